@@ -1,0 +1,300 @@
+"""PPO, decoupled PPO and PPO-EWMA (arXiv:1707.06347, arXiv:2110.00641).
+
+One pass of the loop is one iteration. The three differ in one choice: the policy the update is held near.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anybatch import minibatch
+from anybatch.config import PPOConfig
+from anybatch.distributed import collectives
+from anybatch.equations import divergence, moments, objectives, returns, schedules
+from anybatch.errors import TrainingError
+from anybatch.networks.distributions import Distribution, make_distribution
+from anybatch.rollout import Rollout
+from anybatch.runs.run import Run
+from anybatch.train_state import TrainState
+from anybatch.update import Record
+
+SKIPS_BEFORE_GIVING_UP = 5
+"""Gradient steps in a row that were not numbers before the run ends."""
+NORMALIZATION_EPSILON = 1e-8
+
+
+def train(config: PPOConfig, state: TrainState, run: Run) -> None:
+    """Train `state` in place until it has seen `total_env_steps`, or a stop is asked for."""
+    run.begin(state)
+    while state.env_steps < config.total_env_steps and not run.stop.requested:
+        learning_rate = current_learning_rate(config, state)
+        with run.timer("rollout"):
+            data = state.collector.collect(state.network, state.plan.num_steps)
+        with run.timer("returns"):
+            samples = prepare(data, state, config)
+        with run.timer("update"):
+            metrics = improve_policy(samples, state, config, learning_rate)
+        state.iterations += 1
+        state.env_steps += int(collectives.sum_over_ranks(torch.tensor(data.num_valid)))
+        run.record(state, data.episodes, metrics | {"charts/learning_rate": learning_rate})
+    run.save(state)
+
+
+def current_learning_rate(config: PPOConfig, state: TrainState) -> float:
+    learning_rate = state.hyperparameters.learning_rate
+    if config.optimizer.anneal == "none":
+        return learning_rate
+    return schedules.annealed_learning_rate(learning_rate, state.env_steps, config.total_env_steps)
+
+
+@dataclass
+class Samples:
+    """An iteration batch ready to be optimized on, flattened to [T · N]. `valid` keeps the [T, N] shape."""
+
+    obs: Tensor
+    action: Tensor
+    behavior_logp: Tensor
+    behavior_location: Tensor
+    behavior_log_std: Tensor | None
+    advantage: Tensor
+    value: Tensor
+    value_target: Tensor
+    valid: Tensor
+
+
+def prepare(data: Rollout, state: TrainState, config: PPOConfig) -> Samples:
+    """Rewards, advantages and value targets, computed and normalized once over the whole iteration batch."""
+    reward = data.reward
+    if state.reward_normalizer is not None:
+        reward = state.reward_normalizer(reward, data.valid, data.episode_end)
+    advantage = returns.gae(
+        reward,
+        data.value,
+        data.next_value,
+        data.terminated,
+        data.episode_end,
+        discount=config.objective.discount,
+        gae_lambda=config.objective.gae_lambda,
+    )
+    value_target = advantage + data.value
+    if config.objective.advantage_normalization == "iteration":
+        advantage = state.advantage_normalizer(
+            advantage, data.valid, decay=state.hyperparameters.advantage_decay
+        )
+    return Samples(
+        obs=data.obs[:-1].flatten(0, 1),
+        action=data.action.flatten(0, 1),
+        behavior_logp=data.behavior_logp.flatten(),
+        behavior_location=data.location.flatten(0, 1),
+        behavior_log_std=data.log_std,
+        advantage=advantage.flatten(),
+        value=data.value.flatten(),
+        value_target=value_target.flatten(),
+        valid=data.valid,
+    )
+
+
+def improve_policy(
+    samples: Samples, state: TrainState, config: PPOConfig, learning_rate: float
+) -> dict[str, float | None]:
+    """Optimize policy and value on one iteration batch, in place. Returns the iteration's metrics."""
+    state.steps.set_hyperparameters(learning_rate, state.hyperparameters)
+    state.steps.counts.norms.clear()
+    records: list[Record] = []
+    epochs_done = 0
+    while epochs_done < state.plan.epochs and one_epoch(samples, state, config, records):
+        epochs_done += 1
+    return iteration_metrics(records, samples, state, config, epochs_done)
+
+
+def one_epoch(samples: Samples, state: TrainState, config: PPOConfig, records: list[Record]) -> bool:
+    """One pass over the samples; what each step saw is added to `records`. False: stop, it moved too far."""
+    steps, plan, update = state.steps, state.plan, config.update
+    parts = minibatch.epoch(
+        samples.valid, plan.minibatches_per_epoch, update.minibatch_of, state.minibatch_generator
+    )
+    counts = collectives.sum_over_ranks(torch.tensor([float(len(part)) for part in parts])).tolist()
+    seen: list[Record] = []
+    for indices, count in zip(parts, counts, strict=True):
+        if count == 0:
+            continue
+        loss = PolicyLoss(samples, state, config, indices, count)
+        if due_for_noise(config, steps.counts.taken, count):
+            seen = steps.measured_gradient(indices, loss, count, state.minibatch_generator)
+        else:
+            seen = steps.gradient(indices, loss, count)
+        records += seen
+        if update.target_kl_check == "minibatch" and moved_too_far(seen, config):
+            return False
+        if steps.apply():
+            if state.ewma is not None:
+                state.ewma.update(state.hyperparameters.proximal_decay, plan.env_steps_per_gradient_step)
+        elif steps.counts.skipped_in_a_row >= SKIPS_BEFORE_GIVING_UP:
+            raise TrainingError(bad_value(samples, state, indices))
+    return not (update.target_kl_check == "epoch" and moved_too_far(seen, config))
+
+
+class PolicyLoss:
+    """The loss of each sample of one minibatch, to be minimized."""
+
+    def __init__(self, samples: Samples, state: TrainState, config: PPOConfig, indices: Tensor, count: float):
+        self.samples = samples
+        self.state = state
+        self.config = config
+        self.shift, self.scale = 0.0, 1.0
+        if config.objective.advantage_normalization == "minibatch":
+            self.shift, self.scale = minibatch_moments(samples.advantage[indices], count)
+
+    def __call__(self, part: Tensor) -> tuple[Tensor, Record]:
+        samples, device, objective = self.samples, self.state.device, self.config.objective
+        obs = samples.obs[part].to(device)
+        action = samples.action[part].to(device)
+        behavior_logp = samples.behavior_logp[part].to(device)
+        advantage = samples.advantage[part].to(device)
+        if self.scale != 1.0:
+            advantage = (advantage - self.shift) / self.scale
+
+        policy, value = self.state.network(obs)
+        logp = policy.log_prob(action)
+        proximal_logp = self.proximal_logp(obs, action, behavior_logp)
+        gain = objectives.decoupled_clip_objective(
+            logp,
+            proximal_logp,
+            behavior_logp,
+            advantage,
+            clip=math.inf if objective.clip is None else objective.clip,
+            max_importance=objective.max_importance,
+        )
+        if objective.kl_penalty > 0:
+            gain = gain - objective.kl_penalty * self.kl(policy, logp, proximal_logp, obs, part)
+        value_loss = objectives.value_loss(
+            value,
+            samples.value_target[part].to(device),
+            collected_value=samples.value[part].to(device) if objective.value_clip is not None else None,
+            clip=objective.value_clip,
+        )
+        entropy = policy.entropy()
+        loss = objective.value_coefficient * value_loss - gain
+        if objective.entropy_coefficient:
+            loss = loss - objective.entropy_coefficient * entropy
+        kept = (gain, value_loss, entropy, logp, behavior_logp, proximal_logp)
+        return loss, tuple(tensor.detach() for tensor in kept)
+
+    def proximal_logp(self, obs: Tensor, action: Tensor, behavior_logp: Tensor) -> Tensor:
+        """Log-probabilities of the taken actions under the policy that the update is held near."""
+        if self.state.ewma is None:
+            # The data are fresh, so the policy at the start of the iteration is the one that acted.
+            return behavior_logp
+        return self.state.ewma.policy_at(obs).log_prob(action)
+
+    def kl(
+        self, policy: Distribution, logp: Tensor, proximal_logp: Tensor, obs: Tensor, part: Tensor
+    ) -> Tensor:
+        """Divergence from the proximal policy, sample by sample."""
+        if self.config.objective.kl == "sampled":
+            return divergence.sampled_kl_squared(logp, proximal_logp)
+        if self.state.ewma is not None:
+            return policy.kl_from(self.state.ewma.policy_at(obs))
+        device = self.state.device
+        log_std = self.samples.behavior_log_std
+        location = self.samples.behavior_location[part].to(device)
+        return policy.kl_from(make_distribution(location, None if log_std is None else log_std.to(device)))
+
+
+def minibatch_moments(advantage: Tensor, count: float) -> tuple[float, float]:
+    """Mean and sample standard deviation over one minibatch, all ranks; (0, 1) for a single sample."""
+    if count < 2:
+        return 0.0, 1.0
+    mean = float(collectives.sum_over_ranks(advantage.sum())) / count
+    variance = float(collectives.sum_over_ranks((advantage - mean).square().sum())) / (count - 1)
+    return mean, math.sqrt(variance) + NORMALIZATION_EPSILON
+
+
+def due_for_noise(config: PPOConfig, gradient_steps: int, count: float) -> bool:
+    every = config.update.noise_scale_every
+    return every > 0 and gradient_steps % every == 0 and count >= 2
+
+
+def moved_too_far(records: list[Record], config: PPOConfig) -> bool:
+    """Whether the sampled KL from the behavior policy exceeds the limit, over one minibatch."""
+    if config.update.target_kl is None:
+        return False
+    kl = torch.cat([divergence.sampled_kl(logp, behavior) for *_, logp, behavior, _ in records])
+    sums = collectives.sum_over_ranks(torch.stack([kl.sum(), torch.tensor(float(len(kl)))]))
+    return bool(sums[0] / sums[1] > config.update.target_kl)
+
+
+def iteration_metrics(
+    records: list[Record], samples: Samples, state: TrainState, config: PPOConfig, epochs_done: int
+) -> dict[str, float | None]:
+    """Means over all samples of all gradient steps, read from the device once."""
+    gain, value_loss, entropy, logp, behavior_logp, proximal_logp = (
+        torch.cat(column) for column in zip(*records, strict=True)
+    )
+    clip = math.inf if config.objective.clip is None else config.objective.clip
+    means = torch.stack(
+        [
+            -gain.mean(),
+            value_loss.mean(),
+            entropy.mean(),
+            divergence.sampled_kl(logp, behavior_logp).mean(),
+            divergence.clip_fraction(logp - proximal_logp, clip),
+            divergence.sampled_kl_squared(logp, proximal_logp).mean(),
+            moments.effective_samples(logp - behavior_logp),
+            (logp - behavior_logp > math.log(config.objective.max_importance)).float().mean(),
+        ]
+    )
+    names = (
+        "losses/policy_loss",
+        "losses/value_loss",
+        "losses/entropy",
+        "losses/approx_kl",
+        "losses/clipfrac",
+        "proximal/kl",
+        "importance/effective_samples",
+        "importance/capped_fraction",
+    )
+    metrics: dict[str, float | None] = dict(zip(names, means.tolist(), strict=True))
+    norms = state.steps.counts.norms
+    valid = samples.valid.flatten()
+    return metrics | {
+        "losses/explained_variance": float(
+            returns.explained_variance(samples.value[valid], samples.value_target[valid])
+        ),
+        "losses/grad_norm": sum(norms) / len(norms) if norms else None,
+        "losses/grad_clip_fraction": state.steps.clipped_fraction(),
+        "losses/epochs_done": float(epochs_done),
+        "batch/valid_fraction": float(samples.valid.float().mean()),
+    }
+
+
+def bad_value(samples: Samples, state: TrainState, indices: Tensor) -> str:
+    """Which value of the last minibatch is the first that is not a number, and where it came from."""
+    with torch.no_grad():
+        policy, value = state.network(samples.obs[indices].to(state.device))
+    candidates = {
+        "observation": samples.obs[indices],
+        "action": samples.action[indices],
+        "behavior log-probability": samples.behavior_logp[indices],
+        "advantage": samples.advantage[indices],
+        "value target": samples.value_target[indices],
+        "policy output": policy.location.cpu(),
+        "value": value.cpu(),
+    }
+    where = "no single input is: the loss itself overflowed"
+    for name, tensor in candidates.items():
+        bad = (
+            (~torch.isfinite(tensor.float())).flatten(1).any(1)
+            if tensor.dim() > 1
+            else ~torch.isfinite(tensor)
+        )
+        if bad.any():
+            step, env = divmod(int(indices[bad.nonzero()[0, 0]]), samples.valid.shape[1])
+            where = f"the first is the {name} of environment {env} at step {step} of the iteration"
+            break
+    return (
+        f"{SKIPS_BEFORE_GIVING_UP} gradient steps in a row were not numbers; {where}. "
+        "The newest checkpoint is from before; a lower learning rate or a gradient clip may help"
+    )

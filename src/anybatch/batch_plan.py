@@ -1,0 +1,300 @@
+"""The batches of a run, and the numbers that follow from them: the dial.
+
+The only arithmetic between envs, steps, ranks, minibatch and microbatch is here. A plan is always computed
+from the numbers at the batch they were tuned at, never from another plan.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+
+from anybatch.config import PPOConfig, TunedAt, rescale_rules
+from anybatch.equations import rescale
+
+# Samples per forward and backward pass. Large activations are mapped and unmapped at every step on a CPU, so
+# images go in small parts; a plain rule instead of a timing keeps two runs on one machine bitwise equal.
+AUTO_MICROBATCH = {
+    ("mlp", "cpu"): 4096,
+    ("nature", "cpu"): 128,
+    ("impala", "cpu"): 64,
+    ("mlp", "gpu"): 65536,
+    ("nature", "gpu"): 8192,
+    ("impala", "gpu"): 4096,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchPlan:
+    """The three batches of a run. All but the microbatch are over all ranks."""
+
+    num_envs: int
+    num_steps: int
+    ranks: int
+    minibatches_per_epoch: int
+    epochs: int
+    microbatch: int
+
+    @property
+    def iteration_batch(self) -> int:
+        """Samples collected between two optimizations, reset steps included."""
+        return self.num_envs * self.num_steps * self.ranks
+
+    @property
+    def minibatch(self) -> float:
+        """Samples behind one gradient step."""
+        return self.iteration_batch / self.minibatches_per_epoch
+
+    @property
+    def gradient_steps_per_iteration(self) -> int:
+        return self.minibatches_per_epoch * self.epochs
+
+    @property
+    def env_steps_per_gradient_step(self) -> float:
+        """How far the environments move for each gradient step: the clock of the proximal EWMA."""
+        return self.iteration_batch / self.gradient_steps_per_iteration
+
+    def lines(self) -> list[str]:
+        """The batches as products, for a person."""
+        ranks = "" if self.ranks == 1 else f" × {self.ranks} ranks"
+        minibatch = f"{self.minibatch:,.0f}" if self.minibatch.is_integer() else f"{self.minibatch:,.1f}"
+        microbatches = -(-self.minibatch // self.microbatch)
+        return [
+            f"iteration batch  {self.num_envs:,} envs × {self.num_steps:,} steps{ranks}"
+            f" = {self.iteration_batch:,} samples",
+            f"minibatch        {self.iteration_batch:,} ÷ {self.minibatches_per_epoch} = {minibatch} samples,"
+            f" {self.epochs} epoch{'s' * (self.epochs > 1)}"
+            f" = {self.gradient_steps_per_iteration} gradient steps an iteration",
+            f"microbatch       {self.microbatch:,} samples at most: "
+            f"{microbatches:.0f} pass{'es' * (microbatches > 1)} a gradient step",
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratios:
+    """Nominal batch of this run ÷ batch it was tuned at. The paper's c is the inverse."""
+
+    minibatch: float
+    env_steps_per_gradient_step: float
+    iteration_batch: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters:
+    """The numbers that belong to a batch."""
+
+    learning_rate: float
+    beta1: float
+    beta2: float
+    proximal_decay: float
+    advantage_decay: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRow:
+    """One line of the table *number · tuned at · this run · rule*."""
+
+    number: str
+    tuned_at: str
+    this_run: str
+    rule: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """A plan with everything that follows from it."""
+
+    plan: BatchPlan
+    tuned_at: TunedAt
+    ratios: Ratios
+    hyperparameters: Hyperparameters
+    rows: tuple[PlanRow, ...]
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> dict[str, object]:
+        batches = {
+            "iteration_batch": self.plan.iteration_batch,
+            "minibatch": self.plan.minibatch,
+            "env_steps_per_gradient_step": self.plan.env_steps_per_gradient_step,
+        }
+        return {
+            "batch": asdict(self.plan) | batches,
+            "tuned_at": asdict(self.tuned_at),
+            "ratios": asdict(self.ratios),
+            "hyperparameters": asdict(self.hyperparameters),
+            "rows": [asdict(row) for row in self.rows],
+            "warnings": list(self.warnings),
+        }
+
+
+def automatic_microbatch(encoder: str, device: str) -> int:
+    """The fixed rule behind `--microbatch 0`."""
+    return AUTO_MICROBATCH[encoder, "cpu" if device == "cpu" else "gpu"]
+
+
+def resolve(config: PPOConfig, *, encoder: str, ranks: int = 1) -> Resolved:
+    """The plan of a run and the numbers it will use. `encoder` decides the automatic microbatch."""
+    plan = BatchPlan(
+        num_envs=config.num_envs,
+        num_steps=config.num_steps,
+        ranks=ranks,
+        minibatches_per_epoch=config.update.minibatches_per_epoch,
+        epochs=config.update.epochs,
+        microbatch=config.microbatch or automatic_microbatch(encoder, config.device),
+    )
+    ratios = batch_ratios(plan, config.tuned_at)
+    hyperparameters = rescaled(config, ratios)
+    return Resolved(
+        plan=plan,
+        tuned_at=config.tuned_at,
+        ratios=ratios,
+        hyperparameters=hyperparameters,
+        rows=tuple(plan_rows(config, ratios, hyperparameters)),
+        warnings=tuple(broken_preconditions(config, ratios, hyperparameters)),
+    )
+
+
+def batch_ratios(plan: BatchPlan, tuned_at: TunedAt) -> Ratios:
+    tuned = replace(
+        plan,
+        num_envs=tuned_at.num_envs,
+        num_steps=tuned_at.num_steps,
+        ranks=tuned_at.ranks,
+        minibatches_per_epoch=tuned_at.minibatches_per_epoch,
+        epochs=tuned_at.epochs,
+    )
+    return Ratios(
+        minibatch=plan.minibatch / tuned.minibatch,
+        env_steps_per_gradient_step=plan.env_steps_per_gradient_step / tuned.env_steps_per_gradient_step,
+        iteration_batch=plan.iteration_batch / tuned.iteration_batch,
+    )
+
+
+def rescaled(config: PPOConfig, ratios: Ratios) -> Hyperparameters:
+    """Each number follows the batch it belongs to (arXiv:2110.00641, §3.2 and §4)."""
+    rules = rescale_rules(config.rescale)
+    optimizer = config.optimizer
+
+    def ratio(rule: str, value: float) -> float:
+        return value if rule in rules else 1.0
+
+    beta_ratio = ratio("adam-betas", ratios.minibatch)
+    return Hyperparameters(
+        learning_rate=rescale.rescaled_learning_rate(
+            optimizer.learning_rate, ratio("learning-rate", ratios.minibatch), optimizer.name
+        ),
+        beta1=rescale.rescaled_adam_beta(optimizer.beta1, beta_ratio),
+        beta2=rescale.rescaled_adam_beta(optimizer.beta2, beta_ratio),
+        proximal_decay=rescale.rescaled_proximal_decay(
+            config.proximal.ewma_decay, ratio("proximal-ewma", ratios.env_steps_per_gradient_step)
+        ),
+        advantage_decay=rescale.rescaled_advantage_decay(
+            config.objective.advantage_decay,
+            ratio("advantage-moments", ratios.iteration_batch),
+            floor=True,
+        ),
+    )
+
+
+def plan_rows(config: PPOConfig, ratios: Ratios, run: Hyperparameters) -> list[PlanRow]:
+    """The table of what changed and why. Numbers that this run does not use have no row."""
+    rules = rescale_rules(config.rescale)
+    optimizer = config.optimizer
+    power = "" if optimizer.name == "sgd" else "√"
+    rows = [
+        PlanRow(
+            number="learning rate",
+            tuned_at=f"{optimizer.learning_rate:.6g}",
+            this_run=f"{run.learning_rate:.6g}",
+            rule=_rule("learning-rate", rules, f"× {power}{ratios.minibatch:.4g} of the minibatch"),
+        )
+    ]
+    if config.proximal.policy == "ewma":
+        rows.append(
+            PlanRow(
+                number="proximal EWMA decay",
+                tuned_at=_decay(config.proximal.ewma_decay, rescale.center_of_mass, "center of mass"),
+                this_run=_decay(run.proximal_decay, rescale.center_of_mass, "center of mass"),
+                rule=_rule(
+                    "proximal-ewma",
+                    rules,
+                    f"center of mass ÷ {ratios.env_steps_per_gradient_step:.4g} of the env steps per "
+                    "gradient step: its age in env steps stays",
+                ),
+            )
+        )
+    if config.objective.advantage_normalization == "iteration":
+        rows.append(
+            PlanRow(
+                number="advantage moments decay",
+                tuned_at=_decay(
+                    config.objective.advantage_decay, rescale.effective_sample_size, "iterations"
+                ),
+                this_run=_decay(run.advantage_decay, rescale.effective_sample_size, "iterations"),
+                rule=_rule(
+                    "advantage-moments",
+                    rules,
+                    f"effective iterations ÷ {ratios.iteration_batch:.4g} of the iteration batch, at least 1",
+                ),
+            )
+        )
+    if "adam-betas" in rules and optimizer.name != "sgd":
+        rows.append(
+            PlanRow(
+                number="Adam β₁, β₂",
+                tuned_at=f"{optimizer.beta1:.6g}, {optimizer.beta2:.8g}",
+                this_run=f"{run.beta1:.6g}, {run.beta2:.8g}",
+                rule=_rule("adam-betas", rules, f"power {ratios.minibatch:.4g} of the minibatch"),
+            )
+        )
+    return rows
+
+
+def broken_preconditions(config: PPOConfig, ratios: Ratios, run: Hyperparameters) -> list[str]:
+    """One sentence for each reason why the rule may not hold in this run, as far as can be known before."""
+    update, tuned_steps = config.update, config.tuned_at.num_steps
+    rescales = bool(rescale_rules(config.rescale)) and not _is_tuned(ratios)
+    center = rescale.center_of_mass(run.proximal_decay)
+    one_sample = config.num_envs * config.num_steps == 1 and run.advantage_decay == 0
+    reasons = [
+        (
+            rescales and update.epochs > 1,
+            f"The rule assumes one policy epoch; update.epochs = {update.epochs} makes it approximate.",
+        ),
+        (
+            rescales and config.objective.advantage_normalization == "minibatch",
+            "objective.advantage-normalization = minibatch depends on the minibatch in a way that no rule "
+            "mends; iteration does not.",
+        ),
+        (
+            rescales and update.target_kl is not None,
+            f"update.target-kl = {update.target_kl} ends iterations early, by an amount that depends on the "
+            "batch.",
+        ),
+        (
+            config.num_steps != tuned_steps,
+            f"num-steps = {config.num_steps} where {tuned_steps} was tuned also changes how far returns look "
+            "before they bootstrap; changing num-envs does not.",
+        ),
+        (
+            config.proximal.policy == "ewma" and center < 1,
+            f"The proximal EWMA's center of mass is {center:.3g} gradient steps: below 1 it hardly holds the "
+            "update back.",
+        ),
+        (
+            one_sample and config.objective.advantage_normalization == "iteration",
+            "An iteration of one sample has a normalized advantage of 0: objective.advantage-decay above 0 "
+            "compares it with earlier ones.",
+        ),
+    ]
+    return [sentence for broken, sentence in reasons if broken]
+
+
+def _is_tuned(ratios: Ratios) -> bool:
+    return ratios.minibatch == ratios.iteration_batch == ratios.env_steps_per_gradient_step == 1
+
+
+def _rule(name: str, rules: frozenset[str], sentence: str) -> str:
+    return sentence if name in rules else f"kept (--rescale without {name})"
+
+
+def _decay(decay: float, meaning: Callable[[float], float], unit: str) -> str:
+    return f"{decay:.6g} ({unit} {meaning(decay):.4g})"

@@ -1,0 +1,5 @@
+"""The command line: parses and calls."""
+
+from anybatch.cli.main import main
+
+__all__ = ["main"]

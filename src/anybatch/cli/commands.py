@@ -1,0 +1,140 @@
+"""What each command does with its flags."""
+
+import json
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import tyro
+
+from anybatch import presets as preset_files
+from anybatch import session
+from anybatch.cli import help_page, show
+from anybatch.config import PPOConfig
+from anybatch.errors import UserError
+from anybatch.runs import folder as run_folder
+
+# The config's own fields are flags without a prefix: --num-envs, --optimizer.learning-rate.
+Flags = Annotated[PPOConfig, tyro.conf.arg(name="")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainFlags:
+    preset: str = preset_files.DEFAULT
+    """Where all other numbers come from: a name that `anybatch presets` lists, or a file ending in .toml."""
+    config: Flags = field(default_factory=PPOConfig)
+    run_dir: Path = Path("runs")
+    """Run folders are made in here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFlags:
+    preset: str = preset_files.DEFAULT
+    """Where all other numbers come from: a name that `anybatch presets` lists, or a file ending in .toml."""
+    config: Flags = field(default_factory=PPOConfig)
+    json: bool = False
+    """Print the plan as JSON, for programs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeFlags:
+    run: tyro.conf.Positional[Path]
+    """A run folder, or a folder of runs: the newest one in it."""
+    config: Flags = field(default_factory=PPOConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateFlags:
+    run: tyro.conf.Positional[Path]
+    """A run folder, or a folder of runs: the newest one in it."""
+    config: Flags = field(default_factory=PPOConfig)
+    json: bool = False
+    """Print the result as JSON, for programs."""
+
+
+NewRun = TypeVar("NewRun", TrainFlags, PlanFlags)
+KnownRun = TypeVar("KnownRun", ResumeFlags, EvaluateFlags)
+AnyFlags = TypeVar("AnyFlags", TrainFlags, PlanFlags, ResumeFlags, EvaluateFlags)
+
+
+def train(words: list[str]) -> None:
+    """Train a policy."""
+    flags = with_preset(TrainFlags, words, "train")
+    outcome = session.train(
+        flags.config, preset=Path(flags.preset).stem, base=flags.run_dir, show_plan=show.plan
+    )
+    show.outcome(outcome)
+
+
+def plan(words: list[str]) -> None:
+    """Show the batches of a run and the numbers that follow from them, without training."""
+    flags = with_preset(PlanFlags, words, "plan")
+    resolved = session.plan(flags.config)
+    if flags.json:
+        print(json.dumps(resolved.to_json(), indent=2, ensure_ascii=False))
+    else:
+        show.plan(resolved)
+
+
+def resume(words: list[str]) -> None:
+    """Go on with a run from its newest good checkpoint, also at another batch size."""
+    flags = with_run(ResumeFlags, words, "resume")
+    outcome = session.resume(flags.run, flags.config, show_plan=show.plan)
+    show.outcome(outcome)
+
+
+def evaluate(words: list[str]) -> None:
+    """Play episodes with the newest good checkpoint of a run."""
+    flags = with_run(EvaluateFlags, words, "evaluate")
+    result, env_steps = session.evaluate_run(flags.run, flags.config)
+    if flags.json:
+        facts = {"run": str(flags.run), "env": flags.config.env, "env_steps": env_steps}
+        print(json.dumps(facts | result.to_json(), indent=2))
+    else:
+        print(f"{flags.run}\n{flags.config.env} after {env_steps:,} env steps: {result.sentence()}")
+
+
+def presets(words: list[str]) -> None:
+    """List the named configurations and where their numbers are from."""
+    if words and words[0] not in ("-h", "--help"):
+        raise UserError(f"presets takes no flags, got {' '.join(words)}")
+    show.presets([preset_files.load(name) for name in preset_files.names()])
+
+
+def with_preset(kind: type[NewRun], words: list[str], command: str) -> NewRun:
+    """Two passes: the preset named becomes the defaults, so that --help shows its numbers."""
+    name = value_of("--preset", words) or preset_files.DEFAULT
+    preset = preset_files.load(name)
+    return parse(kind(preset=name, config=preset.config), words, command)
+
+
+def with_run(kind: type[KnownRun], words: list[str], command: str) -> KnownRun:
+    """Two passes: the config that the run was recorded with becomes the defaults."""
+    if not words or words[0].startswith("-"):
+        if {"-h", "--help", "--help-all"} & set(words):
+            return parse(kind(run=Path("RUN")), words, command)
+        raise UserError("name the run folder first, such as runs/ for the newest run in it")
+    folder = run_folder.find_run(Path(words[0]))
+    flags = parse(kind(run=folder, config=session.recorded_config(folder)), words, command)
+    return replace(flags, run=folder)
+
+
+def value_of(flag: str, words: list[str]) -> str | None:
+    """The value of a flag that must be known before the others are parsed."""
+    for position, word in enumerate(words):
+        if word == flag and position + 1 < len(words):
+            return words[position + 1]
+        if word.startswith(f"{flag}="):
+            return word.removeprefix(f"{flag}=")
+    return None
+
+
+def parse(defaults: AnyFlags, words: list[str], command: str) -> AnyFlags:
+    prog = f"anybatch {command}"
+    description = globals()[command].__doc__
+    if {"-h", "--help"} & set(words):
+        help_page.show(defaults, prog, description)
+        sys.exit(0)
+    every = ["--help" if word == "--help-all" else word for word in words]
+    return tyro.cli(type(defaults), default=defaults, args=every, prog=prog, description=description)

@@ -1,0 +1,136 @@
+"""`anybatch doctor`: can this machine do it, and how fast?"""
+
+import importlib.metadata
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+
+from anybatch import envs
+from anybatch.config import EnvConfig, NetworkConfig
+from anybatch.envs.protocol import BoxActions
+from anybatch.errors import UserError
+from anybatch.networks import make
+from anybatch.networks.flat import FlatParameters
+
+PACKAGES = ("torch", "gymnasium", "envpool", "mujoco", "safetensors", "tensorboard", "wandb", "trackio")
+PROBES = ("CartPole-v1", "Breakout-v5", "CoinrunHard-v0", "HalfCheetah-v4", "gym:CartPole-v1")
+MICROBATCHES = (32, 64, 128, 256, 512, 1024)
+SECONDS_PER_MEASUREMENT = 0.4
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at."""
+
+    name: str
+    works: bool
+    finding: str
+
+
+def doctor(words: list[str]) -> None:
+    """Check this machine: engines, libraries, speed."""
+    unknown = [word for word in words if word not in ("--json", "-h", "--help")]
+    if unknown:
+        raise UserError(f"doctor takes --json only, got {' '.join(unknown)}")
+    if "-h" in words or "--help" in words:
+        print("usage: anybatch doctor [--json]\n\nCheck this machine: engines, libraries, speed.")
+        return
+    checks = [machine(), *packages(), *(engine(env_id) for env_id in PROBES), *microbatches()]
+    if "--json" in words:
+        print(json.dumps([asdict(check) for check in checks], indent=2, ensure_ascii=False))
+        return
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        print(f"{'ok ' if check.works else 'no '} {check.name:{width}}  {check.finding}")
+
+
+def machine() -> Check:
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    return Check("machine", True, f"{os.cpu_count()} cores, {device}, Python {platform.python_version()}")
+
+
+def packages() -> list[Check]:
+    checks: list[Check] = []
+    for name in PACKAGES:
+        try:
+            checks.append(Check(name, True, importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            checks.append(Check(name, False, f"not installed; `pip install {name}` adds it"))
+    return checks
+
+
+def engine(env_id: str) -> Check:
+    """Whether an environment runs, and how many steps a second 64 of them do."""
+    try:
+        env = envs.make(env_id, EnvConfig(), seeds=range(64))
+    except UserError as error:
+        return Check(env_id, False, str(error))
+    env.reset()
+    spec = env.spec
+    if isinstance(spec.actions, BoxActions):
+        action = np.zeros((64, len(spec.actions.low)), dtype=np.float32)
+    else:
+        action = np.zeros(64, dtype=np.int64)
+    rate = 64 * calls_per_second(lambda: env.step(action))
+    env.close()
+    return Check(env_id, True, f"{spec.engine}: {rate:,.0f} env steps/s with 64 envs")
+
+
+def microbatches() -> list[Check]:
+    """Images a second through a training pass of each network, by microbatch; the fastest is recommended."""
+    checks: list[Check] = []
+    nature, impala = (
+        NetworkConfig(encoder="nature", heads="shared"),
+        NetworkConfig(encoder="impala", heads="shared"),
+    )
+    for config, shape in ((nature, (4, 84, 84)), (impala, (3, 64, 64))):
+        network = make(
+            config,
+            obs_shape=shape,
+            obs_is_image=True,
+            num_actions=15,
+            continuous=False,
+            generator_seed=0,
+        )
+        flat = FlatParameters(network)
+        rates = {
+            size: size * calls_per_second(training_pass(network, flat, shape, size)) for size in MICROBATCHES
+        }
+        best = max(rates, key=lambda size: rates[size])
+        speeds = ", ".join(f"{size}: {rate:,.0f}" for size, rate in rates.items())
+        checks.append(
+            Check(
+                f"{config.encoder} microbatch",
+                True,
+                f"--microbatch {best} is fastest with {torch.get_num_threads()} threads (images/s {speeds})",
+            )
+        )
+    return checks
+
+
+def training_pass(
+    network: torch.nn.Module, flat: FlatParameters, shape: tuple[int, ...], size: int
+) -> Callable[[], None]:
+    obs = torch.zeros(size, *shape, dtype=torch.uint8)
+
+    def run() -> None:
+        flat.grads.zero_()
+        policy, value = network(obs)
+        (policy.entropy().sum() + value.sum()).backward()
+
+    return run
+
+
+def calls_per_second(call: Callable[[], object]) -> float:
+    call()
+    start, calls = time.perf_counter(), 0
+    while time.perf_counter() - start < SECONDS_PER_MEASUREMENT:
+        call()
+        calls += 1
+    return calls / (time.perf_counter() - start)

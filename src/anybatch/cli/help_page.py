@@ -1,0 +1,77 @@
+"""`--help` as one page: the common flags with their meaning, then the names of all others by group."""
+
+import ast
+import dataclasses
+import inspect
+from functools import cache
+from textwrap import dedent
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def show(flags: Any, prog: str, description: str | None) -> None:
+    """`flags` carries the defaults shown: those of the preset or run that was named."""
+    console = Console(highlight=False)
+    positional = [name for name in documented(type(flags)) if name == "run"]
+    usage = " ".join([prog, *(name.upper() for name in positional), "[OPTIONS]"])
+    console.print(f"usage: {usage}\n\n{description}\n", markup=False)
+
+    common = Table.grid(padding=(0, 2))
+    groups = Table.grid(padding=(0, 2))
+    for name, value, meaning in flag_rows(flags):
+        if dataclasses.is_dataclass(value):
+            members = ", ".join(_flag(member) for member in documented(type(value)))
+            groups.add_row(f"--{_flag(name)}.…", members)
+        elif name in positional:
+            common.add_row(name.upper(), meaning, "")
+        else:
+            common.add_row(f"--{_flag(name)}", meaning, f"[{_shown(value)}]".replace("[", r"\["))
+    console.print(common)
+    console.print("\nEvery other number, as --group.name VALUE:\n")
+    console.print(groups)
+    console.print(f"\n`{prog} --help-all` says what each of them means and shows its value.", markup=False)
+
+
+def flag_rows(flags: Any) -> list[tuple[str, Any, str]]:
+    """Name, value and meaning of each flag, with the config's own fields in place of the config."""
+    rows: list[tuple[str, Any, str]] = []
+    for field in dataclasses.fields(flags):
+        value = getattr(flags, field.name)
+        if field.name == "config":
+            docs = documented(type(value))
+            rows += [
+                (inner.name, getattr(value, inner.name), docs.get(inner.name, ""))
+                for inner in dataclasses.fields(value)
+            ]
+        else:
+            rows.append((field.name, value, documented(type(flags)).get(field.name, "")))
+    return sorted(rows, key=lambda row: (dataclasses.is_dataclass(row[1]), row[0] != "preset"))
+
+
+@cache
+def documented(kind: type) -> dict[str, str]:
+    """The docstring below each field of a dataclass, on one line. Fields without one are absent."""
+    body = ast.parse(dedent(inspect.getsource(kind))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    docs: dict[str, str] = {}
+    for field, below in zip(body.body, body.body[1:], strict=False):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(below, ast.Expr)
+        ):
+            assert isinstance(below.value, ast.Constant)
+            docs[field.target.id] = " ".join(str(below.value.value).split())
+    return docs
+
+
+def _flag(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:,}" if isinstance(value, int) else str(value)

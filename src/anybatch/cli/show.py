@@ -1,0 +1,65 @@
+"""Plans, presets and outcomes for a person."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from anybatch.batch_plan import Resolved
+from anybatch.presets import Preset
+from anybatch.session import Outcome
+
+
+def plan(resolved: Resolved) -> None:
+    """The batches as products, then *number · tuned at · this run · rule*, then what may not hold."""
+    console = Console(highlight=False)
+    console.print("\n".join(resolved.plan.lines()), markup=False, soft_wrap=True)
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    for header in ("number", "tuned at", "this run", "rule"):
+        table.add_column(header, overflow="fold")
+    for row in resolved.rows:
+        changed = "bold" if row.this_run != row.tuned_at else ""
+        table.add_row(
+            row.number, row.tuned_at, Text(row.this_run, style=changed), Text(row.rule, style="dim")
+        )
+    console.print()
+    console.print(table)
+    for sentence in resolved.warnings:
+        console.print(Text("note: ", style="yellow") + Text(sentence), soft_wrap=True)
+    console.print()
+
+
+def presets(known: Sequence[Preset]) -> None:
+    console = Console(highlight=False)
+    for preset in known:
+        config = preset.config
+        console.print(Text(preset.name, style="bold"))
+        console.print(f"  {preset.description}", markup=False, soft_wrap=True)
+        console.print(
+            f"  {config.env} · {config.num_envs:,} envs × {config.num_steps:,} steps · "
+            f"{config.total_env_steps:,} env steps",
+            markup=False,
+            soft_wrap=True,
+        )
+        console.print(Text(f"  from: {preset.source}", style="dim"), soft_wrap=True)
+
+
+def outcome(result: Outcome) -> None:
+    """What came out, and what to try next."""
+    print()
+    if result.training_return is not None:
+        print(f"training    {result.training_return:.6g} mean return over the last episodes")
+    if result.evaluation is not None:
+        print(f"evaluation  {result.evaluation.sentence()}")
+    if not result.finished:
+        print(f"stopped     after {result.env_steps:,} env steps, with a checkpoint")
+    print(f"run folder  {result.folder}")
+    print("\nnext:")
+    if not result.finished:
+        print(f"  anybatch resume {result.folder}")
+    print(f"  anybatch evaluate {result.folder} --evaluation.greedy")
+    if result.finished:
+        print("  anybatch plan --num-envs 64    what changes at another batch size")
+        print("  anybatch train --num-envs 64   the same learning curve, from a larger batch")
+    print(f"  tensorboard --logdir {result.folder.parent}")

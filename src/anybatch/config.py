@@ -1,0 +1,372 @@
+"""What a run is told. One frozen dataclass per concern; a field's docstring is its command-line help.
+
+Numbers that belong to a batch (learning rate, EWMA decay, advantage decay) are those of the batch they were
+tuned at, `TunedAt`. What a run uses follows from them by `batch_plan.resolve`, never by editing a config.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from anybatch.errors import ConfigError
+
+RESCALE_RULES = ("learning-rate", "proximal-ewma", "advantage-moments", "phase-length", "adam-betas")
+DEFAULT_RESCALE_RULES = RESCALE_RULES[:-1]
+
+
+def require(condition: bool, sentence: str) -> None:
+    """Refuse a config: `sentence` names the fields and the values they have."""
+    if not condition:
+        raise ConfigError(sentence)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvConfig:
+    """How the environment is built and how its episodes are read."""
+
+    engine: Literal["auto", "envpool", "gymnasium", "toy"] = "auto"
+    """Which engine runs the environment. auto: EnvPool where it has the id, else Gymnasium."""
+    max_episode_steps: int | None = None
+    """Step limit of an episode; the environment's own where not given."""
+    time_limit: Literal["bootstrap", "terminal"] = "bootstrap"
+    """Whether an episode cut by its step limit is bootstrapped from its last observation or has ended."""
+    episodic_life: bool = False
+    """Atari: a lost life ends the episode for learning; statistics still count whole games."""
+    reward_clip: bool = False
+    """Atari: learn from the sign of the reward; statistics still count the score."""
+    sticky: float = 0.0
+    """Atari: probability that the engine repeats the last action instead of taking the new one."""
+    engine_threads: int = 0
+    """Threads of the EnvPool engine; 0 leaves the choice to it."""
+    options: dict[str, str] = field(default_factory=dict[str, str])
+    """Further options passed to the engine as they are, such as num_levels=200 (numbers are recognized)."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.max_episode_steps is None or self.max_episode_steps >= 1,
+            f"env-config.max-episode-steps = {self.max_episode_steps}: an episode has at least one step",
+        )
+        require(0 <= self.sticky < 1, f"env-config.sticky = {self.sticky}: a probability below 1 is wanted")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkConfig:
+    """The policy and value networks."""
+
+    encoder: Literal["auto", "mlp", "nature", "impala"] = "auto"
+    """auto: mlp for vectors, nature for 84×84 images, impala for other images."""
+    heads: Literal["shared", "detached", "dual"] = "dual"
+    """shared: one encoder for policy and value. detached: one, but the value loss does not train it.
+    dual: two encoders."""
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    """Layers of the mlp encoder."""
+    impala_channels: tuple[int, ...] = (16, 32, 32)
+    """Channels of each stack of the impala encoder."""
+    impala_features: int = 256
+    """Width of the impala encoder's last layer."""
+    log_std: float = 0.0
+    """Continuous actions: initial log of the standard deviation, a learned number per action dimension."""
+
+    def __post_init__(self) -> None:
+        sizes = (*self.hidden_sizes, *self.impala_channels, self.impala_features)
+        require(all(size >= 1 for size in sizes), f"network sizes must be positive, got {sizes}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """The optimizer. Numbers are those of the batch they were tuned at."""
+
+    name: Literal["adam", "radam", "sgd"] = "adam"
+    """adam, radam: the learning rate follows the square root of the minibatch. sgd: the minibatch itself."""
+    learning_rate: float = 2.5e-4
+    """Learning rate at the minibatch it was tuned at."""
+    anneal: Literal["none", "linear"] = "none"
+    """linear: the learning rate falls to 0 at total_env_steps, counted in env steps."""
+    beta1: float = 0.9
+    """Decay of Adam's mean of gradients."""
+    beta2: float = 0.999
+    """Decay of Adam's mean of squared gradients."""
+    eps: float = 1e-8
+    """Adam's denominator offset."""
+    max_grad_norm: float | None = None
+    """Clip the gradient to this norm; no clipping where not given."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.learning_rate > 0,
+            f"optimizer.learning-rate = {self.learning_rate}: a positive number is wanted",
+        )
+        require(
+            0 <= self.beta1 < 1 and 0 <= self.beta2 < 1,
+            f"optimizer.beta1 = {self.beta1}, optimizer.beta2 = {self.beta2}: both must be in [0, 1)",
+        )
+        require(self.eps >= 0, f"optimizer.eps = {self.eps}: it cannot be negative")
+        require(
+            self.max_grad_norm is None or self.max_grad_norm > 0,
+            f"optimizer.max-grad-norm = {self.max_grad_norm}: a positive number is wanted",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateConfig:
+    """How an iteration batch becomes gradient steps."""
+
+    epochs: int = 4
+    """Passes over each iteration batch."""
+    minibatches_per_epoch: int = 4
+    """Gradient steps per epoch: the samples are split into that many parts that differ by at most one."""
+    minibatch_of: Literal["samples", "sequences"] = "samples"
+    """samples: shuffled single samples. sequences: whole rollouts of some envs, as in the paper's code."""
+    target_kl: float | None = None
+    """Stop optimizing an iteration once the sampled KL from the behavior policy exceeds this."""
+    target_kl_check: Literal["epoch", "minibatch"] = "epoch"
+    """epoch: look at the last minibatch of each epoch (CleanRL). minibatch: before each step (SB3, whose
+    target_kl is two thirds of this one)."""
+    noise_scale_every: int = 32
+    """Measure the gradient noise scale every so many gradient steps; 0: never."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.epochs >= 1 and self.minibatches_per_epoch >= 1,
+            f"update.epochs = {self.epochs}, update.minibatches-per-epoch = {self.minibatches_per_epoch}: "
+            "both must be at least 1",
+        )
+        require(
+            self.target_kl is None or self.target_kl > 0,
+            f"update.target-kl = {self.target_kl}: a positive number is wanted",
+        )
+        require(
+            self.noise_scale_every >= 0,
+            f"update.noise-scale-every = {self.noise_scale_every}: it cannot be negative",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveConfig:
+    """What is optimized."""
+
+    discount: float = 0.99
+    """γ."""
+    gae_lambda: float = 0.95
+    """λ of the generalized advantage estimate."""
+    clip: float | None = 0.2
+    """ε of the clipped objective; None turns clipping off."""
+    kl_penalty: float = 0.0
+    """Coefficient of the KL divergence from the proximal policy."""
+    kl: Literal["sampled", "exact"] = "sampled"
+    """sampled: ½(log ratio)² on the taken actions, as in the paper's code. exact: the divergence itself."""
+    entropy_coefficient: float = 0.0
+    """Weight of the entropy bonus."""
+    value_coefficient: float = 0.5
+    """Weight of the squared error of the value. CleanRL's vf_coef weighs half of it: its 0.5 is 0.25 here."""
+    value_clip: float | None = None
+    """Clip value changes to this range around the value at collection time (CleanRL); None: no clipping."""
+    max_importance: float = 100.0
+    """Cap on π/π_behavior; the gradient still flows through capped samples."""
+    advantage_normalization: Literal["iteration", "minibatch", "none"] = "iteration"
+    """iteration: once, over the whole iteration batch. minibatch: within each (CleanRL, SB3); it does not
+    rescale."""
+    advantage_decay: float = 0.0
+    """Decay of the advantage moments from iteration to iteration; 0: this iteration's only."""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.discount <= 1, f"objective.discount = {self.discount}: it must be in [0, 1]")
+        require(0 <= self.gae_lambda <= 1, f"objective.gae-lambda = {self.gae_lambda}: it must be in [0, 1]")
+        require(
+            self.clip is None or self.clip > 0, f"objective.clip = {self.clip}: a positive number or None"
+        )
+        require(self.kl_penalty >= 0, f"objective.kl-penalty = {self.kl_penalty}: it cannot be negative")
+        require(
+            self.max_importance >= 1,
+            f"objective.max-importance = {self.max_importance}: at least 1 is wanted",
+        )
+        require(
+            0 <= self.advantage_decay < 1,
+            f"objective.advantage-decay = {self.advantage_decay}: it must be in [0, 1)",
+        )
+        require(
+            self.advantage_decay == 0 or self.advantage_normalization == "iteration",
+            f"objective.advantage-decay = {self.advantage_decay} needs moments kept over iterations, but "
+            f"objective.advantage-normalization = {self.advantage_normalization}",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProximalConfig:
+    """Which policy the update is held near."""
+
+    policy: Literal["behavior", "iteration_start", "ewma"] = "behavior"
+    """behavior: PPO. iteration_start: the policy as it was before optimizing (decoupled PPO).
+    ewma: an average of recent weights (PPO-EWMA)."""
+    ewma_decay: float = 8 / 9
+    """Decay of the averaged weights per policy gradient step; read by policy = ewma only."""
+
+    def __post_init__(self) -> None:
+        require(
+            0 <= self.ewma_decay < 1,
+            f"proximal.ewma-decay = {self.ewma_decay}: it must be in [0, 1)",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormalizeConfig:
+    """Running statistics of observations and rewards."""
+
+    observations: bool = False
+    """Shift and scale vector observations by their running mean and standard deviation."""
+    observation_clip: float = 10.0
+    """Normalized observations are clipped to ± this."""
+    rewards: Literal["none", "step", "iteration"] = "none"
+    """Divide rewards by the running standard deviation of the discounted return, as known at each step
+    (CleanRL, SB3) or after the whole iteration (the paper's code)."""
+    reward_clip: float = 10.0
+    """Normalized rewards are clipped to ± this."""
+    reward_discount: float = 0.99
+    """Discount of the return whose standard deviation is taken. The paper's code has 0.99 whatever γ is."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.observation_clip > 0 and self.reward_clip > 0,
+            f"normalize.observation-clip = {self.observation_clip}, "
+            f"normalize.reward-clip = {self.reward_clip}: both must be positive",
+        )
+        require(
+            0 <= self.reward_discount <= 1,
+            f"normalize.reward-discount = {self.reward_discount}: it must be in [0, 1]",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """The evaluation at the end of training and of `anybatch evaluate`."""
+
+    num_envs: int = 10
+    """Env slots, each with its own seed."""
+    episodes_per_env: int = 1
+    """Episodes each slot plays: a fixed number, so that short episodes are not counted more often."""
+    greedy: bool = False
+    """Take the most probable action instead of sampling one."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.num_envs >= 1 and self.episodes_per_env >= 1,
+            f"evaluation.num-envs = {self.num_envs}, evaluation.episodes-per-env = {self.episodes_per_env}: "
+            "both must be at least 1",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordConfig:
+    """What is written to the run folder, and when."""
+
+    checkpoint_every_seconds: float = 60.0
+    """Save a checkpoint after the first iteration that ends this long after the last one."""
+    checkpoint_every_iterations: int = 0
+    """Save a checkpoint every so many iterations too; 0: by time only."""
+    keep_checkpoints: int = 3
+    """The newest so many checkpoints are kept."""
+    tensorboard: bool = True
+    """Write TensorBoard events beside metrics.jsonl."""
+    wandb: bool = False
+    """Send metrics to Weights & Biases as well (needs the extra `wandb`)."""
+    trackio: bool = False
+    """Send metrics to Trackio as well (needs the extra `trackio`)."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.keep_checkpoints >= 1,
+            f"record.keep-checkpoints = {self.keep_checkpoints}: at least 1 is kept",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedAt:
+    """The batch at which a preset's numbers were chosen. A run's batch divided by it gives the ratios."""
+
+    num_envs: int
+    """Envs per rank."""
+    num_steps: int
+    """Steps per env and iteration."""
+    minibatches_per_epoch: int
+    """Gradient steps per epoch."""
+    epochs: int
+    """Passes over each iteration batch."""
+    ranks: int = 1
+    """Learner processes."""
+
+    def __post_init__(self) -> None:
+        sizes = (self.num_envs, self.num_steps, self.minibatches_per_epoch, self.epochs, self.ranks)
+        require(all(size >= 1 for size in sizes), f"tuned-at sizes must all be at least 1, got {sizes}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOConfig:
+    """PPO, decoupled PPO and PPO-EWMA."""
+
+    env: str = "CartPole-v1"
+    """Environment id: CartPole-v1, Breakout-v5, CoinrunHard-v0, HalfCheetah-v4, gym:…, envpool:…,
+    my_package:MyEnv-v0, toy:…"""
+    num_envs: int = 8
+    """Environments stepped together, per rank."""
+    num_steps: int = 128
+    """Steps of each environment between two optimizations."""
+    total_env_steps: int = 500_000
+    """Length of the run, in valid samples over all ranks."""
+    seed: int = 1
+    """Seed of everything that is random. Runs with neighboring seeds share nothing."""
+    rescale: str = "all"
+    """all, none, or a list of the rules wanted: learning-rate,proximal-ewma,advantage-moments,phase-length,
+    adam-betas (the last is not part of all)."""
+    device: str = "cpu"
+    """cpu, cuda, cuda:1, …"""
+    threads: int = 0
+    """CPU threads of torch; 0: one for small networks, all cores for convolutions."""
+    microbatch: int = 0
+    """Samples per forward and backward pass: memory and speed only. 0: a fixed rule by network and device."""
+
+    update: UpdateConfig = field(default_factory=UpdateConfig)
+    proximal: ProximalConfig = field(default_factory=ProximalConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    normalize: NormalizeConfig = field(default_factory=NormalizeConfig)
+    env_config: EnvConfig = field(default_factory=EnvConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    record: RecordConfig = field(default_factory=RecordConfig)
+    tuned_at: TunedAt = field(
+        default_factory=lambda: TunedAt(num_envs=8, num_steps=128, minibatches_per_epoch=4, epochs=4)
+    )
+
+    def __post_init__(self) -> None:
+        require(
+            self.num_envs >= 1 and self.num_steps >= 1,
+            f"num-envs = {self.num_envs}, num-steps = {self.num_steps}: both must be at least 1",
+        )
+        require(self.total_env_steps >= 1, f"total-env-steps = {self.total_env_steps}: at least 1 is wanted")
+        require(
+            self.threads >= 0 and self.microbatch >= 0,
+            f"threads = {self.threads}, microbatch = {self.microbatch}: 0 (automatic) or a positive number",
+        )
+        require(self.seed >= 0, f"seed = {self.seed}: it cannot be negative")
+        rescale_rules(self.rescale)
+        smallest = self.num_envs * self.num_steps
+        require(
+            self.update.minibatches_per_epoch <= smallest,
+            f"update.minibatches-per-epoch = {self.update.minibatches_per_epoch} is more than the "
+            f"{self.num_envs} × {self.num_steps} = {smallest} samples of an iteration",
+        )
+
+
+def rescale_rules(text: str) -> frozenset[str]:
+    """The rules named by `--rescale`."""
+    if text == "all":
+        return frozenset(DEFAULT_RESCALE_RULES)
+    if text == "none":
+        return frozenset()
+    rules = frozenset(part.strip() for part in text.split(","))
+    unknown = sorted(rules - set(RESCALE_RULES))
+    require(
+        not unknown,
+        f"rescale = {text!r}: {', '.join(unknown)} is not a rule; there are all, none, "
+        + ", ".join(RESCALE_RULES),
+    )
+    return rules

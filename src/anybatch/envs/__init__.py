@@ -1,0 +1,97 @@
+"""Environments: one adapter per engine behind one small protocol. `make` finds the engine for an id."""
+
+import difflib
+from collections.abc import Sequence
+
+from anybatch.config import EnvConfig
+from anybatch.envs.protocol import VectorEnv
+from anybatch.errors import EnvError
+
+ENGINE_PREFIXES = {"gym": "gymnasium", "envpool": "envpool", "toy": "toy"}
+
+
+def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
+    """The environment `env_id`, as many times as there are seeds; each env's randomness is its own seed's.
+
+    CartPole-v1: EnvPool where it has the id, else Gymnasium. gym:…, envpool:…, toy:… name the engine;
+    my_package:MyEnv-v0 is Gymnasium's, after importing my_package.
+    """
+    engine, name = _resolve(env_id, config)
+    if engine == "envpool":
+        return _make_envpool(name, config, seeds)
+    _refuse_atari_settings(env_id, config)
+    if engine == "toy":
+        return _make_toy(name, config, seeds)
+    engine_named = env_id != name or config.engine != "auto"
+    return _make_gymnasium(name, config, seeds, engine_named=engine_named)
+
+
+def _resolve(env_id: str, config: EnvConfig) -> tuple[str, str]:
+    """The engine and its own name for the environment."""
+    prefix, _, rest = env_id.partition(":")
+    named = ENGINE_PREFIXES.get(prefix) if rest else None
+    if named is not None:
+        if config.engine not in ("auto", named):
+            raise EnvError(f"{env_id} names the engine {named}, but env-config.engine = {config.engine}")
+        return named, rest
+    if config.engine != "auto":
+        return config.engine, env_id
+    from anybatch.envs import envpool_adapter
+
+    # A colon is a module of the user's: no need to load EnvPool for it.
+    if ":" not in env_id and envpool_adapter.installed() and env_id in envpool_adapter.known_ids():
+        return "envpool", env_id
+    return "gymnasium", env_id
+
+
+def _make_envpool(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:
+    from anybatch.envs import envpool_adapter
+
+    known = envpool_adapter.known_ids()
+    if name not in known:
+        raise _unknown(name, known)
+    if not envpool_adapter.is_atari(name):
+        _refuse_atari_settings(name, config)
+    return envpool_adapter.EnvPoolEnv(name, config, seeds=seeds)
+
+
+def _make_gymnasium(name: str, config: EnvConfig, seeds: Sequence[int], *, engine_named: bool) -> VectorEnv:
+    from anybatch.envs import envpool_adapter, gymnasium_adapter
+
+    if gymnasium_adapter.registered(name):
+        return gymnasium_adapter.GymnasiumEnv(name, config, seeds=seeds)
+    known = gymnasium_adapter.known_ids()
+    if engine_named or ":" in name:
+        raise _unknown(name, known)
+    if envpool_adapter.installed():
+        raise _unknown(name, known + envpool_adapter.known_ids())
+    raise _unknown(name, known, f"; EnvPool has more ({envpool_adapter.INSTALL_COMMAND})")
+
+
+def _make_toy(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:
+    from anybatch.envs import toy
+
+    if name not in toy.GAMES:
+        raise _unknown(name, list(toy.GAMES))
+    return toy.ToyEnv(name, config, seeds=seeds)
+
+
+def _refuse_atari_settings(env_id: str, config: EnvConfig) -> None:
+    settings = {
+        "episodic-life": config.episodic_life,
+        "reward-clip": config.reward_clip,
+        "sticky": config.sticky,
+    }
+    for field, value in settings.items():
+        if value:
+            raise EnvError(
+                f"env-config.{field} = {value} is for EnvPool's Atari games, and {env_id} is not one of them"
+            )
+
+
+def _unknown(name: str, known: Sequence[str], hint: str = "") -> EnvError:
+    by_lower_case = {candidate.lower(): candidate for candidate in known}
+    bare = name.rpartition(":")[2].lower()
+    nearest = difflib.get_close_matches(bare, by_lower_case, n=3, cutoff=0.0)
+    names = ", ".join(by_lower_case[candidate] for candidate in nearest)
+    return EnvError(f"there is no environment {name}; the nearest names are {names}{hint}")

@@ -1,0 +1,159 @@
+"""EnvPool: Atari, Procgen, MuJoCo, classic control. The only module that imports envpool."""
+
+import importlib.util
+import os
+from collections.abc import Sequence
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from anybatch.config import EnvConfig
+from anybatch.envs import options
+from anybatch.envs.protocol import EnvSpec, EnvStep
+from anybatch.errors import EnvError
+
+INSTALL_COMMAND = "pip install 'anybatch[envpool]'"
+QT_INSTALL_COMMAND = "apt-get install libqt5gui5"
+SET_ELSEWHERE = {
+    "num_envs": "num-envs",
+    "seed": "seed",
+    "env_seed": "seed",
+    "batch_size": "num-envs",
+    "num_threads": "env-config.engine-threads",
+    "max_episode_steps": "env-config.max-episode-steps",
+    "episodic_life": "env-config.episodic-life",
+    "reward_clip": "env-config.reward-clip",
+    "repeat_action_probability": "env-config.sticky",
+}
+NOT_OFFERED = ("gym_reset_return_info", "max_num_players")
+RENDER_OPTIONS = ("from_pixels", "render_width", "render_height", "render_camera_id")
+
+
+def installed() -> bool:
+    return importlib.util.find_spec("envpool") is not None
+
+
+def known_ids() -> list[str]:
+    return _envpool().list_all_envs()
+
+
+def is_atari(env_id: str) -> bool:
+    return "reward_clip" in _option_names(env_id)
+
+
+def _envpool() -> ModuleType:
+    if not installed():
+        raise EnvError(f"EnvPool is not installed; {INSTALL_COMMAND} installs it")
+    import envpool
+
+    return envpool
+
+
+class EnvPoolEnv:
+    """An EnvPool environment, which resets on the step after an episode's end."""
+
+    def __init__(self, env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> None:
+        from anybatch.envs import spaces  # imports gymnasium
+
+        with spaces.without_engine_warnings():
+            self._engine = _make_engine(env_id, config, seeds)
+            # Spaces are made at first access, with their warnings.
+            observations = spaces.read_observations(self._engine.observation_space, env_id)
+            actions, self._to_engine = spaces.read_actions(self._engine.action_space, env_id)
+        self._observe = observations.convert
+        self._is_atari = is_atari(env_id)
+        self._done = np.zeros(len(seeds), dtype=np.bool_)
+        self._ended = np.zeros(len(seeds), dtype=np.bool_)
+        self._lives = np.zeros(len(seeds), dtype=np.int32)
+        self.spec = EnvSpec(
+            env_id=env_id,
+            engine=f"envpool {_envpool().__version__}",
+            num_envs=len(seeds),
+            obs_shape=observations.shape,
+            obs_dtype=observations.dtype,
+            actions=actions,
+            restorable=False,
+        )
+
+    def reset(self) -> np.ndarray:
+        obs, info = self._engine.reset()
+        self._done = np.zeros_like(self._done)
+        self._ended = np.zeros_like(self._ended)
+        if self._is_atari:
+            self._lives = info["lives"]
+        return self._observe(obs)
+
+    def step(self, action: np.ndarray) -> EnvStep:
+        obs, reward, terminated, truncated, info = self._engine.step(self._to_engine(action))
+        valid = ~self._done
+        done = terminated | truncated
+        score, ended = reward, done
+        if self._is_atari:
+            score, ended = info["reward"], self._game_end(truncated, valid, info)
+        self._done = done
+        return EnvStep(self._observe(obs), reward, terminated, truncated, valid, score, ended, None)
+
+    def _game_end(self, truncated: np.ndarray, valid: np.ndarray, info: dict[str, Any]) -> np.ndarray:
+        """Where a game is over, as opposed to a life lost under episodic_life."""
+        ended = (info["terminated"] != 0) | truncated
+        # The no-ops that EnvPool plays after a lost life can lose the last one too: the game then starts
+        # again within the reset step, and more lives are all that shows it. Bonus lives come on valid steps.
+        ended |= ~valid & ~self._ended & (info["lives"] > self._lives)
+        self._ended, self._lives = ended, info["lives"]
+        return ended
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+def _make_engine(env_id: str, config: EnvConfig, seeds: Sequence[int]) -> Any:
+    settings = _settings(env_id, config)
+    try:
+        return _envpool().make(
+            env_id,
+            env_type="gymnasium",
+            num_envs=len(seeds),
+            num_threads=config.engine_threads or min(_available_cores(), len(seeds)),
+            seed=[int(seed) for seed in seeds],
+            **settings,
+        )
+    except Exception as error:  # its C++ layer raises many types
+        wrong_type = isinstance(error, TypeError)  # the message lists C++ signatures over many lines
+        reason = "a value has the wrong type" if wrong_type else " ".join(str(error).split())
+        raise EnvError(f"EnvPool cannot make {env_id} with {settings}: {reason}") from error
+
+
+def _settings(env_id: str, config: EnvConfig) -> dict[str, options.OptionValue]:
+    settings = options.parse(config.options)
+    offered = set(_option_names(env_id)) - set(SET_ELSEWHERE) - set(NOT_OFFERED)
+    for name in settings:
+        if name in SET_ELSEWHERE:
+            raise EnvError(f"{env_id}: the option {name} is set by {SET_ELSEWHERE[name]}")
+        if name not in offered.union(RENDER_OPTIONS):
+            listed = ", ".join(sorted(offered))
+            raise EnvError(f"{env_id} has no option {name}; EnvPool's options for it are {listed}")
+    if config.max_episode_steps is not None:
+        settings["max_episode_steps"] = config.max_episode_steps
+    if is_atari(env_id):
+        settings["episodic_life"] = config.episodic_life
+        settings["reward_clip"] = config.reward_clip
+        settings["repeat_action_probability"] = config.sticky
+    return settings
+
+
+@cache
+def _option_names(env_id: str) -> tuple[str, ...]:
+    try:
+        return _envpool().make_spec(env_id).config._fields
+    except ImportError as error:
+        if "Qt 5" not in str(error):
+            raise
+        raise EnvError(
+            f"{env_id} needs the system library Qt 5, which is missing: {QT_INSTALL_COMMAND} installs it"
+        ) from error
+
+
+def _available_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

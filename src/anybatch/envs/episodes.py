@@ -1,0 +1,54 @@
+"""Returns and lengths of finished episodes, summed from steps."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from anybatch.envs.protocol import EnvStep
+
+
+class Episode(NamedTuple):
+    """A finished episode: its undiscounted, unclipped return, its number of decisions, and its env."""
+
+    episode_return: float
+    length: int
+    env: int
+
+
+class EpisodeTracker:
+    """Sums the scores of N envs into episodes. Make a new one where envs start fresh instead of resuming."""
+
+    def __init__(self, num_envs: int) -> None:
+        self._returns = np.zeros(num_envs, dtype=np.float64)
+        self._lengths = np.zeros(num_envs, dtype=np.int64)
+        self._finished: list[Episode] = []
+
+    def update(self, step: EnvStep) -> None:
+        """Add one step of all envs."""
+        self._returns += step.score
+        self._lengths += step.valid
+        if step.episode_end.any():
+            self._finish(step.episode_end)
+
+    def _finish(self, ended: np.ndarray) -> None:
+        for env in np.flatnonzero(ended & (self._lengths > 0)):
+            self._finished.append(Episode(float(self._returns[env]), int(self._lengths[env]), int(env)))
+        self._returns[ended] = 0
+        self._lengths[ended] = 0
+
+    def take(self) -> list[Episode]:
+        """The episodes finished since the last call."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "returns": self._returns.copy(),
+            "lengths": self._lengths.copy(),
+            "finished": [list(episode) for episode in self._finished],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._returns = np.array(state["returns"], dtype=np.float64)
+        self._lengths = np.array(state["lengths"], dtype=np.int64)
+        self._finished = [Episode(*episode) for episode in state["finished"]]

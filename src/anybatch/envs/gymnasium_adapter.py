@@ -1,0 +1,139 @@
+"""Any Gymnasium environment, the user's own included."""
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from anybatch.config import EnvConfig
+from anybatch.envs import options, spaces
+from anybatch.envs.protocol import EnvSpec, EnvStep
+from anybatch.errors import EnvError
+
+RESET_MODES = {"next_step": AutoresetMode.NEXT_STEP, "same_step": AutoresetMode.SAME_STEP}
+VECTORIZATION_MODES = ("sync", "async", "vector_entry_point")
+
+
+def registered(env_id: str) -> bool:
+    """Whether Gymnasium knows `env_id`; for `module:Env-v0`, once the module has been imported."""
+    module, _, name = env_id.rpartition(":")
+    if module:
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            raise EnvError(f"{env_id}: {error}; is it installed, or its folder on PYTHONPATH?") from error
+    return name in gymnasium.registry
+
+
+def known_ids() -> list[str]:
+    return list(gymnasium.registry)
+
+
+class GymnasiumEnv:
+    """A Gymnasium vector env, with next-step or same-step reset as its metadata says.
+
+    Two options are ours: reset (next_step, same_step) and vectorization_mode (sync, async,
+    vector_entry_point). The others go to the environment's constructor.
+    """
+
+    def __init__(self, env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> None:
+        with spaces.without_engine_warnings():
+            self._engine = _make_engine(env_id, config, len(seeds))
+        self._same_step = _resets_in_same_step(self._engine, env_id)
+        observations = spaces.read_observations(self._engine.single_observation_space, env_id)
+        actions, self._to_engine = spaces.read_actions(self._engine.single_action_space, env_id)
+        self._observe = observations.convert
+        self._seed = _engine_seed(self._engine, seeds)
+        self._done = np.zeros(len(seeds), dtype=np.bool_)
+        self.spec = EnvSpec(
+            env_id=env_id,
+            engine=f"gymnasium {gymnasium.__version__}",
+            num_envs=len(seeds),
+            obs_shape=observations.shape,
+            obs_dtype=observations.dtype,
+            actions=actions,
+            restorable=False,
+        )
+
+    def reset(self) -> np.ndarray:
+        """Start new episodes. The seeds are used once; later resets continue their random streams."""
+        obs, _ = self._engine.reset(seed=self._seed)
+        self._seed = None
+        self._done = np.zeros_like(self._done)
+        return self._observe(obs)
+
+    def step(self, action: np.ndarray) -> EnvStep:
+        engine_obs, engine_reward, terminated, truncated, info = self._engine.step(self._to_engine(action))
+        obs = self._observe(engine_obs)
+        reward = engine_reward.astype(np.float32)
+        done = terminated | truncated
+        final_obs = None
+        valid = ~self._done
+        if self._same_step:
+            final_obs = self._final_obs(obs, done, info)
+        else:
+            self._done = done
+        return EnvStep(obs, reward, terminated, truncated, valid, reward, done, final_obs)
+
+    def _final_obs(self, obs: np.ndarray, done: np.ndarray, info: dict[str, Any]) -> np.ndarray:
+        if not done.any():
+            return obs
+        final_obs = obs.copy()
+        final_obs[done] = self._observe(np.stack(list(info["final_obs"][done])))
+        return final_obs
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+def _make_engine(env_id: str, config: EnvConfig, num_envs: int) -> VectorEnv:
+    name = env_id.rpartition(":")[2]
+    settings: dict[str, Any] = dict(options.parse(config.options))
+    reset = options.take_choice(env_id, settings, "reset", RESET_MODES)
+    mode = options.take_choice(env_id, settings, "vectorization_mode", VECTORIZATION_MODES)
+    if mode is None:
+        # Not the environment's own vector form even where it has one: CartPole's takes neither a reset mode
+        # nor one seed per env.
+        single = gymnasium.registry[name].entry_point
+        mode = "vector_entry_point" if single is None else "sync"
+    if config.max_episode_steps is not None:
+        settings["max_episode_steps"] = config.max_episode_steps
+    try:
+        return gymnasium.make_vec(
+            name,
+            num_envs=num_envs,
+            vectorization_mode=mode,
+            vector_kwargs={"autoreset_mode": RESET_MODES[reset]} if reset else None,
+            **settings,
+        )
+    except (gymnasium.error.Error, ImportError) as error:
+        raise EnvError(f"Gymnasium cannot make {env_id}: {_one_line(error)}") from error
+    except TypeError as error:
+        if "keyword argument" not in str(error):  # unexpected, or one of ours given twice
+            raise
+        raise EnvError(f"{env_id} refuses its options: {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _resets_in_same_step(engine: VectorEnv, env_id: str) -> bool:
+    mode = engine.metadata.get("autoreset_mode")
+    if mode not in RESET_MODES.values():
+        found = "does not say" if mode is None else f"says {mode}"
+        raise EnvError(
+            f"{env_id} must reset ended episodes by itself, on the next or in the same step, but its "
+            f"metadata['autoreset_mode'] {found}"
+        )
+    return mode == AutoresetMode.SAME_STEP
+
+
+def _engine_seed(engine: VectorEnv, seeds: Sequence[int]) -> Any:
+    """One seed per env where there are several envs inside, else one that depends on all of them."""
+    if isinstance(engine, gymnasium.vector.SyncVectorEnv | gymnasium.vector.AsyncVectorEnv):
+        return [int(seed) for seed in seeds]
+    return int(np.random.SeedSequence(list(seeds)).generate_state(1)[0])

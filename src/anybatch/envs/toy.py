@@ -1,0 +1,268 @@
+"""Small environments whose answers are known in closed form, restorable to the bit.
+
+A game is a set of pure functions on arrays over N envs; `ToyEnv` adds step limits, resets and randomness.
+Randomness is a function of (seed, number of draws), so the state of an env is a few numbers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from anybatch.config import EnvConfig
+from anybatch.envs import options
+from anybatch.envs.protocol import Actions, BoxActions, DiscreteActions, EnvSpec, EnvStep
+from anybatch.errors import EnvError
+
+RESET_MODES = ("next_step", "same_step")
+UNIFORMS_PER_DRAW = 3
+
+Played = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Next state [N, K], reward [N], terminated [N]."""
+
+
+class Game(Protocol):
+    """Rules without memory. `state` is float64 [N, K]; `uniform` is fresh randomness in [0, 1), [N, 3]."""
+
+    @property
+    def obs_shape(self) -> tuple[int, ...]: ...
+    @property
+    def obs_dtype(self) -> type[np.generic]: ...
+    @property
+    def actions(self) -> Actions: ...
+    @property
+    def step_limit(self) -> int: ...
+
+    def start(self, uniform: np.ndarray) -> np.ndarray: ...
+    def observe(self, state: np.ndarray) -> np.ndarray: ...
+    def play(self, state: np.ndarray, action: np.ndarray, uniform: np.ndarray) -> Played: ...
+
+
+class Constant:
+    """Reward 1 at every step and no end but the step limit: with bootstrapping V = 1 / (1 - γ) everywhere."""
+
+    obs_shape = (2,)
+    obs_dtype = np.float32
+    actions = DiscreteActions(2)
+    step_limit = 5
+
+    def start(self, uniform: np.ndarray) -> np.ndarray:
+        return uniform[:, :2]
+
+    def observe(self, state: np.ndarray) -> np.ndarray:
+        return state.astype(np.float32)
+
+    def play(self, state: np.ndarray, action: np.ndarray, uniform: np.ndarray) -> Played:
+        del state
+        return uniform[:, :2], np.ones(len(action)), np.zeros(len(action), dtype=np.bool_)
+
+
+class Corridor:
+    """Five cells; action 1 goes right, 0 left. Leaving at the right gives reward 1 and ends the episode.
+
+    The best policy has V(cell) = γ^(4 - cell).
+    """
+
+    length = 5
+    obs_shape = (5,)
+    obs_dtype = np.float32
+    actions = DiscreteActions(2)
+    step_limit = 50
+
+    def start(self, uniform: np.ndarray) -> np.ndarray:
+        return np.floor(uniform[:, :1] * self.length)
+
+    def observe(self, state: np.ndarray) -> np.ndarray:
+        return _one_hot(state, self.length)
+
+    def play(self, state: np.ndarray, action: np.ndarray, uniform: np.ndarray) -> Played:
+        del uniform
+        cell = state[:, 0] + np.where(action == 1, 1, -1)
+        left = cell == self.length
+        return np.clip(cell, 0, self.length - 1)[:, None], left.astype(np.float64), left
+
+
+class Match:
+    """Reward 1 for the action that the observation shows; each step is the last with probability 1/8.
+
+    The best policy has V = 1 / (1 - 7γ/8) before the step limit is counted.
+    """
+
+    count = 5
+    end_probability = 1 / 8
+    obs_shape = (5,)
+    obs_dtype = np.float32
+    actions = DiscreteActions(5)
+    step_limit = 50
+
+    def start(self, uniform: np.ndarray) -> np.ndarray:
+        return np.floor(uniform[:, :1] * self.count)
+
+    def observe(self, state: np.ndarray) -> np.ndarray:
+        return _one_hot(state, self.count)
+
+    def play(self, state: np.ndarray, action: np.ndarray, uniform: np.ndarray) -> Played:
+        reward = (action == state[:, 0]).astype(np.float64)
+        return self.start(uniform), reward, uniform[:, 1] < self.end_probability
+
+
+class Target:
+    """Reward -‖action - goal‖² for the goal that the observation shows.
+
+    Each step is the last with probability 1/8. The best policy has V = 0.
+    """
+
+    end_probability = 1 / 8
+    obs_shape = (2,)
+    obs_dtype = np.float32
+    actions = BoxActions(np.full(2, -1, dtype=np.float32), np.full(2, 1, dtype=np.float32))
+    step_limit = 50
+
+    def start(self, uniform: np.ndarray) -> np.ndarray:
+        return 2 * uniform[:, :2] - 1
+
+    def observe(self, state: np.ndarray) -> np.ndarray:
+        return state.astype(np.float32)
+
+    def play(self, state: np.ndarray, action: np.ndarray, uniform: np.ndarray) -> Played:
+        reward = -np.square(np.clip(action, -1, 1) - state).sum(axis=1)
+        return self.start(uniform), reward, uniform[:, 2] < self.end_probability
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """`Match` with four actions and an image: the action is the quadrant that is bright."""
+
+    obs_shape: tuple[int, int, int]
+    obs_dtype = np.uint8
+    end_probability = 1 / 8
+    actions = DiscreteActions(4)
+    step_limit = 50
+
+    def start(self, uniform: np.ndarray) -> np.ndarray:
+        return np.floor(uniform[:, :1] * 4)
+
+    def observe(self, state: np.ndarray) -> np.ndarray:
+        _, height, width = self.obs_shape
+        lower, right = np.divmod(state[:, 0].astype(np.int64), 2)
+        rows = (np.arange(height) >= height // 2) == lower[:, None]
+        columns = (np.arange(width) >= width // 2) == right[:, None]
+        image = (rows[:, :, None] & columns[:, None, :]).astype(np.uint8) * 255  # [N, H, W]
+        return np.repeat(image[:, None], self.obs_shape[0], axis=1)
+
+    def play(self, state: np.ndarray, action: np.ndarray, uniform: np.ndarray) -> Played:
+        reward = (action == state[:, 0]).astype(np.float64)
+        return self.start(uniform), reward, uniform[:, 1] < self.end_probability
+
+
+GAMES: dict[str, Game] = {
+    "Constant": Constant(),
+    "Corridor": Corridor(),
+    "Match": Match(),
+    "Target": Target(),
+    "Pixels": Pixels((3, 16, 16)),
+    "Pixels84": Pixels((1, 84, 84)),
+}
+
+
+class ToyEnv:
+    """N envs of one game. The option reset = same_step gives the same transitions without reset steps."""
+
+    def __init__(self, name: str, config: EnvConfig, *, seeds: Sequence[int]) -> None:
+        settings = options.parse(config.options)
+        reset = options.take_choice(f"toy:{name}", settings, "reset", RESET_MODES)
+        if settings:
+            raise EnvError(f"toy:{name} has no option {next(iter(settings))}; its only option is reset")
+        self._game = GAMES[name]
+        self._same_step = reset == "same_step"
+        self._step_limit = config.max_episode_steps or self._game.step_limit
+        self._seeds = np.array(seeds, dtype=np.int64)
+        self._draws = np.zeros(len(seeds), dtype=np.int64)
+        self._steps = np.zeros(len(seeds), dtype=np.int64)
+        self._done = np.zeros(len(seeds), dtype=np.bool_)
+        self._state = self._game.start(self._uniform())
+        self.spec = EnvSpec(
+            env_id=f"toy:{name}",
+            engine="toy",
+            num_envs=len(seeds),
+            obs_shape=self._game.obs_shape,
+            obs_dtype=np.dtype(self._game.obs_dtype),
+            actions=self._game.actions,
+            restorable=True,
+        )
+
+    def reset(self) -> np.ndarray:
+        self._done = np.zeros_like(self._done)
+        self._restart(np.ones_like(self._done))
+        return self._game.observe(self._state)
+
+    def step(self, action: np.ndarray) -> EnvStep:
+        valid = ~self._done
+        before = self._state
+        self._state, reward, terminated = self._game.play(before, action, self._uniform())
+        self._draws = self._draws + valid
+        self._steps = self._steps + valid
+        terminated = terminated & valid
+        truncated = valid & ~terminated & (self._steps >= self._step_limit)
+        ended = terminated | truncated
+
+        final_obs = self._game.observe(self._state) if self._same_step else None
+        restarting = ended if self._same_step else ~valid
+        if restarting.any():
+            self._restart(restarting)
+        self._done = np.zeros_like(ended) if self._same_step else ended
+        obs = self._game.observe(self._state)
+        reward = (reward * valid).astype(np.float32)
+        return EnvStep(obs, reward, terminated, truncated, valid, reward, ended, final_obs)
+
+    def _restart(self, where: np.ndarray) -> None:
+        self._state = np.where(where[:, None], self._game.start(self._uniform()), self._state)
+        self._draws = self._draws + where
+        self._steps = np.where(where, 0, self._steps)
+
+    def _uniform(self) -> np.ndarray:
+        return uniform(self._seeds, self._draws, UNIFORMS_PER_DRAW)
+
+    def close(self) -> None:
+        pass
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "seeds": self._seeds.copy(),
+            "draws": self._draws.copy(),
+            "steps": self._steps.copy(),
+            "done": self._done.copy(),
+            "state": self._state.copy(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state` was taken, seeds included."""
+        if np.shape(state["state"]) != self._state.shape:
+            raise EnvError(
+                f"{self.spec.env_id}: a saved state of shape {np.shape(state['state'])} does not fit "
+                f"{self._state.shape}; the number of envs must be the same"
+            )
+        self._seeds = np.array(state["seeds"], dtype=np.int64)
+        self._draws = np.array(state["draws"], dtype=np.int64)
+        self._steps = np.array(state["steps"], dtype=np.int64)
+        self._done = np.array(state["done"], dtype=np.bool_)
+        self._state = np.array(state["state"], dtype=np.float64)
+
+
+def uniform(seeds: np.ndarray, draws: np.ndarray, count: int) -> np.ndarray:
+    """`count` numbers in [0, 1) per env, [N, count], a function of each env's seed and its number of draws.
+
+    The SplitMix64 generator (Steele, Lea, Flood 2014, doi:10.1145/2660193.2660195), used by index: its n-th
+    output is a hash of seed + n · constant.
+    """
+    index = draws[:, None] * count + np.arange(1, count + 1)
+    bits = seeds.astype(np.uint64)[:, None] + index.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    bits = bits ^ (bits >> np.uint64(31))
+    return (bits >> np.uint64(11)) * 2.0**-53
+
+
+def _one_hot(state: np.ndarray, count: int) -> np.ndarray:
+    return (state == np.arange(count)).astype(np.float32)

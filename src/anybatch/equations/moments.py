@@ -1,0 +1,89 @@
+"""Means and variances: of a batch, over iterations, over everything seen so far."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Moments(NamedTuple):
+    """Decaying sums behind a mean and a variance. `Moments(0.0, 0.0, 0.0)` has seen nothing."""
+
+    weight: float
+    """Σ decay^k · count."""
+    weighted_sum: float
+    """Σ decay^k · count · mean."""
+    weighted_sum_squares: float
+    """Σ decay^k · count · mean of squares."""
+
+
+class RunningMoments(NamedTuple):
+    """Number of samples, mean and Σ (x - mean)², of a batch or of everything so far."""
+
+    samples: Tensor
+    mean: Tensor
+    m2: Tensor
+
+
+def masked_moments(x: Tensor, valid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Count, mean and population variance of the valid entries, in float64; all 0 where none is valid.
+
+    The textbook two-pass formula. What stands in entries that are not valid, NaN included, has no effect.
+    """
+    count = valid.sum(dtype=torch.float64)
+    divisor = count.clamp(min=1.0)
+    mean = torch.where(valid, x, 0.0).sum(dtype=torch.float64) / divisor
+    deviation = torch.where(valid, x.double() - mean, 0.0)
+    return count, mean, deviation.square().sum() / divisor
+
+
+def ewma_moments(
+    state: Moments, count: float, mean: float, mean_of_squares: float, *, decay: float
+) -> Moments:
+    """Moments with one more iteration batch in them: all sums decay, then the batch adds its own.
+
+    The advantage moments of Hilton et al. 2021 (arXiv:2110.00641), §4. decay 0 forgets all but this batch.
+    """
+    return Moments(
+        decay * state.weight + count,
+        decay * state.weighted_sum + count * mean,
+        decay * state.weighted_sum_squares + count * mean_of_squares,
+    )
+
+
+def moments_mean_std(state: Moments) -> tuple[float, float]:
+    """Mean and population standard deviation, √(E[x²] - E[x]²); the weights need no bias correction.
+
+    As the code of Hilton et al. 2021 (arXiv:2110.00641) has it.
+    """
+    mean = state.weighted_sum / state.weight
+    variance = state.weighted_sum_squares / state.weight - mean * mean
+    return mean, math.sqrt(max(variance, 0.0))
+
+
+def merge_moments(moments: RunningMoments, batch: RunningMoments) -> RunningMoments:
+    """Moments of the union of two sets of samples.
+
+        mean = mean_a + Δ n_b/n,   M2 = M2_a + M2_b + Δ² n_a n_b/n,   Δ = mean_b - mean_a,  n = n_a + n_b
+
+    Chan, Golub & LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
+    Counts are scalars; means and M2 have any one shape. Merging nothing with nothing gives nothing.
+    """
+    total = moments.samples + batch.samples
+    share = batch.samples / total.clamp(min=torch.finfo(total.dtype).tiny)
+    delta = batch.mean - moments.mean
+    return RunningMoments(
+        total,
+        moments.mean + delta * share,
+        moments.m2 + batch.m2 + delta.square() * (moments.samples * share),
+    )
+
+
+def effective_samples(log_weights: Tensor) -> Tensor:
+    """Effective share of samples under importance weights w, (Σw)² / (n Σw²): 1 if equal, 1/n at worst.
+
+    Kong 1992, "A note on importance sampling using standardized weights". [B] → scalar, stable in log space.
+    """
+    log_share = 2 * log_weights.logsumexp(0) - (2 * log_weights).logsumexp(0)
+    return log_share.exp() / len(log_weights)

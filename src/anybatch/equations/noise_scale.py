@@ -1,0 +1,48 @@
+"""Gradient noise scale of McCandlish et al. 2018 (arXiv:1812.06162): up to which batch more samples pay.
+
+Both parts are noisy and unbiased, their ratio is not: average the trace and the signal apart, divide last.
+"""
+
+import math
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class NoiseEstimate(NamedTuple):
+    """One measurement, to be averaged with others before its parts are divided."""
+
+    noise_trace: float
+    """tr(Σ), Σ the covariance of the gradient of one sample. Unbiased, so it may be off by chance."""
+    signal_squared: float
+    """|G|², G the true gradient. Unbiased, so it may be negative."""
+    batch: float
+    """Samples it was measured on."""
+
+
+def noise_scale_from_microbatches(gradients: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """tr(Σ) and |G|², unbiased, from the mean gradients of microbatches that may differ in size.
+
+        tr(Σ) = Σ_i b_i ‖g_i - ḡ‖² / (m-1),   |G|² = ‖ḡ‖² - tr(Σ)/B,   ḡ = Σ_i b_i g_i / B,  B = Σ_i b_i
+
+    For equal sizes this is arXiv:1812.06162, App. A.1. `gradients` is [m, P] with m ≥ 2, `counts` [m].
+    """
+    weights = counts.to(gradients.dtype)
+    total = weights.sum()
+    mean = weights @ gradients / total
+    trace = weights @ (gradients - mean).square().sum(1) / (len(gradients) - 1)
+    return trace, mean.square().sum() - trace / total
+
+
+def noise_scale_from_pair(
+    small_norm_squared: float, big_norm_squared: float, small: float, big: float
+) -> tuple[float, float]:
+    """tr(Σ) and |G|², unbiased, from squared gradient norms at two batches (arXiv:1812.06162, App. A.1)."""
+    signal = (big * big_norm_squared - small * small_norm_squared) / (big - small)
+    trace = (small_norm_squared - big_norm_squared) / (1.0 / small - 1.0 / big)
+    return trace, signal
+
+
+def noise_scale(trace: float, signal: float) -> float:
+    """tr(Σ) / |G|², in samples (arXiv:1812.06162, §2.2); infinite where the noise hides the signal."""
+    return trace / signal if signal > 0 else math.inf

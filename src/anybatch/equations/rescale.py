@@ -1,0 +1,67 @@
+"""How each number follows the batch it belongs to: the rules behind the dial.
+
+`ratio` is always ρ = batch of this run ÷ batch the number was tuned at; the c of Hilton et al. 2021
+(arXiv:2110.00641) is its inverse. The rules are unrounded: identity at ρ = 1, ρ₁ then ρ₂ is ρ₁ρ₂.
+"""
+
+import math
+from typing import Literal
+
+
+def center_of_mass(decay: float) -> float:
+    """1/(1-β) - 1: the mean age of what an EWMA averages, in its updates (arXiv:2110.00641, §4)."""
+    return decay / (1.0 - decay)
+
+
+def decay_from_center_of_mass(center: float) -> float:
+    """The β whose center of mass is `center` (arXiv:2110.00641, §4)."""
+    return center / (1.0 + center)
+
+
+def effective_sample_size(decay: float) -> float:
+    """2/(1-β) - 1: how many equal samples are as good as this EWMA (arXiv:2110.00641, §4, note 1)."""
+    return (1.0 + decay) / (1.0 - decay)
+
+
+def decay_from_effective_sample_size(size: float) -> float:
+    """The β whose effective sample size is `size` (arXiv:2110.00641, §4)."""
+    return (size - 1.0) / (size + 1.0)
+
+
+def rescaled_learning_rate(
+    learning_rate: float, ratio: float, optimizer: Literal["adam", "radam", "sgd"]
+) -> float:
+    """Adam and RAdam: × √ρ. SGD: × ρ. ρ of the minibatch (arXiv:2110.00641, §3 and App. C)."""
+    return learning_rate * (ratio if optimizer == "sgd" else math.sqrt(ratio))
+
+
+def rescaled_proximal_decay(decay: float, ratio: float) -> float:
+    """Center of mass ÷ ρ, so that the proximal policy's age in env steps stays (arXiv:2110.00641, §4).
+
+    ρ of the env steps per gradient step. Solved for β, so that ρ = 1 gives the very same float.
+    """
+    return decay / (ratio + decay * (1.0 - ratio))
+
+
+def rescaled_advantage_decay(decay: float, ratio: float, *, floor: bool = False) -> float:
+    """Effective sample size ÷ ρ, so that moments are over as many samples as before (arXiv:2110.00641, §4).
+
+    ρ of the iteration batch. Below an effective size of 1 the unrounded decay is negative; `floor`
+    stops at 1, which is decay 0. Solved for β, so that ρ = 1 gives the very same float.
+    """
+    unrounded = (decay * (1.0 + ratio) + (1.0 - ratio)) / ((1.0 + ratio) + decay * (1.0 - ratio))
+    return max(unrounded, 0.0) if floor else unrounded
+
+
+def rescaled_phase_iterations(iterations: float, ratio: float, *, floor: bool = False) -> float:
+    """Iterations per phase ÷ ρ of the iteration batch: as many env steps as before (arXiv:2110.00641, §4).
+
+    `floor` rounds to a whole number of at least 1.
+    """
+    unrounded = iterations / ratio
+    return float(max(round(unrounded), 1)) if floor else unrounded
+
+
+def rescaled_adam_beta(beta: float, ratio: float) -> float:
+    """β^ρ, ρ of the minibatch: averages reach as far back in samples (arXiv:2110.00641, §3.2, optional)."""
+    return beta**ratio

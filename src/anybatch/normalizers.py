@@ -1,0 +1,146 @@
+"""Running statistics: of observations while acting, of returns and advantages before optimizing.
+
+Only valid samples count. Each normalizer's state is plain data, and sums over ranks before it changes.
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anybatch.distributed import collectives
+from anybatch.equations import moments
+from anybatch.errors import EnvError
+
+# A weight near 0 for the prior of mean 0 and variance 1, as Gymnasium and the paper's code start.
+PRIOR_COUNT = 1e-4
+EPSILON = 1e-8
+
+
+class ObservationNormalizer:
+    """Shifts and scales vector observations by the running moments of those that were decided upon."""
+
+    def __init__(self, obs_shape: tuple[int, ...], *, clip: float):
+        self.clip = clip
+        self.count = PRIOR_COUNT
+        self.mean = np.zeros(obs_shape)
+        self.square_sum = np.full(obs_shape, PRIOR_COUNT)  # Σ (x - mean)²: variance 1
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self._inverse_std = 1.0 / np.sqrt(self.square_sum / self.count + EPSILON)
+
+    def update(self, obs: np.ndarray) -> None:
+        """Count `obs` [M, …], by the parallel formula of Chan et al. 1979."""
+        count = len(obs)
+        mean = obs.mean(axis=0, dtype=np.float64) if count > 1 else obs[0].astype(np.float64)
+        delta = mean - self.mean
+        total = self.count + count
+        self.square_sum += delta * delta * (self.count * count / total)
+        if count > 1:
+            self.square_sum += np.square(obs - mean).sum(axis=0)
+        self.mean += delta * (count / total)
+        self.count = total
+        self._refresh()
+        if not math.isfinite(self.mean.sum()):
+            env, *_ = np.argwhere(~np.isfinite(obs))[0]
+            raise EnvError(f"environment {env} returned an observation that is not a number: {obs[env]}")
+
+    def normalize(self, obs: np.ndarray) -> np.ndarray:
+        scaled = (obs - self.mean) * self._inverse_std
+        return np.minimum(np.maximum(scaled, -self.clip, out=scaled), self.clip, out=scaled)
+
+    def state_dict(self) -> dict[str, object]:
+        return {"count": self.count, "mean": self.mean, "square_sum": self.square_sum}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.count = state["count"]
+        self.mean, self.square_sum = state["mean"].copy(), state["square_sum"].copy()
+        self._refresh()
+
+
+class RewardNormalizer:
+    """Divides rewards by the running standard deviation of each env's discounted return.
+
+        R_t = r_t + γ R_{t-1},  R = 0 before each episode;   r_t ← clip(r_t / std(R), ±c)
+
+    The mean is not subtracted: that would change which policy is best. γ here is the normalizer's own.
+    """
+
+    def __init__(self, num_envs: int, *, discount: float, clip: float, per_step: bool):
+        self.discount = discount
+        self.clip = clip
+        self.per_step = per_step
+        self.running_return = np.zeros(num_envs)
+        self.count, self.total, self.total_squares = PRIOR_COUNT, 0.0, PRIOR_COUNT
+
+    def __call__(self, reward: Tensor, valid: Tensor, episode_end: Tensor) -> Tensor:
+        """Scaled rewards; all arguments and the result are [T, N]. Updates the statistics first."""
+        returns = self._discounted_returns(reward.numpy(), episode_end.numpy())
+        std = self._update(np.where(valid.numpy(), returns, 0.0), valid.numpy())
+        return (reward / torch.from_numpy(std).to(reward.dtype)).clamp_(-self.clip, self.clip)
+
+    def _discounted_returns(self, reward: np.ndarray, episode_end: np.ndarray) -> np.ndarray:
+        returns = np.empty(reward.shape)
+        discount_after = self.discount * ~episode_end
+        carried = self.discount * self.running_return
+        for t in range(len(reward)):
+            np.add(reward[t], carried, out=returns[t])
+            carried = returns[t] * discount_after[t]
+        self.running_return = np.where(episode_end[-1], 0.0, returns[-1])
+        return returns
+
+    def _update(self, returns: np.ndarray, valid: np.ndarray) -> np.ndarray:
+        """Standard deviations [T, 1] with each row counted in turn, or [1, 1] with all of them counted."""
+        sums = np.stack([valid.sum(axis=1), returns.sum(axis=1), np.square(returns).sum(axis=1)])
+        sums = collectives.sum_over_ranks(torch.from_numpy(sums.astype(np.float64))).numpy()
+        known = np.array([[self.count], [self.total], [self.total_squares]]) + np.cumsum(sums, axis=1)
+        self.count, self.total, self.total_squares = (float(x) for x in known[:, -1])
+        count, total, total_squares = known if self.per_step else known[:, -1:]
+        variance = total_squares / count - np.square(total / count)
+        return np.sqrt(np.maximum(variance, 0.0) + EPSILON)[:, None]
+
+    def state_dict(self) -> dict[str, object]:
+        return {
+            "running_return": self.running_return,
+            "count": self.count,
+            "total": self.total,
+            "total_squares": self.total_squares,
+        }
+
+    def load_state_dict(self, state: dict) -> None:
+        """Statistics come back always, the returns under way only for the same envs."""
+        if len(state["running_return"]) == len(self.running_return):
+            self.running_return = state["running_return"].copy()
+        self.count, self.total = state["count"], state["total"]
+        self.total_squares = state["total_squares"]
+
+
+class AdvantageNormalizer:
+    """Normalizes advantages once per iteration by moments that decay from iteration to iteration."""
+
+    def __init__(self) -> None:
+        self.moments = moments.Moments(0.0, 0.0, 0.0)
+
+    def __call__(self, advantage: Tensor, valid: Tensor, *, decay: float) -> Tensor:
+        """Normalized advantages, [T, N] like the arguments; decay 0 is ordinary batch normalization."""
+        counted = torch.where(valid, advantage, 0.0).double()
+        sums = torch.stack([valid.sum().double(), counted.sum(), counted.square().sum()])
+        count, total, total_squares = collectives.sum_over_ranks(sums).tolist()
+        if count > 0:
+            self.moments = moments.ewma_moments(
+                self.moments, count, total / count, total_squares / count, decay=decay
+            )
+        mean, std = moments.moments_mean_std(self.moments)
+        return (advantage - mean) / (std + EPSILON)
+
+    @property
+    def mean_std(self) -> tuple[float, float]:
+        return moments.moments_mean_std(self.moments)
+
+    def state_dict(self) -> dict[str, object]:
+        return {"moments": list(self.moments)}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.moments = moments.Moments(*state["moments"])

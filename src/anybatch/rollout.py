@@ -1,0 +1,244 @@
+"""Collecting an iteration batch: step the environments, keep what was seen, decided and returned."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anybatch.envs.episodes import Episode, EpisodeTracker
+from anybatch.envs.protocol import Actions, BoxActions, EnvStep, RestorableEnv, VectorEnv
+from anybatch.errors import EnvError
+from anybatch.networks.actor_critic import ActorCritic
+from anybatch.networks.distributions import draw_noise
+from anybatch.normalizers import ObservationNormalizer
+
+
+@dataclass
+class Rollout:
+    """One iteration batch, time first, on the CPU. Rows with `valid` False are reset steps: not data."""
+
+    obs: Tensor
+    """[T + 1, N, …] as the network sees it; row t + 1 is what step t returned. Images stay uint8."""
+    action: Tensor
+    """[T, N] indices, or [T, N, A] as sampled, before clipping to the env's bounds."""
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    valid: Tensor
+    location: Tensor
+    """[T, N, A] logits or means of the behavior policy."""
+    log_std: Tensor | None
+    """[A] of the behavior policy, for continuous actions."""
+    behavior_logp: Tensor
+    value: Tensor
+    next_value: Tensor
+    """[T, N] value of the observation that step t returned, the final one where an episode ended."""
+    episodes: list[Episode]
+    """Episodes that ended in this rollout."""
+
+    @property
+    def num_valid(self) -> int:
+        return int(self.valid.sum())
+
+    @property
+    def episode_end(self) -> Tensor:
+        return self.terminated | self.truncated
+
+
+@dataclass
+class Buffers:
+    """What is written at every step, and numpy views of it for the engine's side."""
+
+    obs: Tensor
+    action: Tensor
+    location: Tensor
+    acting_value: Tensor
+    """Stays empty where the value network is not run while acting."""
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    valid: Tensor
+    final_obs: list[tuple[int, np.ndarray, np.ndarray]] = field(default_factory=list)
+    """Same-step reset: row, envs and the observations that ended their episodes."""
+
+    @classmethod
+    def allocate(cls, env: VectorEnv, num_steps: int) -> "Buffers":
+        spec, shape = env.spec, (num_steps, env.spec.num_envs)
+        width = action_width(spec.actions)
+        continuous = isinstance(spec.actions, BoxActions)
+        obs_dtype = torch.uint8 if spec.obs_dtype == np.uint8 else torch.float32
+        return cls(
+            obs=torch.empty(num_steps + 1, spec.num_envs, *spec.obs_shape, dtype=obs_dtype),
+            action=torch.empty(*shape, width) if continuous else torch.empty(shape, dtype=torch.int64),
+            location=torch.empty(*shape, width),
+            acting_value=torch.empty(shape),
+            reward=torch.empty(shape),
+            terminated=torch.empty(shape, dtype=torch.bool),
+            truncated=torch.empty(shape, dtype=torch.bool),
+            valid=torch.empty(shape, dtype=torch.bool),
+        )
+
+
+def action_width(actions: Actions) -> int:
+    """Numbers that the policy network gives for one decision."""
+    return len(actions.low) if isinstance(actions, BoxActions) else actions.count
+
+
+class Collector:
+    """Steps one vector env with a policy, and knows where the envs stand between two rollouts."""
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        *,
+        generator: torch.Generator,
+        normalizer: ObservationNormalizer | None,
+        time_limit_is_terminal: bool,
+        chunk: int,
+        device: torch.device,
+    ):
+        self.env = env
+        self.generator = generator
+        self.normalizer = normalizer
+        self.time_limit_is_terminal = time_limit_is_terminal
+        self.chunk = chunk
+        self.device = device
+        self.episodes = EpisodeTracker(env.spec.num_envs)
+        self.obs = self._seen(env.reset(), decides=None)
+
+    def collect(self, network: ActorCritic, num_steps: int) -> Rollout:
+        """Step every env `num_steps` times."""
+        buffers = Buffers.allocate(self.env, num_steps)
+        self._act(network, buffers, num_steps)
+        refuse_bad_numbers(buffers)
+        if self.time_limit_is_terminal:
+            buffers.terminated |= buffers.truncated
+        value, next_value = self._values(network, buffers)
+        policy = network.distribution(buffers.location.flatten(0, 1).to(self.device))
+        with torch.no_grad():
+            logp = policy.log_prob(buffers.action.flatten(0, 1).to(self.device)).cpu()
+        return Rollout(
+            obs=buffers.obs,
+            action=buffers.action,
+            reward=buffers.reward,
+            terminated=buffers.terminated,
+            truncated=buffers.truncated,
+            valid=buffers.valid,
+            location=buffers.location,
+            log_std=policy.log_std.detach().cpu().clone() if policy.log_std is not None else None,
+            behavior_logp=logp.view(buffers.reward.shape),
+            value=value,
+            next_value=next_value,
+            episodes=self.episodes.take(),
+        )
+
+    def _act(self, network: ActorCritic, buffers: Buffers, num_steps: int) -> None:
+        # Everything per step is in this loop; at one env its cost per call is what decides the speed.
+        continuous = isinstance(self.env.spec.actions, BoxActions)
+        noise = draw_noise(tuple(buffers.location.shape), self.generator, continuous=continuous)
+        obs_rows, obs_views = buffers.obs.unbind(), buffers.obs.numpy()
+        action_rows, action_views = buffers.action.unbind(), buffers.action.numpy()
+        location_rows, value_rows = buffers.location.unbind(), buffers.acting_value.unbind()
+        noise_rows = noise.to(self.device).unbind()
+        obs_views[0] = self.obs
+        with torch.inference_mode():
+            for t in range(num_steps):
+                seen = obs_rows[t].to(self.device)
+                if network.shares_encoder:
+                    policy, value = network(seen)
+                    value_rows[t].copy_(value)
+                else:
+                    policy = network.distribution(network.locate(seen))
+                location_rows[t].copy_(policy.location)
+                action_rows[t].copy_(policy.sample(noise_rows[t]))
+                step = self.env.step(action_views[t])
+                self._keep(buffers, t, step)
+                obs_views[t + 1] = self.obs
+
+    def _keep(self, buffers: Buffers, t: int, step: EnvStep) -> None:
+        buffers.reward.numpy()[t] = step.reward
+        buffers.terminated.numpy()[t] = step.terminated
+        buffers.truncated.numpy()[t] = step.truncated
+        buffers.valid.numpy()[t] = step.valid
+        self.episodes.update(step)
+        ended = step.terminated | step.truncated
+        if step.final_obs is None:
+            # Next-step reset: the coming row shows the final observation, and decides nothing.
+            self.obs = self._seen(step.obs, decides=~ended)
+        else:
+            self.obs = self._seen(step.obs, decides=None)
+            envs = ended.nonzero()[0]
+            if len(envs):
+                final = step.final_obs[envs]
+                seen = final if self.normalizer is None else self.normalizer.normalize(final)
+                buffers.final_obs.append((t, envs, seen))
+
+    def _seen(self, obs: np.ndarray, decides: np.ndarray | None) -> np.ndarray:
+        """`obs` as the network sees it; statistics count those that a decision will be based on."""
+        if self.normalizer is None:
+            return obs
+        if decides is None or decides.all():
+            self.normalizer.update(obs)
+        elif decides.any():
+            self.normalizer.update(obs[decides])
+        return self.normalizer.normalize(obs)
+
+    @torch.no_grad()
+    def _values(self, network: ActorCritic, buffers: Buffers) -> tuple[Tensor, Tensor]:
+        """Values of the observations acted on, and of those returned. Both [T, N]."""
+        if network.shares_encoder:
+            last = in_chunks(network.value, buffers.obs[-1], self.chunk, self.device)
+            value = torch.cat([buffers.acting_value, last[None]])
+        else:
+            value = in_chunks(network.value, buffers.obs.flatten(0, 1), self.chunk, self.device)
+            value = value.view(buffers.obs.shape[:2])
+        next_value = value[1:].clone()
+        if buffers.final_obs:
+            final = torch.from_numpy(np.concatenate([obs for _, _, obs in buffers.final_obs]))
+            final_value = in_chunks(network.value, final.to(buffers.obs.dtype), self.chunk, self.device)
+            rows = np.concatenate([np.full(len(envs), t) for t, envs, _ in buffers.final_obs])
+            next_value[rows, np.concatenate([envs for _, envs, _ in buffers.final_obs])] = final_value
+        return value[:-1], next_value
+
+    def state_dict(self) -> dict[str, object]:
+        """All that is needed to go on; engines that cannot be restored start fresh episodes instead."""
+        state: dict[str, object] = {
+            "generator": self.generator.get_state(),
+            "num_envs": self.env.spec.num_envs,
+        }
+        if isinstance(self.env, RestorableEnv):
+            state |= {"env": self.env.state_dict(), "obs": self.obs, "episodes": self.episodes.state_dict()}
+        return state
+
+    def load_state_dict(self, state: dict) -> bool:
+        """Whether the episodes under way were restored."""
+        self.generator.set_state(state["generator"])
+        if not isinstance(self.env, RestorableEnv) or state["num_envs"] != self.env.spec.num_envs:
+            return False
+        self.env.load_state_dict(state["env"])
+        self.obs = state["obs"]
+        self.episodes.load_state_dict(state["episodes"])
+        return True
+
+
+def in_chunks(network: Callable[[Tensor], Tensor], obs: Tensor, chunk: int, device: torch.device) -> Tensor:
+    """`network` over [B, …] observations in parts of at most `chunk`, gathered on the CPU."""
+    return torch.cat([network(part.to(device)).cpu() for part in obs.split(chunk)])
+
+
+def refuse_bad_numbers(buffers: Buffers) -> None:
+    """A reward or observation that is not a number would poison every statistic: name the first one."""
+    named = {"a reward": buffers.reward}
+    if buffers.obs.is_floating_point():
+        named["an observation"] = buffers.obs
+    for name, tensor in named.items():
+        finite = torch.isfinite(tensor)
+        if not finite.all():
+            row, env, *_ = (~finite).nonzero()[0].tolist()
+            step = row if name == "a reward" else row - 1
+            raise EnvError(
+                f"environment {env} returned {name} that is not a finite number, {tensor[row, env].tolist()}, "
+                f"at step {step} of the iteration"
+            )

@@ -1,0 +1,171 @@
+"""Checkpoints that survive `kill -9` and a full disk: safetensors, JSON and checksums, no pickle.
+
+A checkpoint is a folder, written aside under a name that is no checkpoint's, synced, then renamed. What is
+called `step_…` is whole unless the disk lost a part of it, and the checksums tell.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from anybatch.errors import CheckpointError, DiskError
+from anybatch.runs import state_tree
+from anybatch.runs.atomic_file import sync
+from anybatch.runs.state_tree import StateTree
+
+SCHEMA = 1
+TENSORS, STATE, CHECKSUMS = "tensors.safetensors", "state.json", "checksums.json"
+
+_ASIDE = ".aside-"  # being written or being removed
+_REPLACED = ".replaced"  # still good, kept until the one that replaces it is in place
+_NAME = re.compile(rf"step_(\d+)({re.escape(_REPLACED)})?")
+
+
+class _NewerSchemaError(Exception):
+    pass
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A checkpoint that was read back whole."""
+
+    path: Path
+    env_steps: int
+    tree: StateTree
+
+
+class Checkpoints:
+    """The newest `keep` checkpoints of the run in `folder`. One process at a time may save."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder = folder / "checkpoints"
+        self.keep = keep
+
+    def save(self, env_steps: int, tree: StateTree) -> Path:
+        """Write a checkpoint, then remove those beyond `keep`. A DiskError leaves the older ones intact."""
+        tensors, plain = state_tree.split(tree)
+        state = json.dumps({"schema": SCHEMA, "env_steps": env_steps, "state": plain}, allow_nan=False)
+        path = self.folder / f"step_{env_steps:012d}"
+        aside = self.folder / f"{_ASIDE}{path.name}"
+        try:
+            self._remove_leftovers()  # first: what a killed run left may be the space that is missing
+            aside.mkdir(parents=True)
+            save_file(tensors, aside / TENSORS)
+            (aside / STATE).write_text(state)
+            sums = {name: _sha256(aside / name) for name in (TENSORS, STATE)}
+            (aside / CHECKSUMS).write_text(json.dumps(sums))
+            for name in (TENSORS, STATE, CHECKSUMS):
+                sync(aside / name)
+            sync(aside)
+            self._put_in_place(aside, path)
+        except (OSError, SafetensorError) as error:
+            raise DiskError(self._failure(env_steps, error)) from error
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        self._remove_older_than(path)
+        return path
+
+    def load_latest(self, say: Callable[[str], None]) -> Loaded | None:
+        """The newest checkpoint that is whole; None if there never was one.
+
+        Each one passed over is named through `say`. Raises CheckpointError if none can be read, or if the
+        newest was written by a later version: going on from an earlier one would throw its work away.
+        """
+        candidates = self._newest_first()
+        for path in candidates:
+            try:
+                return _load(path)
+            except _NewerSchemaError as error:
+                raise CheckpointError(f"{path} {error}") from None
+            except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+                say(f"The checkpoint {path} cannot be used ({error}); trying the one before it.")
+        if candidates:
+            raise CheckpointError(f"None of the {len(candidates)} checkpoints in {self.folder} can be read.")
+        return None
+
+    def _newest_first(self) -> list[Path]:
+        if not self.folder.is_dir():
+            return []
+        paths = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name)]
+        return sorted(paths, key=lambda path: (_env_steps(path), path.suffix != _REPLACED), reverse=True)
+
+    def _put_in_place(self, aside: Path, path: Path) -> None:
+        # A folder cannot be renamed onto another. Between the two renames the replaced one is still loadable.
+        if path.exists():
+            replaced = path.with_name(path.name + _REPLACED)
+            self._remove(replaced)
+            path.rename(replaced)
+        aside.rename(path)
+        sync(self.folder)
+
+    def _remove_older_than(self, saved: Path) -> None:
+        # Later ones are left: load_latest passed them over, and what it could not read is not ours to judge.
+        older = [
+            path for path in self._newest_first() if _env_steps(path) <= _env_steps(saved) and path != saved
+        ]
+        replaced = [path for path in older if path.suffix == _REPLACED]
+        for path in replaced + [path for path in older if path not in replaced][self.keep - 1 :]:
+            self._remove(path)
+
+    def _remove(self, path: Path) -> None:
+        # Renamed first, so that a kill never leaves half a checkpoint under a checkpoint's name.
+        aside = path.with_name(_ASIDE + path.name)
+        try:
+            path.rename(aside)
+        except OSError:
+            return
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def _remove_leftovers(self) -> None:
+        for path in self.folder.glob(f"{_ASIDE}*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _failure(self, env_steps: int, error: Exception) -> str:
+        newest = next((path for path in self._newest_first() if _is_whole(path)), None)
+        rest = f"the newest good one is {newest}" if newest else "there is no earlier one"
+        return f"No checkpoint could be written to {self.folder} at {env_steps} env steps ({error}); {rest}."
+
+
+def _load(path: Path) -> Loaded:
+    damage = _damage(path)
+    if damage:
+        raise ValueError(damage)
+    state = json.loads((path / STATE).read_text())
+    if state["schema"] > SCHEMA:
+        raise _NewerSchemaError(
+            f"was written by a later version of anybatch (schema {state['schema']}; this one reads {SCHEMA})."
+        )
+    tree = state_tree.join(load_file(path / TENSORS), state["state"])
+    return Loaded(path=path, env_steps=state["env_steps"], tree=tree)
+
+
+def _damage(path: Path) -> str | None:
+    sums: object = json.loads((path / CHECKSUMS).read_text())
+    if not isinstance(sums, dict) or set(sums) != {TENSORS, STATE}:
+        return f"{CHECKSUMS} is damaged"
+    return next((f"{name} is damaged" for name in sums if _sha256(path / name) != sums[name]), None)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        return _damage(path) is None
+    except (OSError, ValueError):
+        return False
+
+
+def _env_steps(path: Path) -> int:
+    match = _NAME.fullmatch(path.name)
+    assert match is not None
+    return int(match[1])
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

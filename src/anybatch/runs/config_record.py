@@ -1,0 +1,77 @@
+"""Configs as plain dicts, for config.json, and back, checked."""
+
+import dataclasses
+import types
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from anybatch.errors import ConfigError
+
+Config = TypeVar("Config")
+
+
+def config_to_dict(config: Any) -> dict[str, Any]:
+    """Nested dicts, with tuples as lists."""
+    return {field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config)}
+
+
+def config_from_dict(kind: type[Config], data: object, where: str = "") -> Config:
+    """The config that `config_to_dict` was given. A ConfigError names what is unknown, missing or wrong.
+
+    `where` is the place of `data` in the whole config, for the messages.
+    """
+    hints = get_type_hints(kind)
+    title = where or kind.__name__
+    if not isinstance(data, dict):
+        raise ConfigError(f"{title} = {data!r}: a table of settings is wanted")
+    unknown, missing = sorted(data.keys() - hints.keys()), sorted(hints.keys() - data.keys())
+    if unknown or missing:
+        parts = [f"unknown {', '.join(unknown)}"] * bool(unknown) + [f"missing {', '.join(missing)}"] * bool(
+            missing
+        )
+        raise ConfigError(f"the settings of {title} do not fit this version: {'; '.join(parts)}")
+    prefix = f"{where}." if where else ""
+    return kind(**{name: _value(hints[name], data[name], prefix + name) for name in hints})
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return config_to_dict(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return config_from_dict(hint, value, where)
+    if get_origin(hint) is tuple and isinstance(value, list):
+        value = tuple(value)
+    if not _fits(hint, value):
+        raise ConfigError(f"{where} = {value!r}: {_wanted(hint)} is wanted")
+    return value
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    """Whether a value is of the type of a field. Only the kinds of types that configs have."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(_fits(argument, value) for argument in arguments)
+    if origin is Literal:
+        return value in arguments
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(arguments[0], item) for item in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(_fits(arguments[1], item) for item in value.values())
+    if hint is float:
+        return isinstance(value, float | int) and not isinstance(value, bool)
+    return type(value) is (type(None) if hint is None else hint)
+
+
+def _wanted(hint: Any) -> str:
+    return (
+        hint.__name__
+        if isinstance(hint, type) and get_origin(hint) is None
+        else str(hint).replace("typing.", "")
+    )

@@ -1,0 +1,124 @@
+"""The folder of a run: its name, its lock, and the facts recorded beside the metrics."""
+
+import contextlib
+import fcntl
+import importlib.metadata
+import json
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from anybatch.errors import DiskError, UserError
+from anybatch.runs import atomic_file
+
+CONFIG_FILE, PLAN_FILE, FACTS_FILE, LOCK_FILE = "config.json", "plan.json", "facts.json", "lock"
+
+
+def create(base: Path, env_id: str, preset: str, seed: int, now: datetime) -> Path:
+    """Make `base`/<env>__<preset>__s<seed>__<time>/, with a number appended if there is one already."""
+    stem = f"{_safe(env_id)}__{_safe(preset)}__s{seed}__{now:%Y%m%d-%H%M%S}"
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, 10_000):
+            folder = base / (stem if attempt == 1 else f"{stem}-{attempt}")
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                return folder
+    except OSError as error:
+        raise DiskError(f"No run folder can be made in {base}: {error}.") from error
+    raise DiskError(f"No run folder can be made in {base}: every name like {stem} is taken.")
+
+
+def find_run(path: Path) -> Path:
+    """`path` itself if it is a run folder, or the newest run in it."""
+    if (path / CONFIG_FILE).is_file():
+        return path
+    runs = _runs_in(path)
+    if runs:
+        return runs[0]
+    if path.is_dir():
+        raise UserError(
+            f"{path} is not a run folder, and there is none in it: a run folder holds {CONFIG_FILE}."
+        )
+    nearby = ", ".join(run.name for run in _runs_in(path.parent)[:5])
+    hint = f"the newest runs in {path.parent} are {nearby}" if nearby else f"there is no run in {path.parent}"
+    raise UserError(f"There is no folder {path}; {hint}.")
+
+
+@contextlib.contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Hold the run for this process. The kernel frees the lock when the process ends, however it ends."""
+    with (folder / LOCK_FILE).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"Another process is training in {folder}; wait for it or stop it first."
+            ) from None
+        except OSError:
+            pass  # a file system without locks: training there is better than refusing to
+        yield
+
+
+def write_json(path: Path, data: object) -> None:
+    """Write `data` in one step: a reader sees the file as it was or as it is now."""
+    try:
+        atomic_file.replace(path, json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n")
+    except OSError as error:
+        raise DiskError(f"{path} could not be written: {error}.") from error
+
+
+def read_json(path: Path) -> Any:
+    """What `write_json` wrote. Raises UserError if it is missing or was damaged."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}.") from None
+
+
+def facts(*, engine: str, threads: int) -> dict[str, str | int | list[str] | None]:
+    """What else a result depends on. Nothing that tells whose machine it was."""
+    return {
+        "anybatch": _version("anybatch"),
+        "git_commit": _git_commit(),
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "engine": engine,
+        "threads": threads,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # run from a source folder that was not installed
+        return None
+
+
+def _git_commit() -> str | None:
+    """The commit this package is run from, `-dirty` if changed since; None if that is no checkout."""
+    package = Path(__file__).resolve().parents[1]
+    if not (package.parents[1] / ".git").exists():  # else git would find whatever repository is around
+        return None
+    command = ["git", "-C", str(package), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+        return done.stdout.strip()
+    return None
+
+
+def _runs_in(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return []
+    configs = [config for config in path.glob(f"*/{CONFIG_FILE}") if config.is_file()]
+    return [config.parent for config in sorted(configs, key=lambda c: c.stat().st_mtime_ns, reverse=True)]
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", name)[:80]

@@ -1,0 +1,107 @@
+"""metrics.jsonl: one JSON object per line, the truth about a run. Trackers are sinks that get a copy."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, SupportsFloat
+
+from anybatch.errors import DiskError
+from anybatch.runs import atomic_file, metric_names
+from anybatch.runs.sinks import Sink
+
+METRICS_FILE, SUPERSEDED_FILE = "metrics.jsonl", "metrics-superseded.jsonl"
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run, without a last line that was cut by a kill. Empty if nothing was logged yet."""
+    path = folder / METRICS_FILE
+    return [json.loads(line) for line in _whole_lines(path)] if path.exists() else []
+
+
+class MetricLog:
+    """Appends rows to a run's metrics.jsonl and hands them to the sinks.
+
+    Row: env_steps, wall_seconds (of training, summed over resumes), then the metrics.
+    """
+
+    def __init__(self, folder: Path, sinks: Sequence[Sink] = ()) -> None:
+        self._path = folder / METRICS_FILE
+        self._superseded_path = folder / SUPERSEDED_FILE
+        self._sinks = sinks
+        self._path.touch()
+        lines = _whole_lines(self._path)
+        os.truncate(self._path, sum(map(len, lines)))  # else the next row would continue a cut one
+        self._start_clock(lines)
+        self._file = self._path.open("ab", buffering=0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def write(self, env_steps: int, metrics: Mapping[str, SupportsFloat | None]) -> None:
+        """Append one row. What is not finite becomes null; unknown names raise KeyError."""
+        metric_names.check(metrics)
+        values = {name: _finite(value) for name, value in metrics.items()}
+        row = {"env_steps": env_steps, "wall_seconds": round(time.monotonic() - self._start, 3), **values}
+        self._append(json.dumps(row, allow_nan=False).encode() + b"\n")
+        known = {name: value for name, value in values.items() if value is not None}
+        for sink in self._sinks:
+            sink.write(env_steps, known)
+
+    def truncate_after(self, env_steps: int) -> None:
+        """Before a resume: rows beyond the checkpoint are moved to metrics-superseded.jsonl."""
+        lines = _whole_lines(self._path)
+        kept = [line for line in lines if json.loads(line)["env_steps"] <= env_steps]
+        superseded = [line for line in lines if json.loads(line)["env_steps"] > env_steps]
+        try:
+            if superseded:
+                with self._superseded_path.open("ab") as file:
+                    file.writelines(superseded)
+                atomic_file.replace(self._path, b"".join(kept))
+        except OSError as error:
+            raise DiskError(
+                f"{self._path} could not be cut back to {env_steps} env steps: {error}."
+            ) from error
+        self._file.close()
+        self._file = self._path.open("ab", buffering=0)
+        self._start_clock(kept)
+        for sink in self._sinks:
+            sink.truncate_after(env_steps)
+
+    def close(self) -> None:
+        self._file.close()
+        for sink in self._sinks:
+            sink.close()
+
+    def _start_clock(self, lines: list[bytes]) -> None:
+        seconds_before = json.loads(lines[-1])["wall_seconds"] if lines else 0.0
+        self._start = time.monotonic() - seconds_before
+
+    def _append(self, line: bytes) -> None:
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            rest = line
+            while rest:  # a disk about to be full takes a part of a line without complaint
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            os.truncate(self._path, size)
+            raise DiskError(f"{self._path} could not be written: {error}.") from error
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    return [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def _finite(value: SupportsFloat | None) -> float | None:
+    if value is None or isinstance(value, int):
+        return value
+    number = float(value)
+    return number if math.isfinite(number) else None

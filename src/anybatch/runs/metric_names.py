@@ -1,0 +1,56 @@
+"""Every metric a run can write, and what it means. Writing any other name is an error.
+
+Losses are means over the iteration's samples or gradient steps, never the last minibatch's. A metric that
+could not be measured is absent or null, never 0. The x axis is env steps.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+METRICS: dict[str, str] = {
+    "charts/episodes": "Episodes that ended in this iteration.",
+    "charts/episodic_return": "Mean score, unclipped, of the episodes that ended in this iteration.",
+    "charts/episodic_length": "Mean number of decisions of the episodes that ended in this iteration.",
+    "charts/SPS": "Env steps per second of wall time, over all ranks, in this iteration.",
+    "charts/learning_rate": "Learning rate of the iteration's first gradient step.",
+    "charts/iterations": "Iterations done since the start of the run.",
+    "charts/gradient_steps": "Gradient steps taken since the start of the run, over all epochs.",
+    "losses/policy_loss": "Negated policy objective with its KL penalty, without the entropy bonus.",
+    "losses/value_loss": "Squared error of the value, before its coefficient.",
+    "losses/entropy": "Entropy of the current policy.",
+    "losses/approx_kl": "Estimated KL divergence from the behavior policy to the current one.",
+    "losses/clipfrac": "Fraction of samples whose ratio to the proximal policy is outside the clip range.",
+    "losses/explained_variance": "1 - Var(target - value) / Var(target), with the values of collection time.",
+    "losses/grad_norm": "Norm of the gradient before clipping.",
+    "losses/grad_clip_fraction": "Fraction of gradient steps whose gradient was clipped.",
+    "losses/skipped_steps": "Gradient steps of this iteration skipped for a loss or gradient not finite.",
+    "losses/epochs_done": "Epochs done in this iteration; fewer than asked for when target_kl stopped it.",
+    "batch/iteration": "Nominal iteration batch: envs × steps × ranks, reset steps included.",
+    "batch/minibatch": "Nominal minibatch: iteration batch ÷ minibatches per epoch.",
+    "batch/microbatch": "Samples per forward and backward pass on one device.",
+    "batch/valid_fraction": "Fraction of the collected steps that are data: reset steps are not.",
+    "batch/noise_scale": "Gradient noise scale tr(Σ)/|G|², in samples, of the training loss before clipping.",
+    "advantage/mean": "Mean of the advantages before normalization.",
+    "advantage/std": "Standard deviation of the advantages before normalization.",
+    "proximal/kl": "KL divergence from the proximal policy to the current one.",
+    "proximal/age_env_steps": "Mean age of the proximal policy's weights, in env steps.",
+    "proximal/age_gradient_steps": "Mean age of the proximal policy's weights, in gradient steps.",
+    "importance/effective_samples": "(Σw)²/Σw² of the ratios to the behavior policy, per sample.",
+    "importance/capped_fraction": "Fraction of samples whose ratio to the behavior policy met its cap.",
+    "staleness/iterations": "Age of the data trained on, in iterations.",
+    "time/rollout": "Seconds of this iteration spent acting in the environments.",
+    "time/returns": "Seconds of this iteration spent on advantages and value targets.",
+    "time/update": "Seconds of this iteration spent on gradient steps.",
+    "time/other": "Seconds of this iteration spent on anything else: logs, checkpoints, the display.",
+    "eval/episodic_return": "Mean score, unclipped, of the evaluation's episodes.",
+    "eval/episodic_length": "Mean number of decisions of the evaluation's episodes.",
+}
+
+
+def check(names: Iterable[str]) -> None:
+    """Raise KeyError for the first name that is not in METRICS."""
+    for name in names:
+        if name not in METRICS:
+            near = difflib.get_close_matches(name, METRICS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise KeyError(f"{name} is not in runs/metric_names.py{hint}")

@@ -1,0 +1,143 @@
+"""What is shown while a run trains: a small live panel on a terminal, a line now and then elsewhere."""
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TextIO
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.panel import Panel
+
+PANEL_EVERY_SECONDS = 0.25
+LINE_EVERY_SECONDS = 10.0
+PANEL_COLUMNS = 84
+
+# Label, metric, format.
+RESULTS = (
+    ("return", "charts/episodic_return", ",.4g"),
+    ("length", "charts/episodic_length", ",.4g"),
+    ("KL", "losses/approx_kl", ".2g"),
+    ("clipped", "losses/clipfrac", ".0%"),
+)
+BATCHES = (
+    ("iteration batch", "batch/iteration", ",.0f"),
+    ("minibatch", "batch/minibatch", ",.0f"),
+    ("microbatch", "batch/microbatch", ",.0f"),
+)
+
+
+class Progress:
+    """Shows env steps, speed, time left, results and batches. A call that draws nothing is nearly free."""
+
+    def __init__(self, total_env_steps: int, title: str, stream: TextIO | None = None) -> None:
+        self._total = total_env_steps
+        self._title = title
+        self._stream = sys.stdout if stream is None else stream
+        self._on_terminal = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._live: Live | None = None
+        self._every_seconds = PANEL_EVERY_SECONDS if self._on_terminal else LINE_EVERY_SECONDS
+        self._next_draw = time.monotonic() + (0 if self._on_terminal else LINE_EVERY_SECONDS)
+        self._first: tuple[float, int] | None = None  # time and env steps of the first update
+        self._env_steps = 0
+        self._latest: dict[str, float | None] = {}
+        self._drawn_env_steps = 0
+        self._reader_is_gone = False
+
+    def __enter__(self) -> Self:
+        if self._on_terminal:
+            from rich.console import Console
+            from rich.live import Live
+
+            # No refresh thread: it would take turns with the training loop, which draws often enough.
+            self._live = Live(console=Console(file=self._stream), auto_refresh=False)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._drawn_env_steps != self._env_steps:
+            self._draw()
+        if self._live is not None:
+            self._live.stop()
+
+    def update(self, env_steps: int, metrics: Mapping[str, float | None]) -> None:
+        """Take the latest numbers, and draw them if it is time to. What is absent keeps its last value."""
+        self._env_steps = env_steps
+        self._latest.update(metrics)
+        now = time.monotonic()
+        if self._first is None:
+            self._first = (now, env_steps)
+        if now >= self._next_draw:
+            self._next_draw = now + self._every_seconds
+            self._draw()
+
+    def say(self, sentence: str) -> None:
+        """Print a sentence; on a terminal, above the panel."""
+        if self._live is None:
+            self._print(sentence)
+        else:
+            self._live.console.print(sentence, markup=False, highlight=False)
+
+    def _draw(self) -> None:
+        self._drawn_env_steps = self._env_steps
+        if self._live is None:
+            pairs = [*self._pace(), *self._known(RESULTS)]
+            self._print(" · ".join([f"{self._steps()} ({self._share():.0%})", *map(" ".join, pairs)]))
+        else:
+            self._live.update(self._panel(self._live.console.width), refresh=True)
+
+    def _print(self, line: str) -> None:
+        if self._reader_is_gone:
+            return
+        encoding = self._stream.encoding or "utf-8"
+        try:
+            print(line.encode(encoding, "replace").decode(encoding), file=self._stream, flush=True)
+        except OSError:  # `anybatch train | head` ends the lines, not the training
+            self._reader_is_gone = True
+
+    def _panel(self, columns: int) -> "Panel":
+        from rich.columns import Columns
+        from rich.console import Group
+        from rich.panel import Panel
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        bar = Table.grid(expand=True, padding=(0, 1))
+        bar.add_column(ratio=1)
+        bar.add_column(justify="right")
+        bar.add_row(ProgressBar(total=self._total, completed=self._env_steps), f"{self._share():.1%}")
+        rows: list[Columns] = []
+        for pairs in ([("", self._steps()), *self._pace()], self._known(RESULTS), self._known(BATCHES)):
+            cells = [
+                Text.assemble((f"{label} " if label else "", "dim"), (value, "bold"))
+                for label, value in pairs
+            ]
+            rows.append(Columns(cells, padding=(0, 3)))
+        width = min(
+            columns - 2, PANEL_COLUMNS
+        )  # trap: an echoed ^C must not wrap, or a line would be left behind
+        return Panel(Group(bar, *rows), title=Text(self._title, "bold"), title_align="left", width=width)
+
+    def _share(self) -> float:
+        return min(1.0, self._env_steps / self._total)
+
+    def _steps(self) -> str:
+        return f"{self._env_steps:,} of {self._total:,} env steps"
+
+    def _pace(self) -> list[tuple[str, str]]:
+        pairs = self._known((("SPS", "charts/SPS", ",.0f"),))
+        if self._first is not None and self._env_steps > self._first[1]:
+            seconds_per_step = (time.monotonic() - self._first[0]) / (self._env_steps - self._first[1])
+            seconds = max(0, self._total - self._env_steps) * seconds_per_step
+            pairs.append(("left", str(timedelta(seconds=round(seconds)))))
+        return pairs
+
+    def _known(self, metrics: tuple[tuple[str, str, str], ...]) -> list[tuple[str, str]]:
+        pairs = ((label, self._latest.get(name), form) for label, name, form in metrics)
+        return [(label, format(value, form)) for label, value, form in pairs if value is not None]

@@ -1,0 +1,92 @@
+"""One training run as the loop sees it: where it reports, saves, and is told to stop."""
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from anybatch.config import RecordConfig
+from anybatch.envs.episodes import Episode
+from anybatch.runs.checkpoint import Checkpoints
+from anybatch.runs.log import MetricLog
+from anybatch.runs.progress import Progress
+from anybatch.runs.state_tree import StateTree
+from anybatch.runs.stop import GracefulStop
+from anybatch.runs.timer import Timer
+
+RECENT_EPISODES = 100
+"""The training return of a run is the mean over this many last episodes, as in the published tables."""
+
+
+class Recordable(Protocol):
+    """A train state, as far as recording it goes."""
+
+    env_steps: int
+    iterations: int
+
+    def state_dict(self) -> StateTree: ...
+
+    def metrics(self) -> dict[str, float | None]: ...
+
+
+class Run:
+    """Logs, checkpoints, display, timers and the stop request of one run."""
+
+    def __init__(
+        self, folder: Path, record: RecordConfig, *, log: MetricLog, progress: Progress, stop: GracefulStop
+    ):
+        self.folder = folder
+        self.config = record
+        self.log = log
+        self.progress = progress
+        self.stop = stop
+        self.timer = Timer()
+        self.checkpoints = Checkpoints(folder, keep=record.keep_checkpoints)
+        self.recent_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
+        self._saved_at = time.monotonic()
+        self._recorded_at, self._recorded_env_steps = time.perf_counter(), 0
+
+    def begin(self, state: Recordable) -> None:
+        """Save before the first iteration, so that there is always something to resume."""
+        self._recorded_at, self._recorded_env_steps = time.perf_counter(), state.env_steps
+        self.save(state)
+        self.timer.take()
+
+    def record(
+        self, state: Recordable, episodes: Sequence[Episode], metrics: Mapping[str, float | None]
+    ) -> None:
+        """Write one iteration's row, show it, and save a checkpoint if one is due."""
+        row = state.metrics() | dict(metrics) | self._speed(state.env_steps) | self._episodes(episodes)
+        row |= {f"time/{name}": seconds for name, seconds in self.timer.take().items()}
+        self.log.write(state.env_steps, {name: value for name, value in row.items() if value is not None})
+        self.progress.update(state.env_steps, row)
+        if self._due(state.iterations):
+            self.save(state)
+
+    def save(self, state: Recordable) -> None:
+        tree: StateTree = {"train": state.state_dict(), "recent_returns": list(self.recent_returns)}
+        self.checkpoints.save(state.env_steps, tree)
+        self._saved_at = time.monotonic()
+
+    def _due(self, iterations: int) -> bool:
+        every = self.config.checkpoint_every_iterations
+        by_time = time.monotonic() - self._saved_at >= self.config.checkpoint_every_seconds
+        return by_time or (every > 0 and iterations % every == 0)
+
+    def _speed(self, env_steps: int) -> dict[str, float | None]:
+        now = time.perf_counter()
+        speed = (env_steps - self._recorded_env_steps) / (now - self._recorded_at)
+        self._recorded_at, self._recorded_env_steps = now, env_steps
+        return {"charts/SPS": speed}
+
+    def _episodes(self, episodes: Sequence[Episode]) -> dict[str, float | None]:
+        if not episodes:
+            return {}
+        returns = [episode.episode_return for episode in episodes]
+        self.recent_returns.extend(returns)
+        return {
+            "charts/episodes": len(episodes),
+            "charts/episodic_return": sum(returns) / len(returns),
+            "charts/episodic_length": sum(episode.length for episode in episodes) / len(episodes),
+        }

@@ -1,0 +1,156 @@
+"""Trackers that get a copy of the metrics. Training never stops for one: a sink that fails is dropped.
+
+Each tracker's package is imported when its sink is started, since all of them are slow to import.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from anybatch.config import RecordConfig
+
+PROJECT = "anybatch"
+Metrics = Mapping[str, float]
+Say = Callable[[str], None]
+
+
+class Sink(Protocol):
+    """Where a copy of each row goes."""
+
+    def write(self, env_steps: int, metrics: Metrics) -> None: ...
+
+    def truncate_after(self, env_steps: int) -> None:
+        """The run goes on from a checkpoint at `env_steps`: rows beyond it are superseded."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def open_sinks(record: RecordConfig, folder: Path, config: dict[str, Any], say: Say) -> list[Sink]:
+    """The sinks asked for, started and guarded. `config` is shown by the trackers that show one."""
+    sinks: list[Sink] = []
+    if record.tensorboard:
+        sinks.append(GuardedSink("TensorBoard", "tensorboard", lambda: TensorBoardSink(folder), say))
+    if record.wandb:
+        sinks.append(
+            GuardedSink("Weights & Biases", "anybatch[wandb]", lambda: WandbSink(folder, config), say)
+        )
+    if record.trackio:
+        sinks.append(GuardedSink("Trackio", "anybatch[trackio]", lambda: TrackioSink(folder, config), say))
+    return sinks
+
+
+class GuardedSink:
+    """A sink whose first exception is said once and ends it, not the run."""
+
+    def __init__(self, name: str, requirement: str, start: Callable[[], Sink], say: Say) -> None:
+        self._name = name
+        self._say = say
+        self._sink: Sink | None = None
+        try:
+            self._sink = start()
+        except ImportError as error:
+            say(f"Nothing is sent to {name} ({error}); `pip install '{requirement}'` installs what it needs.")
+        except Exception as error:
+            self._drop(error)
+
+    def write(self, env_steps: int, metrics: Metrics) -> None:
+        self._guard(lambda sink: sink.write(env_steps, metrics))
+
+    def truncate_after(self, env_steps: int) -> None:
+        self._guard(lambda sink: sink.truncate_after(env_steps))
+
+    def close(self) -> None:
+        self._guard(lambda sink: sink.close())
+
+    def _guard(self, call: Callable[[Sink], None]) -> None:
+        if self._sink is None:
+            return
+        try:
+            call(self._sink)
+        except Exception as error:
+            self._drop(error)
+
+    def _drop(self, error: Exception) -> None:
+        self._sink = None
+        self._say(
+            f"Nothing more is sent to {self._name} ({type(error).__name__}: {error}); "
+            "training goes on, and metrics.jsonl has every row."
+        )
+
+
+class TensorBoardSink:
+    """An event file in the run folder.
+
+    By TensorBoard's record format alone: its full writer looks for TensorFlow and hides errors in a thread.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        events: Any = event_pb2  # the classes in them are made at run time
+        summaries: Any = summary_pb2
+        self._event, self._session, self._summary = events.Event, events.SessionLog, summaries.Summary
+        name = f"events.out.tfevents.{time.time_ns() // 1000}.{os.getpid()}"
+        self._writer = RecordWriter((folder / name).open("wb"))
+        self._write(self._event(wall_time=time.time(), file_version="brain.Event:2"))
+
+    def write(self, env_steps: int, metrics: Metrics) -> None:
+        values = [self._summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
+        self._write(self._event(wall_time=time.time(), step=env_steps, summary=self._summary(value=values)))
+
+    def truncate_after(self, env_steps: int) -> None:
+        # Readers forget earlier events at or beyond the step of a session start.
+        start = self._session(status=self._session.START)
+        self._write(self._event(wall_time=time.time(), step=env_steps + 1, session_log=start))
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _write(self, event: Any) -> None:
+        self._writer.write(event.SerializeToString())
+        self._writer.flush()
+
+
+class WandbSink:
+    """Weights & Biases, with env steps as the x axis of every chart. A resumed run continues its page."""
+
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+        import wandb  # pyright: ignore[reportMissingImports]
+
+        self._run = wandb.init(
+            project=PROJECT, name=folder.name, id=folder.name, resume="allow", dir=str(folder), config=config
+        )
+        self._run.define_metric("env_steps")
+        self._run.define_metric("*", step_metric="env_steps")
+
+    def write(self, env_steps: int, metrics: Metrics) -> None:
+        self._run.log({"env_steps": env_steps, **metrics})
+
+    def truncate_after(self, env_steps: int) -> None:
+        """Their server keeps what it was sent."""
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class TrackioSink:
+    """Trackio. A resumed run continues its page."""
+
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+        import trackio  # pyright: ignore[reportMissingImports]
+
+        self._trackio = trackio
+        trackio.init(project=PROJECT, name=folder.name, config=config, resume="allow")
+
+    def write(self, env_steps: int, metrics: Metrics) -> None:
+        self._trackio.log(dict(metrics), step=env_steps)
+
+    def truncate_after(self, env_steps: int) -> None:
+        """Their server keeps what it was sent."""
+
+    def close(self) -> None:
+        self._trackio.finish()

@@ -1,0 +1,46 @@
+"""Seconds spent in each section of an iteration."""
+
+from time import perf_counter
+from types import TracebackType
+
+
+class Section:
+    """Seconds accumulated by one `with` section. Sections of one name do not nest."""
+
+    __slots__ = ("_start", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._start = 0.0
+
+    def __enter__(self) -> None:
+        self._start = perf_counter()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.seconds += perf_counter() - self._start
+
+
+class Timer:
+    """`with timer("rollout"): …` accumulates; `take()` hands the seconds out and starts again."""
+
+    def __init__(self) -> None:
+        self._sections: dict[str, Section] = {}
+        self._start = perf_counter()
+
+    def __call__(self, name: str) -> Section:
+        section = self._sections.get(name)
+        if section is None:
+            section = self._sections[name] = Section()
+        return section
+
+    def take(self) -> dict[str, float]:
+        """Seconds per section since the last call, and what was spent in none of them as `other`."""
+        now = perf_counter()
+        seconds = {name: section.seconds for name, section in self._sections.items()}
+        seconds["other"] = max(0.0, now - self._start - sum(seconds.values()))
+        for section in self._sections.values():
+            section.seconds = 0.0
+        self._start = now
+        return seconds

@@ -1,0 +1,182 @@
+"""A training run from its first line to its last: start or resume, train, evaluate, say what came out."""
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import torch
+
+from anybatch import envs, evaluation, train_state
+from anybatch.algorithms import ppo
+from anybatch.batch_plan import Resolved, resolve
+from anybatch.config import PPOConfig
+from anybatch.distributed import collectives
+from anybatch.errors import CheckpointError, ConfigError
+from anybatch.evaluation import Evaluation
+from anybatch.runs import folder as run_folder
+from anybatch.runs import seeding, sinks
+from anybatch.runs.checkpoint import Checkpoints, Loaded
+from anybatch.runs.config_record import config_from_dict, config_to_dict
+from anybatch.runs.log import MetricLog
+from anybatch.runs.progress import Progress
+from anybatch.runs.run import Run
+from anybatch.runs.stop import GracefulStop
+from anybatch.train_state import TrainState
+
+Say = Callable[[str], None]
+RESULT_FILE = "result.json"
+
+# What a checkpoint is made for. Everything else may change from one resume to the next.
+FIXED_ON_RESUME = ("env", "network", "optimizer.name", "normalize.observations", "normalize.rewards")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to."""
+
+    folder: Path
+    env_steps: int
+    finished: bool
+    training_return: float | None
+    """Mean over the last training episodes."""
+    evaluation: Evaluation | None
+
+
+def train(config: PPOConfig, *, preset: str, base: Path, show_plan: Callable[[Resolved], None]) -> Outcome:
+    """A new run, in a new folder under `base`."""
+    set_threads(config)
+    state = train_state.start(config, say=print)
+    folder = run_folder.create(base, config.env, preset, config.seed, datetime.now())
+    return run_to_end(config, state, folder, show_plan=show_plan, loaded=None)
+
+
+def resume(folder: Path, config: PPOConfig, *, show_plan: Callable[[Resolved], None]) -> Outcome:
+    """Go on with the newest good checkpoint of a run, with the batch and numbers that `config` now has."""
+    refuse_another_run(recorded_config(folder), config)
+    set_threads(config)
+    loaded = load_checkpoint(folder)
+    state = train_state.start(config, say=print, env_steps=loaded.env_steps)
+    state.load_state_dict(loaded.tree["train"], say=print)
+    return run_to_end(config, state, folder, show_plan=show_plan, loaded=loaded)
+
+
+def run_to_end(
+    config: PPOConfig,
+    state: TrainState,
+    folder: Path,
+    *,
+    show_plan: Callable[[Resolved], None],
+    loaded: Loaded | None,
+) -> Outcome:
+    spec = state.collector.env.spec
+    title = f"{spec.env_id} on {spec.engine}, seed {config.seed}"
+    with ExitStack() as stack:
+        stack.enter_context(run_folder.lock(folder))
+        record_facts(folder, config, state)
+        show_plan(state.resolved)
+        progress = stack.enter_context(Progress(config.total_env_steps, title))
+        stop = stack.enter_context(GracefulStop(progress.say))
+        outputs = sinks.open_sinks(config.record, folder, config_to_dict(config), progress.say)
+        log = MetricLog(folder, outputs)
+        stack.callback(log.close)
+        run = Run(folder, config.record, log=log, progress=progress, stop=stop)
+        if loaded is not None:
+            log.truncate_after(state.env_steps)
+            run.recent_returns.extend(loaded.tree["recent_returns"])
+        ppo.train(config, state, run)
+        finished = state.env_steps >= config.total_env_steps
+    played = evaluate_state(config, state) if finished else None
+    recent = run.recent_returns
+    outcome = Outcome(
+        folder=folder,
+        env_steps=state.env_steps,
+        finished=finished,
+        training_return=sum(recent) / len(recent) if recent else None,
+        evaluation=played,
+    )
+    run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
+    state.collector.env.close()
+    return outcome
+
+
+def record_facts(folder: Path, config: PPOConfig, state: TrainState) -> None:
+    run_folder.write_json(folder / run_folder.CONFIG_FILE, config_to_dict(config))
+    run_folder.write_json(folder / run_folder.PLAN_FILE, state.resolved.to_json())
+    facts = run_folder.facts(engine=state.collector.env.spec.engine, threads=torch.get_num_threads())
+    run_folder.write_json(folder / run_folder.FACTS_FILE, facts)
+
+
+def result_json(outcome: Outcome) -> dict[str, object]:
+    return {
+        "env_steps": outcome.env_steps,
+        "finished": outcome.finished,
+        "training_return": outcome.training_return,
+        "evaluation": outcome.evaluation.to_json() if outcome.evaluation else None,
+    }
+
+
+def evaluate_run(folder: Path, config: PPOConfig) -> tuple[Evaluation, int]:
+    """The newest good checkpoint of a run at play, and the env steps it was trained for."""
+    set_threads(config)
+    loaded = load_checkpoint(folder)
+    state = train_state.start(config, say=print)
+    state.load_state_dict(loaded.tree["train"], say=lambda _: None)
+    state.collector.env.close()
+    return evaluate_state(config, state), loaded.env_steps
+
+
+def evaluate_state(config: PPOConfig, state: TrainState) -> Evaluation:
+    rank = collectives.rank()
+    seeds = seeding.env_seeds(config.seed, role="evaluation", rank=rank, num_envs=config.evaluation.num_envs)
+    env = envs.make(config.env, config.env_config, seeds=seeds)
+    try:
+        return evaluation.evaluate(
+            state.network,
+            env,
+            config.evaluation,
+            normalizer=state.collector.normalizer,
+            generator=seeding.torch_generator(config.seed, role="evaluation", rank=rank),
+            device=state.device,
+        )
+    finally:
+        env.close()
+
+
+def recorded_config(folder: Path) -> PPOConfig:
+    return config_from_dict(PPOConfig, run_folder.read_json(folder / run_folder.CONFIG_FILE))
+
+
+def load_checkpoint(folder: Path) -> Loaded:
+    loaded = Checkpoints(folder, keep=1).load_latest(lambda sentence: print(sentence, file=sys.stderr))
+    if loaded is None:
+        raise CheckpointError(f"{folder} has no checkpoint yet")
+    return loaded
+
+
+def refuse_another_run(recorded: PPOConfig, config: PPOConfig) -> None:
+    """A checkpoint cannot go on as a run of another environment or network: name the first difference."""
+    for path in FIXED_ON_RESUME:
+        there, here = recorded, config
+        for name in path.split("."):
+            there, here = getattr(there, name), getattr(here, name)
+        if there != here:
+            raise ConfigError(f"this run has {path} = {there}, not {here}: a resume cannot change that")
+
+
+def set_threads(config: PPOConfig) -> None:
+    """Small networks lose more to waking threads than they gain; convolutions use every core."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
+        return
+    convolutions = config.network.encoder in ("nature", "impala")
+    torch.set_num_threads((os.cpu_count() or 1) if convolutions else 1)
+
+
+def plan(config: PPOConfig) -> Resolved:
+    """The plan without building anything; an automatic encoder is taken to be the mlp."""
+    encoder = "mlp" if config.network.encoder == "auto" else config.network.encoder
+    return resolve(config, encoder=encoder, ranks=collectives.world_size())

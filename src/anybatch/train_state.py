@@ -1,0 +1,181 @@
+"""Everything that a run is at one moment, and all that a resume needs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from anybatch import envs, networks
+from anybatch.batch_plan import BatchPlan, Hyperparameters, Resolved, resolve
+from anybatch.config import PPOConfig
+from anybatch.distributed import collectives
+from anybatch.envs.protocol import BoxActions, EnvSpec
+from anybatch.errors import CheckpointError
+from anybatch.networks.actor_critic import ActorCritic
+from anybatch.networks.ewma import EwmaNetwork
+from anybatch.networks.flat import FlatParameters
+from anybatch.normalizers import AdvantageNormalizer, ObservationNormalizer, RewardNormalizer
+from anybatch.rollout import Collector, action_width
+from anybatch.runs import seeding
+from anybatch.update import GradientSteps
+
+
+@dataclass
+class TrainState:
+    """What training changes. `resolved` changes only as a whole, when the batch does."""
+
+    resolved: Resolved
+    network: ActorCritic
+    steps: GradientSteps
+    ewma: EwmaNetwork | None
+    collector: Collector
+    reward_normalizer: RewardNormalizer | None
+    advantage_normalizer: AdvantageNormalizer
+    minibatch_generator: torch.Generator
+    device: torch.device
+    env_steps: int = 0
+    iterations: int = 0
+
+    @property
+    def plan(self) -> BatchPlan:
+        return self.resolved.plan
+
+    @property
+    def hyperparameters(self) -> Hyperparameters:
+        return self.resolved.hyperparameters
+
+    def state_dict(self) -> dict[str, object]:
+        normalizer = self.collector.normalizer
+        return {
+            "env_steps": self.env_steps,
+            "iterations": self.iterations,
+            "env_steps_per_gradient_step": self.plan.env_steps_per_gradient_step,
+            "network": dict(self.network.state_dict()),
+            "steps": self.steps.state_dict(),
+            "ewma": self.ewma.state_dict() if self.ewma else None,
+            "collector": self.collector.state_dict(),
+            "observation_normalizer": normalizer.state_dict() if normalizer else None,
+            "reward_normalizer": self.reward_normalizer.state_dict() if self.reward_normalizer else None,
+            "advantage_normalizer": self.advantage_normalizer.state_dict(),
+            "minibatch_generator": self.minibatch_generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict, say: Callable[[str], None]) -> None:
+        """Go on from `state`, also at another batch: what belongs to a batch follows the plan of this run."""
+        load_network(self.network, state["network"])
+        self.env_steps, self.iterations = state["env_steps"], state["iterations"]
+        self.steps.load_state_dict(state["steps"])
+        self._load_ewma(state, say)
+        if self.collector.normalizer and state["observation_normalizer"]:
+            self.collector.normalizer.load_state_dict(state["observation_normalizer"])
+        if self.reward_normalizer and state["reward_normalizer"]:
+            self.reward_normalizer.load_state_dict(state["reward_normalizer"])
+        self.advantage_normalizer.load_state_dict(state["advantage_normalizer"])
+        self.minibatch_generator.set_state(state["minibatch_generator"])
+        if not self.collector.load_state_dict(state["collector"]):
+            say("The episodes under way cannot be restored here: fresh ones are started.")
+
+    def _load_ewma(self, state: dict, say: Callable[[str], None]) -> None:
+        if self.ewma is None:
+            return
+        if state["ewma"] is None:
+            self.ewma.reset()
+            say("The checkpoint has no proximal EWMA: it starts from the current weights.")
+            return
+        self.ewma.load_state_dict(state["ewma"])
+        was, now = state["env_steps_per_gradient_step"], self.plan.env_steps_per_gradient_step
+        if was != now:
+            # The age of the average in env steps is what must not jump.
+            self.ewma.rescale_weight(was / now)
+
+    def metrics(self) -> dict[str, float | None]:
+        """Where the run stands, apart from this iteration's losses."""
+        mean, std = self.advantage_normalizer.mean_std
+        return {
+            "charts/iterations": self.iterations,
+            "charts/gradient_steps": self.steps.counts.taken,
+            "losses/skipped_steps": self.steps.counts.skipped,
+            "batch/iteration": self.plan.iteration_batch,
+            "batch/minibatch": self.plan.minibatch,
+            "batch/microbatch": self.steps.microbatch,
+            "batch/noise_scale": self.steps.noise.scale,
+            "advantage/mean": mean,
+            "advantage/std": std,
+            "proximal/age_env_steps": self.ewma.age_env_steps if self.ewma else None,
+            "proximal/age_gradient_steps": self.ewma.age_gradient_steps if self.ewma else None,
+        }
+
+
+def start(config: PPOConfig, *, say: Callable[[str], None], env_steps: int = 0) -> TrainState:
+    """A fresh state. `env_steps` is what a run to be resumed had done: engines then get other seeds."""
+    rank = collectives.rank()
+    seeds = seeding.env_seeds(
+        config.seed, role="train", rank=rank, num_envs=config.num_envs, env_steps=env_steps
+    )
+    env = envs.make(config.env, config.env_config, seeds=seeds)
+    device = torch.device(config.device)
+    encoder, network = make_network(config, env.spec)
+    network = network.to(device)
+    flat = FlatParameters(network)
+    resolved = resolve(config, encoder=encoder, ranks=collectives.world_size())
+    normalize = config.normalize
+    return TrainState(
+        resolved=resolved,
+        network=network,
+        steps=GradientSteps(flat, config.optimizer, microbatch=resolved.plan.microbatch, say=say),
+        ewma=EwmaNetwork(network, flat) if config.proximal.policy == "ewma" else None,
+        collector=Collector(
+            env,
+            generator=seeding.torch_generator(config.seed, role="actions", rank=rank),
+            normalizer=observation_normalizer(config, env.spec),
+            time_limit_is_terminal=config.env_config.time_limit == "terminal",
+            chunk=resolved.plan.microbatch,
+            device=device,
+        ),
+        reward_normalizer=None
+        if normalize.rewards == "none"
+        else RewardNormalizer(
+            config.num_envs,
+            discount=normalize.reward_discount,
+            clip=normalize.reward_clip,
+            per_step=normalize.rewards == "step",
+        ),
+        advantage_normalizer=AdvantageNormalizer(),
+        minibatch_generator=seeding.torch_generator(config.seed, role="minibatches", rank=rank),
+        device=device,
+    )
+
+
+def make_network(config: PPOConfig, spec: EnvSpec) -> tuple[str, ActorCritic]:
+    """The encoder's name and the network: the same weights for the same seed, on every rank."""
+    generator = seeding.torch_generator(config.seed, role="network", rank=0)
+    is_image = spec.obs_dtype == np.uint8
+    encoder = networks.encoder_name(config.network, obs_shape=spec.obs_shape, obs_is_image=is_image)
+    return encoder, networks.make(
+        config.network,
+        obs_shape=spec.obs_shape,
+        obs_is_image=is_image,
+        num_actions=action_width(spec.actions),
+        continuous=isinstance(spec.actions, BoxActions),
+        generator_seed=generator.initial_seed(),
+    )
+
+
+def observation_normalizer(config: PPOConfig, spec: EnvSpec) -> ObservationNormalizer | None:
+    if not config.normalize.observations:
+        return None
+    return ObservationNormalizer(spec.obs_shape, clip=config.normalize.observation_clip)
+
+
+def load_network(network: torch.nn.Module, saved: dict[str, torch.Tensor]) -> None:
+    """Copy saved weights in, or say what differs."""
+    here = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    there = {name: tuple(tensor.shape) for name, tensor in saved.items()}
+    if here != there:
+        name = next(name for name in (*here, *there) if here.get(name) != there.get(name))
+        raise CheckpointError(
+            f"the saved network is another one: {name} is {there.get(name, 'absent')} there "
+            f"and {here.get(name, 'absent')} here"
+        )
+    network.load_state_dict(saved)

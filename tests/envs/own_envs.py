@@ -1,0 +1,70 @@
+"""Environments of a user, registered on import. Their reward is the action they received."""
+
+from copy import deepcopy
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+
+class Echo(gymnasium.Env[Any, Any]):
+    """Episodes of two steps; the observation is a random member of its space."""
+
+    def __init__(self, observation_space: Space[Any], action_space: Space[Any], bonus: float = 0.0) -> None:
+        self.observation_space = deepcopy(observation_space)  # its generator must not be shared
+        self.action_space = action_space
+        self.bonus = bonus
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed, options=options)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        assert self.action_space.contains(action)
+        self.steps += 1
+        reward = float(np.sum(action)) + self.bonus
+        return self.observation_space.sample(), reward, self.steps == 2, False, {}
+
+
+class NeverResets(VectorEnv[Any, Any, Any]):
+    metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
+
+    def __init__(self, num_envs: int = 1) -> None:
+        self.num_envs = num_envs
+        self.single_observation_space = VECTOR
+        self.single_action_space = Discrete(5)
+
+
+VECTOR = Box(-1, 1, (3,), np.float32)
+SPACES: dict[str, tuple[Space[Any], Space[Any]]] = {
+    "Vector": (VECTOR, Discrete(5)),
+    "ShiftedActions": (VECTOR, Discrete(5, start=-2)),
+    # 0.1 is not a float32: an action clipped to the rounded bound would be outside.
+    "NarrowBox": (VECTOR, Box(-0.1, 0.1, (2,), np.float64)),
+    "UnboundedBox": (VECTOR, Box(-np.inf, np.inf, (2,), np.float32)),
+    "Float64": (Box(-1, 1, (3,), np.float64), Discrete(5)),
+    "Integers": (Box(-7, 7, (3,), np.int64), Discrete(5)),
+    "Bits": (MultiBinary(3), Discrete(5)),
+    "Symbols": (Discrete(7, start=2), Discrete(5)),
+    "ChannelsLast": (Box(0, 255, (37, 41, 3), np.uint8), Discrete(5)),
+    "ChannelsFirst": (Box(0, 255, (2, 37, 41), np.uint8), Discrete(5)),
+    "FloatImage": (Box(0, 1, (3, 37, 41), np.float32), Discrete(5)),
+    "DictObs": (Dict({"a": VECTOR}), Discrete(5)),
+    "TupleObs": (Tuple((VECTOR, VECTOR)), Discrete(5)),
+    "MultiDiscrete": (VECTOR, MultiDiscrete([2, 3])),
+    "IntegerBox": (VECTOR, Box(0, 3, (2,), np.int64)),
+    "MatrixBox": (VECTOR, Box(-1, 1, (2, 3), np.float32)),
+}
+for name, (observation_space, action_space) in SPACES.items():
+    gymnasium.register(
+        id=f"{name}-v0",
+        entry_point=Echo,
+        kwargs={"observation_space": observation_space, "action_space": action_space},
+    )
+gymnasium.register(id="NeverResets-v0", vector_entry_point=NeverResets)

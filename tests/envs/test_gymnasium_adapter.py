@@ -1,0 +1,202 @@
+import warnings
+
+import numpy as np
+import pytest
+
+from anybatch.envs.protocol import BoxActions, DiscreteActions
+from anybatch.errors import EnvError
+
+NO_ACTION = np.zeros(3, dtype=np.int64)
+SAME_STEP = {"reset": "same_step"}
+
+
+def test_the_step_after_the_step_limit_is_no_data(make):
+    env = make("gym:CartPole-v1", max_episode_steps=3)
+    env.reset()
+    steps = [env.step(np.array([0, 1, 0])) for _ in range(5)]
+    assert [step.valid.tolist() for step in steps] == [[True] * 3] * 3 + [[False] * 3] + [[True] * 3]
+    assert [step.truncated.tolist() for step in steps] == [[False] * 3] * 2 + [[True] * 3] + [[False] * 3] * 2
+    assert [step.episode_end.tolist() for step in steps] == [step.truncated.tolist() for step in steps]
+    assert not any(step.terminated.any() for step in steps)
+    assert [step.score.tolist() for step in steps] == [[1] * 3] * 3 + [[0] * 3] + [[1] * 3]
+    assert all(step.final_obs is None for step in steps)
+
+
+def test_same_step_reset_has_only_valid_steps_and_gives_the_final_observation(make):
+    env = make("gym:CartPole-v1", max_episode_steps=3, options=SAME_STEP)
+    env.reset()
+    steps = [env.step(NO_ACTION) for _ in range(4)]
+    assert all(step.valid.all() for step in steps)
+    assert np.array_equal(steps[0].final_obs, steps[0].obs)
+    assert steps[2].truncated.all() and steps[2].final_obs.dtype == np.float32
+    # The cart accelerates to the left: the final observation continues, the next episode starts near rest.
+    assert (steps[2].final_obs[:, 1] < steps[1].obs[:, 1]).all() and (
+        np.abs(steps[2].obs[:, 1]) <= 0.05
+    ).all()
+
+
+@pytest.mark.parametrize(
+    "env_id", ["gym:CartPole-v1", "own_envs:Vector-v0", "own_envs:Symbols-v0", "gym:Pendulum-v1"]
+)
+def test_both_reset_modes_give_the_same_transitions(make, transitions, env_id):
+    next_step = transitions(make(env_id, max_episode_steps=7), 29)
+    same_step = transitions(make(env_id, max_episode_steps=7, options=SAME_STEP), 29)
+    assert next_step == same_step
+    assert any(transition.terminated or transition.truncated for transition in next_step[0])
+
+
+def test_processes_give_the_same_transitions_as_one_process(make, transitions):
+    one = transitions(make("gym:CartPole-v1", seeds=[5, 11]), 13)
+    several = transitions(make("gym:CartPole-v1", seeds=[5, 11], options={"vectorization_mode": "async"}), 13)
+    assert one == several
+
+
+def test_everything_is_valid_after_reset_even_when_an_episode_had_just_ended(make):
+    env = make("gym:CartPole-v1", max_episode_steps=1)
+    first = env.reset()
+    assert env.step(NO_ACTION).truncated.all()
+    assert not np.array_equal(env.reset(), first)  # the seeds are not used again
+    assert env.step(NO_ACTION).valid.all()
+
+
+def test_spec_names_the_engine(make):
+    spec = make("gym:CartPole-v1").spec
+    assert spec.engine.startswith("gymnasium 1.") and spec.env_id == "CartPole-v1"
+    assert (spec.num_envs, spec.obs_shape, spec.obs_dtype, spec.restorable) == (3, (4,), np.float32, False)
+    assert spec.actions == DiscreteActions(2)
+
+
+def test_equal_seeds_reproduce_and_other_seeds_share_no_initial_observation(make, transitions):
+    assert transitions(make("gym:CartPole-v1"), 7) == transitions(make("gym:CartPole-v1"), 7)
+    rows = np.concatenate([make("gym:CartPole-v1", seeds=seeds).reset() for seeds in ([1, 2, 3], [4, 5, 6])])
+    assert len({tuple(row) for row in rows}) == 6
+
+
+def test_an_environments_own_vector_form_is_seeded_too(make):
+    own = {"vectorization_mode": "vector_entry_point"}
+    first, again, other = (
+        make("gym:CartPole-v1", seeds=seeds, options=own).reset() for seeds in ([1, 2], [1, 2], [2, 3])
+    )
+    assert np.array_equal(first, again)
+    assert len({tuple(row) for row in np.concatenate([first, other])}) == 4
+
+
+def test_actions_beyond_the_bounds_equal_clipped_ones(make):
+    beyond, clipped = make("gym:Pendulum-v1"), make("gym:Pendulum-v1")
+    assert isinstance(beyond.spec.actions, BoxActions)
+    assert (beyond.spec.actions.low.tolist(), beyond.spec.actions.high.tolist()) == ([-2], [2])
+    assert np.array_equal(beyond.reset(), clipped.reset())
+    action = np.array([[20], [-20], [1]], dtype=np.float32)
+    wide, narrow = beyond.step(action), clipped.step(np.clip(action, -2, 2))
+    assert np.array_equal(wide.obs, narrow.obs) and np.array_equal(wide.reward, narrow.reward)
+    assert action.tolist() == [[20], [-20], [1]]
+
+
+def test_the_engine_itself_receives_the_clipped_action(make):
+    env = make("own_envs:NarrowBox-v0")  # asserts that the action is in its space
+    env.reset()
+    reward = env.step(np.array([[1, 1], [-1, -1], [0.05, 0]], dtype=np.float32)).reward
+    assert reward.tolist() == pytest.approx([0.2, -0.2, 0.05])
+
+
+def test_infinite_bounds_clip_nothing(make):
+    env = make("own_envs:UnboundedBox-v0")
+    env.reset()
+    assert env.step(np.full((3, 2), 1e6, dtype=np.float32)).reward.tolist() == [2e6] * 3
+
+
+def test_discrete_actions_are_shifted_to_their_start(make):
+    env = make("own_envs:ShiftedActions-v0")
+    assert env.spec.actions == DiscreteActions(5)
+    env.reset()
+    assert env.step(np.array([0, 2, 4])).reward.tolist() == [-2, 0, 2]
+
+
+@pytest.mark.parametrize("name", ["Float64", "Integers", "Bits"])
+def test_vectors_of_any_type_become_float32(make, name):
+    env = make(f"own_envs:{name}-v0")
+    assert (env.spec.obs_shape, env.spec.obs_dtype) == ((3,), np.float32)
+    assert env.reset().dtype == env.step(NO_ACTION).obs.dtype == np.float32
+
+
+def test_discrete_observations_become_one_hot(make):
+    env = make("own_envs:Symbols-v0")
+    obs = env.reset()
+    assert env.spec.obs_shape == (7,)
+    assert obs.tolist() == np.eye(7)[env._engine._observations - 2].tolist()
+
+
+def test_images_become_channels_first_and_stay_uint8(make):
+    env = make("own_envs:ChannelsLast-v0")
+    obs = env.reset()
+    assert (env.spec.obs_shape, env.spec.obs_dtype) == ((3, 37, 41), np.uint8)
+    assert obs.shape == (3, 3, 37, 41) and obs.flags.c_contiguous
+    assert np.array_equal(obs[1, 2], env._engine._observations[1, :, :, 2])
+    assert make("own_envs:ChannelsFirst-v0").spec.obs_shape == (2, 37, 41)
+
+
+def test_same_step_final_images_are_channels_first_too(make):
+    env = make("own_envs:ChannelsLast-v0", options=SAME_STEP)
+    env.reset()
+    env.step(NO_ACTION)
+    step = env.step(NO_ACTION)
+    assert step.terminated.all() and step.final_obs.shape == (3, 3, 37, 41)
+    assert not np.array_equal(step.final_obs, step.obs)
+
+
+def test_options_reach_the_environment_as_numbers(make):
+    env = make("own_envs:Vector-v0", options={"bonus": "0.5"})
+    env.reset()
+    assert env.step(NO_ACTION).reward.tolist() == [0.5] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("DictObs", r"DictObs-v0 has observations Dict\(.*; what works is uint8 images"),
+        ("TupleObs", r"TupleObs-v0 has observations Tuple\("),
+        ("FloatImage", r"FloatImage-v0 has observations Box\(0.0, 1.0, \(3, 37, 41\), float32\); what works"),
+        (
+            "MultiDiscrete",
+            r"MultiDiscrete-v0 has actions MultiDiscrete\(\[2 3\]\); what works is Discrete and",
+        ),
+        ("IntegerBox", r"IntegerBox-v0 has actions Box\(0, 3, \(2,\), int64\)"),
+        ("MatrixBox", r"MatrixBox-v0 has actions Box\(-1.0, 1.0, \(2, 3\), float32\)"),
+        ("NeverResets", r"must reset ended episodes by itself, .* says AutoresetMode.DISABLED$"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(make, name, sentence):
+    with pytest.raises(EnvError, match=sentence):
+        make(f"own_envs:{name}-v0")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"gravty": "9"}, r"^gym:CartPole-v1 refuses its options: .*unexpected keyword argument 'gravty'"),
+        ({"num_envs": "9"}, r"refuses its options: .*multiple values for keyword argument 'num_envs'"),
+        ({"reset": "never"}, "the option reset = never is not one of next_step, same_step$"),
+        (
+            {"vectorization_mode": "gpu"},
+            "vectorization_mode = gpu is not one of sync, async, vector_entry_point$",
+        ),
+        (
+            {"reset": "same_step", "vectorization_mode": "vector_entry_point"},
+            "^Gymnasium cannot make CartPole-v1",
+        ),
+    ],
+)
+def test_wrong_options_are_refused_in_one_sentence(make, options, sentence):
+    with pytest.raises(EnvError, match=sentence.replace("gym:", "")):
+        make("gym:CartPole-v1", options=options)
+
+
+def test_what_the_environment_lacks_is_said_in_one_sentence(make):
+    with pytest.raises(EnvError, match=r"^Gymnasium cannot make HalfCheetah-v2: The mujoco v2 and v3 .*$"):
+        make("gym:HalfCheetah-v2")
+
+
+def test_ids_out_of_date_do_not_warn_and_filters_are_left_as_they_were(make):
+    before = list(warnings.filters)
+    make("gym:CartPole-v0")
+    assert warnings.filters == before

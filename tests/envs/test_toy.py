@@ -1,0 +1,175 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anybatch.config import EnvConfig
+from anybatch.envs import make as make_env
+from anybatch.envs.protocol import RestorableEnv
+from anybatch.envs.toy import GAMES, uniform
+from anybatch.errors import EnvError
+
+NO_ACTION = np.zeros(3, dtype=np.int64)
+SAME_STEP = {"reset": "same_step"}
+
+
+def test_constant_pays_one_and_only_the_step_limit_ends_it(make):
+    env = make("toy:Constant")
+    env.reset()
+    steps = [env.step(NO_ACTION) for _ in range(7)]
+    assert [step.truncated.tolist() for step in steps] == [[t == 4] * 3 for t in range(7)]
+    assert [step.valid.tolist() for step in steps] == [[t != 5] * 3 for t in range(7)]
+    assert [step.reward.tolist() for step in steps] == [[float(t != 5)] * 3 for t in range(7)]
+    assert not any(step.terminated.any() for step in steps)
+
+
+def test_the_step_limit_can_be_set(make):
+    env = make("toy:Constant", max_episode_steps=2, options=SAME_STEP)
+    env.reset()
+    assert [bool(env.step(NO_ACTION).truncated.all()) for _ in range(4)] == [False, True, False, True]
+
+
+def test_walking_right_in_the_corridor_is_worth_the_discounted_distance(make):
+    env = make("toy:Corridor", seeds=range(31))
+    cell = env.reset().argmax(axis=1)
+    assert set(cell) == set(range(5))
+    value, open_ = np.zeros(31), np.ones(31, dtype=bool)
+    for t in range(5):
+        step = env.step(np.ones(31, dtype=np.int64))
+        value += 0.9**t * step.reward * open_
+        open_ &= ~step.terminated
+    assert value == pytest.approx(0.9 ** (4.0 - cell))
+
+
+def test_the_corridor_has_a_wall_at_the_left(make):
+    env = make("toy:Corridor", seeds=range(31))
+    env.reset()
+    for _ in range(5):
+        step = env.step(np.zeros(31, dtype=np.int64))
+    assert step.obs.argmax(axis=1).tolist() == [0] * 31 and not step.terminated.any()
+
+
+def test_match_rewards_the_shown_action_only(make):
+    env = make("toy:Match")
+    obs = env.reset()
+    for _ in range(13):
+        shown = obs.argmax(axis=1)
+        step = env.step((shown + np.array([0, 0, 1])) % 5)
+        assert step.reward.tolist() == (step.valid & [True, True, False]).tolist()
+        obs = step.obs
+
+
+def test_match_ends_one_step_in_eight(make):
+    env = make("toy:Match", seeds=range(101), options=SAME_STEP)
+    env.reset()
+    ended = np.mean([env.step(np.zeros(101, dtype=np.int64)).terminated for _ in range(100)])
+    assert ended == pytest.approx(1 / 8, abs=0.02)
+
+
+def test_target_costs_the_squared_distance_of_the_clipped_action(make):
+    env = make("toy:Target")
+    goal = env.reset().astype(np.float64)
+    step = env.step(np.array([[10, -10], goal[1], [0, 0]], dtype=np.float32))
+    expected = [-np.sum((np.array([1, -1]) - goal[0]) ** 2), 0, -np.sum(goal[2] ** 2)]
+    assert step.reward.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("Pixels", (3, 16, 16)), ("Pixels84", (1, 84, 84))])
+def test_the_bright_quadrant_is_the_right_action(make, name, shape):
+    env = make(f"toy:{name}", seeds=range(31))
+    assert (env.spec.obs_shape, env.spec.obs_dtype) == (shape, np.uint8)
+    obs = env.reset()
+    middle = shape[1] // 2
+    corners = [obs[:, :, 0, 0], obs[:, :, 0, middle], obs[:, :, middle, 0], obs[:, :, middle, middle]]
+    bright = np.stack(corners, axis=1).min(axis=2).argmax(axis=1)
+    assert set(bright) == {0, 1, 2, 3}
+    assert obs.sum(axis=(1, 2, 3)).tolist() == [255 * shape[0] * middle**2] * 31
+    assert env.step(bright).reward.tolist() == [1] * 31
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    name=st.sampled_from(["Constant", "Corridor", "Match", "Target", "Pixels"]),
+    seeds=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=5),
+    limit=st.integers(1, 11),
+)
+def test_both_reset_modes_give_the_same_transitions(transitions, name, seeds, limit):
+    modes = [
+        EnvConfig(max_episode_steps=limit, options={"reset": mode}) for mode in ("next_step", "same_step")
+    ]
+    next_step, same_step = (transitions(make_env(f"toy:{name}", mode, seeds=seeds), 17) for mode in modes)
+    assert next_step == same_step
+    assert any(transition.terminated or transition.truncated for transition in next_step[0])
+
+
+def test_final_observations_of_both_reset_modes_are_where_the_protocol_says(make):
+    env = make("toy:Constant", options=SAME_STEP)
+    env.reset()
+    steps = [env.step(NO_ACTION) for _ in range(5)]
+    assert all(step.valid.all() for step in steps)
+    assert np.array_equal(steps[3].final_obs, steps[3].obs)
+    assert not (steps[4].final_obs == steps[4].obs).any()
+
+
+@pytest.mark.parametrize("name", GAMES)
+@pytest.mark.parametrize("options", [{}, SAME_STEP])
+def test_a_restored_env_continues_to_the_bit(make, name, options):
+    env = make(f"toy:{name}", max_episode_steps=3, options=options)
+    assert env.spec.restorable and isinstance(env, RestorableEnv)
+    action = np.zeros((3, 2)) if name == "Target" else NO_ACTION
+    env.reset()
+    for _ in range(3):
+        env.step(action)
+    state = env.state_dict()
+    saved = json.loads(json.dumps({key: value.tolist() for key, value in state.items()}))
+    expected = [env.step(action) for _ in range(13)]
+
+    restored = make(f"toy:{name}", seeds=[2, 3, 4], max_episode_steps=3, options=options)
+    restored.load_state_dict(saved)
+    for step in expected:
+        for left, right in zip(step, restored.step(action), strict=True):
+            assert np.array_equal(left, right)
+
+
+def test_a_taken_state_does_not_change_with_the_env(make):
+    env = make("toy:Match")
+    env.reset()
+    state = env.state_dict()
+    before = {key: value.copy() for key, value in state.items()}
+    env.step(NO_ACTION)
+    assert all(np.array_equal(state[key], before[key]) for key in before)
+
+
+def test_a_state_of_another_number_of_envs_is_refused(make):
+    state = make("toy:Match").state_dict()
+    with pytest.raises(EnvError, match=r"toy:Match: a saved state of shape \(3, 1\) does not fit \(2, 1\)"):
+        make("toy:Match", seeds=[1, 2]).load_state_dict(state)
+
+
+def test_equal_seeds_reproduce_and_other_seeds_share_no_initial_observation(make, transitions):
+    assert transitions(make("toy:Target"), 7) == transitions(make("toy:Target"), 7)
+    rows = np.concatenate([make("toy:Target", seeds=seeds).reset() for seeds in ([1, 2, 3], [4, 5, 6])])
+    assert len({tuple(row) for row in rows}) == 6
+
+
+def test_random_numbers_are_those_of_splitmix64():
+    # The published first output for seed 0.
+    assert uniform(np.array([0]), np.array([0]), 1)[0, 0] == (0xE220A8397B1DCDAF >> 11) * 2.0**-53
+
+
+def test_draws_continue_one_stream_per_seed():
+    seeds = np.array([7, 11])
+    stream = uniform(seeds, np.array([0, 0]), 6)
+    halves = [uniform(seeds, np.array([draw, draw]), 3) for draw in (0, 1)]
+    assert np.array_equal(stream, np.concatenate(halves, axis=1))
+
+
+def test_unknown_options_are_refused(make):
+    with pytest.raises(EnvError, match=r"^toy:Match has no option size; its only option is reset$"):
+        make("toy:Match", options={"size": "9"})
+    with pytest.raises(
+        EnvError, match=r"^toy:Match: the option reset = 3 is not one of next_step, same_step$"
+    ):
+        make("toy:Match", options={"reset": "3"})
