@@ -1,0 +1,142 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from anybatch.equations import divergence, objectives
+
+LOG = {name: math.log(p) for name, p in (("current", 0.5), ("proximal", 0.4), ("behavior", 0.25))}
+
+
+def doubles(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def samples(count: int = 101, spread: float = 0.5) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Current, proximal and behavior log-probabilities and advantages; only the first has a gradient."""
+    generator = torch.Generator().manual_seed(5)
+    noise = torch.randn(4, count, generator=generator, dtype=torch.float64)
+    behavior, advantage = -1 - noise[0].abs(), noise[1]
+    current, proximal = behavior + spread * noise[2], behavior + spread * noise[3]
+    return current.requires_grad_(), proximal, behavior, advantage
+
+
+def gradient(objective: Tensor, logp: Tensor) -> Tensor:
+    return torch.autograd.grad(objective.sum(), logp)[0]
+
+
+def assert_same_value_and_gradient(one: Tensor, other: Tensor, logp: Tensor) -> None:
+    torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(gradient(one, logp), gradient(other, logp), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("advantage", "objective", "slope"), [(1.0, 1.92, 0.0), (-1.0, -2.0, -2.0), (-2.0, -4.0, -4.0)]
+)
+def test_decoupled_clip_has_the_worked_numbers(advantage: float, objective: float, slope: float) -> None:
+    logp = doubles(LOG["current"]).requires_grad_()
+    result = objectives.decoupled_clip_objective(
+        logp, doubles(LOG["proximal"]), doubles(LOG["behavior"]), doubles(advantage), clip=0.2
+    )
+    assert result.item() == pytest.approx(objective, abs=1e-12)
+    assert gradient(result, logp).item() == pytest.approx(slope, abs=1e-12)
+
+
+def test_decoupled_clip_is_the_minimum_it_is_defined_as() -> None:
+    logp, proximal, behavior, advantage = samples()
+    ratio = (logp - proximal).exp()
+    defined = (proximal - behavior).exp() * torch.minimum(
+        ratio * advantage, ratio.clamp(0.8, 1.2) * advantage
+    )
+    ours = objectives.decoupled_clip_objective(logp, proximal, behavior, advantage, clip=0.2)
+    assert_same_value_and_gradient(ours, defined, logp)
+
+
+def test_equals_ppo_when_proximal_is_behavior() -> None:
+    logp, _, behavior, advantage = samples()
+    ratio = (logp - behavior).exp()
+    ppo = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+    decoupled = objectives.decoupled_clip_objective(logp, behavior, behavior, advantage, clip=0.2)
+    assert_same_value_and_gradient(decoupled, ppo, logp)
+    assert_same_value_and_gradient(objectives.clip_objective(logp, behavior, advantage, clip=0.2), ppo, logp)
+
+
+def test_kl_objective_equals_kl_penalized_ppo_when_proximal_is_behavior() -> None:
+    logp, _, behavior, advantage = samples()
+    kl = divergence.sampled_kl_squared(logp, behavior)
+    ppo = (logp - behavior).exp() * advantage - 3.0 * 0.5 * (logp - behavior) ** 2
+    decoupled = objectives.decoupled_kl_objective(logp, behavior, advantage, kl, kl_penalty=3.0)
+    assert_same_value_and_gradient(decoupled, ppo, logp)
+    coupled = objectives.kl_objective(logp, behavior, advantage, kl, kl_penalty=3.0)
+    assert_same_value_and_gradient(coupled, ppo, logp)
+
+
+def test_no_clip_and_no_penalty_remove_the_proximal_policy() -> None:
+    logp, proximal, behavior, advantage = samples()
+    plain = objectives.importance_weighted_objective(logp, behavior, advantage, max_importance=100.0)
+    for nearby in (proximal, proximal - 3.0):
+        unclipped = objectives.decoupled_clip_objective(logp, nearby, behavior, advantage, clip=math.inf)
+        assert_same_value_and_gradient(unclipped, plain, logp)
+        kl = divergence.sampled_kl_squared(logp, nearby)
+        free = objectives.decoupled_kl_objective(logp, behavior, advantage, kl, kl_penalty=0.0)
+        assert_same_value_and_gradient(free, plain, logp)
+    huge = objectives.decoupled_clip_objective(logp, proximal, behavior, advantage, clip=1e9)
+    assert_same_value_and_gradient(huge, plain, logp)
+
+
+def test_clip_of_one_or_more_has_no_lower_bound() -> None:
+    logp, proximal, behavior, advantage = samples(spread=2.0)
+    advantage = -advantage.abs()
+    clipped = objectives.decoupled_clip_objective(logp, proximal, behavior, advantage, clip=1.5)
+    plain = objectives.importance_weighted_objective(logp, behavior, advantage, max_importance=100.0)
+    assert_same_value_and_gradient(clipped, plain, logp)
+
+
+@pytest.mark.parametrize("advantage", [1.5, -1.5])
+def test_importance_is_capped_and_keeps_its_gradient(advantage: float) -> None:
+    logp = doubles(0.0).requires_grad_()
+    result = objectives.importance_weighted_objective(
+        logp, doubles(-10.0), doubles(advantage), max_importance=100.0
+    )
+    assert result.item() == pytest.approx(100 * advantage, rel=1e-12)
+    assert gradient(-result, logp).item() == pytest.approx(-100 * advantage, rel=1e-12)
+
+
+def test_importance_below_the_cap_is_untouched() -> None:
+    logp, _, behavior, _ = samples()
+    assert torch.equal(objectives.capped_behavior_logp(logp, behavior, 100.0), behavior)
+    assert torch.equal(objectives.capped_behavior_logp(logp, behavior, math.inf), behavior)
+
+
+def test_decoupled_clip_is_capped_too() -> None:
+    logp = doubles(0.0).requires_grad_()
+    result = objectives.decoupled_clip_objective(logp, doubles(0.0), doubles(-10.0), doubles(1.0), clip=0.2)
+    assert result.item() == pytest.approx(100.0)
+
+
+def test_objectives_have_the_gradients_that_finite_differences_have() -> None:
+    logp, proximal, behavior, advantage = samples(13)
+
+    def clipped(logp: Tensor) -> Tensor:
+        return objectives.decoupled_clip_objective(logp, proximal, behavior, advantage, clip=0.2)
+
+    def penalized(logp: Tensor) -> Tensor:
+        kl = divergence.sampled_kl_squared(logp, proximal)
+        return objectives.decoupled_kl_objective(logp, behavior, advantage, kl, kl_penalty=2.0)
+
+    assert torch.autograd.gradcheck(clipped, logp)
+    assert torch.autograd.gradcheck(penalized, logp)
+
+
+def test_value_loss_is_the_squared_error() -> None:
+    value = doubles(1.0, 2.0).requires_grad_()
+    loss = objectives.value_loss(value, doubles(3.0, 1.5))
+    torch.testing.assert_close(loss, doubles(4.0, 0.25))
+    torch.testing.assert_close(gradient(loss, value), doubles(-4.0, 1.0))
+
+
+def test_clipped_value_loss_takes_the_worse_of_the_two() -> None:
+    value, target, collected = doubles(1.0, 1.0), doubles(2.0, 0.0), doubles(0.0, 0.0)
+    loss = objectives.value_loss(value, target, collected_value=collected, clip=0.2)
+    torch.testing.assert_close(loss, doubles((0.2 - 2.0) ** 2, 1.0))

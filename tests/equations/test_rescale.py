@@ -1,0 +1,113 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anybatch.equations import rescale, schedules
+
+# arXiv:2110.00641: batches divided by c, and the numbers that follow from those at c = 1.
+SWEEP = [
+    # c, learning rate, β_prox, advantage decay, N_π, Adam β₁, β₂ (App. D, as printed)
+    (1, 5e-4, 8 / 9, 0.0, 32, 0.9, 0.999),
+    (4, 2.5e-4, 32 / 33, 0.6, 128, 0.974004, 0.99974991),
+    (16, 1.25e-4, 128 / 129, 15 / 17, 512, 0.993437, 0.99993747),
+    (64, 6.25e-5, 512 / 513, 63 / 65, 2048, 0.998355, 0.99998437),
+    (256, 3.125e-5, 2048 / 2049, 255 / 257, 8192, 0.999589, 0.99999609),
+]
+decays = st.floats(0.0, 0.9999)
+ratios = st.floats(1 / 256, 256)
+near = {"rel": 1e-9, "abs": 1e-9}
+
+
+@pytest.mark.parametrize(("c", "learning_rate", "proximal", "advantage", "phase", "beta1", "beta2"), SWEEP)
+def test_the_sweep_of_the_paper(
+    c: int,
+    learning_rate: float,
+    proximal: float,
+    advantage: float,
+    phase: int,
+    beta1: float,
+    beta2: float,
+) -> None:
+    ratio = 1 / c
+    assert rescale.rescaled_learning_rate(5e-4, ratio, "adam") == pytest.approx(learning_rate, rel=1e-12)
+    assert rescale.rescaled_proximal_decay(8 / 9, ratio) == pytest.approx(proximal, rel=1e-12)
+    assert rescale.rescaled_advantage_decay(0.0, ratio) == pytest.approx(advantage, rel=1e-12)
+    assert rescale.rescaled_phase_iterations(32, ratio) == phase
+    assert rescale.rescaled_adam_beta(0.9, ratio) == pytest.approx(beta1, abs=5e-7)
+    assert rescale.rescaled_adam_beta(0.999, ratio) == pytest.approx(beta2, abs=5e-9)
+
+
+def test_center_of_mass_is_not_effective_sample_size() -> None:
+    assert rescale.center_of_mass(8 / 9) == pytest.approx(8)
+    assert rescale.effective_sample_size(8 / 9) == pytest.approx(17)
+    assert rescale.center_of_mass(0.6) == pytest.approx(1.5)
+    assert rescale.effective_sample_size(0.6) == pytest.approx(4)
+
+
+@given(decays)
+def test_centers_and_sizes_give_their_decay_back(decay: float) -> None:
+    center, size = rescale.center_of_mass(decay), rescale.effective_sample_size(decay)
+    assert rescale.decay_from_center_of_mass(center) == pytest.approx(decay, **near)
+    assert rescale.decay_from_effective_sample_size(size) == pytest.approx(decay, **near)
+
+
+@given(decays, ratios)
+def test_the_decays_keep_age_and_sample_size(decay: float, ratio: float) -> None:
+    proximal = rescale.rescaled_proximal_decay(decay, ratio)
+    assert rescale.center_of_mass(proximal) * ratio == pytest.approx(rescale.center_of_mass(decay), rel=1e-6)
+    size = rescale.effective_sample_size(rescale.rescaled_advantage_decay(decay, ratio))
+    assert size * ratio == pytest.approx(rescale.effective_sample_size(decay), rel=1e-6)
+
+
+@given(decays, ratios, ratios)
+def test_rules_compose_and_invert(number: float, first: float, second: float) -> None:
+    rules = [
+        rescale.rescaled_proximal_decay,
+        rescale.rescaled_advantage_decay,
+        rescale.rescaled_phase_iterations,
+        rescale.rescaled_adam_beta,
+        lambda number, ratio: rescale.rescaled_learning_rate(number, ratio, "adam"),
+        lambda number, ratio: rescale.rescaled_learning_rate(number, ratio, "sgd"),
+    ]
+    for rule in rules:
+        assert rule(rule(number, first), second) == pytest.approx(
+            rule(number, first * second), rel=1e-6, abs=1e-6
+        )
+        # A beta of 0.9 to the power of 256 is too small a number to come back from exactly.
+        if rule is not rescale.rescaled_adam_beta:
+            assert rule(rule(number, first), 1 / first) == pytest.approx(number, rel=1e-6, abs=1e-6)
+
+
+@given(decays)
+def test_a_ratio_of_one_changes_no_bit(decay: float) -> None:
+    assert rescale.rescaled_proximal_decay(decay, 1.0) == decay
+    assert rescale.rescaled_advantage_decay(decay, 1.0, floor=True) == decay
+    assert rescale.rescaled_adam_beta(decay, 1.0) == decay
+    assert rescale.rescaled_phase_iterations(32, 1.0, floor=True) == 32
+    assert rescale.rescaled_learning_rate(decay, 1.0, "adam") == decay
+
+
+def test_learning_rate_follows_the_root_for_adam_and_the_batch_for_sgd() -> None:
+    assert rescale.rescaled_learning_rate(1.0, 16.0, "adam") == 4.0
+    assert rescale.rescaled_learning_rate(1.0, 16.0, "radam") == 4.0
+    assert rescale.rescaled_learning_rate(1.0, 16.0, "sgd") == 16.0
+
+
+def test_floors_come_last_and_only_when_asked() -> None:
+    assert rescale.rescaled_advantage_decay(0.0, 4.0) == pytest.approx(-0.6)
+    assert rescale.rescaled_advantage_decay(0.0, 4.0, floor=True) == 0.0
+    assert rescale.rescaled_phase_iterations(32, 64.0) == 0.5
+    assert rescale.rescaled_phase_iterations(32, 64.0, floor=True) == 1.0
+    assert rescale.rescaled_phase_iterations(32, 3.0, floor=True) == 11.0
+
+
+def test_linear_schedule_is_clamped() -> None:
+    assert [schedules.linear(4.0, 2.0, x) for x in (-1.0, 0.0, 0.25, 1.0, 9.0)] == [4.0, 4.0, 3.5, 2.0, 2.0]
+
+
+def test_learning_rate_is_annealed_to_zero_by_env_steps() -> None:
+    assert schedules.annealed_learning_rate(1e-3, 0, 1000) == 1e-3
+    assert math.isclose(schedules.annealed_learning_rate(1e-3, 250, 1000), 7.5e-4)
+    assert schedules.annealed_learning_rate(1e-3, 1010, 1000) == 0.0

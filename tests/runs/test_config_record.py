@@ -1,0 +1,63 @@
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from anybatch.config import EnvConfig, NetworkConfig, OptimizerConfig, PPOConfig
+from anybatch.errors import ConfigError
+from anybatch.runs.config_record import config_from_dict, config_to_dict
+
+CONFIG = PPOConfig(
+    seed=17,
+    network=NetworkConfig(hidden_sizes=(5, 7, 3)),
+    optimizer=OptimizerConfig(max_grad_norm=0.5, learning_rate=1),
+    env_config=EnvConfig(options={"num_levels": "200"}, max_episode_steps=11),
+)
+
+
+def recorded() -> dict[str, Any]:
+    return json.loads(json.dumps(config_to_dict(CONFIG)))
+
+
+def test_a_config_comes_back_from_json_as_it_was():
+    assert config_from_dict(PPOConfig, recorded()) == CONFIG
+    assert config_from_dict(PPOConfig, recorded()) != replace(CONFIG, seed=18)
+
+
+def test_unknown_and_missing_settings_are_both_named_with_their_place():
+    data = recorded()
+    data["optimizer"]["momentum"] = 0.9
+    del data["optimizer"]["beta1"]
+    with pytest.raises(ConfigError, match=r"optimizer .*unknown momentum; missing beta1"):
+        config_from_dict(PPOConfig, data)
+    data = recorded()
+    del data["seed"]
+    with pytest.raises(ConfigError, match=r"PPOConfig .*: missing seed$"):
+        config_from_dict(PPOConfig, data)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"),
+    [
+        ("num_envs", "8", "num_envs = '8': int is wanted"),
+        ("num_envs", True, "num_envs = True: int is wanted"),
+        ("optimizer.learning_rate", "fast", "optimizer.learning_rate = 'fast': float is wanted"),
+        ("optimizer.name", "lion", "optimizer.name = 'lion': Literal['adam', 'radam', 'sgd'] is wanted"),
+        ("optimizer.max_grad_norm", [1], "optimizer.max_grad_norm = [1]: float | None is wanted"),
+        ("network.hidden_sizes", ["64"], "network.hidden_sizes = ('64',): tuple[int, ...] is wanted"),
+        ("env_config.options", {"a": 1}, "env_config.options = {'a': 1}: dict[str, str] is wanted"),
+        ("optimizer", None, "optimizer = None: a table of settings is wanted"),
+        ("optimizer.learning_rate", -1.0, "optimizer.learning-rate = -1.0: a positive number is wanted"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named_with_what_is_wanted(path: str, value: object, sentence: str):
+    data = recorded()
+    *parents, name = path.split(".")
+    table = data
+    for parent in parents:
+        table = table[parent]
+    table[name] = value
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        config_from_dict(PPOConfig, data)

@@ -1,0 +1,139 @@
+import io
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from anybatch.runs import progress
+from anybatch.runs.metric_names import METRICS
+from anybatch.runs.progress import Progress
+
+ROW = {
+    "charts/SPS": 12345.6,
+    "charts/episodic_return": 195.333,
+    "charts/episodic_length": 201.0,
+    "losses/approx_kl": 0.00813,
+    "losses/clipfrac": 0.123,
+    "batch/iteration": 1024.0,
+    "batch/minibatch": 256.0,
+    "batch/microbatch": 64.0,
+}
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal, and how its text looks without colors and cursor moves."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def lines(self) -> list[str]:
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.getvalue()).replace("\r", "\n").split("\n")
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "60")
+    return Terminal()
+
+
+def test_only_metrics_that_exist_are_shown():
+    assert {name for _, name, _ in (*progress.RESULTS, *progress.BATCHES)} <= set(METRICS)
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then_and_the_last(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(progress, "LINE_EVERY_SECONDS", 0.05)
+    stream = io.StringIO()
+    with Progress(1_000_000, "CartPole-v1", stream) as shown:
+        for env_steps in range(1000, 31_000, 1000):
+            shown.update(env_steps, ROW)
+            time.sleep(0.005)
+    lines = stream.getvalue().splitlines()
+    assert 2 <= len(lines) <= 6
+    assert lines[-1].startswith("30,000 of 1,000,000 env steps (3%) · SPS 12,346 · left 0:0")
+    assert lines[-1].endswith("· return 195.3 · length 201 · KL 0.0081 · clipped 12%")
+
+
+def test_a_short_run_without_a_terminal_prints_its_last_line_once():
+    stream = io.StringIO()
+    with Progress(100, "CartPole-v1", stream) as shown:
+        shown.update(50, {})
+        shown.say("A sentence.")
+        shown.update(100, {})
+    assert stream.getvalue() == "A sentence.\n100 of 100 env steps (100%) · left 0:00:00\n"
+
+
+def test_a_metric_that_is_absent_keeps_its_last_value_on_display():
+    stream = io.StringIO()
+    with Progress(100, "CartPole-v1", stream) as shown:
+        shown.update(50, {"charts/episodic_return": 9.5})
+        shown.update(100, {"charts/SPS": 3.0})
+    assert "return 9.5" in stream.getvalue()
+
+
+def test_a_reader_that_left_ends_the_lines_and_not_the_run():
+    class Closed(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise BrokenPipeError
+
+    with Progress(100, "CartPole-v1", Closed()) as shown:
+        shown.say("A sentence.")
+        shown.update(100, {})
+
+
+def test_a_stream_of_plain_ascii_gets_a_mark_for_what_it_cannot_show():
+    raw = io.BytesIO()
+    with Progress(100, "CartPole-v1", io.TextIOWrapper(raw, encoding="ascii")) as shown:
+        shown.say("8 × 128")
+        assert raw.getvalue() == b"8 ? 128\n"
+
+
+def test_the_panel_fits_a_narrow_terminal_and_shows_all_numbers(terminal: Terminal):
+    with Progress(500_000_000, "CartPole-v1 · ppo-ewma · seed 1", terminal) as shown:
+        shown.update(1_000, ROW)
+        shown.update(250_000_000, ROW)
+    lines = terminal.lines()
+    assert max(map(len, lines)) <= 60
+    text = "\n".join(lines)
+    for part in ("250,000,000 of 500,000,000 env steps", "50.0%", "SPS 12,346", "return 195.3", "KL 0.0081"):
+        assert part in text
+    assert "iteration batch 1,024" in text and "minibatch 256" in text and "microbatch 64" in text
+
+
+def test_sentences_are_printed_as_they_are_beside_the_panel(terminal: Terminal):
+    with Progress(100, "CartPole-v1", terminal) as shown:
+        shown.update(50, ROW)
+        shown.say("rate = [bold]x[/bold]")
+    assert "rate = [bold]x[/bold]" in [line.rstrip() for line in terminal.lines()]
+
+
+def test_the_panel_is_drawn_at_most_four_times_a_second(terminal: Terminal):
+    with Progress(1000, "CartPole-v1", terminal) as shown:
+        for env_steps in range(100):
+            shown.update(env_steps, ROW)
+            time.sleep(0.003)
+    drawn = terminal.getvalue().count("╭")
+    assert 2 <= drawn <= 6  # 0.3 seconds or somewhat more, and stopping draws once or twice
+
+
+def test_an_update_that_draws_nothing_costs_less_than_20_microseconds():
+    shown = Progress(1000, "CartPole-v1", io.StringIO())
+    metrics = dict.fromkeys(METRICS, 1.0)
+
+    def seconds_per_update() -> float:
+        start = time.perf_counter()
+        for env_steps in range(100):
+            shown.update(env_steps, metrics)
+        return (time.perf_counter() - start) / 100
+
+    assert min(seconds_per_update() for _ in range(20)) < 20e-6
+
+
+def test_slow_packages_are_imported_only_when_they_are_used():
+    light = "progress, log, sinks, folder, config_record, stop, timer, metric_names"
+    code = f"import sys; from anybatch.runs import {light}; print(*sys.modules)"
+    imported = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    assert "anybatch.runs.sinks" in imported
+    assert not {"torch", "rich", "tensorboard", "numpy"} & set(imported)

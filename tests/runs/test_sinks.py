@@ -1,0 +1,139 @@
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from anybatch.config import RecordConfig
+from anybatch.runs.sinks import open_sinks
+
+WANDB_ONLY = RecordConfig(tensorboard=False, wandb=True)
+TRACKIO_ONLY = RecordConfig(tensorboard=False, trackio=True)
+
+
+def fail_to_say(sentence: str) -> None:
+    raise AssertionError(f"nothing was to be said, but: {sentence}")
+
+
+def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
+    reader = EventAccumulator(str(folder))
+    reader.Reload()
+    return [(event.step, event.value) for event in reader.Scalars(name)]
+
+
+def stand_in(name: str, monkeypatch: pytest.MonkeyPatch, **functions: object) -> None:
+    """These packages talk to a server; a module with the functions we call takes their place."""
+    module = ModuleType(name)
+    vars(module).update(functions)
+    monkeypatch.setitem(sys.modules, name, module)
+
+
+def test_tensorboard_reads_what_was_written_while_the_run_goes_on(tmp_path: Path):
+    (sink,) = open_sinks(RecordConfig(), tmp_path, {}, fail_to_say)
+    sink.write(128, {"charts/SPS": 5.0, "losses/entropy": 0.25})
+    sink.write(256, {"charts/SPS": 7.0})
+    assert scalars(tmp_path, "charts/SPS") == [(128, 5.0), (256, 7.0)]
+    assert scalars(tmp_path, "losses/entropy") == [(128, 0.25)]
+    sink.close()
+
+
+def test_tensorboard_forgets_the_rows_that_a_resume_superseded(tmp_path: Path):
+    (sink,) = open_sinks(RecordConfig(), tmp_path, {}, fail_to_say)
+    for env_steps in (100, 200, 300):
+        sink.write(env_steps, {"charts/SPS": 1.0})
+    sink.close()
+    (sink,) = open_sinks(RecordConfig(), tmp_path, {}, fail_to_say)
+    sink.truncate_after(200)
+    sink.write(250, {"charts/SPS": 2.0})
+    sink.close()
+    assert scalars(tmp_path, "charts/SPS") == [(100, 1.0), (200, 1.0), (250, 2.0)]
+
+
+def test_no_sink_is_opened_that_was_not_asked_for(tmp_path: Path):
+    assert open_sinks(RecordConfig(tensorboard=False), tmp_path, {}, fail_to_say) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wandb_gets_the_config_the_rows_and_env_steps_as_x_axis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    calls: list[object] = []
+    run = SimpleNamespace(
+        define_metric=lambda name, step_metric=None: calls.append((name, step_metric)),
+        log=calls.append,
+        finish=lambda: calls.append("finish"),
+    )
+    settings: dict[str, object] = {}
+    stand_in("wandb", monkeypatch, init=lambda **given: settings.update(given) or run)
+    (sink,) = open_sinks(WANDB_ONLY, tmp_path, {"seed": 3}, fail_to_say)
+    sink.write(64, {"charts/SPS": 5.0})
+    sink.truncate_after(0)
+    sink.close()
+    assert (
+        settings["config"] == {"seed": 3}
+        and settings["id"] == tmp_path.name
+        and settings["resume"] == "allow"
+    )
+    assert calls == [
+        ("env_steps", None), ("*", "env_steps"), {"env_steps": 64, "charts/SPS": 5.0}, "finish",
+    ]  # fmt: skip
+
+
+def test_trackio_gets_the_config_and_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    calls: list[object] = []
+    stand_in(
+        "trackio",
+        monkeypatch,
+        init=lambda **given: calls.append(given),
+        log=lambda metrics, step: calls.append((metrics, step)),
+        finish=lambda: calls.append("finish"),
+    )
+    (sink,) = open_sinks(TRACKIO_ONLY, tmp_path, {"seed": 3}, fail_to_say)
+    sink.write(64, {"charts/SPS": 5.0})
+    sink.truncate_after(0)
+    sink.close()
+    opened = {"project": "anybatch", "name": tmp_path.name, "config": {"seed": 3}, "resume": "allow"}
+    assert calls == [opened, ({"charts/SPS": 5.0}, 64), "finish"]
+
+
+@pytest.mark.parametrize(("record", "extra"), [(WANDB_ONLY, "wandb"), (TRACKIO_ONLY, "trackio")])
+def test_a_missing_package_is_one_sentence_that_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: RecordConfig, extra: str
+):
+    monkeypatch.setitem(sys.modules, extra, None)  # as if it were not installed
+    said: list[str] = []
+    (sink,) = open_sinks(record, tmp_path, {}, said.append)
+    sink.write(1, {"charts/SPS": 1.0})
+    sink.close()
+    assert len(said) == 1 and f"anybatch[{extra}]" in said[0]
+
+
+def test_a_tracker_that_fails_is_dropped_with_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    attempts: list[int] = []
+
+    def refuse(_metrics: dict[str, float], step: int) -> None:
+        attempts.append(step)
+        raise ConnectionError("the server is away")
+
+    stand_in("trackio", monkeypatch, init=lambda **_: None, log=refuse, finish=lambda: attempts.append(-1))
+    said: list[str] = []
+    (sink,) = open_sinks(TRACKIO_ONLY, tmp_path, {}, said.append)
+    for env_steps in (1, 2, 3):
+        sink.write(env_steps, {"charts/SPS": 1.0})
+    sink.close()
+    assert attempts == [1]
+    assert len(said) == 1 and "Trackio (ConnectionError: the server is away)" in said[0]
+
+
+def test_a_tracker_that_cannot_start_is_dropped_with_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(**_: object) -> None:
+        raise RuntimeError("not logged in")
+
+    stand_in("wandb", monkeypatch, init=refuse)
+    said: list[str] = []
+    (sink,) = open_sinks(WANDB_ONLY, tmp_path, {}, said.append)
+    sink.write(1, {"charts/SPS": 1.0})
+    assert len(said) == 1 and "not logged in" in said[0]

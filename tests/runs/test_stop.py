@@ -1,0 +1,56 @@
+import os
+import signal
+import threading
+
+import pytest
+
+from anybatch.runs.stop import GracefulStop
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_for_a_stop_and_says_so_once(number: signal.Signals):
+    said: list[str] = []
+    with GracefulStop(said.append) as stop:
+        assert not stop.requested
+        os.kill(os.getpid(), number)
+        assert stop.requested
+        os.kill(os.getpid(), signal.SIGTERM)  # a scheduler may repeat itself
+    assert len(said) == 1 and "Ctrl-C again" in said[0]
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_after_a_first_signal_stops_at_once(first: signal.Signals):
+    with pytest.raises(KeyboardInterrupt), GracefulStop(lambda _: None):
+        os.kill(os.getpid(), first)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_handlers_that_were_there_are_put_back():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(ZeroDivisionError), GracefulStop():
+        assert signal.getsignal(signal.SIGTERM) not in before
+        _ = 1 / 0
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_stream_that_cannot_be_re_entered_does_not_undo_the_stop():
+    def refuse(_: str) -> None:
+        raise RuntimeError("reentrant call")
+
+    with GracefulStop(refuse) as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+    assert stop.requested
+
+
+def test_it_is_inert_outside_the_main_thread():
+    before = signal.getsignal(signal.SIGINT)
+    seen: list[object] = []
+
+    def train() -> None:
+        with GracefulStop() as stop:
+            seen.extend([stop.requested, signal.getsignal(signal.SIGINT)])
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert seen == [False, before]
