@@ -204,7 +204,7 @@ def plan_rows(config: PPOConfig, ratios: Ratios, run: Hyperparameters) -> list[P
             number="learning rate",
             tuned_at=f"{optimizer.learning_rate:.6g}",
             this_run=f"{run.learning_rate:.6g}",
-            rule=_rule("learning-rate", rules, f"× {power}{ratios.minibatch:.4g} of the minibatch"),
+            rule=_rule("learning-rate", rules, f"× {power}{ratios.minibatch:.4g} (minibatch)"),
         )
     ]
     if config.proximal.policy == "ewma":
@@ -216,8 +216,8 @@ def plan_rows(config: PPOConfig, ratios: Ratios, run: Hyperparameters) -> list[P
                 rule=_rule(
                     "proximal-ewma",
                     rules,
-                    f"center of mass ÷ {ratios.env_steps_per_gradient_step:.4g} of the env steps per "
-                    "gradient step: its age in env steps stays",
+                    f"center of mass ÷ {ratios.env_steps_per_gradient_step:.4g} "
+                    "(env steps per gradient step)",
                 ),
             )
         )
@@ -232,7 +232,7 @@ def plan_rows(config: PPOConfig, ratios: Ratios, run: Hyperparameters) -> list[P
                 rule=_rule(
                     "advantage-moments",
                     rules,
-                    f"effective iterations ÷ {ratios.iteration_batch:.4g} of the iteration batch, at least 1",
+                    f"iterations ÷ {ratios.iteration_batch:.4g} (iteration batch), at least 1",
                 ),
             )
         )
@@ -242,7 +242,7 @@ def plan_rows(config: PPOConfig, ratios: Ratios, run: Hyperparameters) -> list[P
                 number="Adam β₁, β₂",
                 tuned_at=f"{optimizer.beta1:.6g}, {optimizer.beta2:.8g}",
                 this_run=f"{run.beta1:.6g}, {run.beta2:.8g}",
-                rule=_rule("adam-betas", rules, f"power {ratios.minibatch:.4g} of the minibatch"),
+                rule=_rule("adam-betas", rules, f"power {ratios.minibatch:.4g} (minibatch)"),
             )
         )
     return rows
@@ -275,7 +275,7 @@ def broken_preconditions(config: PPOConfig, ratios: Ratios, run: Hyperparameters
             "before they bootstrap; changing num-envs does not.",
         ),
         (
-            config.proximal.policy == "ewma" and center < 1,
+            config.proximal.policy == "ewma" and round(center, 9) < 1,
             f"The proximal EWMA's center of mass is {center:.3g} gradient steps: below 1 it hardly holds the "
             "update back.",
         ),

@@ -123,8 +123,8 @@ class AdvantageNormalizer:
     def __init__(self) -> None:
         self.moments = moments.Moments(0.0, 0.0, 0.0)
 
-    def __call__(self, advantage: Tensor, valid: Tensor, *, decay: float) -> Tensor:
-        """Normalized advantages, [T, N] like the arguments; decay 0 is ordinary batch normalization."""
+    def update(self, advantage: Tensor, valid: Tensor, *, decay: float) -> None:
+        """Count an iteration batch, [T, N]; with decay 0 the moments are this batch's alone."""
         counted = torch.where(valid, advantage, 0.0).double()
         sums = torch.stack([valid.sum().double(), counted.sum(), counted.square().sum()])
         count, total, total_squares = collectives.sum_over_ranks(sums).tolist()
@@ -132,12 +132,15 @@ class AdvantageNormalizer:
             self.moments = moments.ewma_moments(
                 self.moments, count, total / count, total_squares / count, decay=decay
             )
-        mean, std = moments.moments_mean_std(self.moments)
+
+    def normalize(self, advantage: Tensor) -> Tensor:
+        mean, std = self.mean_std
         return (advantage - mean) / (std + EPSILON)
 
     @property
     def mean_std(self) -> tuple[float, float]:
-        return moments.moments_mean_std(self.moments)
+        """(0, 0) before anything was counted."""
+        return moments.moments_mean_std(self.moments) if self.moments.weight else (0.0, 0.0)
 
     def state_dict(self) -> dict[str, object]:
         return {"moments": list(self.moments)}

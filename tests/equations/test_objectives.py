@@ -23,7 +23,7 @@ def samples(count: int = 101, spread: float = 0.5) -> tuple[Tensor, Tensor, Tens
 
 
 def gradient(objective: Tensor, logp: Tensor) -> Tensor:
-    return torch.autograd.grad(objective.sum(), logp)[0]
+    return torch.autograd.grad(objective.sum(), logp, retain_graph=True)[0]
 
 
 def assert_same_value_and_gradient(one: Tensor, other: Tensor, logp: Tensor) -> None:

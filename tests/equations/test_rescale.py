@@ -17,7 +17,6 @@ SWEEP = [
 ]
 decays = st.floats(0.0, 0.9999)
 ratios = st.floats(1 / 256, 256)
-near = {"rel": 1e-9, "abs": 1e-9}
 
 
 @pytest.mark.parametrize(("c", "learning_rate", "proximal", "advantage", "phase", "beta1", "beta2"), SWEEP)
@@ -49,8 +48,8 @@ def test_center_of_mass_is_not_effective_sample_size() -> None:
 @given(decays)
 def test_centers_and_sizes_give_their_decay_back(decay: float) -> None:
     center, size = rescale.center_of_mass(decay), rescale.effective_sample_size(decay)
-    assert rescale.decay_from_center_of_mass(center) == pytest.approx(decay, **near)
-    assert rescale.decay_from_effective_sample_size(size) == pytest.approx(decay, **near)
+    assert rescale.decay_from_center_of_mass(center) == pytest.approx(decay, rel=1e-9, abs=1e-9)
+    assert rescale.decay_from_effective_sample_size(size) == pytest.approx(decay, rel=1e-9, abs=1e-9)
 
 
 @given(decays, ratios)
@@ -61,23 +60,29 @@ def test_the_decays_keep_age_and_sample_size(decay: float, ratio: float) -> None
     assert size * ratio == pytest.approx(rescale.effective_sample_size(decay), rel=1e-6)
 
 
-@given(decays, ratios, ratios)
-def test_rules_compose_and_invert(number: float, first: float, second: float) -> None:
-    rules = [
-        rescale.rescaled_proximal_decay,
-        rescale.rescaled_advantage_decay,
-        rescale.rescaled_phase_iterations,
-        rescale.rescaled_adam_beta,
-        lambda number, ratio: rescale.rescaled_learning_rate(number, ratio, "adam"),
-        lambda number, ratio: rescale.rescaled_learning_rate(number, ratio, "sgd"),
-    ]
-    for rule in rules:
-        assert rule(rule(number, first), second) == pytest.approx(
-            rule(number, first * second), rel=1e-6, abs=1e-6
-        )
-        # A beta of 0.9 to the power of 256 is too small a number to come back from exactly.
-        if rule is not rescale.rescaled_adam_beta:
-            assert rule(rule(number, first), 1 / first) == pytest.approx(number, rel=1e-6, abs=1e-6)
+RULES = {
+    "proximal": rescale.rescaled_proximal_decay,
+    "advantage": rescale.rescaled_advantage_decay,
+    "phase": rescale.rescaled_phase_iterations,
+    "adam": lambda number, ratio: rescale.rescaled_learning_rate(number, ratio, "adam"),
+    "sgd": lambda number, ratio: rescale.rescaled_learning_rate(number, ratio, "sgd"),
+}
+
+
+@pytest.mark.parametrize("name", list(RULES))
+@given(number=decays, first=ratios, second=ratios)
+def test_rules_compose_and_invert(name: str, number: float, first: float, second: float) -> None:
+    rule = RULES[name]
+    at_once = rule(number, first * second)
+    assert rule(rule(number, first), second) == pytest.approx(at_once, rel=1e-6, abs=1e-9)
+    assert rule(rule(number, first), 1 / first) == pytest.approx(number, rel=1e-6, abs=1e-9)
+
+
+@given(st.floats(0.9, 0.9999), st.floats(1 / 256, 4), st.floats(1 / 256, 4))
+def test_adam_betas_compose_and_invert(beta: float, first: float, second: float) -> None:
+    rule = rescale.rescaled_adam_beta
+    assert rule(rule(beta, first), second) == pytest.approx(rule(beta, first * second), rel=1e-9)
+    assert rule(rule(beta, first), 1 / first) == pytest.approx(beta, rel=1e-9)
 
 
 @given(decays)

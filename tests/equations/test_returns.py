@@ -44,7 +44,7 @@ def test_gae_is_the_sum_over_later_errors_of_the_episode(num_steps: int) -> None
 
 def test_gae_at_lambda_one_is_return_minus_value() -> None:
     data = rollout()
-    data["terminated"][-1], data["cut"][-1] = False, True
+    data["next_value"][:-1] = torch.where(data["cut"][:-1], data["next_value"][:-1], data["value"][1:])
     returned = torch.empty_like(data["reward"])
     following = data["next_value"][-1]
     for t in reversed(range(7)):

@@ -79,10 +79,9 @@ def prepare(data: Rollout, state: TrainState, config: PPOConfig) -> Samples:
         gae_lambda=config.objective.gae_lambda,
     )
     value_target = advantage + data.value
+    state.advantage_normalizer.update(advantage, data.valid, decay=state.hyperparameters.advantage_decay)
     if config.objective.advantage_normalization == "iteration":
-        advantage = state.advantage_normalizer(
-            advantage, data.valid, decay=state.hyperparameters.advantage_decay
-        )
+        advantage = state.advantage_normalizer.normalize(advantage)
     return Samples(
         obs=data.obs[:-1].flatten(0, 1),
         action=data.action.flatten(0, 1),

@@ -83,7 +83,8 @@ def merge_moments(moments: RunningMoments, batch: RunningMoments) -> RunningMome
 def effective_samples(log_weights: Tensor) -> Tensor:
     """Effective share of samples under importance weights w, (Σw)² / (n Σw²): 1 if equal, 1/n at worst.
 
-    Kong 1992, "A note on importance sampling using standardized weights". [B] → scalar, stable in log space.
+    Kong 1992, "A note on importance sampling using standardized weights". [B] → scalar.
+    Weights may be of any size: only their ratios matter.
     """
-    log_share = 2 * log_weights.logsumexp(0) - (2 * log_weights).logsumexp(0)
-    return log_share.exp() / len(log_weights)
+    weights = (log_weights - log_weights.max()).exp()
+    return weights.sum().square() / (weights.square().sum() * len(weights))

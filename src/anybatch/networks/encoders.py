@@ -19,10 +19,10 @@ NATURE_SMALLEST_SIDE = 36
 """Pixels that leave one feature after kernels of 8, 4 and 3 with strides of 4, 2 and 1."""
 
 
-def image_to_float(obs: Tensor) -> Tensor:
-    """uint8 images [B, C, H, W] as floats in [0, 1], channels_last."""
+def image_to_float(obs: Tensor, dtype: torch.dtype) -> Tensor:
+    """uint8 images [B, C, H, W] as numbers in [0, 1], channels_last."""
     # Permuting bytes before they become floats is the cheapest of the orders.
-    return obs.contiguous(memory_format=torch.channels_last).float().mul_(1 / 255)
+    return obs.contiguous(memory_format=torch.channels_last).to(dtype).mul_(1 / 255)
 
 
 def use_channels_last(module: nn.Module) -> None:
@@ -70,7 +70,7 @@ class NatureEncoder(nn.Module):
         use_channels_last(self)
 
     def forward(self, obs: Tensor) -> Tensor:
-        features = image_to_float(obs)
+        features = image_to_float(obs, self.dense.weight.dtype)
         for convolution in self.convolutions:
             features = convolution(features).relu_()
         return self.dense(features.flatten(1)).relu_()
@@ -126,7 +126,7 @@ class ImpalaEncoder(nn.Module):
         use_channels_last(self)
 
     def forward(self, obs: Tensor) -> Tensor:
-        x = image_to_float(obs)
+        x = image_to_float(obs, self.dense.weight.dtype)
         for stack in self.stacks:
             x = stack(x)
         return self.dense(x.relu().flatten(1)).relu_()
