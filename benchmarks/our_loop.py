@@ -40,18 +40,21 @@ def measure(config: PPOConfig, seconds: float) -> float:
     The time is too short for the checkpoints of a run: the last one is counted as often as there would be.
     """
     stopwatch = Stopwatch(seconds)
-    _, saving_seconds = train(config, stopwatch)
+    saving_seconds = train(config, start(config), stopwatch)
     checkpoints = stopwatch.elapsed / config.record.checkpoint_every_seconds
     return stopwatch.env_steps / (stopwatch.elapsed + checkpoints * saving_seconds)
 
 
-def train(config: PPOConfig, stopwatch: Stopwatch) -> tuple[TrainState, float]:
+def start(config: PPOConfig) -> TrainState:
+    session.set_threads(config)
+    return train_state.start(config, say=print)
+
+
+def train(config: PPOConfig, state: TrainState, stopwatch: Stopwatch) -> float:
     """What `session.run_to_end` does before it evaluates, until `total_env_steps` or the stopwatch is done.
 
-    Returns the seconds from the last iteration's end too, in which a checkpoint is saved.
+    Returns the seconds from the last iteration's end on, in which a checkpoint is saved.
     """
-    session.set_threads(config)
-    state = train_state.start(config, say=print)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         stop = GracefulStop()
@@ -60,5 +63,4 @@ def train(config: PPOConfig, stopwatch: Stopwatch) -> tuple[TrainState, float]:
         run = Run(folder, config.record, log=log, progress=TimedProgress(config, stopwatch, stop), stop=stop)
         stopwatch.tick(0)
         ppo.train(config, state, run)
-        saving_seconds = stopwatch.since_last_tick
-    return state, saving_seconds
+        return stopwatch.since_last_tick

@@ -44,7 +44,7 @@ class EnvPoolVecEnv(VecEnv):
         self._engine.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        return [None] * len(list(self._get_indices(indices)))
+        return [getattr(self._engine, attr_name, None) for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         raise NotImplementedError
@@ -53,7 +53,7 @@ class EnvPoolVecEnv(VecEnv):
         raise NotImplementedError
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        return [False] * len(list(self._get_indices(indices)))
+        return [isinstance(self._engine, wrapper_class) for _ in self._get_indices(indices)]
 
 
 class TimedLearning(BaseCallback):

@@ -61,10 +61,9 @@ def measure(config: PPOConfig, seconds: float) -> SerialLimit:
     act_rate = config.num_envs * calls_per_second(acting_pass(network, obs), seconds / 3)
 
     plan = session.plan(config).plan
-    size, microbatch = int(plan.minibatch), min(plan.microbatch, int(plan.minibatch))
-    parts = [
-        random_minibatch(obs_space, action_space, len(part)) for part in torch.arange(size).split(microbatch)
-    ]
+    size = int(plan.minibatch)
+    sizes = [len(part) for part in torch.arange(size).split(plan.microbatch)]
+    parts = [random_minibatch(obs_space, action_space, part) for part in sizes]
     gradient_steps = calls_per_second(gradient_step(network, parts, config), seconds / 3)
     return SerialLimit(env_rate, act_rate, gradient_steps * size / plan.epochs)
 

@@ -11,29 +11,23 @@ import importlib.metadata
 import json
 import os
 import platform
-import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import ParamSpec, TypeVar
 
 import our_loop
 import sb3_loop
 import serial_limit
 import torch
 from cases import CASES
+from fresh_process import alone
 from rich.console import Console
 from rich.table import Table
 from serial_limit import SerialLimit
 
 from anybatch import session
 from anybatch.runs import folder as run_folder
-
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -47,7 +41,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Row:
-    """Medians over the rounds. A ratio is the median of each round's own: within a round the drift is small."""
+    """Medians over the rounds. Ratios are taken within each round, where the machine drifts least."""
 
     env: float
     act: float
@@ -88,25 +82,16 @@ def measure_case(name: str, seconds: float, repeats: int) -> list[Round]:
     for number in range(1, repeats + 1):
         limit = alone(serial_limit.measure, config, seconds)
         ours = alone(our_loop.measure, config, seconds)
-        sb3 = {
-            engine: alone(sb3_loop.measure, config, engine, seconds) for engine in sb3_loop.engines(config)
-        }
+        sb3: dict[sb3_loop.Engine, float] = {}
+        for engine in sb3_loop.engines(config):
+            sb3[engine] = alone(sb3_loop.measure, config, engine, seconds)
         rounds.append(Round(limit, ours, sb3))
-        theirs = ", ".join(f"SB3 on {engine} {rate:,.0f}" for engine, rate in sb3.items())
-        print(
-            f"{name} {number}/{repeats}: limit {limit.together:,.0f}, ours {ours:,.0f}, {theirs}", flush=True
-        )
+        rates = {"limit": limit.together, "ours": ours} | {
+            f"SB3 on {name}": rate for name, rate in sb3.items()
+        }
+        shown = ", ".join(f"{label} {rate:,.0f}" for label, rate in rates.items())
+        print(f"{name} {number}/{repeats}: {shown}", flush=True)
     return rounds
-
-
-def alone(
-    measure: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
-) -> Result:
-    """Call `measure` in a fresh process: what ran before leaves neither threads nor memory behind."""
-    with ProcessPoolExecutor(
-        1, mp_context=get_context("spawn"), initializer=warnings.simplefilter, initargs=("ignore",)
-    ) as process:
-        return process.submit(measure, *args, **kwargs).result()
 
 
 def summary(rounds: list[Round]) -> Row:
@@ -147,8 +132,8 @@ def print_table(rows: dict[str, Row]) -> None:
 
 def machine_facts() -> dict[str, object]:
     recorded = run_folder.facts(engine=f"envpool {importlib.metadata.version('envpool')}", threads=0)
-    names = ("git_commit", "python", "torch", "engine", "command")
-    return {name: recorded[name] for name in names} | {
+    return {
+        **{name: recorded[name] for name in ("git_commit", "python", "torch", "engine", "command")},
         "stable_baselines3": importlib.metadata.version("stable-baselines3"),
         "cpu": cpu_name(),
         "cores": os.cpu_count(),

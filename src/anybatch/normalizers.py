@@ -3,8 +3,6 @@
 Only valid samples count. Each normalizer's state is plain data, and sums over ranks before it changes.
 """
 
-import math
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -31,8 +29,13 @@ class ObservationNormalizer:
     def _refresh(self) -> None:
         self._inverse_std = 1.0 / np.sqrt(self.square_sum / self.count + EPSILON)
 
-    def update(self, obs: np.ndarray) -> None:
-        """Count `obs` [M, …], by the parallel formula of Chan et al. 1979."""
+    def update(self, obs: np.ndarray, envs: np.ndarray | None = None) -> None:
+        """Count `obs` [M, …], by the parallel formula of Chan et al. 1979; `envs` [M] are whose they are."""
+        finite = np.isfinite(obs)
+        if not finite.all():
+            row = np.argwhere(~finite)[0][0]
+            env = row if envs is None else envs[row]
+            raise EnvError(f"environment {env} returned an observation that is not a number: {obs[row]}")
         count = len(obs)
         mean = obs.mean(axis=0, dtype=np.float64) if count > 1 else obs[0].astype(np.float64)
         delta = mean - self.mean
@@ -43,9 +46,6 @@ class ObservationNormalizer:
         self.mean += delta * (count / total)
         self.count = total
         self._refresh()
-        if not math.isfinite(self.mean.sum()):
-            env, *_ = np.argwhere(~np.isfinite(obs))[0]
-            raise EnvError(f"environment {env} returned an observation that is not a number: {obs[env]}")
 
     def normalize(self, obs: np.ndarray) -> np.ndarray:
         scaled = (obs - self.mean) * self._inverse_std
@@ -77,7 +77,7 @@ class RewardNormalizer:
 
     def __call__(self, reward: Tensor, valid: Tensor, episode_end: Tensor) -> Tensor:
         """Scaled rewards; all arguments and the result are [T, N]. Updates the statistics first."""
-        returns = self._discounted_returns(reward.numpy(), episode_end.numpy())
+        returns = self._discounted_returns(np.where(valid.numpy(), reward.numpy(), 0.0), episode_end.numpy())
         std = self._update(np.where(valid.numpy(), returns, 0.0), valid.numpy())
         return (reward / torch.from_numpy(std).to(reward.dtype)).clamp_(-self.clip, self.clip)
 

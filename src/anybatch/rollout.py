@@ -182,7 +182,7 @@ class Collector:
         if decides is None or decides.all():
             self.normalizer.update(obs)
         elif decides.any():
-            self.normalizer.update(obs[decides])
+            self.normalizer.update(obs[decides], envs=decides.nonzero()[0])
         return self.normalizer.normalize(obs)
 
     @torch.no_grad()
@@ -216,6 +216,8 @@ class Collector:
         """Whether the episodes under way were restored."""
         self.generator.set_state(state["generator"])
         if not isinstance(self.env, RestorableEnv) or state["num_envs"] != self.env.spec.num_envs:
+            # The first observations were seen with statistics that had not been restored yet.
+            self.obs = self._seen(self.env.reset(), decides=None)
             return False
         self.env.load_state_dict(state["env"])
         self.obs = state["obs"]
@@ -239,6 +241,6 @@ def refuse_bad_numbers(buffers: Buffers) -> None:
             row, env, *_ = (~finite).nonzero()[0].tolist()
             step = row if name == "a reward" else row - 1
             raise EnvError(
-                f"environment {env} returned {name} that is not a finite number, {tensor[row, env].tolist()}, "
-                f"at step {step} of the iteration"
+                f"environment {env} returned {name} that is not a finite number, "
+                f"{tensor[row, env].tolist()}, at step {step} of the iteration"
             )

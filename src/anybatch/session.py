@@ -13,7 +13,7 @@ import torch
 from anybatch import envs, evaluation, train_state
 from anybatch.algorithms import ppo
 from anybatch.batch_plan import Resolved, resolve
-from anybatch.config import PPOConfig
+from anybatch.config import CONFIGS, PPOConfig
 from anybatch.distributed import collectives
 from anybatch.errors import CheckpointError, ConfigError
 from anybatch.evaluation import Evaluation
@@ -31,7 +31,17 @@ Say = Callable[[str], None]
 RESULT_FILE = "result.json"
 
 # What a checkpoint is made for. Everything else may change from one resume to the next.
-FIXED_ON_RESUME = ("env", "network", "optimizer.name", "normalize.observations", "normalize.rewards")
+FIXED_ON_RESUME = (
+    "env",
+    "network.encoder",
+    "network.heads",
+    "network.hidden_sizes",
+    "network.impala_channels",
+    "network.impala_features",
+    "optimizer.name",
+    "normalize.observations",
+    "normalize.rewards",
+)
 
 
 @dataclass(frozen=True)
@@ -104,7 +114,9 @@ def run_to_end(
 
 
 def record_facts(folder: Path, config: PPOConfig, state: TrainState) -> None:
-    run_folder.write_json(folder / run_folder.CONFIG_FILE, config_to_dict(config))
+    run_folder.write_json(
+        folder / run_folder.CONFIG_FILE, {"algorithm": config.algorithm} | config_to_dict(config)
+    )
     run_folder.write_json(folder / run_folder.PLAN_FILE, state.resolved.to_json())
     facts = run_folder.facts(engine=state.collector.env.spec.engine, threads=torch.get_num_threads())
     run_folder.write_json(folder / run_folder.FACTS_FILE, facts)
@@ -147,7 +159,11 @@ def evaluate_state(config: PPOConfig, state: TrainState) -> Evaluation:
 
 
 def recorded_config(folder: Path) -> PPOConfig:
-    return config_from_dict(PPOConfig, run_folder.read_json(folder / run_folder.CONFIG_FILE))
+    data = run_folder.read_json(folder / run_folder.CONFIG_FILE)
+    algorithm = data.pop("algorithm", None) if isinstance(data, dict) else None
+    if algorithm not in CONFIGS:
+        raise ConfigError(f"{folder} is a run of {algorithm!r}, which this version does not know")
+    return config_from_dict(CONFIGS[algorithm], data)
 
 
 def load_checkpoint(folder: Path) -> Loaded:

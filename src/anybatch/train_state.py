@@ -75,6 +75,8 @@ class TrainState:
         self.minibatch_generator.set_state(state["minibatch_generator"])
         if not self.collector.load_state_dict(state["collector"]):
             say("The episodes under way cannot be restored here: fresh ones are started.")
+            if self.reward_normalizer:
+                self.reward_normalizer.running_return[:] = 0.0
 
     def _load_ewma(self, state: dict, say: Callable[[str], None]) -> None:
         if self.ewma is None:
@@ -99,7 +101,10 @@ class TrainState:
             "batch/iteration": self.plan.iteration_batch,
             "batch/minibatch": self.plan.minibatch,
             "batch/microbatch": self.steps.microbatch,
-            "batch/noise_scale": self.steps.noise.scale,
+            "batch/noise_scale": self.steps.noise["policy"].scale,
+            "batch/noise_scale_value": self.steps.noise["value"].scale
+            if "value" in self.steps.noise
+            else None,
             "advantage/mean": mean,
             "advantage/std": std,
             "proximal/age_env_steps": self.ewma.age_env_steps if self.ewma else None,
@@ -123,7 +128,13 @@ def start(config: PPOConfig, *, say: Callable[[str], None], env_steps: int = 0) 
     return TrainState(
         resolved=resolved,
         network=network,
-        steps=GradientSteps(flat, config.optimizer, microbatch=resolved.plan.microbatch, say=say),
+        steps=GradientSteps(
+            flat,
+            config.optimizer,
+            microbatch=resolved.plan.microbatch,
+            say=say,
+            networks=separate_networks(network),
+        ),
         ewma=EwmaNetwork(network, flat) if config.proximal.policy == "ewma" else None,
         collector=Collector(
             env,
@@ -160,6 +171,13 @@ def make_network(config: PPOConfig, spec: EnvSpec) -> tuple[str, ActorCritic]:
         continuous=isinstance(spec.actions, BoxActions),
         generator_seed=generator.initial_seed(),
     )
+
+
+def separate_networks(network: ActorCritic) -> dict[str, slice]:
+    """Stretches of the flat parameters: the policy's come first. A shared encoder makes them one network."""
+    if network.shares_encoder:
+        return {"policy": slice(None)}
+    return {"policy": slice(network.policy_numel), "value": slice(network.policy_numel, None)}
 
 
 def observation_normalizer(config: PPOConfig, spec: EnvSpec) -> ObservationNormalizer | None:

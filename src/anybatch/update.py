@@ -4,8 +4,9 @@ k microbatches equal one big batch up to float rounding, so the microbatch decid
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ CLIP_EPSILON = 1e-6
 NOISE_DECAY = 0.95
 """Of the running means of noise and signal, per measurement. Their ratio is taken last: it is biased."""
 
+Accumulated = TypeVar("Accumulated")
 Record = tuple[Tensor, ...]
 LossOf = Callable[[Tensor], tuple[Tensor, Record]]
 """Sample indices to per-sample losses [b] and whatever per-sample tensors are to be kept for metrics."""
@@ -67,14 +69,17 @@ class GradientSteps:
         *,
         microbatch: int,
         say: Callable[[str], None],
+        networks: Mapping[str, slice],
     ):
+        """`networks` names the stretches of the flat vector whose noise scales are measured apart."""
         self.flat = flat
         self.config = config
         self.microbatch = microbatch
         self.say = say
         self.parameter = flat.as_parameter()
         self.optimizer = make_optimizer(self.parameter, config)
-        self.noise = NoiseAverage()
+        self.networks = networks
+        self.noise = {name: NoiseAverage() for name in networks}
         self.counts = StepCounts()
 
     def set_hyperparameters(self, learning_rate: float, hyperparameters: Hyperparameters) -> None:
@@ -85,38 +90,28 @@ class GradientSteps:
 
     def gradient(self, indices: Tensor, loss_of: LossOf, count: float) -> list[Record]:
         """Leave the mean gradient of a minibatch in the flat buffer; `count` is its size over all ranks."""
-        while True:
-            try:
-                self.flat.grads.zero_()
-                records = [self._add(part, loss_of, count) for part in self._parts(indices)]
-                break
-            except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-                self._halve_microbatch(error)
+        records = self._within_memory(
+            lambda: [self._add(part, loss_of, count) for part in microbatches(indices, self.microbatch)]
+        )
         collectives.sum_over_ranks(self.flat.grads)
         return records
 
-    def measured_gradient(
-        self, indices: Tensor, loss_of: LossOf, count: float, generator: torch.Generator
-    ) -> list[Record]:
-        """`gradient`, which also measures the noise scale from the microbatches, drawn at random."""
+    def measured_gradient(self, indices: Tensor, loss_of: LossOf, count: float) -> list[Record]:
+        """`gradient`, which also measures the noise scale from the microbatches, drawn at random.
+
+        The draw has a generator of its own: a run that measures takes the same minibatches as one that does
+        not.
+        """
+        generator = torch.Generator().manual_seed(self.counts.taken)
         indices = indices[torch.randperm(len(indices), generator=generator)]
-        parts = microbatches(indices, min(self.microbatch, -(-len(indices) // 2)))
-        self.flat.grads.zero_()
-        records, weighted_squares, before = [], 0.0, torch.zeros_like(self.flat.grads)
-        for part in parts:
-            records.append(self._add(part, loss_of, count))
-            share = self.flat.grads - before
-            # share is the part's sum ÷ count: its mean gradient g has b‖g‖² = ‖share‖² count² / b
-            weighted_squares += float(share.square().sum()) * count**2 / max(len(part), 1)
-            before = self.flat.grads.clone()
-        sums = torch.tensor([weighted_squares, float(len(parts))], dtype=torch.float64)
-        weighted_squares, number = collectives.sum_over_ranks(sums).tolist()
+        records, weighted_squares = self._within_memory(lambda: self._add_measured(indices, loss_of, count))
+        sums = torch.tensor([*weighted_squares, len(records)], dtype=torch.float64)
+        *weighted_squares, number = collectives.sum_over_ranks(sums).tolist()
         collectives.sum_over_ranks(self.flat.grads)
-        if number > 1:
-            mean_square = float(self.flat.grads.square().sum())
-            trace = (weighted_squares - count * mean_square) / (number - 1)
-            if math.isfinite(trace):
-                self.noise.add(trace, mean_square - trace / count)
+        means = self._squares(self.flat.grads)
+        if number > 1 and all(map(math.isfinite, weighted_squares)):
+            for noise, squares, mean in zip(self.noise.values(), weighted_squares, means, strict=True):
+                noise.add(*noise_scale.noise_scale_from_squares(squares, mean, count, number))
         return records
 
     def apply(self) -> bool:
@@ -141,13 +136,40 @@ class GradientSteps:
         limit, norms = self.config.max_grad_norm, self.counts.norms
         return sum(norm > limit for norm in norms) / len(norms) if limit is not None and norms else None
 
-    def _parts(self, indices: Tensor) -> tuple[Tensor, ...]:
-        return microbatches(indices, self.microbatch)
+    def _add_measured(
+        self, indices: Tensor, loss_of: LossOf, count: float
+    ) -> tuple[list[Record], list[float]]:
+        """The records of at least two microbatches, and Σ b‖g‖² over their mean gradients, by network."""
+        records: list[Record] = []
+        weighted_squares, before = [0.0] * len(self.networks), torch.zeros_like(self.flat.grads)
+        for part in microbatches(indices, min(self.microbatch, -(-len(indices) // 2))):
+            records.append(self._add(part, loss_of, count))
+            # What a part adds is its sum ÷ count: its mean gradient g has b‖g‖² = ‖added‖² count² / b.
+            scale = count**2 / max(len(part), 1)
+            added = self._squares(self.flat.grads - before)
+            weighted_squares = [
+                total + scale * square for total, square in zip(weighted_squares, added, strict=True)
+            ]
+            before = self.flat.grads.clone()
+        return records, weighted_squares
+
+    def _squares(self, gradient: Tensor) -> list[float]:
+        """Squared norms, by network."""
+        return [float(gradient[where].square().sum()) for where in self.networks.values()]
 
     def _add(self, part: Tensor, loss_of: LossOf, count: float) -> Record:
         loss, record = loss_of(part)
         loss.sum().div(count).backward()
         return record
+
+    def _within_memory(self, accumulate: Callable[[], Accumulated]) -> Accumulated:
+        """Sum gradients into the buffer, from the start with smaller microbatches if memory runs out."""
+        while True:
+            try:
+                self.flat.grads.zero_()
+                return accumulate()
+            except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+                self._halve_microbatch(error)
 
     def _halve_microbatch(self, error: Exception) -> None:
         out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
@@ -163,7 +185,7 @@ class GradientSteps:
             "taken": self.counts.taken,
             "skipped": self.counts.skipped,
             "skipped_in_a_row": self.counts.skipped_in_a_row,
-            "noise": [self.noise.trace, self.noise.signal, self.noise.weight],
+            "noise": {name: [noise.trace, noise.signal, noise.weight] for name, noise in self.noise.items()},
         }
 
     def load_state_dict(self, state: dict) -> None:
@@ -172,7 +194,7 @@ class GradientSteps:
                 name: value.clone() for name, value in state["optimizer"].items()
             }
         self.counts = StepCounts(state["taken"], state["skipped"], state["skipped_in_a_row"])
-        self.noise = NoiseAverage(*state["noise"])
+        self.noise = {name: NoiseAverage(*numbers) for name, numbers in state["noise"].items()}
 
 
 def make_optimizer(parameter: torch.nn.Parameter, config: OptimizerConfig) -> torch.optim.Optimizer:

@@ -102,14 +102,25 @@ def improve_policy(
     state.steps.set_hyperparameters(learning_rate, state.hyperparameters)
     state.steps.counts.norms.clear()
     records: list[Record] = []
-    epochs_done = 0
-    while epochs_done < state.plan.epochs and one_epoch(samples, state, config, records):
+    epochs_done, moved = 0, False
+    while epochs_done < state.plan.epochs and not moved:
+        last = one_epoch(samples, state, config, records)
+        if last is None:
+            break
         epochs_done += 1
+        moved = config.update.target_kl_check == "epoch" and moved_too_far(last, config)
+    if not records:  # reset steps only, which happens where an iteration is a step or two
+        return {"batch/valid_fraction": 0.0}
     return iteration_metrics(records, samples, state, config, epochs_done)
 
 
-def one_epoch(samples: Samples, state: TrainState, config: PPOConfig, records: list[Record]) -> bool:
-    """One pass over the samples; what each step saw is added to `records`. False: stop, it moved too far."""
+def one_epoch(
+    samples: Samples, state: TrainState, config: PPOConfig, records: list[Record]
+) -> list[Record] | None:
+    """One pass over the samples; what each step saw is added to `records`.
+
+    Returns what the last step saw; None where the policy moved too far within the epoch, to stop there.
+    """
     steps, plan, update = state.steps, state.plan, config.update
     parts = minibatch.epoch(
         samples.valid, plan.minibatches_per_epoch, update.minibatch_of, state.minibatch_generator
@@ -121,18 +132,18 @@ def one_epoch(samples: Samples, state: TrainState, config: PPOConfig, records: l
             continue
         loss = PolicyLoss(samples, state, config, indices, count)
         if due_for_noise(config, steps.counts.taken, count):
-            seen = steps.measured_gradient(indices, loss, count, state.minibatch_generator)
+            seen = steps.measured_gradient(indices, loss, count)
         else:
             seen = steps.gradient(indices, loss, count)
         records += seen
         if update.target_kl_check == "minibatch" and moved_too_far(seen, config):
-            return False
+            return None
         if steps.apply():
             if state.ewma is not None:
                 state.ewma.update(state.hyperparameters.proximal_decay, plan.env_steps_per_gradient_step)
         elif steps.counts.skipped_in_a_row >= SKIPS_BEFORE_GIVING_UP:
             raise TrainingError(bad_value(samples, state, indices))
-    return not (update.target_kl_check == "epoch" and moved_too_far(seen, config))
+    return seen
 
 
 class PolicyLoss:
@@ -152,7 +163,7 @@ class PolicyLoss:
         action = samples.action[part].to(device)
         behavior_logp = samples.behavior_logp[part].to(device)
         advantage = samples.advantage[part].to(device)
-        if self.scale != 1.0:
+        if objective.advantage_normalization == "minibatch":
             advantage = (advantage - self.shift) / self.scale
 
         policy, value = self.state.network(obs)
@@ -218,7 +229,7 @@ def due_for_noise(config: PPOConfig, gradient_steps: int, count: float) -> bool:
 
 def moved_too_far(records: list[Record], config: PPOConfig) -> bool:
     """Whether the sampled KL from the behavior policy exceeds the limit, over one minibatch."""
-    if config.update.target_kl is None:
+    if config.update.target_kl is None or not records:
         return False
     kl = torch.cat([divergence.sampled_kl(logp, behavior) for *_, logp, behavior, _ in records])
     sums = collectives.sum_over_ranks(torch.stack([kl.sum(), torch.tensor(float(len(kl)))]))

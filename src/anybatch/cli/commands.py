@@ -8,12 +8,14 @@ from typing import Annotated, TypeVar
 
 import tyro
 
+from anybatch import advice, session
 from anybatch import presets as preset_files
-from anybatch import session
 from anybatch.cli import help_page, show
+from anybatch.cli.usage_error import as_user_error
 from anybatch.config import PPOConfig
 from anybatch.errors import UserError
 from anybatch.runs import folder as run_folder
+from anybatch.runs import log
 
 # The config's own fields are flags without a prefix: --num-envs, --optimizer.learning-rate.
 Flags = Annotated[PPOConfig, tyro.conf.arg(name="")]
@@ -65,6 +67,7 @@ def train(words: list[str]) -> None:
         flags.config, preset=Path(flags.preset).stem, base=flags.run_dir, show_plan=show.plan
     )
     show.outcome(outcome)
+    advise([str(outcome.folder)])
 
 
 def plan(words: list[str]) -> None:
@@ -93,6 +96,14 @@ def evaluate(words: list[str]) -> None:
         print(json.dumps(facts | result.to_json(), indent=2))
     else:
         print(f"{flags.run}\n{flags.config.env} after {env_steps:,} env steps: {result.sentence()}")
+
+
+def advise(words: list[str]) -> None:
+    """Say what a run's metrics mean for its settings."""
+    if len(words) != 1 or words[0].startswith("-"):
+        raise UserError("name one run folder, such as runs/ for the newest run in it")
+    folder = run_folder.find_run(Path(words[0]))
+    show.advice(folder, advice.advise(log.read(folder), session.recorded_config(folder)))
 
 
 def presets(words: list[str]) -> None:
@@ -137,4 +148,5 @@ def parse(defaults: AnyFlags, words: list[str], command: str) -> AnyFlags:
         help_page.show(defaults, prog, description)
         sys.exit(0)
     every = ["--help" if word == "--help-all" else word for word in words]
-    return tyro.cli(type(defaults), default=defaults, args=every, prog=prog, description=description)
+    with as_user_error():
+        return tyro.cli(type(defaults), default=defaults, args=every, prog=prog, description=description)

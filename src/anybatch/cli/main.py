@@ -14,6 +14,7 @@ usage: anybatch COMMAND [OPTIONS]
   plan       show the batches of a run and the numbers that follow, without training
   resume     go on with a run, also at another batch size
   evaluate   play episodes with the newest checkpoint of a run
+  advise     say what a run's metrics mean for its settings
   presets    list the named configurations and where their numbers are from
   doctor     check this machine: engines, libraries, speed
 
@@ -52,6 +53,7 @@ def command(name: str) -> Callable[[list[str]], None]:
         "plan": commands.plan,
         "resume": commands.resume,
         "evaluate": commands.evaluate,
+        "advise": commands.advise,
         "presets": commands.presets,
         "doctor": doctor.doctor,
     }

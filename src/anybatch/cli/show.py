@@ -1,11 +1,13 @@
 """Plans, presets and outcomes for a person."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from anybatch.advice import Advice
 from anybatch.batch_plan import Resolved
 from anybatch.presets import Preset
 from anybatch.session import Outcome
@@ -43,6 +45,18 @@ def presets(known: Sequence[Preset]) -> None:
             soft_wrap=True,
         )
         console.print(Text(f"  from: {preset.source}", style="dim"), soft_wrap=True)
+
+
+def advice(folder: Path, findings: Sequence[Advice]) -> None:
+    """What stood out in a run, one paragraph each."""
+    console = Console(highlight=False)
+    if not findings:
+        console.print(f"\nadvice: nothing stands out in the metrics of {folder.name}", markup=False)
+        return
+    console.print("\nadvice, from the metrics of this run:")
+    for finding in findings:
+        console.print(Text("· ") + Text(finding.measured, style="bold") + Text(f": {finding.meaning}."))
+        console.print(Text(f"  {finding.flag}", style="dim"))
 
 
 def outcome(result: Outcome) -> None:

@@ -4,20 +4,8 @@ Both parts are noisy and unbiased, their ratio is not: average the trace and the
 """
 
 import math
-from typing import NamedTuple
 
 from torch import Tensor
-
-
-class NoiseEstimate(NamedTuple):
-    """One measurement, to be averaged with others before its parts are divided."""
-
-    noise_trace: float
-    """tr(Σ), Σ the covariance of the gradient of one sample. Unbiased, so it may be off by chance."""
-    signal_squared: float
-    """|G|², G the true gradient. Unbiased, so it may be negative."""
-    batch: float
-    """Samples it was measured on."""
 
 
 def noise_scale_from_microbatches(gradients: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
@@ -32,6 +20,20 @@ def noise_scale_from_microbatches(gradients: Tensor, counts: Tensor) -> tuple[Te
     mean = weights @ gradients / total
     trace = weights @ (gradients - mean).square().sum(1) / (len(gradients) - 1)
     return trace, mean.square().sum() - trace / total
+
+
+def noise_scale_from_squares(
+    weighted_squares: float, mean_square: float, total: float, number: float
+) -> tuple[float, float]:
+    """`noise_scale_from_microbatches` from sums alone, so that no gradient has to be kept.
+
+        tr(Σ) = (Σ_i b_i ‖g_i‖² - B ‖ḡ‖²) / (m-1),   |G|² = ‖ḡ‖² - tr(Σ)/B
+
+    `weighted_squares` is Σ_i b_i ‖g_i‖², `mean_square` ‖ḡ‖², `total` B, `number` m (arXiv:1812.06162,
+    App. A.1).
+    """
+    trace = (weighted_squares - total * mean_square) / (number - 1)
+    return trace, mean_square - trace / total
 
 
 def noise_scale_from_pair(

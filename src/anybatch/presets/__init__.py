@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from anybatch.config import PPOConfig
+from anybatch.config import CONFIGS, PPOConfig
 from anybatch.errors import ConfigError
 from anybatch.runs.config_record import config_from_dict, config_to_dict
 
@@ -48,9 +48,10 @@ def parse(name: str, text: str) -> Preset:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"preset {name}: {error}") from None
+    kind = algorithm_config(str(table.pop("algorithm", "ppo")), where=f"preset {name}")
     description, source = str(table.pop("description", "")), str(table.pop("source", ""))
     tuned_at = table.pop("tuned_at", {})
-    settings = overlaid(config_to_dict(PPOConfig()), table)
+    settings = overlaid(config_to_dict(kind()), table)
     settings["tuned_at"] = {
         "num_envs": settings["num_envs"],
         "num_steps": settings["num_steps"],
@@ -58,7 +59,14 @@ def parse(name: str, text: str) -> Preset:
         "epochs": settings["update"]["epochs"],
         "ranks": 1,
     } | tuned_at
-    return Preset(name, description, source, config_from_dict(PPOConfig, settings, where=f"preset {name}"))
+    return Preset(name, description, source, config_from_dict(kind, settings, where=f"preset {name}"))
+
+
+def algorithm_config(name: str, where: str) -> type[PPOConfig]:
+    """The config class of an algorithm."""
+    if name not in CONFIGS:
+        raise ConfigError(f"{where}: there is no algorithm {name!r}; there are {', '.join(CONFIGS)}")
+    return CONFIGS[name]
 
 
 def overlaid(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

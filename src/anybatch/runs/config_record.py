@@ -2,7 +2,7 @@
 
 import dataclasses
 import types
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from anybatch.errors import ConfigError
 
@@ -19,7 +19,7 @@ def config_from_dict(kind: type[Config], data: object, where: str = "") -> Confi
 
     `where` is the place of `data` in the whole config, for the messages.
     """
-    hints = get_type_hints(kind)
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if get_origin(hint) is not ClassVar}
     title = where or kind.__name__
     if not isinstance(data, dict):
         raise ConfigError(f"{title} = {data!r}: a table of settings is wanted")

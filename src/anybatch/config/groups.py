@@ -1,22 +1,9 @@
-"""What a run is told. One frozen dataclass per concern; a field's docstring is its command-line help.
-
-Numbers that belong to a batch (learning rate, EWMA decay, advantage decay) are those of the batch they were
-tuned at, `TunedAt`. What a run uses follows from them by `batch_plan.resolve`, never by editing a config.
-"""
+"""The concerns that every algorithm shares. A field's docstring is its command-line help."""
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-from anybatch.errors import ConfigError
-
-RESCALE_RULES = ("learning-rate", "proximal-ewma", "advantage-moments", "phase-length", "adam-betas")
-DEFAULT_RESCALE_RULES = RESCALE_RULES[:-1]
-
-
-def require(condition: bool, sentence: str) -> None:
-    """Refuse a config: `sentence` names the fields and the values they have."""
-    if not condition:
-        raise ConfigError(sentence)
+from anybatch.config.require import require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,73 +128,6 @@ class UpdateConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObjectiveConfig:
-    """What is optimized."""
-
-    discount: float = 0.99
-    """γ."""
-    gae_lambda: float = 0.95
-    """λ of the generalized advantage estimate."""
-    clip: float | None = 0.2
-    """ε of the clipped objective; None turns clipping off."""
-    kl_penalty: float = 0.0
-    """Coefficient of the KL divergence from the proximal policy."""
-    kl: Literal["sampled", "exact"] = "sampled"
-    """sampled: ½(log ratio)² on the taken actions, as in the paper's code. exact: the divergence itself."""
-    entropy_coefficient: float = 0.0
-    """Weight of the entropy bonus."""
-    value_coefficient: float = 0.5
-    """Weight of the squared error of the value. CleanRL's vf_coef weighs half of it: its 0.5 is 0.25 here."""
-    value_clip: float | None = None
-    """Clip value changes to this range around the value at collection time (CleanRL); None: no clipping."""
-    max_importance: float = 100.0
-    """Cap on π/π_behavior; the gradient still flows through capped samples."""
-    advantage_normalization: Literal["iteration", "minibatch", "none"] = "iteration"
-    """iteration: once, over the whole iteration batch. minibatch: within each (CleanRL, SB3); it does not
-    rescale."""
-    advantage_decay: float = 0.0
-    """Decay of the advantage moments from iteration to iteration; 0: this iteration's only."""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.discount <= 1, f"objective.discount = {self.discount}: it must be in [0, 1]")
-        require(0 <= self.gae_lambda <= 1, f"objective.gae-lambda = {self.gae_lambda}: it must be in [0, 1]")
-        require(
-            self.clip is None or self.clip > 0, f"objective.clip = {self.clip}: a positive number or None"
-        )
-        require(self.kl_penalty >= 0, f"objective.kl-penalty = {self.kl_penalty}: it cannot be negative")
-        require(
-            self.max_importance >= 1,
-            f"objective.max-importance = {self.max_importance}: at least 1 is wanted",
-        )
-        require(
-            0 <= self.advantage_decay < 1,
-            f"objective.advantage-decay = {self.advantage_decay}: it must be in [0, 1)",
-        )
-        require(
-            self.advantage_decay == 0 or self.advantage_normalization == "iteration",
-            f"objective.advantage-decay = {self.advantage_decay} needs moments kept over iterations, but "
-            f"objective.advantage-normalization = {self.advantage_normalization}",
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProximalConfig:
-    """Which policy the update is held near."""
-
-    policy: Literal["behavior", "iteration_start", "ewma"] = "behavior"
-    """behavior: PPO. iteration_start: the policy as it was before optimizing (decoupled PPO).
-    ewma: an average of recent weights (PPO-EWMA)."""
-    ewma_decay: float = 8 / 9
-    """Decay of the averaged weights per policy gradient step; read by policy = ewma only."""
-
-    def __post_init__(self) -> None:
-        require(
-            0 <= self.ewma_decay < 1,
-            f"proximal.ewma-decay = {self.ewma_decay}: it must be in [0, 1)",
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class NormalizeConfig:
     """Running statistics of observations and rewards."""
 
@@ -296,77 +216,3 @@ class TunedAt:
     def __post_init__(self) -> None:
         sizes = (self.num_envs, self.num_steps, self.minibatches_per_epoch, self.epochs, self.ranks)
         require(all(size >= 1 for size in sizes), f"tuned-at sizes must all be at least 1, got {sizes}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PPOConfig:
-    """PPO, decoupled PPO and PPO-EWMA."""
-
-    env: str = "CartPole-v1"
-    """Environment id: CartPole-v1, Breakout-v5, CoinrunHard-v0, HalfCheetah-v4, gym:…, envpool:…,
-    my_package:MyEnv-v0, toy:…"""
-    num_envs: int = 8
-    """Environments stepped together, per rank."""
-    num_steps: int = 128
-    """Steps of each environment between two optimizations."""
-    total_env_steps: int = 500_000
-    """Length of the run, in valid samples over all ranks."""
-    seed: int = 1
-    """Seed of everything that is random. Runs with neighboring seeds share nothing."""
-    rescale: str = "all"
-    """all, none, or a list of the rules wanted: learning-rate,proximal-ewma,advantage-moments,phase-length,
-    adam-betas (the last is not part of all)."""
-    device: str = "cpu"
-    """cpu, cuda, cuda:1, …"""
-    threads: int = 0
-    """CPU threads of torch; 0: one for small networks, all cores for convolutions."""
-    microbatch: int = 0
-    """Samples per forward and backward pass: memory and speed only. 0: a fixed rule by network and device."""
-
-    update: UpdateConfig = field(default_factory=UpdateConfig)
-    proximal: ProximalConfig = field(default_factory=ProximalConfig)
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    network: NetworkConfig = field(default_factory=NetworkConfig)
-    normalize: NormalizeConfig = field(default_factory=NormalizeConfig)
-    env_config: EnvConfig = field(default_factory=EnvConfig)
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    record: RecordConfig = field(default_factory=RecordConfig)
-    tuned_at: TunedAt = field(
-        default_factory=lambda: TunedAt(num_envs=8, num_steps=128, minibatches_per_epoch=4, epochs=4)
-    )
-
-    def __post_init__(self) -> None:
-        require(
-            self.num_envs >= 1 and self.num_steps >= 1,
-            f"num-envs = {self.num_envs}, num-steps = {self.num_steps}: both must be at least 1",
-        )
-        require(self.total_env_steps >= 1, f"total-env-steps = {self.total_env_steps}: at least 1 is wanted")
-        require(
-            self.threads >= 0 and self.microbatch >= 0,
-            f"threads = {self.threads}, microbatch = {self.microbatch}: 0 (automatic) or a positive number",
-        )
-        require(self.seed >= 0, f"seed = {self.seed}: it cannot be negative")
-        rescale_rules(self.rescale)
-        smallest = self.num_envs * self.num_steps
-        require(
-            self.update.minibatches_per_epoch <= smallest,
-            f"update.minibatches-per-epoch = {self.update.minibatches_per_epoch} is more than the "
-            f"{self.num_envs} × {self.num_steps} = {smallest} samples of an iteration",
-        )
-
-
-def rescale_rules(text: str) -> frozenset[str]:
-    """The rules named by `--rescale`."""
-    if text == "all":
-        return frozenset(DEFAULT_RESCALE_RULES)
-    if text == "none":
-        return frozenset()
-    rules = frozenset(part.strip() for part in text.split(","))
-    unknown = sorted(rules - set(RESCALE_RULES))
-    require(
-        not unknown,
-        f"rescale = {text!r}: {', '.join(unknown)} is not a rule; there are all, none, "
-        + ", ".join(RESCALE_RULES),
-    )
-    return rules

@@ -1,0 +1,152 @@
+"""What a run's metrics say about its settings (arXiv:2110.00641, §6.2, and the assumptions behind the dial).
+
+Each piece of advice shows the number it comes from and the flag that would change it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
+from typing import Any
+
+from anybatch.config import PPOConfig
+
+Row = Mapping[str, Any]
+
+# Much less than 1 %, much more than 10 % with one epoch or 20 % with several: the factors say how much.
+CLIPPED_LOW, CLIPPED_HIGH_ONE_EPOCH, CLIPPED_HIGH_MORE_EPOCHS = 0.01 / 3, 0.10 * 1.5, 0.20 * 1.5
+ADVANTAGE_STD_SWING = 10.0
+ADVANTAGE_WINDOW = 20
+"""Iterations within which the standard deviation should not swing that far: over a whole run it may drift."""
+EFFECTIVE_SAMPLES_LOW = 0.5
+PROXIMAL_AGE_LOW, PROXIMAL_AGE_HIGH = 0.25, 8.0
+"""In iterations. The paper's choice of decay gives about 1."""
+GRADIENT_CLIP_OFTEN = 0.10
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One finding: what was measured, what it means, what to try."""
+
+    measured: str
+    meaning: str
+    flag: str
+
+    def sentence(self) -> str:
+        return f"{self.measured}: {self.meaning} ({self.flag})"
+
+
+def advise(rows: Sequence[Row], config: PPOConfig) -> list[Advice]:
+    """Advice from the rows of metrics.jsonl. Empty where nothing stands out."""
+    checks: tuple[Callable[[Sequence[Row], PPOConfig], Advice | None], ...] = (
+        clip_fraction,
+        advantage_swing,
+        effective_samples,
+        proximal_age,
+        minibatch_against_noise,
+        gradient_clipping,
+    )
+    return [advice for check in checks if (advice := check(rows, config)) is not None]
+
+
+def clip_fraction(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
+    clipped = known(rows, "losses/clipfrac")
+    if not clipped or config.objective.clip is None:
+        return None
+    share, epochs = fmean(clipped), config.update.epochs
+    measured = f"{share:.2%} of the ratios are clipped with {epochs} epoch{'s' * (epochs > 1)}"
+    if share < CLIPPED_LOW:
+        return Advice(
+            measured,
+            "far below 1 %, the proximal policy hardly holds the update back; a larger iteration batch or an "
+            "older proximal policy may learn faster",
+            "--num-steps and --update.minibatches-per-epoch, or --proximal.policy ewma with a higher "
+            "--proximal.ewma-decay",
+        )
+    if share > (CLIPPED_HIGH_ONE_EPOCH if epochs == 1 else CLIPPED_HIGH_MORE_EPOCHS):
+        return Advice(
+            measured, "that many often mean that the learning rate is too high", "--optimizer.learning-rate"
+        )
+    return None
+
+
+def advantage_swing(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
+    if config.objective.advantage_normalization != "iteration":
+        return None
+    deviations = [value for value in known(rows, "advantage/std") if value > 0]
+    cuts = range(0, len(deviations) + 1, ADVANTAGE_WINDOW)
+    windows = [deviations[start:end] for start, end in pairwise(cuts)]
+    swing = median([max(window) / min(window) for window in windows]) if windows else 1.0
+    if swing < ADVANTAGE_STD_SWING:
+        return None
+    return Advice(
+        f"the advantages' standard deviation swings by {swing:.3g} × within {ADVANTAGE_WINDOW} iterations",
+        "normalizing with moments of more iterations would steady the step",
+        "--objective.advantage-decay",
+    )
+
+
+def effective_samples(rows: Sequence[Row], _config: PPOConfig) -> Advice | None:
+    shares = known(rows, "importance/effective_samples")
+    if not shares or fmean(shares) >= EFFECTIVE_SAMPLES_LOW:
+        return None
+    return Advice(
+        f"importance weights leave {fmean(shares):.0%} of the samples effective",
+        "the policy moves far from the one that acted; fewer epochs or smaller steps use the data better",
+        "--update.epochs, --optimizer.learning-rate",
+    )
+
+
+def proximal_age(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
+    ages = [
+        row["proximal/age_env_steps"] / row["batch/iteration"]
+        for row in rows
+        if row.get("proximal/age_env_steps") is not None
+    ]
+    if config.proximal.policy != "ewma" or not ages:
+        return None
+    age = median(ages)
+    if PROXIMAL_AGE_LOW <= age <= PROXIMAL_AGE_HIGH:
+        return None
+    meaning = (
+        "so young that it hardly holds the update back"
+        if age < PROXIMAL_AGE_LOW
+        else "so old that it may hold the update back more than needed"
+    )
+    return Advice(
+        f"the proximal policy is {age:.3g} iterations old on average", meaning, "--proximal.ewma-decay"
+    )
+
+
+def minibatch_against_noise(rows: Sequence[Row], _config: PPOConfig) -> Advice | None:
+    both = [
+        (row["batch/minibatch"], row["batch/noise_scale"])
+        for row in rows
+        if row.get("batch/noise_scale") is not None
+    ]
+    if not both:
+        return None
+    minibatch, noise = median(pair[0] for pair in both), median(pair[1] for pair in both)
+    if minibatch <= noise:
+        return None
+    return Advice(
+        f"the minibatch of {minibatch:,.0f} samples is above the measured noise scale of {noise:,.0f}",
+        "more samples per gradient step bring little there, and the rule for the learning rate overshoots",
+        "--update.minibatches-per-epoch",
+    )
+
+
+def gradient_clipping(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
+    shares = known(rows, "losses/grad_clip_fraction")
+    if not shares or fmean(shares) <= GRADIENT_CLIP_OFTEN or config.rescale == "none":
+        return None
+    return Advice(
+        f"the gradient is clipped in {fmean(shares):.0%} of the steps",
+        "clipping undoes a part of what the rule for the learning rate does when the batch changes",
+        "--optimizer.max-grad-norm",
+    )
+
+
+def known(rows: Sequence[Row], name: str) -> list[float]:
+    """The values of a metric in the rows that have it."""
+    return [row[name] for row in rows if row.get(name) is not None]

@@ -1,0 +1,33 @@
+"""tyro's error boxes as one sentence, like every other error of the command line."""
+
+import contextlib
+import io
+import re
+from collections.abc import Iterator
+from itertools import takewhile
+
+from anybatch.errors import UserError
+
+FRAME = "│╭╮╰╯─ "
+
+
+@contextlib.contextmanager
+def as_user_error() -> Iterator[None]:
+    """Turn the box that tyro prints before it exits into a UserError."""
+    box = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(box):
+            yield
+    except SystemExit as exit_:
+        if not exit_.code:  # --help-all
+            raise
+        raise UserError(sentence_in(box.getvalue())) from None
+
+
+def sentence_in(box: str) -> str:
+    """What was wrong and the flags that may have been meant, without the frame and the help around it."""
+    lines = [line.strip(FRAME) for line in box.splitlines()][1:]  # without the title
+    wrong = " ".join(takewhile(bool, lines))  # up to the first ruler
+    meant = [line.split()[0] for line in lines if line.startswith("--")]
+    hint = f"; did you mean {', '.join(meant)}?" if meant and wrong.startswith("Unrecognized") else ""
+    return re.sub(r"^Error parsing config[\w.]*: ", "", wrong) + hint

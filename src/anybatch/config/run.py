@@ -1,0 +1,91 @@
+"""What every run is told, whatever its algorithm."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from anybatch.config.groups import (
+    EnvConfig,
+    EvaluationConfig,
+    NetworkConfig,
+    OptimizerConfig,
+    RecordConfig,
+    TunedAt,
+    UpdateConfig,
+)
+from anybatch.config.require import require
+
+RESCALE_RULES = ("learning-rate", "proximal-ewma", "advantage-moments", "phase-length", "adam-betas")
+DEFAULT_RESCALE_RULES = RESCALE_RULES[:-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """The fields without a group are the common flags of the command line."""
+
+    algorithm: ClassVar[str]
+
+    env: str = "CartPole-v1"
+    """Environment id: CartPole-v1, Breakout-v5, CoinrunHard-v0, HalfCheetah-v4, gym:…, envpool:…,
+    my_package:MyEnv-v0, toy:…"""
+    num_envs: int = 8
+    """Environments stepped together, per rank."""
+    num_steps: int = 128
+    """Steps of each environment between two optimizations."""
+    total_env_steps: int = 500_000
+    """Length of the run, in valid samples over all ranks."""
+    seed: int = 1
+    """Seed of everything that is random. Runs with neighboring seeds share nothing."""
+    rescale: str = "all"
+    """all, none, or a list of the rules wanted: learning-rate,proximal-ewma,advantage-moments,phase-length,
+    adam-betas (the last is not part of all)."""
+    device: str = "cpu"
+    """cpu, cuda, cuda:1, …"""
+    threads: int = 0
+    """CPU threads of torch; 0: one for small networks, all cores for convolutions."""
+    microbatch: int = 0
+    """Samples per forward and backward pass: memory and speed only. 0: a fixed rule by network and device."""
+
+    update: UpdateConfig = field(default_factory=UpdateConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    env_config: EnvConfig = field(default_factory=EnvConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    record: RecordConfig = field(default_factory=RecordConfig)
+    tuned_at: TunedAt = field(
+        default_factory=lambda: TunedAt(num_envs=8, num_steps=128, minibatches_per_epoch=4, epochs=4)
+    )
+
+    def __post_init__(self) -> None:
+        require(
+            self.num_envs >= 1 and self.num_steps >= 1,
+            f"num-envs = {self.num_envs}, num-steps = {self.num_steps}: both must be at least 1",
+        )
+        require(self.total_env_steps >= 1, f"total-env-steps = {self.total_env_steps}: at least 1 is wanted")
+        require(
+            self.threads >= 0 and self.microbatch >= 0,
+            f"threads = {self.threads}, microbatch = {self.microbatch}: 0 (automatic) or a positive number",
+        )
+        require(self.seed >= 0, f"seed = {self.seed}: it cannot be negative")
+        rescale_rules(self.rescale)
+        smallest = self.num_envs * self.num_steps
+        require(
+            self.update.minibatches_per_epoch <= smallest,
+            f"update.minibatches-per-epoch = {self.update.minibatches_per_epoch} is more than the "
+            f"{self.num_envs} × {self.num_steps} = {smallest} samples of an iteration",
+        )
+
+
+def rescale_rules(text: str) -> frozenset[str]:
+    """The rules named by `--rescale`."""
+    if text == "all":
+        return frozenset(DEFAULT_RESCALE_RULES)
+    if text == "none":
+        return frozenset()
+    rules = frozenset(part.strip() for part in text.split(","))
+    unknown = sorted(rules - set(RESCALE_RULES))
+    require(
+        not unknown,
+        f"rescale = {text!r}: {', '.join(unknown)} is not a rule; there are all, none, "
+        + ", ".join(RESCALE_RULES),
+    )
+    return rules

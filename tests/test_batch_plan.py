@@ -1,0 +1,275 @@
+"""The dial: what follows from a batch, for the numbers of the paper and for any integers."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toy_runs import changed, toy_config
+
+from anybatch.batch_plan import Hyperparameters, Resolved, resolve
+from anybatch.config import DEFAULT_RESCALE_RULES, RESCALE_RULES
+from anybatch.equations.rescale import center_of_mass, effective_sample_size
+
+PROCGEN = toy_config(
+    num_envs=256,
+    num_steps=256,
+    update={"epochs": 1, "minibatches_per_epoch": 8},
+    proximal={"policy": "ewma", "ewma_decay": 8 / 9},
+    objective={"advantage_decay": 0.0},
+    optimizer={"learning_rate": 5e-4},
+)
+
+
+def resolved(**changes: object) -> Resolved:
+    return resolve(changed(PROCGEN, **changes), encoder="mlp")
+
+
+def numbers(**changes: object) -> Hyperparameters:
+    return resolved(**changes).hyperparameters
+
+
+TUNED = numbers()
+
+
+@pytest.mark.parametrize(
+    ("envs", "learning_rate", "proximal", "advantage", "beta1", "beta2"),
+    [
+        (256, 5e-4, 8 / 9, 0.0, 0.9, 0.999),
+        (64, 2.5e-4, 32 / 33, 0.6, 0.974004, 0.99974991),
+        (16, 1.25e-4, 128 / 129, 15 / 17, 0.993437, 0.99993747),
+        (4, 6.25e-5, 512 / 513, 63 / 65, 0.998355, 0.99998437),
+        (1, 3.125e-5, 2048 / 2049, 255 / 257, 0.999589, 0.99999609),
+    ],
+)
+def test_the_sweep_of_the_paper(
+    envs: int, learning_rate: float, proximal: float, advantage: float, beta1: float, beta2: float
+):
+    run = numbers(num_envs=envs)
+    assert run.learning_rate == pytest.approx(learning_rate, rel=1e-12)
+    assert run.proximal_decay == pytest.approx(proximal, rel=1e-12)
+    assert run.advantage_decay == pytest.approx(advantage, rel=1e-12, abs=1e-15)
+    assert (run.beta1, run.beta2) == (0.9, 0.999)
+
+    with_betas = numbers(num_envs=envs, rescale=",".join(RESCALE_RULES))
+    assert with_betas.learning_rate == run.learning_rate
+    assert with_betas.beta1 == pytest.approx(beta1, abs=5e-7)
+    assert with_betas.beta2 == pytest.approx(beta2, abs=5e-9)
+
+
+def test_ranks_count_like_envs():
+    four_ranks = resolve(changed(PROCGEN, num_envs=16), encoder="mlp", ranks=4)
+    assert four_ranks.hyperparameters == numbers(num_envs=64)
+    assert four_ranks.plan.iteration_batch == 64 * 256
+    assert "16 envs × 256 steps × 4 ranks = 16,384 samples" in four_ranks.plan.lines()[0]
+
+
+@given(
+    learning_rate=st.floats(1e-8, 1.0),
+    decay=st.floats(0, 0.9999),
+    advantage_decay=st.floats(0, 0.9999),
+    envs=st.integers(1, 999),
+    steps=st.integers(1, 999),
+    epochs=st.integers(1, 20),
+    optimizer=st.sampled_from(["adam", "radam", "sgd"]),
+)
+def test_at_the_tuned_batch_every_number_is_kept_to_the_bit(
+    learning_rate: float,
+    decay: float,
+    advantage_decay: float,
+    envs: int,
+    steps: int,
+    epochs: int,
+    optimizer: str,
+):
+    config = toy_config(
+        num_envs=envs,
+        num_steps=steps,
+        rescale=",".join(RESCALE_RULES),
+        update={"epochs": epochs, "minibatches_per_epoch": 1 + envs * steps // 3},
+        proximal={"ewma_decay": decay},
+        objective={"advantage_decay": advantage_decay},
+        optimizer={"name": optimizer, "learning_rate": learning_rate},
+    )
+    assert resolve(config, encoder="mlp").hyperparameters == Hyperparameters(
+        learning_rate=learning_rate,
+        beta1=0.9,
+        beta2=0.999,
+        proximal_decay=decay,
+        advantage_decay=advantage_decay,
+    )
+
+
+def test_rescale_none_keeps_every_number_at_any_batch():
+    assert numbers(num_envs=4, rescale="none") == TUNED
+
+
+@pytest.mark.parametrize(
+    ("rule", "fields"),
+    [
+        ("learning-rate", {"learning_rate"}),
+        ("proximal-ewma", {"proximal_decay"}),
+        ("advantage-moments", {"advantage_decay"}),
+        ("adam-betas", {"beta1", "beta2"}),
+    ],
+)
+def test_a_single_rule_changes_its_own_numbers_only(rule: str, fields: set[str]):
+    run = vars(numbers(num_envs=4, rescale=rule))
+    assert {name for name, value in run.items() if value != vars(TUNED)[name]} == fields
+    everything = vars(numbers(num_envs=4, rescale=",".join(RESCALE_RULES)))
+    assert all(run[name] == everything[name] for name in fields)
+
+
+def test_adam_betas_are_not_part_of_all():
+    assert numbers(num_envs=4) == numbers(num_envs=4, rescale=",".join(DEFAULT_RESCALE_RULES))
+    assert numbers(num_envs=4).beta1 == 0.9
+
+
+def test_sgd_follows_the_minibatch_itself():
+    assert numbers(num_envs=16, optimizer={"name": "sgd"}).learning_rate == pytest.approx(5e-4 / 16)
+
+
+def test_more_minibatches_change_learning_rate_and_proximal_decay_but_not_the_advantage_decay():
+    run = numbers(update={"minibatches_per_epoch": 32})  # minibatch ÷ 4, iteration batch kept
+    assert run.learning_rate == pytest.approx(2.5e-4)
+    assert center_of_mass(run.proximal_decay) == pytest.approx(32)
+    assert run.advantage_decay == TUNED.advantage_decay
+
+
+def test_more_epochs_change_the_proximal_decay_only():
+    run = numbers(update={"epochs": 3})  # as many samples a step, but a third of the env steps
+    assert center_of_mass(run.proximal_decay) == pytest.approx(24)
+    assert replace(run, proximal_decay=TUNED.proximal_decay) == TUNED
+
+
+def test_a_larger_batch_than_tuned_stops_at_moments_of_one_iteration():
+    run = resolve(
+        changed(PROCGEN, num_envs=1024, objective={"advantage_decay": 1 / 3}), encoder="mlp"
+    ).hyperparameters
+    assert effective_sample_size(1 / 3) == pytest.approx(2)  # ÷ 4 would be half an iteration
+    assert run.advantage_decay == 0
+
+
+@given(
+    envs=st.integers(1, 100_000),
+    steps=st.integers(1, 100_000),
+    minibatches=st.integers(1, 1000),
+    epochs=st.integers(1, 50),
+    ranks=st.integers(1, 64),
+)
+def test_any_integers_make_a_plan(envs: int, steps: int, minibatches: int, epochs: int, ranks: int):
+    minibatches = min(minibatches, envs * steps)
+    config = changed(
+        PROCGEN,
+        num_envs=envs,
+        num_steps=steps,
+        update={"minibatches_per_epoch": minibatches, "epochs": epochs},
+    )
+    result = resolve(config, encoder="mlp", ranks=ranks)
+    run = result.hyperparameters
+    assert run.learning_rate == pytest.approx(
+        5e-4 * math.sqrt(envs * steps * ranks / minibatches / 8192), rel=1e-9
+    )
+    # What the rules hold constant: the average's age in env steps, the moments' reach in samples.
+    age = center_of_mass(run.proximal_decay) * envs * steps * ranks / minibatches / epochs
+    assert age == pytest.approx(8 * 8192, rel=1e-6)
+    reach = effective_sample_size(run.advantage_decay) * envs * steps * ranks
+    assert reach == pytest.approx(max(65536, envs * steps * ranks), rel=1e-6)
+    assert len(result.plan.lines()) == 3 and len(result.rows) == 3
+
+
+def test_a_plan_never_depends_on_another_plan():
+    detour = PROCGEN
+    for envs in (1, 7, 4096, 64):
+        detour = changed(detour, num_envs=envs)
+        resolve(detour, encoder="mlp")
+    assert resolve(detour, encoder="mlp") == resolved(num_envs=64)
+    assert resolved() == resolve(PROCGEN, encoder="mlp")
+
+
+def test_plan_goes_through_json_unchanged():
+    record = resolved(num_envs=7, num_steps=11).to_json()
+    assert json.loads(json.dumps(record)) == record
+    assert record["batch"]["iteration_batch"] == 77
+    assert record["batch"]["minibatch"] == 77 / 8
+
+
+def test_the_rows_name_what_changed_and_why():
+    rows = {row.number: row for row in resolved(num_envs=64).rows}
+    assert rows["learning rate"].tuned_at == "0.0005"
+    assert rows["learning rate"].this_run == "0.00025"
+    assert "√0.25" in rows["learning rate"].rule
+    assert rows["proximal EWMA decay"].this_run == "0.969697 (center of mass 32)"
+    assert rows["advantage moments decay"].this_run == "0.6 (iterations 4)"
+    kept = {row.number: row for row in resolved(num_envs=64, rescale="none").rows}
+    assert kept["learning rate"].this_run == "0.0005"
+    assert "kept" in kept["learning rate"].rule
+
+
+def test_numbers_that_a_run_does_not_use_have_no_row():
+    rows = resolved(proximal={"policy": "behavior"}, objective={"advantage_normalization": "none"}).rows
+    assert [row.number for row in rows] == ["learning rate"]
+
+
+def test_the_microbatch_given_wins_over_the_rule():
+    assert resolved(microbatch=37).plan.microbatch == 37
+    assert (
+        resolve(PROCGEN, encoder="mlp").plan.microbatch > resolve(PROCGEN, encoder="impala").plan.microbatch
+    )
+
+
+def test_lines_show_the_products():
+    lines = resolved(num_envs=64, microbatch=1000).plan.lines()
+    assert "64 envs × 256 steps = 16,384 samples" in lines[0]
+    assert "16,384 ÷ 8 = 2,048 samples, 1 epoch = 8 gradient steps" in lines[1]
+    assert "3 passes a gradient step" in lines[2]
+
+
+RESCALED = {"num_envs": 64}
+ONE_STEP = toy_config(num_envs=1, num_steps=1, update={"epochs": 1, "minibatches_per_epoch": 1})
+
+
+@pytest.mark.parametrize(
+    ("fragment", "broken"),
+    [
+        ("one policy epoch", {"update": {"epochs": 2}}),
+        ("advantage-normalization = minibatch", {"objective": {"advantage_normalization": "minibatch"}}),
+        ("target-kl = 0.1", {"update": {"target_kl": 0.1}}),
+    ],
+)
+def test_preconditions_of_the_rule_warn_only_when_something_is_rescaled(
+    fragment: str, broken: dict[str, object]
+):
+    (sentence,) = resolved(**RESCALED, **broken).warnings
+    assert fragment in sentence
+    assert not resolved(**RESCALED, **broken, rescale="none").warnings
+    tuned_too = changed(PROCGEN, **broken)
+    tuned_too = changed(tuned_too, tuned_at={"epochs": tuned_too.update.epochs})
+    assert not resolve(tuned_too, encoder="mlp").warnings
+
+
+def test_no_warning_where_no_precondition_is_broken():
+    assert not resolved().warnings
+    assert not resolved(**RESCALED).warnings
+
+
+@pytest.mark.parametrize("rescale", ["all", "none"])
+def test_another_rollout_length_warns_whatever_is_rescaled(rescale: str):
+    (sentence,) = resolved(num_steps=128, rescale=rescale).warnings
+    assert "num-steps = 128 where 256 was tuned" in sentence
+
+
+def test_a_center_of_mass_below_one_warns_where_the_average_is_used():
+    assert not resolved(num_envs=8 * 256).warnings  # exactly 1
+    (sentence,) = resolved(num_envs=16 * 256).warnings
+    assert "center of mass is 0.5" in sentence
+    assert not resolved(num_envs=16 * 256, proximal={"policy": "behavior"}).warnings
+
+
+def test_an_iteration_of_one_sample_warns_unless_moments_reach_further():
+    (sentence,) = resolve(ONE_STEP, encoder="mlp").warnings
+    assert "An iteration of one sample" in sentence
+    for objective in ({"advantage_decay": 0.5}, {"advantage_normalization": "none"}):
+        assert not resolve(changed(ONE_STEP, objective=objective), encoder="mlp").warnings

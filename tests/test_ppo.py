@@ -1,0 +1,360 @@
+"""PPO and PPO-EWMA against straight-line versions of themselves, and on problems they must solve."""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from toy_runs import (
+    changed,
+    collect,
+    in_float64,
+    moved_policy_and_samples,
+    one_iteration,
+    start,
+    start_in_float64,
+    toy_config,
+    train,
+)
+
+from anybatch.algorithms import ppo
+from anybatch.config import PPOConfig
+from anybatch.rollout import Rollout
+
+Weights = dict[str, Tensor]
+LEARNING_RATE, CLIP, GAMMA, LAMBDA, ENTROPY, VALUE = 2e-2, 0.2, 0.97, 0.9, 0.01, 0.25
+EPOCHS, MINIBATCHES, MAX_GRAD_NORM, DECAY = 3, 4, 0.5, 8 / 9
+
+CLEANRL = toy_config(
+    num_steps=23,
+    env_config={"max_episode_steps": 5},
+    update={"epochs": EPOCHS, "minibatches_per_epoch": MINIBATCHES},
+    objective={
+        "discount": GAMMA,
+        "gae_lambda": LAMBDA,
+        "clip": CLIP,
+        "entropy_coefficient": ENTROPY,
+        "value_coefficient": VALUE,
+        "value_clip": 0.05,
+        "advantage_normalization": "minibatch",
+    },
+    optimizer={"learning_rate": LEARNING_RATE, "eps": 1e-5, "max_grad_norm": MAX_GRAD_NORM},
+)
+EWMA = changed(
+    CLEANRL,
+    proximal={"policy": "ewma", "ewma_decay": DECAY},
+    objective={"value_clip": None, "advantage_normalization": "iteration"},
+)
+
+
+class PlainBatch(NamedTuple):
+    """The valid samples of an iteration, [B]."""
+
+    obs: Tensor
+    action: Tensor
+    logp: Tensor
+    advantage: Tensor
+    value: Tensor
+    target: Tensor
+
+
+def plain_network(weights: Weights, obs: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits or means, and values, of two tanh layers."""
+    hidden = torch.tanh(
+        obs @ weights["policy.encoder.layers.0.weight"].T + weights["policy.encoder.layers.0.bias"]
+    )
+    location = hidden @ weights["policy.head.weight"].T + weights["policy.head.bias"]
+    if "value_encoder.layers.0.weight" not in weights:
+        return location, torch.zeros(len(obs), dtype=obs.dtype)
+    hidden = torch.tanh(
+        obs @ weights["value_encoder.layers.0.weight"].T + weights["value_encoder.layers.0.bias"]
+    )
+    return location, (hidden @ weights["value_head.weight"].T + weights["value_head.bias"])[:, 0]
+
+
+def plain_logp_and_entropy(weights: Weights, location: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    if "policy.log_std" in weights:
+        normal = torch.distributions.Normal(location, weights["policy.log_std"].exp())
+        return normal.log_prob(action).sum(1), normal.entropy().sum(1)
+    categorical = torch.distributions.Categorical(logits=location)
+    return categorical.log_prob(action), categorical.entropy()
+
+
+def plain_batch(data: Rollout) -> PlainBatch:
+    """Advantages by a loop over time, backwards."""
+    num_steps, num_envs = data.reward.shape
+    advantage = torch.zeros(num_steps, num_envs, dtype=torch.float64)
+    for env in range(num_envs):
+        trace = 0.0
+        for t in reversed(range(num_steps)):
+            bootstrap = 0.0 if data.terminated[t, env] else GAMMA * data.next_value[t, env]
+            if data.terminated[t, env] or data.truncated[t, env]:
+                trace = 0.0
+            trace = data.reward[t, env] + bootstrap - data.value[t, env] + GAMMA * LAMBDA * trace
+            advantage[t, env] = trace
+    valid = data.valid
+    return PlainBatch(
+        obs=data.obs[:-1][valid],
+        action=data.action[valid],
+        logp=data.behavior_logp[valid],
+        advantage=advantage[valid],
+        value=data.value[valid],
+        target=(advantage + data.value)[valid],
+    )
+
+
+def plain_minibatches(batch: PlainBatch, generator: torch.Generator) -> Iterator[PlainBatch]:
+    for _ in range(EPOCHS):
+        order = torch.randperm(len(batch.logp), generator=generator)
+        for chosen in order.tensor_split(MINIBATCHES):
+            yield PlainBatch(*(column[chosen] for column in batch))
+
+
+def plain_ppo(weights: Weights, batch: PlainBatch, generator: torch.Generator) -> list[float]:
+    """PPO as usual: clipped ratios to the behavior policy, clipped values, advantages per minibatch."""
+    optimizer = torch.optim.Adam(weights.values(), lr=LEARNING_RATE, eps=1e-5, foreach=False, fused=False)
+    norms = []
+    for part in plain_minibatches(batch, generator):
+        location, value = plain_network(weights, part.obs)
+        logp, entropy = plain_logp_and_entropy(weights, location, part.action)
+        ratio = (logp - part.logp).exp()
+        advantage = (part.advantage - part.advantage.mean()) / (part.advantage.std() + 1e-8)
+        policy_loss = torch.max(-advantage * ratio, -advantage * ratio.clamp(1 - CLIP, 1 + CLIP)).mean()
+        held = part.value + (value - part.value).clamp(-0.05, 0.05)
+        value_loss = 0.5 * torch.max((value - part.target) ** 2, (held - part.target) ** 2).mean()
+        optimizer.zero_grad()
+        (policy_loss - ENTROPY * entropy.mean() + 2 * VALUE * value_loss).backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(weights.values(), MAX_GRAD_NORM)))
+        optimizer.step()
+    return norms
+
+
+def plain_ppo_ewma(weights: Weights, batch: PlainBatch, generator: torch.Generator) -> Weights:
+    """PPO-EWMA: the clip is around an average of recent weights; advantages over the whole iteration."""
+    optimizer = torch.optim.Adam(weights.values(), lr=LEARNING_RATE, eps=1e-5, foreach=False, fused=False)
+    average, total = {name: weight.detach().clone() for name, weight in weights.items()}, 1.0
+    advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std(correction=0) + 1e-8)
+    for part in plain_minibatches(batch._replace(advantage=advantage), generator):
+        location, value = plain_network(weights, part.obs)
+        logp, entropy = plain_logp_and_entropy(weights, location, part.action)
+        proximal_logp, _ = plain_logp_and_entropy(average, plain_network(average, part.obs)[0], part.action)
+        surrogate = (logp - part.logp).exp() * part.advantage
+        clipped = (logp - proximal_logp).exp().clamp(1 - CLIP, 1 + CLIP)
+        clipped = clipped * (proximal_logp - part.logp).exp() * part.advantage
+        policy_loss = -torch.min(surrogate, clipped).mean()
+        value_loss = (value - part.target).square().mean()
+        optimizer.zero_grad()
+        (policy_loss - ENTROPY * entropy.mean() + VALUE * value_loss).backward()
+        torch.nn.utils.clip_grad_norm_(weights.values(), MAX_GRAD_NORM)
+        optimizer.step()
+        for name, weight in weights.items():
+            average[name] = (DECAY * total * average[name] + weight.detach()) / (DECAY * total + 1)
+        total = DECAY * total + 1
+    return average
+
+
+@pytest.mark.parametrize("env", ["toy:Match", "toy:Target"])
+def test_one_iteration_equals_a_straight_line_ppo(env: str):
+    config = changed(CLEANRL, env=env)
+    state, data = start_in_float64(config), in_float64(collect(config))
+    assert (~data.valid).any() and data.terminated.any() and data.truncated.any()
+    weights = {name: weight.clone().requires_grad_() for name, weight in state.network.state_dict().items()}
+    shuffler = torch.Generator()
+    shuffler.set_state(state.minibatch_generator.get_state())
+
+    metrics = ppo.improve_policy(ppo.prepare(data, state, config), state, config, LEARNING_RATE)
+    norms = plain_ppo(weights, plain_batch(data), shuffler)
+    assert metrics["losses/clipfrac"] > 0.02 and min(norms) < MAX_GRAD_NORM < max(norms)
+    assert state.steps.counts.norms == pytest.approx(norms, rel=1e-9)
+    for name, weight in state.network.state_dict().items():
+        torch.testing.assert_close(weight, weights[name].detach(), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("env", ["toy:Match", "toy:Target"])
+def test_one_iteration_equals_a_straight_line_ppo_ewma(env: str):
+    config = changed(EWMA, env=env)
+    state, data = start_in_float64(config), in_float64(collect(config))
+    weights = {name: weight.clone().requires_grad_() for name, weight in state.network.state_dict().items()}
+    shuffler = torch.Generator()
+    shuffler.set_state(state.minibatch_generator.get_state())
+
+    metrics = ppo.improve_policy(ppo.prepare(data, state, config), state, config, LEARNING_RATE)
+    average = plain_ppo_ewma(weights, plain_batch(data), shuffler)
+    assert metrics["losses/clipfrac"] > 0.02
+    for name, weight in state.network.state_dict().items():
+        torch.testing.assert_close(weight, weights[name].detach(), rtol=1e-9, atol=1e-9)
+    for name, weight in state.ewma.policy.state_dict().items():
+        torch.testing.assert_close(weight, average[f"policy.{name}"], rtol=1e-9, atol=1e-9)
+
+
+def test_decoupled_from_the_start_of_the_iteration_is_ppo_on_fresh_data():
+    states = []
+    for policy in ("behavior", "iteration_start"):
+        config = changed(CLEANRL, proximal={"policy": policy})
+        state = start(config)
+        one_iteration(config, state)
+        states.append(state.steps.flat.values)
+    assert torch.equal(*states)
+
+
+@pytest.mark.parametrize("policy", ["behavior", "iteration_start", "ewma"])
+def test_the_first_minibatch_of_a_run_is_at_the_proximal_policy(policy: str):
+    config = toy_config(
+        num_steps=31, proximal={"policy": policy}, update={"epochs": 1, "minibatches_per_epoch": 1}
+    )
+    metrics = one_iteration(config, start(config))
+    assert metrics["losses/clipfrac"] == 0
+    assert metrics["proximal/kl"] < 1e-10
+    assert metrics["losses/approx_kl"] == pytest.approx(0, abs=1e-6)
+    assert metrics["importance/effective_samples"] == pytest.approx(1, abs=1e-5)
+
+
+def test_the_average_is_not_reset_between_iterations():
+    config = toy_config(
+        num_steps=31,
+        proximal={"policy": "ewma"},
+        update={"epochs": 1, "minibatches_per_epoch": 1},
+        optimizer={"learning_rate": 3e-2},
+    )
+    state = start(config)
+    kl = [one_iteration(config, state)["proximal/kl"] for _ in range(7)]
+    assert kl[0] < 1e-10 and min(kl[2:]) > 1e-5
+    assert state.ewma.total_weight == pytest.approx(sum(DECAY**k for k in range(8)))
+
+
+@pytest.mark.parametrize(
+    ("check", "epochs_done", "steps"), [("epoch", 1, 5), ("minibatch", 0, 1), (None, 7, 35)]
+)
+def test_target_kl_stops_an_iteration(check: str | None, epochs_done: int, steps: int):
+    update = {"epochs": 7, "minibatches_per_epoch": 5}
+    if check is not None:
+        update |= {"target_kl": 1e-4, "target_kl_check": check}
+    config = toy_config(num_steps=31, update=update, optimizer={"learning_rate": 3e-2})
+    state = start(config)
+    metrics = one_iteration(config, state)
+    # By epoch: a whole one first. By minibatch: the first step is at the behavior policy, the second is not.
+    assert metrics["losses/epochs_done"] == epochs_done
+    assert state.steps.counts.taken == steps
+    assert (metrics["losses/approx_kl"] > 1e-4) or check == "minibatch"
+
+
+def test_target_kl_that_is_not_reached_stops_nothing():
+    config = toy_config(num_steps=31, update={"target_kl": 10.0})
+    assert one_iteration(config, start(config))["losses/epochs_done"] == 2
+
+
+def test_the_learning_rate_falls_to_zero_with_env_steps():
+    config = toy_config(total_env_steps=1000, optimizer={"learning_rate": 1.0, "anneal": "linear"})
+    state = start(config)
+    rates = []
+    for state.env_steps in (0, 250, 999, 1000):
+        rates.append(ppo.current_learning_rate(config, state))
+    assert rates == pytest.approx([1.0, 0.75, 0.001, 0.0])
+    assert ppo.current_learning_rate(changed(config, optimizer={"anneal": "none"}), state) == 1.0
+
+
+def test_metrics_are_means_over_all_samples_of_the_iteration():
+    config = changed(EWMA, update={"epochs": 1, "minibatches_per_epoch": 1}, objective={"clip": 0.05})
+    state, samples = moved_policy_and_samples(config)
+    valid = samples.valid.flatten()
+    with torch.no_grad():
+        policy, value = state.network(samples.obs[valid])
+        logp = policy.log_prob(samples.action[valid])
+        proximal_logp = state.ewma.policy_at(samples.obs[valid]).log_prob(samples.action[valid])
+    metrics = ppo.improve_policy(samples, state, config, LEARNING_RATE)
+    ratio = (logp - samples.behavior_logp[valid]).exp()
+    outside = ((logp - proximal_logp).exp() - 1).abs() > 0.05
+    expected = {
+        "losses/value_loss": (value - samples.value_target[valid]).square().mean(),
+        "losses/entropy": policy.entropy().mean(),
+        "losses/approx_kl": (ratio - 1 - ratio.log()).mean(),
+        "losses/clipfrac": outside.double().mean(),
+        "proximal/kl": 0.5 * (logp - proximal_logp).square().mean(),
+        "importance/effective_samples": ratio.sum() ** 2 / ratio.square().sum() / len(ratio),
+        "batch/valid_fraction": valid.double().mean(),
+    }
+    assert 0 < float(expected["losses/clipfrac"]) < 1
+    for name, number in expected.items():
+        assert metrics[name] == pytest.approx(float(number), rel=1e-5), name
+
+
+def test_an_iteration_of_reset_steps_only_changes_nothing():
+    config = toy_config(
+        env="toy:Constant",
+        num_envs=1,
+        num_steps=1,
+        env_config={"max_episode_steps": 1},
+        update={"minibatches_per_epoch": 1, "target_kl": 0.1},
+        objective={"advantage_normalization": "none"},
+    )
+    state = start(config)
+    first = one_iteration(config, state)
+    before = state.steps.flat.values.clone()
+    second = one_iteration(config, state)
+    assert (first["batch/valid_fraction"], second["batch/valid_fraction"]) == (1.0, 0.0)
+    assert torch.equal(state.steps.flat.values, before) and state.steps.counts.taken == 2
+
+
+def learned(config: PPOConfig) -> float:
+    """Mean reward per decision of the greedy policy at the end."""
+    state = start(config)
+    while state.env_steps < config.total_env_steps:
+        one_iteration(config, state)
+        state.env_steps += config.num_envs * config.num_steps
+    with torch.no_grad():
+        state.network.policy.head.weight.mul_(1e3)
+        state.network.policy.head.bias.mul_(1e3)
+    data = state.collector.collect(state.network, 200)
+    return float(data.reward[data.valid].mean())
+
+
+@pytest.mark.parametrize("proximal", ["behavior", "ewma"])
+@pytest.mark.parametrize("heads", ["dual", "shared"])
+def test_the_action_that_is_shown_is_learned(proximal: str, heads: str):
+    config = toy_config(
+        num_envs=8,
+        num_steps=32,
+        total_env_steps=8_000,
+        update={"epochs": 4, "minibatches_per_epoch": 4},
+        proximal={"policy": proximal},
+        objective={"discount": 0.5},
+        optimizer={"learning_rate": 1e-2},
+        network={"heads": heads},
+    )
+    assert learned(config) > 0.9  # chance is 0.2
+
+
+def test_images_are_learned_from():
+    config = toy_config(
+        env="toy:Pixels",
+        num_envs=8,
+        num_steps=16,
+        total_env_steps=2_500,
+        update={"epochs": 2, "minibatches_per_epoch": 4},
+        objective={"discount": 0.5},
+        optimizer={"learning_rate": 3e-3},
+        network={"heads": "shared", "impala_channels": [3], "impala_features": 7},
+    )
+    assert learned(config) > 0.9  # chance is 0.25
+
+
+def test_the_point_that_is_shown_is_reached(tmp_path):
+    config = toy_config(
+        env="toy:Target",
+        num_envs=8,
+        num_steps=32,
+        total_env_steps=15_000,
+        update={"epochs": 4, "minibatches_per_epoch": 4},
+        proximal={"policy": "ewma"},
+        objective={"discount": 0.5},
+        optimizer={"learning_rate": 3e-3},
+        network={"log_std": -0.5},
+        evaluation={"num_envs": 30, "greedy": True},
+    )
+    outcome = train(config, tmp_path)
+    per_step = outcome.evaluation.mean_return / outcome.evaluation.mean_length
+    # A point at random is 4/3 away, squared; the middle 2/3.
+    assert per_step > -2 / 3 * 0.1
+    assert math.isfinite(outcome.training_return)

@@ -1,0 +1,196 @@
+"""A run is its seed: the same twice, the same when interrupted, another with another seed."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_runs import changed, differences, newest_state, resume, start, toy_config, train
+
+from anybatch.algorithms import ppo
+from anybatch.config import PPOConfig
+from anybatch.runs import log
+
+EVERYTHING_ON: dict[str, Any] = {
+    "env_config": {"max_episode_steps": 5},
+    "normalize": {"observations": True, "rewards": "step"},
+    "objective": {"advantage_decay": 0.5, "entropy_coefficient": 0.01},
+    "optimizer": {"learning_rate": 1e-2, "anneal": "linear", "max_grad_norm": 0.5},
+    "update": {"noise_scale_every": 3},
+    "record": {"checkpoint_every_iterations": 1},
+}
+# Shows how fast it went and when, which is not the seed's doing.
+WALL_CLOCK = ("wall_seconds", "charts/SPS", "time/")
+
+
+class Killed(BaseException):
+    """Ends a run where it is, like a kill: nothing catches it, nothing is saved."""
+
+
+def train_until_killed(
+    config: PPOConfig, base: Path, iterations: int, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A run that dies within the update after so many whole iterations."""
+    improve, calls = ppo.improve_policy, []
+
+    def improve_or_die(*arguments: Any) -> Any:
+        calls.append(1)
+        metrics = improve(*arguments)
+        if len(calls) > iterations:
+            raise Killed
+        return metrics
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(ppo, "improve_policy", improve_or_die)
+        train(config, base)
+    (folder,) = base.iterdir()
+    return folder
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [
+        {name: value for name, value in row.items() if not name.startswith(WALL_CLOCK)}
+        for row in log.read(folder)
+    ]
+
+
+@pytest.mark.parametrize("policy", ["behavior", "iteration_start", "ewma"])
+@pytest.mark.parametrize("env", ["toy:Match", "toy:Target"])
+def test_an_interrupted_run_ends_as_if_it_had_not_been(
+    policy: str, env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = toy_config(env=env, proximal={"policy": policy}, total_env_steps=200, **EVERYTHING_ON)
+    whole = train(config, tmp_path / "whole")
+    killed = train_until_killed(config, tmp_path / "killed", 5, monkeypatch)
+    assert newest_state(killed)["train"]["iterations"] == 5
+    resumed = resume(killed, config)
+
+    assert newest_state(whole.folder)["train"]["iterations"] >= 10
+    assert not differences(newest_state(whole.folder), newest_state(killed))
+    assert rows(whole.folder) == rows(killed)
+    assert resumed.evaluation == whole.evaluation
+    assert resumed.training_return == whole.training_return
+
+
+def test_a_run_can_be_interrupted_at_every_iteration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    config = toy_config(proximal={"policy": "ewma"}, total_env_steps=100, **EVERYTHING_ON)
+    whole = train(config, tmp_path / "whole")
+    killed = train_until_killed(config, tmp_path / "killed", 0, monkeypatch)
+    for _ in range(3):
+        env_steps = newest_state(killed)["train"]["env_steps"]
+        resume(killed, changed(config, total_env_steps=env_steps + 1, optimizer={"anneal": "none"}))
+    # Without annealing a shorter run is the beginning of a longer one.
+    unannealed = train(changed(config, optimizer={"anneal": "none"}), tmp_path / "unannealed")
+    resume(killed, changed(config, optimizer={"anneal": "none"}))
+    assert not differences(newest_state(unannealed.folder), newest_state(killed))
+    assert differences(newest_state(whole.folder), newest_state(killed))
+
+
+@pytest.mark.parametrize("env", ["toy:Match", "envpool:CartPole-v1"])
+def test_two_runs_of_one_seed_are_equal_to_the_bit(env: str, tmp_path: Path):
+    config = toy_config(env=env, proximal={"policy": "ewma"}, total_env_steps=200)
+    first, second = (train(config, tmp_path / name) for name in ("first", "second"))
+    assert not differences(newest_state(first.folder), newest_state(second.folder))
+    assert rows(first.folder) == rows(second.folder)
+    other = train(changed(config, seed=2), tmp_path / "other")
+    found = differences(newest_state(first.folder), newest_state(other.folder))
+    assert "/train/network/policy.head.weight" in found
+
+
+@pytest.mark.parametrize("env", ["toy:Constant", "envpool:CartPole-v1", "gym:CartPole-v1"])
+def test_neighboring_seeds_share_no_initial_observation(env: str):
+    seen: list[tuple[float, ...]] = []
+    for seed in (1, 2, 3):
+        collector = start(toy_config(env=env, num_envs=16, seed=seed)).collector
+        seen += [tuple(obs) for obs in collector.obs.tolist()]
+        collector.env.close()
+    assert len(set(seen)) == 48
+
+
+def test_the_first_envs_stay_when_there_are_more_of_them():
+    few, many = (start(toy_config(env="toy:Constant", num_envs=envs)).collector.obs for envs in (3, 7))
+    assert np.array_equal(few, many[:3])
+
+
+STEADY: dict[str, Any] = {
+    "num_envs": 4,
+    "num_steps": 8,
+    "total_env_steps": 1_000,
+    "update": {"epochs": 1, "minibatches_per_epoch": 4},
+    "proximal": {"policy": "ewma", "ewma_decay": 8 / 9},
+    "optimizer": {"learning_rate": 1e-3},
+}
+
+
+@pytest.mark.parametrize("envs", [16, 1])
+def test_a_resume_at_another_batch_keeps_the_age_of_the_average_and_rescales(
+    envs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    config = toy_config(**STEADY)
+    outcome = train(config, tmp_path)
+    steady = rows(outcome.folder)[-1]
+    assert steady["proximal/age_env_steps"] == pytest.approx(8 * 8, rel=0.01)
+
+    resume(outcome.folder, changed(config, num_envs=envs, total_env_steps=3_000))
+    assert "fresh ones are started" in capsys.readouterr().out
+    after = rows(outcome.folder)[len(rows(outcome.folder)) // 3 :]
+    after = [row for row in rows(outcome.folder) if row["env_steps"] > steady["env_steps"]]
+    assert after[0]["charts/iterations"] == steady["charts/iterations"] + 1
+    assert after[0]["batch/iteration"] == envs * 8
+    assert after[0]["charts/learning_rate"] == pytest.approx(1e-3 * (envs / 4) ** 0.5)
+    for row in after:
+        assert row["proximal/age_env_steps"] == pytest.approx(8 * 8, rel=0.05)
+    # In gradient steps the average does change: it reaches as far back in env steps.
+    assert after[-1]["proximal/age_gradient_steps"] == pytest.approx(8 / (envs / 4), rel=0.05)
+
+
+def test_a_resume_at_another_batch_and_back_has_the_numbers_of_the_start(tmp_path: Path):
+    config = toy_config(**STEADY)
+    folder = train(config, tmp_path).folder
+    for envs, total in ((16, 1_300), (3, 1_400), (4, 1_500)):
+        resume(folder, changed(config, num_envs=envs, total_env_steps=total))
+    rates = {row["charts/learning_rate"] for row in rows(folder) if row["batch/iteration"] == 32}
+    assert rates == {1e-3}
+
+
+def test_a_resume_on_an_engine_that_cannot_restore_starts_fresh_episodes_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    config = toy_config(
+        env="envpool:CartPole-v1",
+        normalize={"observations": True, "rewards": "iteration"},
+        proximal={"policy": "ewma"},
+    )
+    folder = train(config, tmp_path).folder
+    before = newest_state(folder)["train"]
+    resumed = resume(folder, changed(config, total_env_steps=200))
+    after = newest_state(folder)["train"]
+    assert "fresh ones are started" in capsys.readouterr().out
+    assert resumed.env_steps >= 200
+    assert after["iterations"] > before["iterations"]
+    assert after["observation_normalizer"]["count"] > before["observation_normalizer"]["count"]
+    assert after["steps"]["optimizer"]["step"] > before["steps"]["optimizer"]["step"]
+
+
+def test_fresh_episodes_start_with_no_return_under_way():
+    config = toy_config(num_steps=7, normalize={"rewards": "step"})
+    saved = start(config)
+    data = saved.collector.collect(saved.network, 7)
+    ppo.prepare(data, saved, config)
+    assert saved.reward_normalizer.running_return.any()
+    tree = saved.state_dict()
+    restored = start(config)
+    restored.load_state_dict(tree, say=lambda _: None)
+    assert np.array_equal(restored.reward_normalizer.running_return, saved.reward_normalizer.running_return)
+    tree["collector"] = tree["collector"] | {"num_envs": 5}  # as if its episodes could not be restored
+    fresh = start(config)
+    fresh.load_state_dict(tree, say=lambda _: None)
+    assert not fresh.reward_normalizer.running_return.any()
+
+
+def test_a_proximal_average_can_be_turned_on_by_a_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    config = toy_config()
+    folder = train(config, tmp_path).folder
+    resume(folder, changed(config, total_env_steps=200, proximal={"policy": "ewma"}))
+    assert "starts from the current weights" in capsys.readouterr().out
+    assert "proximal/age_env_steps" in rows(folder)[-1]

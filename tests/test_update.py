@@ -1,0 +1,399 @@
+"""One gradient step: microbatches, clipping, skipped steps, memory, and the noise scale."""
+
+import copy
+import itertools
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from toy_runs import (
+    changed,
+    differences,
+    moved_policy_and_samples,
+    one_iteration,
+    start,
+    start_in_float64,
+    toy_config,
+)
+
+from anybatch.algorithms import ppo
+from anybatch.algorithms.ppo import PolicyLoss
+from anybatch.config import OptimizerConfig, PPOConfig
+from anybatch.equations import noise_scale
+from anybatch.errors import TrainingError
+from anybatch.minibatch import microbatches
+from anybatch.networks.flat import FlatParameters
+from anybatch.update import GradientSteps, NoiseAverage, Record
+
+CLIPPED = {"clip": 0.2, "entropy_coefficient": 0.01}
+OBJECTIVES = {
+    "clip": CLIPPED,
+    "clip, minibatch advantages, value clip": CLIPPED
+    | {"advantage_normalization": "minibatch", "value_clip": 0.1},
+    "sampled KL": {"clip": None, "kl_penalty": 1.0, "kl": "sampled"},
+    "exact KL": {"clip": None, "kl_penalty": 1.0, "kl": "exact"},
+}
+EPISODES_OF_5 = {"num_steps": 31, "env_config": {"max_episode_steps": 5}}
+
+
+def problem(proximal: str = "ewma", objective: str = "clip", env: str = "toy:Match") -> PPOConfig:
+    return toy_config(
+        env=env,
+        **EPISODES_OF_5,
+        update={"epochs": 2, "minibatches_per_epoch": 3},
+        proximal={"policy": proximal},
+        objective=OBJECTIVES[objective],
+        optimizer={"max_grad_norm": 0.2},
+    )
+
+
+def improved(config: PPOConfig, microbatch: int) -> dict[str, object]:
+    """Everything that an iteration leaves behind, with microbatches of at most so many samples."""
+    state, samples = moved_policy_and_samples(config)
+    state.steps.microbatch = microbatch
+    metrics = ppo.improve_policy(samples, state, config, 1e-2)
+    return {
+        "parameters": state.steps.flat.values,
+        "moments": list(state.steps.state_dict()["optimizer"].values()),
+        "norms": torch.tensor(state.steps.counts.norms),
+        "metrics": {name: value for name, value in metrics.items() if value is not None},
+        "proximal": None
+        if state.ewma is None
+        else torch.cat([p.flatten() for p in state.ewma.policy.parameters()]),
+        "weight": None if state.ewma is None else state.ewma.total_weight,
+    }
+
+
+@pytest.mark.parametrize("proximal", ["behavior", "iteration_start", "ewma"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_microbatches_equal_one_batch(proximal: str, objective: str):
+    config = problem(proximal, objective)
+    _, samples = moved_policy_and_samples(config)
+    minibatch = math.ceil(int(samples.valid.sum()) / 3)
+    whole = improved(config, microbatch=10**6)
+    assert whole["metrics"]["proximal/kl"] > 1e-4 and (whole["norms"] > 0.2).any()
+    for parts in (2, 3, 7):
+        split = improved(config, microbatch=math.ceil(minibatch / parts))
+        torch.testing.assert_close(split, whole, rtol=1e-9, atol=1e-10)
+
+
+def test_microbatches_equal_one_batch_for_continuous_actions():
+    config = problem(env="toy:Target", objective="exact KL")
+    torch.testing.assert_close(
+        improved(config, microbatch=7), improved(config, microbatch=10**6), rtol=1e-9, atol=1e-10
+    )
+
+
+def test_any_microbatch_gives_the_same_step():
+    config = changed(problem(), update={"epochs": 1, "minibatches_per_epoch": 1})
+    whole = improved(config, microbatch=10**6)
+    for microbatch in (1, 5, 13, 40):
+        torch.testing.assert_close(improved(config, microbatch), whole, rtol=1e-9, atol=1e-10)
+
+
+def test_the_average_advances_once_per_gradient_step_not_per_microbatch():
+    config = problem()
+    state, samples = moved_policy_and_samples(config)
+    state.ewma.reset()
+    state.steps.microbatch = 2
+    ppo.improve_policy(samples, state, config, 1e-3)
+    assert state.steps.counts.taken == 6
+    assert state.ewma.total_weight == pytest.approx(sum((8 / 9) ** k for k in range(7)), rel=1e-12)
+    # Its age is the mean distance of what it averages: 0 for the newest, 6 for where it started.
+    weights = [(8 / 9) ** k for k in range(7)]
+    age = sum(k * weight for k, weight in enumerate(weights)) / sum(weights)
+    assert state.ewma.age_gradient_steps == pytest.approx(age, rel=1e-12)
+    assert state.ewma.age_env_steps == pytest.approx(age * 3 * 31 / 6, rel=1e-12)
+
+
+def test_a_gradient_that_is_not_a_number_skips_the_step_and_the_average():
+    config = problem()
+    state, samples = moved_policy_and_samples(config)
+    state.ewma.reset()
+    bad = int(samples.valid.flatten().nonzero()[11])
+    samples.advantage[bad] = torch.nan
+    metrics = ppo.improve_policy(samples, state, config, 1e-3)
+    # One of the three minibatches of each of the two epochs holds the bad sample.
+    assert (state.steps.counts.taken, state.steps.counts.skipped) == (4, 2)
+    assert state.ewma.total_weight == pytest.approx(sum((8 / 9) ** k for k in range(5)), rel=1e-12)
+    assert torch.isfinite(state.steps.flat.values).all()
+    assert metrics["losses/grad_norm"] is not None and math.isfinite(metrics["losses/grad_norm"])
+    assert state.metrics()["losses/skipped_steps"] == 2
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "radam", "sgd"])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_skipped_step_changes_no_parameter_and_no_optimizer_state(optimizer: str, bad: float):
+    steps, _ = linear_problem(OptimizerConfig(name=optimizer, learning_rate=0.1))
+    steps.flat.grads.fill_(1.0)
+    assert steps.apply()
+    before = copy.deepcopy({"values": steps.flat.values, "optimizer": steps.state_dict()["optimizer"]})
+    steps.flat.grads.fill_(1.0)[2] = bad
+    assert not steps.apply()
+    after = {"values": steps.flat.values, "optimizer": steps.state_dict()["optimizer"]}
+    assert not differences(before, after)
+    assert (steps.counts.taken, steps.counts.skipped, steps.counts.skipped_in_a_row) == (1, 1, 1)
+    steps.flat.grads.fill_(1.0)
+    assert steps.apply()
+    assert steps.counts.skipped_in_a_row == 0 and len(steps.counts.norms) == 2
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [("advantage", "advantage"), ("value_target", "value target"), ("obs", "observation")],
+)
+def test_five_skipped_steps_in_a_row_end_the_run_naming_env_step_and_value(field: str, said: str):
+    config = changed(problem(), update={"epochs": 11, "minibatches_per_epoch": 1})
+    state, samples = moved_policy_and_samples(config)
+    step, env = next((t, n) for t, n in samples.valid.nonzero().tolist() if t == 4)
+    getattr(samples, field)[step * 3 + env] = torch.nan
+    with pytest.raises(TrainingError, match=f"{said} of environment {env} at step {step} "):
+        ppo.improve_policy(samples, state, config, 1e-3)
+    assert (state.steps.counts.taken, state.steps.counts.skipped) == (0, 5)
+
+
+class OutOfMemory:
+    """Sums what it is asked for, but has no memory for a part of more than `limit` samples."""
+
+    def __init__(self, loss: Callable[[Tensor], tuple[Tensor, Record]], limit: int, error: Exception) -> None:
+        self.loss, self.limit, self.error = loss, limit, error
+
+    def __call__(self, part: Tensor) -> tuple[Tensor, Record]:
+        if len(part) > self.limit:
+            raise self.error
+        return self.loss(part)
+
+
+@pytest.mark.parametrize("measured", [False, True])
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+        torch.OutOfMemoryError("CUDA out of memory."),
+        MemoryError(),
+    ],
+)
+def test_out_of_memory_halves_the_microbatch_and_says_so(error: Exception, measured: bool):
+    said: list[str] = []
+    steps, data = linear_problem(say=said.append)
+    steps.microbatch = 40
+    # The first part of 34 fits, and its gradient must be forgotten again: the second of 33 does not.
+    calls = itertools.count()
+
+    def loss(part: Tensor) -> tuple[Tensor, Record]:
+        if next(calls) == 1:
+            raise error
+        return data.loss(part)
+
+    take = steps.measured_gradient if measured else steps.gradient
+    take(torch.arange(67), loss, 67.0)
+    torch.testing.assert_close(steps.flat.grads, data.gradients[:67].mean(0), rtol=1e-12, atol=1e-12)
+    assert steps.microbatch == 20
+    assert said == ["Out of memory: trying again with a microbatch of 20."]
+    take(torch.arange(67), OutOfMemory(data.loss, limit=3, error=error), 67.0)
+    torch.testing.assert_close(steps.flat.grads, data.gradients[:67].mean(0), rtol=1e-12, atol=1e-12)
+    assert steps.microbatch == 3 and len(said) == 4
+
+
+def test_memory_for_not_even_one_sample_is_an_error():
+    steps, data = linear_problem()
+    with pytest.raises(MemoryError):
+        steps.gradient(torch.arange(67), OutOfMemory(data.loss, limit=0, error=MemoryError()), 67.0)
+
+
+def test_other_errors_of_a_loss_are_not_taken_for_missing_memory():
+    steps, data = linear_problem()
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        steps.gradient(
+            torch.arange(67),
+            OutOfMemory(data.loss, 0, RuntimeError("mat1 and mat2 shapes cannot be multiplied")),
+            67.0,
+        )
+    assert steps.microbatch == 10**6
+
+
+@pytest.mark.parametrize("size", [0.01, 0.4999, 0.5001, 30.0])
+def test_clipping_equals_torch(size: float):
+    steps, _ = linear_problem(OptimizerConfig(name="sgd", learning_rate=1.0, max_grad_norm=0.5))
+    gradient = torch.randn(5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    gradient *= size / gradient.norm()
+    parameter = nn.Parameter(torch.zeros(5, dtype=torch.float64))
+    parameter.grad = gradient.clone()
+    norm = torch.nn.utils.clip_grad_norm_([parameter], 0.5)
+
+    before = steps.flat.values.clone()
+    steps.flat.grads.copy_(gradient)
+    assert steps.apply()
+    torch.testing.assert_close(before - steps.flat.values, parameter.grad, rtol=1e-12, atol=1e-12)
+    assert steps.counts.norms == [pytest.approx(float(norm), rel=1e-12)]
+    assert steps.clipped_fraction() == (1.0 if size > 0.5 else 0.0)
+
+
+def test_the_clipped_fraction_is_absent_without_clipping():
+    steps, _ = linear_problem()
+    steps.flat.grads.fill_(100.0)
+    steps.apply()
+    assert steps.clipped_fraction() is None
+
+
+SIGNAL = torch.tensor([1.0, -0.5, 0.25, 0.0, 2.0], dtype=torch.float64)
+NOISE = torch.tensor([3.0, 1.0, 0.5, 2.0, 1.0], dtype=torch.float64)
+
+
+class LinearData:
+    """Losses θ·x whose gradients are the x themselves: normal, with known mean and variances."""
+
+    def __init__(self, weight: nn.Parameter, generator: torch.Generator) -> None:
+        self.gradients = SIGNAL + NOISE * torch.randn(67, 5, generator=generator, dtype=torch.float64)
+        self.parts: list[Tensor] = []
+        self._weight = weight
+
+    def loss(self, part: Tensor) -> tuple[Tensor, Record]:
+        self.parts.append(part)
+        return self.gradients[part] @ self._weight, ()
+
+
+def linear_problem(
+    config: OptimizerConfig | None = None, say: Callable[[str], None] = lambda _: None, seed: int = 0
+) -> tuple[GradientSteps, LinearData]:
+    module = nn.ParameterList([nn.Parameter(torch.ones(5, dtype=torch.float64))])
+    steps = GradientSteps(
+        FlatParameters(module),
+        config or OptimizerConfig(),
+        microbatch=10**6,
+        say=say,
+        networks={"policy": slice(None)},
+    )
+    return steps, LinearData(module[0], torch.Generator().manual_seed(seed))
+
+
+def measurement(steps: GradientSteps) -> tuple[float, float]:
+    """tr(Σ) and |G|² of the only measurement so far."""
+    noise = steps.noise["policy"]
+    return noise.trace / noise.weight, noise.signal / noise.weight
+
+
+@pytest.mark.parametrize("microbatch", [10**6, 20, 7])
+def test_noise_and_signal_are_unbiased_on_a_problem_of_known_noise(microbatch: int):
+    steps, data = linear_problem()
+    steps.microbatch = microbatch
+    generator = torch.Generator().manual_seed(1)
+    measurements = []
+    for _ in range(600):
+        data.gradients = SIGNAL + NOISE * torch.randn(67, 5, generator=generator, dtype=torch.float64)
+        steps.noise = {"policy": NoiseAverage()}
+        steps.measured_gradient(torch.arange(67), data.loss, 67.0)
+        measurements.append(measurement(steps))
+    found = torch.tensor(measurements)
+    error = found.std(0) / math.sqrt(len(found))
+    truth = torch.stack([NOISE.square().sum(), SIGNAL.square().sum()]).float()
+    assert ((found.mean(0) - truth).abs() < 4 * error).all()
+    assert (error < truth / 20).all()
+
+
+@pytest.mark.parametrize("microbatch", [10**6, 20, 7, 1])
+def test_the_measurement_is_that_of_the_equation(microbatch: int):
+    steps, data = linear_problem()
+    steps.microbatch = microbatch
+    steps.measured_gradient(torch.arange(67), data.loss, 67.0)
+    assert len(data.parts) == max(2, math.ceil(67 / microbatch))
+    assert sorted(torch.cat(data.parts).tolist()) == list(range(67))
+    means = torch.stack([data.gradients[part].mean(0) for part in data.parts])
+    counts = torch.tensor([len(part) for part in data.parts])
+    trace, signal = noise_scale.noise_scale_from_microbatches(means, counts)
+    assert measurement(steps) == pytest.approx((float(trace), float(signal)), rel=1e-9)
+    assert steps.noise["policy"].scale == pytest.approx(float(trace / signal), rel=1e-9)
+
+
+def test_microbatches_of_a_measurement_are_drawn_at_random():
+    steps, data = linear_problem()
+    steps.measured_gradient(torch.arange(67), data.loss, 67.0)
+    first = data.parts[0]
+    assert not torch.equal(first.sort().values, torch.arange(len(first)))
+    steps.counts.taken += 1
+    steps.measured_gradient(torch.arange(67), data.loss, 67.0)
+    assert not torch.equal(first, data.parts[2])
+
+
+def test_means_of_noise_and_signal_are_divided_last():
+    average = NoiseAverage()
+    assert average.scale is None
+    average.add(trace=10.0, signal=1.0)
+    assert average.scale == pytest.approx(10.0)
+    average.add(trace=10.0, signal=-0.5)  # one sample of it would be infinite
+    assert average.scale == pytest.approx(10 * (0.95 + 1) / (0.95 - 0.5))
+    average.add(trace=10.0, signal=-5.0)
+    assert average.scale == math.inf
+
+
+def test_measuring_the_noise_scale_changes_no_step_of_the_run():
+    plain, measuring = (problem(), changed(problem(), update={"noise_scale_every": 1}))
+    measured_state, measured_samples = moved_policy_and_samples(measuring)
+    ppo.improve_policy(measured_samples, measured_state, measuring, 1e-2)
+    state, samples = moved_policy_and_samples(plain)
+    ppo.improve_policy(samples, state, plain, 1e-2)
+    torch.testing.assert_close(
+        measured_state.steps.flat.values, state.steps.flat.values, rtol=1e-9, atol=1e-10
+    )
+    assert measured_state.metrics()["batch/noise_scale"] > 0
+    assert state.metrics()["batch/noise_scale"] is None
+
+
+def test_the_noise_scale_is_that_of_the_training_loss_before_clipping():
+    config = changed(problem(), update={"noise_scale_every": 1, "epochs": 1, "minibatches_per_epoch": 1})
+    state, samples = moved_policy_and_samples(config)
+    indices = samples.valid.flatten().nonzero().flatten()
+    count = float(len(indices))
+    loss = PolicyLoss(samples, state, config, indices, count)
+    per_sample = []
+    for index in indices:
+        state.steps.gradient(index[None], loss, 1.0)
+        per_sample.append(state.steps.flat.grads.clone())
+    state.steps.microbatch = 1
+    ppo.improve_policy(samples, state, config, 1e-2)
+    assert state.steps.counts.norms[0] > 0.2  # it was clipped
+    policy = state.network.policy_numel
+    for metric, network in (
+        ("batch/noise_scale", slice(policy)),
+        ("batch/noise_scale_value", slice(policy, None)),
+    ):
+        gradients = torch.stack(per_sample)[:, network]
+        trace, signal = noise_scale.noise_scale_from_microbatches(gradients, torch.ones(len(indices)))
+        assert state.metrics()[metric] == pytest.approx(float(trace / signal), rel=1e-6)
+
+
+def test_one_sample_has_no_noise_scale():
+    config = toy_config(num_envs=1, num_steps=1, update={"minibatches_per_epoch": 1, "noise_scale_every": 1})
+    state = start(config)
+    one_iteration(config, state)
+    assert state.steps.counts.taken == 2
+    assert state.metrics()["batch/noise_scale"] is None
+
+
+def test_hyperparameters_reach_the_optimizer():
+    config = toy_config(
+        rescale="learning-rate,adam-betas",
+        tuned_at={
+            "num_envs": 12,
+            "num_steps": 7,
+            "minibatches_per_epoch": 2,
+            "epochs": 2,
+            "ranks": 1,
+        },
+    )
+    state = start_in_float64(config)
+    state.steps.set_hyperparameters(state.hyperparameters.learning_rate, state.hyperparameters)
+    group = state.steps.optimizer.param_groups[0]
+    assert group["lr"] == pytest.approx(2.5e-4 / 2)
+    assert group["betas"] == (pytest.approx(0.9 ** (1 / 4)), pytest.approx(0.999 ** (1 / 4)))
+
+
+def test_uneven_microbatches_weigh_each_sample_the_same():
+    steps, data = linear_problem()
+    for microbatch in (67, 66, 20, 7, 2, 1):
+        steps.microbatch = microbatch
+        steps.gradient(torch.arange(67), data.loss, 67.0)
+        torch.testing.assert_close(steps.flat.grads, data.gradients.mean(0), rtol=1e-12, atol=1e-12)
+    assert len({len(part) for part in microbatches(torch.arange(67), 20)}) == 2

@@ -1,0 +1,143 @@
+"""Builders of small configs, states and runs for the tests."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anybatch import presets, session, train_state
+from anybatch.algorithms import ppo
+from anybatch.algorithms.ppo import Samples
+from anybatch.config import PPOConfig
+from anybatch.networks.ewma import EwmaNetwork
+from anybatch.networks.flat import FlatParameters
+from anybatch.rollout import Rollout
+from anybatch.runs.checkpoint import Checkpoints
+from anybatch.runs.config_record import config_from_dict, config_to_dict
+from anybatch.runs.state_tree import StateTree
+from anybatch.session import Outcome
+from anybatch.train_state import TrainState
+from anybatch.update import GradientSteps
+
+SMALL: dict[str, Any] = {
+    "env": "toy:Match",
+    "num_envs": 3,
+    "num_steps": 7,
+    "total_env_steps": 100,
+    "update": {"epochs": 2, "minibatches_per_epoch": 2, "noise_scale_every": 0},
+    "network": {"hidden_sizes": [11]},
+    "evaluation": {"num_envs": 2},
+    "record": {"tensorboard": False},
+}
+
+
+def toy_config(**changes: Any) -> PPOConfig:
+    """`SMALL` with changes, as nested dicts. It was tuned at its own batch unless `tuned_at` is changed."""
+    settings = presets.overlaid(config_to_dict(PPOConfig()), SMALL)
+    settings = presets.overlaid(settings, changes)
+    if "tuned_at" not in changes:
+        settings["tuned_at"] = {
+            "num_envs": settings["num_envs"],
+            "num_steps": settings["num_steps"],
+            "minibatches_per_epoch": settings["update"]["minibatches_per_epoch"],
+            "epochs": settings["update"]["epochs"],
+            "ranks": 1,
+        }
+    return config_from_dict(PPOConfig, settings)
+
+
+def changed(config: PPOConfig, **changes: Any) -> PPOConfig:
+    """`config` with changes, as nested dicts; what it was tuned at stays."""
+    return config_from_dict(PPOConfig, presets.overlaid(config_to_dict(config), changes))
+
+
+def start(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> TrainState:
+    return train_state.start(config, say=say)
+
+
+def start_in_float64(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> TrainState:
+    """A state whose network, optimizer and proximal average compute in float64."""
+    state = train_state.start(config, say=say)
+    network = state.network.double()
+    flat = FlatParameters(network)
+    state.steps = GradientSteps(
+        flat,
+        config.optimizer,
+        microbatch=state.plan.microbatch,
+        say=say,
+        networks=train_state.separate_networks(network),
+    )
+    state.ewma = EwmaNetwork(network, flat) if config.proximal.policy == "ewma" else None
+    return state
+
+
+def collect(config: PPOConfig, iterations: int = 1) -> Rollout:
+    """The last of the first rollouts of a run, by the policy it starts with."""
+    state = start(config)
+    for _ in range(iterations - 1):
+        state.collector.collect(state.network, config.num_steps)
+    return state.collector.collect(state.network, config.num_steps)
+
+
+def in_float64(data: Any) -> Any:
+    """A rollout or samples with every float32 tensor in float64."""
+    fields = {
+        name: value.double() if isinstance(value, torch.Tensor) and value.dtype == torch.float32 else value
+        for name, value in vars(data).items()
+    }
+    return type(data)(**fields)
+
+
+def one_iteration(config: PPOConfig, state: TrainState) -> dict[str, float | None]:
+    """Collect, prepare and improve, as the loop does."""
+    data = state.collector.collect(state.network, config.num_steps)
+    return ppo.improve_policy(
+        ppo.prepare(data, state, config), state, config, state.hyperparameters.learning_rate
+    )
+
+
+def moved_policy_and_samples(config: PPOConfig) -> tuple[TrainState, Samples]:
+    """A float64 state some steps away from the policy that acted: ratios, clips and KLs are at work."""
+    state = start_in_float64(config)
+    data = in_float64(collect(config, iterations=2))
+    samples = ppo.prepare(data, state, config)
+    noise = torch.Generator().manual_seed(5)
+    for _ in range(2):
+        values = state.steps.flat.values
+        values += 0.15 * torch.randn(values.shape, generator=noise, dtype=values.dtype)
+        if state.ewma is not None:
+            state.ewma.update(0.5)
+    return state, samples
+
+
+def train(config: PPOConfig, base: Path) -> Outcome:
+    return session.train(config, preset="test", base=base, show_plan=lambda _: None)
+
+
+def resume(folder: Path, config: PPOConfig) -> Outcome:
+    return session.resume(folder, config, show_plan=lambda _: None)
+
+
+def newest_state(folder: Path) -> StateTree:
+    """The newest checkpoint of a run, which must be whole."""
+    complaints: list[str] = []
+    loaded = Checkpoints(folder, keep=1).load_latest(complaints.append)
+    assert loaded is not None and not complaints
+    return loaded.tree
+
+
+def differences(there: object, here: object, path: str = "") -> list[str]:
+    """Where two state trees are not the same to the bit."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        keys = sorted(there.keys() | here.keys(), key=str)
+        return [
+            found for key in keys for found in differences(there.get(key), here.get(key), f"{path}/{key}")
+        ]
+    if isinstance(there, torch.Tensor) and isinstance(here, torch.Tensor):
+        same = there.dtype == here.dtype and torch.equal(there, here)
+    elif hasattr(there, "tobytes") and hasattr(here, "tobytes"):
+        same = there.tobytes() == here.tobytes()
+    else:
+        same = type(there) is type(here) and there == here
+    return [] if same else [path]
