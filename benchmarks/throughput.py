@@ -114,7 +114,7 @@ def summary(rounds: list[Round]) -> Row:
 def print_table(rows: dict[str, Row]) -> None:
     table = Table(title="Env steps per second", title_justify="left")
     table.add_column("case")
-    columns = ("env", "act", "train", "serial limit", "ours", "÷ limit")
+    columns = ("env", "act", "train", "serial limit", "ours", "ours ÷ limit")
     for heading in (*columns, "SB3", "ours ÷ SB3", "SB3 on EnvPool", "ours ÷ it"):
         table.add_column(heading, justify="right")
     for name, row in rows.items():

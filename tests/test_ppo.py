@@ -13,6 +13,7 @@ from toy_runs import (
     in_float64,
     moved_policy_and_samples,
     one_iteration,
+    prepare,
     start,
     start_in_float64,
     toy_config,
@@ -164,7 +165,7 @@ def test_one_iteration_equals_a_straight_line_ppo(env: str):
     shuffler = torch.Generator()
     shuffler.set_state(state.minibatch_generator.get_state())
 
-    metrics = ppo.improve_policy(ppo.prepare(data, state, config), state, config, LEARNING_RATE)
+    metrics = ppo.improve_policy(prepare(data, state, config), state, config, LEARNING_RATE)
     norms = plain_ppo(weights, plain_batch(data), shuffler)
     assert metrics["losses/clipfrac"] > 0.02 and min(norms) < MAX_GRAD_NORM < max(norms)
     assert state.steps.counts.norms == pytest.approx(norms, rel=1e-9)
@@ -180,7 +181,7 @@ def test_one_iteration_equals_a_straight_line_ppo_ewma(env: str):
     shuffler = torch.Generator()
     shuffler.set_state(state.minibatch_generator.get_state())
 
-    metrics = ppo.improve_policy(ppo.prepare(data, state, config), state, config, LEARNING_RATE)
+    metrics = ppo.improve_policy(prepare(data, state, config), state, config, LEARNING_RATE)
     average = plain_ppo_ewma(weights, plain_batch(data), shuffler)
     assert metrics["losses/clipfrac"] > 0.02
     for name, weight in state.network.state_dict().items():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from toy_runs import changed, collect, differences, start, toy_config
+from toy_runs import changed, collect, differences, prepare, start, toy_config
 
 from anybatch.algorithms import ppo
 from anybatch.config import PPOConfig
@@ -43,7 +43,7 @@ def with_constant_value(config: PPOConfig, monkeypatch: pytest.MonkeyPatch) -> t
     monkeypatch.setattr(state.network, "value", lambda obs: torch.full((len(obs),), 1 / (1 - DISCOUNT)))
     data = state.collector.collect(state.network, config.num_steps)
     state.collector.env.close()
-    return data, ppo.prepare(data, state, config).advantage.view(data.valid.shape)
+    return data, prepare(data, state, config).advantage.view(data.valid.shape)
 
 
 @pytest.mark.parametrize("engine", TRUNCATED)
@@ -108,7 +108,7 @@ def test_reset_steps_reach_no_loss_and_no_statistic(rewards: str):
         data = state.collector.collect(state.network, config.num_steps)
         if disturb:
             disturb_reset_steps(data)
-        samples = ppo.prepare(data, state, config)
+        samples = prepare(data, state, config)
         if disturb:
             invalid = ~samples.valid.flatten()
             for tensor in (samples.obs, samples.advantage, samples.value_target, samples.behavior_logp):
@@ -158,7 +158,7 @@ def test_both_ways_to_reset_give_the_same_targets_for_the_same_transitions(game:
         )
         state = greedy_start(config)
         data = state.collector.collect(state.network, config.num_steps)
-        target = ppo.prepare(data, state, config).value_target.view(data.valid.shape)
+        target = prepare(data, state, config).value_target.view(data.valid.shape)
         columns = (data.reward, data.value, data.next_value, data.terminated, data.truncated, target)
         per_env.append([finished_rows(data, columns, env) for env in range(3)])
     for next_step, same_step in zip(*per_env, strict=True):
@@ -221,7 +221,7 @@ def test_fresh_episodes_of_a_resumed_run_are_seen_with_the_restored_statistics()
     for _ in range(5):
         saved.collector.collect(saved.network, config.num_steps)
     fresh = start(changed(config, num_envs=1))
-    fresh.load_state_dict(saved.state_dict(), say=lambda _: None)
+    fresh.load_state_dict(saved.state_dict(), {}, say=lambda _: None)
     raw = start(changed(config, num_envs=1, normalize={"observations": False})).collector.env
     expected = fresh.collector.normalizer.normalize(raw.reset())
     np.testing.assert_allclose(fresh.collector.obs, expected, rtol=1e-6)

@@ -17,6 +17,7 @@ from anybatch.runs.checkpoint import Checkpoints
 from anybatch.runs.config_record import config_from_dict, config_to_dict
 from anybatch.runs.state_tree import StateTree
 from anybatch.session import Outcome
+from anybatch.staleness import Delayed
 from anybatch.train_state import TrainState
 from anybatch.update import GradientSteps
 
@@ -89,19 +90,24 @@ def in_float64(data: Any) -> Any:
     return type(data)(**fields)
 
 
+def prepare(data: Rollout, state: TrainState, config: PPOConfig) -> Samples:
+    """A rollout that has not waited, ready to be optimized on."""
+    fresh = Delayed(data, iteration=state.iterations, gradient_steps=state.steps.counts.taken)
+    return ppo.prepare(fresh, state, config)
+
+
 def one_iteration(config: PPOConfig, state: TrainState) -> dict[str, float | None]:
     """Collect, prepare and improve, as the loop does."""
     data = state.collector.collect(state.network, config.num_steps)
-    return ppo.improve_policy(
-        ppo.prepare(data, state, config), state, config, state.hyperparameters.learning_rate
-    )
+    samples = prepare(data, state, config)
+    return ppo.improve_policy(samples, state, config, state.hyperparameters.learning_rate)
 
 
 def moved_policy_and_samples(config: PPOConfig) -> tuple[TrainState, Samples]:
     """A float64 state some steps away from the policy that acted: ratios, clips and KLs are at work."""
     state = start_in_float64(config)
     data = in_float64(collect(config, iterations=2))
-    samples = ppo.prepare(data, state, config)
+    samples = prepare(data, state, config)
     noise = torch.Generator().manual_seed(5)
     for _ in range(2):
         values = state.steps.flat.values

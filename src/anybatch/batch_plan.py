@@ -7,7 +7,7 @@ from the numbers at the batch they were tuned at, never from another plan.
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
-from anybatch.config import PPOConfig, TunedAt, rescale_rules
+from anybatch.config import PPGConfig, PPOConfig, TunedAt, rescale_rules
 from anybatch.equations import rescale
 
 # Samples per forward and backward pass. Large activations are mapped and unmapped at every step on a CPU, so
@@ -20,6 +20,9 @@ AUTO_MICROBATCH = {
     ("nature", "gpu"): 8192,
     ("impala", "gpu"): 4096,
 }
+
+SMALLEST_AUXILIARY_SHARE = 1 / 4
+"""The auxiliary minibatch does not fall below this share of its tuned size: smaller ones take too long."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +81,15 @@ class Ratios:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PhaseNumbers:
+    """PPG: how long a phase is, and how its auxiliary part steps."""
+
+    policy_iterations: int
+    auxiliary_minibatch: int
+    auxiliary_learning_rate: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
     """The numbers that belong to a batch."""
 
@@ -86,6 +98,7 @@ class Hyperparameters:
     beta2: float
     proximal_decay: float
     advantage_decay: float
+    phase: PhaseNumbers | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +204,30 @@ def rescaled(config: PPOConfig, ratios: Ratios) -> Hyperparameters:
             ratio("advantage-moments", ratios.iteration_batch),
             floor=True,
         ),
+        phase=rescaled_phase(config, rules, ratios.iteration_batch)
+        if isinstance(config, PPGConfig)
+        else None,
+    )
+
+
+def rescaled_phase(config: PPGConfig, rules: frozenset[str], ratio: float) -> PhaseNumbers:
+    """A phase keeps its env steps. Its auxiliary minibatch follows the iteration batch down to a quarter.
+
+    The paper kept the auxiliary minibatch of a worker and rescaled for the change from 4 workers to 1 only
+    (arXiv:2110.00641, App. A): for any number of ranks that is this floor.
+    """
+    phase = config.phase
+    iterations = rescale.rescaled_phase_iterations(
+        phase.policy_iterations, ratio if "phase-length" in rules else 1.0, floor=True
+    )
+    share = max(ratio, SMALLEST_AUXILIARY_SHARE) if "auxiliary-phase" in rules else 1.0
+    minibatch = max(1, round(phase.auxiliary_minibatch * share))
+    return PhaseNumbers(
+        policy_iterations=int(iterations),
+        auxiliary_minibatch=minibatch,
+        auxiliary_learning_rate=rescale.rescaled_learning_rate(
+            phase.auxiliary_learning_rate, minibatch / phase.auxiliary_minibatch, "adam"
+        ),
     )
 
 
@@ -245,7 +282,34 @@ def plan_rows(config: PPOConfig, ratios: Ratios, run: Hyperparameters) -> list[P
                 rule=_rule("adam-betas", rules, f"power {ratios.minibatch:.4g} (minibatch)"),
             )
         )
+    if isinstance(config, PPGConfig) and run.phase is not None:
+        rows += phase_rows(config, rules, ratios.iteration_batch, run.phase)
     return rows
+
+
+def phase_rows(config: PPGConfig, rules: frozenset[str], ratio: float, run: PhaseNumbers) -> list[PlanRow]:
+    phase = config.phase
+    share = run.auxiliary_minibatch / phase.auxiliary_minibatch
+    return [
+        PlanRow(
+            number="iterations per phase",
+            tuned_at=f"{phase.policy_iterations:,}",
+            this_run=f"{run.policy_iterations:,}",
+            rule=_rule("phase-length", rules, f"÷ {ratio:.4g} (iteration batch), at least 1"),
+        ),
+        PlanRow(
+            number="auxiliary minibatch",
+            tuned_at=f"{phase.auxiliary_minibatch:,}",
+            this_run=f"{run.auxiliary_minibatch:,}",
+            rule=_rule("auxiliary-phase", rules, f"× {ratio:.4g} (iteration batch), at least a quarter"),
+        ),
+        PlanRow(
+            number="auxiliary learning rate",
+            tuned_at=f"{phase.auxiliary_learning_rate:.6g}",
+            this_run=f"{run.auxiliary_learning_rate:.6g}",
+            rule=_rule("auxiliary-phase", rules, f"× √{share:.4g} (auxiliary minibatch)"),
+        ),
+    ]
 
 
 def broken_preconditions(config: PPOConfig, ratios: Ratios, run: Hyperparameters) -> list[str]:
@@ -285,6 +349,15 @@ def broken_preconditions(config: PPOConfig, ratios: Ratios, run: Hyperparameters
             "compares it with earlier ones.",
         ),
     ]
+    if isinstance(config, PPGConfig) and run.phase is not None:
+        iterations = rescale.rescaled_phase_iterations(config.phase.policy_iterations, ratios.iteration_batch)
+        reasons.append(
+            (
+                "phase-length" in rescale_rules(config.rescale) and iterations != run.phase.policy_iterations,
+                f"A phase would be {iterations:.4g} iterations; {run.phase.policy_iterations} is the nearest "
+                "that can be.",
+            )
+        )
     return [sentence for broken, sentence in reasons if broken]
 
 

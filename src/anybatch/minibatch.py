@@ -26,28 +26,34 @@ def epoch(
         samples = valid.flatten().nonzero().squeeze(1)
         order = torch.randperm(len(samples), generator=generator)
         return list(torch.tensor_split(samples[order], minibatches))
-    num_steps, num_envs = valid.shape
-    sequences = shuffled_sequences(num_steps, num_envs, minibatches, generator)
+    return sequence_epoch(valid[None], minibatches, generator)
+
+
+def sequence_epoch(valid: Tensor, minibatches: int, generator: torch.Generator) -> list[Tensor]:
+    """Like `epoch`, of sequences mixed across segments; `valid` is [S, T, N], indices are into [S·T·N]."""
+    segments, steps, envs = valid.shape
     flat_valid = valid.flatten()
-    parts = []
-    for group in split_evenly(sequences, minibatches):
+    parts: list[Tensor] = []
+    for group in split_evenly(shuffled_sequences(segments, steps, envs, minibatches, generator), minibatches):
         indices = torch.cat(group)
         parts.append(indices[flat_valid[indices]])
     return parts
 
 
 def shuffled_sequences(
-    num_steps: int, num_envs: int, minibatches: int, generator: torch.Generator
+    num_segments: int, num_steps: int, num_envs: int, minibatches: int, generator: torch.Generator
 ) -> list[Tensor]:
     """Whole env sequences in random order; cut into contiguous time chunks until there are enough.
 
-    Chunks of one env follow each other in time order, as in the paper's code: 4 envs for 8 minibatches give
-    two halves each, 1 env gives 8 consecutive chunks.
+    Chunks of one sequence follow each other in time order, as in the paper's code: 4 envs for 8 minibatches
+    give two halves each, 1 env gives 8 consecutive chunks.
     """
-    chunks = min(-(-minibatches // num_envs), num_steps)
-    times = torch.arange(num_steps).tensor_split(chunks)
-    order = torch.randperm(num_envs, generator=generator).tolist()
-    return [time * num_envs + env for env in order for time in times]
+    num_sequences = num_segments * num_envs
+    chunks = min(-(-minibatches // num_sequences), num_steps)
+    times = (torch.arange(num_steps) * num_envs).tensor_split(chunks)
+    starts = torch.arange(num_segments)[:, None] * (num_steps * num_envs) + torch.arange(num_envs)
+    order = starts.flatten()[torch.randperm(num_sequences, generator=generator)].tolist()
+    return [start + time for start in order for time in times]
 
 
 def split_evenly(items: list[Tensor], parts: int) -> list[list[Tensor]]:

@@ -33,9 +33,10 @@ class ObservationNormalizer:
         """Count `obs` [M, …], by the parallel formula of Chan et al. 1979; `envs` [M] are whose they are."""
         finite = np.isfinite(obs)
         if not finite.all():
-            row = np.argwhere(~finite)[0][0]
+            row, *index = np.argwhere(~finite)[0]
             env = row if envs is None else envs[row]
-            raise EnvError(f"environment {env} returned an observation that is not a number: {obs[row]}")
+            value = obs[row, *index]
+            raise EnvError(f"environment {env} returned an observation that is not a finite number, {value}")
         count = len(obs)
         mean = obs.mean(axis=0, dtype=np.float64) if count > 1 else obs[0].astype(np.float64)
         delta = mean - self.mean

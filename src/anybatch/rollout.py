@@ -1,14 +1,14 @@
 """Collecting an iteration batch: step the environments, keep what was seen, decided and returned."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from anybatch.envs.episodes import Episode, EpisodeTracker
-from anybatch.envs.protocol import Actions, BoxActions, EnvStep, RestorableEnv, VectorEnv
+from anybatch.envs.protocol import Actions, BoxActions, EnvSpec, EnvStep, RestorableEnv, VectorEnv
 from anybatch.errors import EnvError
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.distributions import draw_noise
@@ -37,6 +37,16 @@ class Rollout:
     """[T, N] value of the observation that step t returned, the final one where an episode ended."""
     episodes: list[Episode]
     """Episodes that ended in this rollout."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All but the episodes, which are reported when they end."""
+        named = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "episodes"}
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor]) -> "Rollout":
+        rest = {name: tensor for name, tensor in tensors.items() if name != "log_std"}
+        return cls(**rest, log_std=tensors.get("log_std"), episodes=[])
 
     @property
     def num_valid(self) -> int:
@@ -84,6 +94,12 @@ class Buffers:
 def action_width(actions: Actions) -> int:
     """Numbers that the policy network gives for one decision."""
     return len(actions.low) if isinstance(actions, BoxActions) else actions.count
+
+
+def rollout_bytes(spec: EnvSpec, num_steps: int) -> int:
+    """Memory of one rollout: nearly all of it is observations."""
+    size = np.dtype(spec.obs_dtype).itemsize * int(np.prod(spec.obs_shape))
+    return (num_steps + 1) * spec.num_envs * size
 
 
 class Collector:
@@ -189,18 +205,22 @@ class Collector:
     def _values(self, network: ActorCritic, buffers: Buffers) -> tuple[Tensor, Tensor]:
         """Values of the observations acted on, and of those returned. Both [T, N]."""
         if network.shares_encoder:
-            last = in_chunks(network.value, buffers.obs[-1], self.chunk, self.device)
+            last = self.evaluate(network.value, buffers.obs[-1])
             value = torch.cat([buffers.acting_value, last[None]])
         else:
-            value = in_chunks(network.value, buffers.obs.flatten(0, 1), self.chunk, self.device)
+            value = self.evaluate(network.value, buffers.obs.flatten(0, 1))
             value = value.view(buffers.obs.shape[:2])
         next_value = value[1:].clone()
         if buffers.final_obs:
             final = torch.from_numpy(np.concatenate([obs for _, _, obs in buffers.final_obs]))
-            final_value = in_chunks(network.value, final.to(buffers.obs.dtype), self.chunk, self.device)
+            final_value = self.evaluate(network.value, final.to(buffers.obs.dtype))
             rows = np.concatenate([np.full(len(envs), t) for t, envs, _ in buffers.final_obs])
             next_value[rows, np.concatenate([envs for _, envs, _ in buffers.final_obs])] = final_value
         return value[:-1], next_value
+
+    def evaluate(self, network: Callable[[Tensor], Tensor], obs: Tensor) -> Tensor:
+        """`network` over [B, …] observations, in parts that fit the device, gathered on the CPU."""
+        return torch.cat([network(part.to(self.device)).cpu() for part in obs.split(self.chunk)])
 
     def state_dict(self) -> dict[str, object]:
         """All that is needed to go on; engines that cannot be restored start fresh episodes instead."""
@@ -225,11 +245,6 @@ class Collector:
         return True
 
 
-def in_chunks(network: Callable[[Tensor], Tensor], obs: Tensor, chunk: int, device: torch.device) -> Tensor:
-    """`network` over [B, …] observations in parts of at most `chunk`, gathered on the CPU."""
-    return torch.cat([network(part.to(device)).cpu() for part in obs.split(chunk)])
-
-
 def refuse_bad_numbers(buffers: Buffers) -> None:
     """A reward or observation that is not a number would poison every statistic: name the first one."""
     named = {"a reward": buffers.reward}
@@ -238,9 +253,9 @@ def refuse_bad_numbers(buffers: Buffers) -> None:
     for name, tensor in named.items():
         finite = torch.isfinite(tensor)
         if not finite.all():
-            row, env, *_ = (~finite).nonzero()[0].tolist()
+            row, env, *index = (~finite).nonzero()[0].tolist()
             step = row if name == "a reward" else row - 1
             raise EnvError(
                 f"environment {env} returned {name} that is not a finite number, "
-                f"{tensor[row, env].tolist()}, at step {step} of the iteration"
+                f"{tensor[row, env, *index].item()}, at step {step} of the iteration"
             )

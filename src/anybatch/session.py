@@ -7,11 +7,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from anybatch import envs, evaluation, train_state
-from anybatch.algorithms import ppo
+from anybatch import envs, evaluation
+from anybatch.algorithms import ppg, ppo
 from anybatch.batch_plan import Resolved, resolve
 from anybatch.config import CONFIGS, PPOConfig
 from anybatch.distributed import collectives
@@ -29,6 +30,8 @@ from anybatch.train_state import TrainState
 
 Say = Callable[[str], None]
 RESULT_FILE = "result.json"
+ALGORITHMS: dict[str, Any] = {"ppo": ppo, "ppg": ppg}
+"""Modules with `start(config, say=…, env_steps=…)` and `train(config, state, run)`, by the config's name."""
 
 # What a checkpoint is made for. Everything else may change from one resume to the next.
 FIXED_ON_RESUME = (
@@ -59,7 +62,7 @@ class Outcome:
 def train(config: PPOConfig, *, preset: str, base: Path, show_plan: Callable[[Resolved], None]) -> Outcome:
     """A new run, in a new folder under `base`."""
     set_threads(config)
-    state = train_state.start(config, say=print)
+    state = ALGORITHMS[config.algorithm].start(config, say=print)
     folder = run_folder.create(base, config.env, preset, config.seed, datetime.now())
     return run_to_end(config, state, folder, show_plan=show_plan, loaded=None)
 
@@ -69,8 +72,8 @@ def resume(folder: Path, config: PPOConfig, *, show_plan: Callable[[Resolved], N
     refuse_another_run(recorded_config(folder), config)
     set_threads(config)
     loaded = load_checkpoint(folder)
-    state = train_state.start(config, say=print, env_steps=loaded.env_steps)
-    state.load_state_dict(loaded.tree["train"], say=print)
+    state = ALGORITHMS[config.algorithm].start(config, say=print, env_steps=loaded.env_steps)
+    state.load_state_dict(loaded.tree["train"], loaded.segments, say=print)
     return run_to_end(config, state, folder, show_plan=show_plan, loaded=loaded)
 
 
@@ -97,7 +100,7 @@ def run_to_end(
         if loaded is not None:
             log.truncate_after(state.env_steps)
             run.recent_returns.extend(loaded.tree["recent_returns"])
-        ppo.train(config, state, run)
+        ALGORITHMS[config.algorithm].train(config, state, run)
         finished = state.env_steps >= config.total_env_steps
     played = evaluate_state(config, state) if finished else None
     recent = run.recent_returns
@@ -135,8 +138,8 @@ def evaluate_run(folder: Path, config: PPOConfig) -> tuple[Evaluation, int]:
     """The newest good checkpoint of a run at play, and the env steps it was trained for."""
     set_threads(config)
     loaded = load_checkpoint(folder)
-    state = train_state.start(config, say=print)
-    state.load_state_dict(loaded.tree["train"], say=lambda _: None)
+    state = ALGORITHMS[config.algorithm].start(config, say=print)
+    state.load_state_dict(loaded.tree["train"], loaded.segments, say=lambda _: None)
     state.collector.env.close()
     return evaluate_state(config, state), loaded.env_steps
 

@@ -1,23 +1,27 @@
 """Everything that a run is at one moment, and all that a resume needs."""
 
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from anybatch import envs, networks
 from anybatch.batch_plan import BatchPlan, Hyperparameters, Resolved, resolve
 from anybatch.config import PPOConfig
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import BoxActions, EnvSpec
-from anybatch.errors import CheckpointError
+from anybatch.errors import CheckpointError, ConfigError
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.ewma import EwmaNetwork
 from anybatch.networks.flat import FlatParameters
 from anybatch.normalizers import AdvantageNormalizer, ObservationNormalizer, RewardNormalizer
-from anybatch.rollout import Collector, action_width
+from anybatch.rollout import Collector, action_width, rollout_bytes
 from anybatch.runs import seeding
+from anybatch.staleness import DelayQueue, refuse_beyond_memory
 from anybatch.update import GradientSteps
 
 
@@ -32,6 +36,7 @@ class TrainState:
     collector: Collector
     reward_normalizer: RewardNormalizer | None
     advantage_normalizer: AdvantageNormalizer
+    queue: DelayQueue
     minibatch_generator: torch.Generator
     device: torch.device
     env_steps: int = 0
@@ -45,7 +50,11 @@ class TrainState:
     def hyperparameters(self) -> Hyperparameters:
         return self.resolved.hyperparameters
 
-    def state_dict(self) -> dict[str, object]:
+    @property
+    def can_be_saved(self) -> bool:
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
         normalizer = self.collector.normalizer
         return {
             "env_steps": self.env_steps,
@@ -58,10 +67,17 @@ class TrainState:
             "observation_normalizer": normalizer.state_dict() if normalizer else None,
             "reward_normalizer": self.reward_normalizer.state_dict() if self.reward_normalizer else None,
             "advantage_normalizer": self.advantage_normalizer.state_dict(),
+            "queue": self.queue.state_dict(),
             "minibatch_generator": self.minibatch_generator.get_state(),
         }
 
-    def load_state_dict(self, state: dict, say: Callable[[str], None]) -> None:
+    def segments(self) -> dict[str, dict[str, Tensor]]:
+        """Collected data that is still needed, in files of its own."""
+        return self.queue.segments()
+
+    def load_state_dict(
+        self, state: dict[str, Any], segments: dict[str, dict[str, Tensor]], say: Callable[[str], None]
+    ) -> None:
         """Go on from `state`, also at another batch: what belongs to a batch follows the plan of this run."""
         load_network(self.network, state["network"])
         self.env_steps, self.iterations = state["env_steps"], state["iterations"]
@@ -72,6 +88,7 @@ class TrainState:
         if self.reward_normalizer and state["reward_normalizer"]:
             self.reward_normalizer.load_state_dict(state["reward_normalizer"])
         self.advantage_normalizer.load_state_dict(state["advantage_normalizer"])
+        self.queue.load_state_dict(state["queue"], segments)
         self.minibatch_generator.set_state(state["minibatch_generator"])
         if not self.collector.load_state_dict(state["collector"]):
             say("The episodes under way cannot be restored here: fresh ones are started.")
@@ -112,15 +129,21 @@ class TrainState:
         }
 
 
-def start(config: PPOConfig, *, say: Callable[[str], None], env_steps: int = 0) -> TrainState:
-    """A fresh state. `env_steps` is what a run to be resumed had done: engines then get other seeds."""
+def start(
+    config: PPOConfig, *, say: Callable[[str], None], env_steps: int = 0, auxiliary: bool = False
+) -> TrainState:
+    """A fresh state. `env_steps` is what a run to be resumed had done: engines then get other seeds.
+
+    `auxiliary` gives the network the head that PPG's auxiliary phases train.
+    """
+    device = usable_device(config.device)
     rank = collectives.rank()
     seeds = seeding.env_seeds(
         config.seed, role="train", rank=rank, num_envs=config.num_envs, env_steps=env_steps
     )
     env = envs.make(config.env, config.env_config, seeds=seeds)
-    device = torch.device(config.device)
-    encoder, network = make_network(config, env.spec)
+    refuse_beyond_memory(config.staleness.iterations, rollout_bytes(env.spec, config.num_steps))
+    encoder, network = make_network(config, env.spec, auxiliary=auxiliary)
     network = network.to(device)
     flat = FlatParameters(network)
     resolved = resolve(config, encoder=encoder, ranks=collectives.world_size())
@@ -153,12 +176,23 @@ def start(config: PPOConfig, *, say: Callable[[str], None], env_steps: int = 0) 
             per_step=normalize.rewards == "step",
         ),
         advantage_normalizer=AdvantageNormalizer(),
+        queue=DelayQueue(config.staleness.iterations),
         minibatch_generator=seeding.torch_generator(config.seed, role="minibatches", rank=rank),
         device=device,
     )
 
 
-def make_network(config: PPOConfig, spec: EnvSpec) -> tuple[str, ActorCritic]:
+def usable_device(name: str) -> torch.device:
+    """The device of that name, or a refusal if torch cannot put anything there."""
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device = {name} cannot be used: {textwrap.shorten(str(error), 160)}") from None
+    return device
+
+
+def make_network(config: PPOConfig, spec: EnvSpec, *, auxiliary: bool) -> tuple[str, ActorCritic]:
     """The encoder's name and the network: the same weights for the same seed, on every rank."""
     generator = seeding.torch_generator(config.seed, role="network", rank=0)
     is_image = spec.obs_dtype == np.uint8
@@ -170,6 +204,7 @@ def make_network(config: PPOConfig, spec: EnvSpec) -> tuple[str, ActorCritic]:
         num_actions=action_width(spec.actions),
         continuous=isinstance(spec.actions, BoxActions),
         generator_seed=generator.initial_seed(),
+        auxiliary=auxiliary,
     )
 
 
@@ -183,6 +218,10 @@ def separate_networks(network: ActorCritic) -> dict[str, slice]:
 def observation_normalizer(config: PPOConfig, spec: EnvSpec) -> ObservationNormalizer | None:
     if not config.normalize.observations:
         return None
+    if spec.obs_dtype == np.uint8:
+        raise ConfigError(
+            f"normalize.observations = True is for vectors, but {spec.env_id} has images: networks scale them"
+        )
     return ObservationNormalizer(spec.obs_shape, clip=config.normalize.observation_clip)
 
 

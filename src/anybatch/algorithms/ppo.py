@@ -4,12 +4,12 @@ One pass of the loop is one iteration. The three differ in one choice: the polic
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from anybatch import minibatch
+from anybatch import minibatch, train_state
 from anybatch.config import PPOConfig
 from anybatch.distributed import collectives
 from anybatch.equations import divergence, moments, objectives, returns, schedules
@@ -17,6 +17,7 @@ from anybatch.errors import TrainingError
 from anybatch.networks.distributions import Distribution, make_distribution
 from anybatch.rollout import Rollout
 from anybatch.runs.run import Run
+from anybatch.staleness import Delayed
 from anybatch.train_state import TrainState
 from anybatch.update import Record
 
@@ -25,20 +26,28 @@ SKIPS_BEFORE_GIVING_UP = 5
 NORMALIZATION_EPSILON = 1e-8
 
 
+start = train_state.start
+
+
 def train(config: PPOConfig, state: TrainState, run: Run) -> None:
     """Train `state` in place until it has seen `total_env_steps`, or a stop is asked for."""
     run.begin(state)
     while state.env_steps < config.total_env_steps and not run.stop.requested:
         learning_rate = current_learning_rate(config, state)
         with run.timer("rollout"):
-            data = state.collector.collect(state.network, state.plan.num_steps)
-        with run.timer("returns"):
-            samples = prepare(data, state, config)
-        with run.timer("update"):
-            metrics = improve_policy(samples, state, config, learning_rate)
+            fresh = state.collector.collect(state.network, state.plan.num_steps)
+        metrics: dict[str, float | None] = {"charts/learning_rate": learning_rate}
+        data = state.queue.exchange(
+            fresh, iteration=state.iterations, gradient_steps=state.steps.counts.taken
+        )
+        if data is not None:  # else the queue is still filling
+            with run.timer("returns"):
+                samples = prepare(data, state, config)
+            with run.timer("update"):
+                metrics |= improve_policy(samples, state, config, learning_rate)
         state.iterations += 1
-        state.env_steps += int(collectives.sum_over_ranks(torch.tensor(data.num_valid)))
-        run.record(state, data.episodes, metrics | {"charts/learning_rate": learning_rate})
+        state.env_steps += int(collectives.sum_over_ranks(torch.tensor(fresh.num_valid)))
+        run.record(state, fresh.episodes, metrics)
     run.save(state)
 
 
@@ -56,23 +65,30 @@ class Samples:
     obs: Tensor
     action: Tensor
     behavior_logp: Tensor
-    behavior_location: Tensor
-    behavior_log_std: Tensor | None
+    """What importance weights divide by."""
+    proximal_logp: Tensor
+    """Of the policy the update is held near, where that is not an average of weights that moves."""
+    proximal_location: Tensor
+    proximal_log_std: Tensor | None
     advantage: Tensor
     value: Tensor
     value_target: Tensor
     valid: Tensor
+    age_iterations: int
+    age_gradient_steps: int
 
 
-def prepare(data: Rollout, state: TrainState, config: PPOConfig) -> Samples:
+def prepare(delayed: Delayed, state: TrainState, config: PPOConfig) -> Samples:
     """Rewards, advantages and value targets, computed and normalized once over the whole iteration batch."""
+    data = delayed.rollout
+    age = state.iterations - delayed.iteration
     reward = data.reward
     if state.reward_normalizer is not None:
         reward = state.reward_normalizer(reward, data.valid, data.episode_end)
     advantage = returns.gae(
         reward,
         data.value,
-        data.next_value,
+        data.next_value if age == 0 else bootstrapped_now(data, state),
         data.terminated,
         data.episode_end,
         discount=config.objective.discount,
@@ -82,16 +98,48 @@ def prepare(data: Rollout, state: TrainState, config: PPOConfig) -> Samples:
     state.advantage_normalizer.update(advantage, data.valid, decay=state.hyperparameters.advantage_decay)
     if config.objective.advantage_normalization == "iteration":
         advantage = state.advantage_normalizer.normalize(advantage)
+    proximal = data
+    if age > 0 and config.proximal.policy == "iteration_start":
+        # Fresh data need no second look: the policy at the start of the iteration is the one that acted.
+        proximal = seen_by_current_policy(data, state)
+    behavior = data if config.proximal.importance == "behavior" else proximal
     return Samples(
         obs=data.obs[:-1].flatten(0, 1),
         action=data.action.flatten(0, 1),
-        behavior_logp=data.behavior_logp.flatten(),
-        behavior_location=data.location.flatten(0, 1),
-        behavior_log_std=data.log_std,
+        behavior_logp=behavior.behavior_logp.flatten(),
+        proximal_logp=proximal.behavior_logp.flatten(),
+        proximal_location=proximal.location.flatten(0, 1),
+        proximal_log_std=proximal.log_std,
         advantage=advantage.flatten(),
         value=data.value.flatten(),
         value_target=value_target.flatten(),
         valid=data.valid,
+        age_iterations=age,
+        age_gradient_steps=state.steps.counts.taken - delayed.gradient_steps,
+    )
+
+
+def bootstrapped_now(data: Rollout, state: TrainState) -> Tensor:
+    """Next values of stale data: of collection time, but for the end, which the current network sees."""
+    next_value = data.next_value.clone()
+    with torch.no_grad():
+        last = state.collector.evaluate(state.network.value, data.obs[-1])
+    next_value[-1] = torch.where(data.episode_end[-1], next_value[-1], last)
+    return next_value
+
+
+def seen_by_current_policy(data: Rollout, state: TrainState) -> Rollout:
+    """The same data as if the current policy had taken the actions."""
+    with torch.no_grad():
+        location = state.collector.evaluate(state.network.locate, data.obs[:-1].flatten(0, 1))
+        policy = state.network.distribution(location.to(state.device))
+        logp = policy.log_prob(data.action.flatten(0, 1).to(state.device)).cpu()
+    log_std = None if policy.log_std is None else policy.log_std.detach().cpu().clone()
+    return replace(
+        data,
+        location=location.view_as(data.location),
+        behavior_logp=logp.view_as(data.reward),
+        log_std=log_std,
     )
 
 
@@ -122,14 +170,8 @@ def one_epoch(
     Returns what the last step saw; None where the policy moved too far within the epoch, to stop there.
     """
     steps, plan, update = state.steps, state.plan, config.update
-    parts = minibatch.epoch(
-        samples.valid, plan.minibatches_per_epoch, update.minibatch_of, state.minibatch_generator
-    )
-    counts = collectives.sum_over_ranks(torch.tensor([float(len(part)) for part in parts])).tolist()
     seen: list[Record] = []
-    for indices, count in zip(parts, counts, strict=True):
-        if count == 0:
-            continue
+    for indices, count in minibatches(samples, state, config):
         loss = PolicyLoss(samples, state, config, indices, count)
         if due_for_noise(config, steps.counts.taken, count):
             seen = steps.measured_gradient(indices, loss, count)
@@ -144,6 +186,18 @@ def one_epoch(
         elif steps.counts.skipped_in_a_row >= SKIPS_BEFORE_GIVING_UP:
             raise TrainingError(bad_value(samples, state, indices))
     return seen
+
+
+def minibatches(samples: Samples, state: TrainState, config: PPOConfig) -> list[tuple[Tensor, float]]:
+    """The gradient steps of one epoch: sample indices of this rank, and their number over all ranks."""
+    parts = minibatch.epoch(
+        samples.valid,
+        state.plan.minibatches_per_epoch,
+        config.update.minibatch_of,
+        state.minibatch_generator,
+    )
+    counts = collectives.sum_over_ranks(torch.tensor([float(len(part)) for part in parts])).tolist()
+    return [(part, count) for part, count in zip(parts, counts, strict=True) if count > 0]
 
 
 class PolicyLoss:
@@ -168,7 +222,7 @@ class PolicyLoss:
 
         policy, value = self.state.network(obs)
         logp = policy.log_prob(action)
-        proximal_logp = self.proximal_logp(obs, action, behavior_logp)
+        proximal_logp = self.proximal_logp(part, obs, action)
         gain = objectives.decoupled_clip_objective(
             logp,
             proximal_logp,
@@ -192,11 +246,10 @@ class PolicyLoss:
         kept = (gain, value_loss, entropy, logp, behavior_logp, proximal_logp)
         return loss, tuple(tensor.detach() for tensor in kept)
 
-    def proximal_logp(self, obs: Tensor, action: Tensor, behavior_logp: Tensor) -> Tensor:
+    def proximal_logp(self, part: Tensor, obs: Tensor, action: Tensor) -> Tensor:
         """Log-probabilities of the taken actions under the policy that the update is held near."""
         if self.state.ewma is None:
-            # The data are fresh, so the policy at the start of the iteration is the one that acted.
-            return behavior_logp
+            return self.samples.proximal_logp[part].to(self.state.device)
         return self.state.ewma.policy_at(obs).log_prob(action)
 
     def kl(
@@ -208,8 +261,8 @@ class PolicyLoss:
         if self.state.ewma is not None:
             return policy.kl_from(self.state.ewma.policy_at(obs))
         device = self.state.device
-        log_std = self.samples.behavior_log_std
-        location = self.samples.behavior_location[part].to(device)
+        log_std = self.samples.proximal_log_std
+        location = self.samples.proximal_location[part].to(device)
         return policy.kl_from(make_distribution(location, None if log_std is None else log_std.to(device)))
 
 
@@ -277,6 +330,8 @@ def iteration_metrics(
         "losses/grad_clip_fraction": state.steps.clipped_fraction(),
         "losses/epochs_done": float(epochs_done),
         "batch/valid_fraction": float(samples.valid.float().mean()),
+        "staleness/iterations": float(samples.age_iterations),
+        "staleness/gradient_steps": float(samples.age_gradient_steps),
     }
 
 

@@ -12,13 +12,14 @@ from anybatch import advice, session
 from anybatch import presets as preset_files
 from anybatch.cli import help_page, show
 from anybatch.cli.usage_error import as_user_error
-from anybatch.config import PPOConfig
+from anybatch.config import PPGConfig, PPOConfig
 from anybatch.errors import UserError
 from anybatch.runs import folder as run_folder
 from anybatch.runs import log
 
-# The config's own fields are flags without a prefix: --num-envs, --optimizer.learning-rate.
-Flags = Annotated[PPOConfig, tyro.conf.arg(name="")]
+# The config's own fields are flags without a prefix: --num-envs, --optimizer.learning-rate. Which algorithm's
+# config it is, the preset or the run has said before: no subcommand for it.
+Flags = Annotated[PPOConfig | PPGConfig, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,9 +53,12 @@ def flag_rows(flags: Any) -> list[tuple[str, Any, str]]:
 @cache
 def documented(kind: type) -> dict[str, str]:
     """The docstring below each field of a dataclass, on one line. Fields without one are absent."""
+    docs: dict[str, str] = {}
+    for base in kind.__bases__:
+        if dataclasses.is_dataclass(base):
+            docs |= documented(base)
     body = ast.parse(dedent(inspect.getsource(kind))).body[0]
     assert isinstance(body, ast.ClassDef)
-    docs: dict[str, str] = {}
     for field, below in zip(body.body, body.body[1:], strict=False):
         if (
             isinstance(field, ast.AnnAssign)

@@ -4,7 +4,7 @@ import contextlib
 import io
 import re
 from collections.abc import Iterator
-from itertools import takewhile
+from itertools import groupby
 
 from anybatch.errors import UserError
 
@@ -26,8 +26,10 @@ def as_user_error() -> Iterator[None]:
 
 def sentence_in(box: str) -> str:
     """What was wrong and the flags that may have been meant, without the frame and the help around it."""
-    lines = [line.strip(FRAME) for line in box.splitlines()][1:]  # without the title
-    wrong = " ".join(takewhile(bool, lines))  # up to the first ruler
+    _title, *lines = [line.strip(FRAME) for line in box.splitlines()] or [""]
+    rulers = [not line.strip("-") for line in lines]  # drawn with - where the terminal has no ─
+    blocks = groupby(zip(rulers, lines, strict=True), key=lambda pair: pair[0])
+    wrong = next((" ".join(line for _, line in block) for is_ruler, block in blocks if not is_ruler), "")
     meant = [line.split()[0] for line in lines if line.startswith("--")]
     hint = f"; did you mean {', '.join(meant)}?" if meant and wrong.startswith("Unrecognized") else ""
-    return re.sub(r"^Error parsing config[\w.]*: ", "", wrong) + hint
+    return re.sub(r"^Error parsing config[\w.-]*: ", "", wrong) + hint

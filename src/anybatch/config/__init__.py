@@ -14,10 +14,11 @@ from anybatch.config.groups import (
     TunedAt,
     UpdateConfig,
 )
-from anybatch.config.ppo import ObjectiveConfig, PPOConfig, ProximalConfig
+from anybatch.config.ppg import PhaseConfig, PPGConfig
+from anybatch.config.ppo import ObjectiveConfig, PPOConfig, ProximalConfig, StalenessConfig
 from anybatch.config.run import DEFAULT_RESCALE_RULES, RESCALE_RULES, RunConfig, rescale_rules
 
-CONFIGS: dict[str, type[PPOConfig]] = {kind.algorithm: kind for kind in (PPOConfig,)}
+CONFIGS: dict[str, type[PPOConfig]] = {kind.algorithm: kind for kind in (PPOConfig, PPGConfig)}
 """The config of each algorithm, by its name in presets and run folders."""
 
 __all__ = [
@@ -30,10 +31,13 @@ __all__ = [
     "NormalizeConfig",
     "ObjectiveConfig",
     "OptimizerConfig",
+    "PPGConfig",
     "PPOConfig",
+    "PhaseConfig",
     "ProximalConfig",
     "RecordConfig",
     "RunConfig",
+    "StalenessConfig",
     "TunedAt",
     "UpdateConfig",
     "rescale_rules",

@@ -68,11 +68,32 @@ class ProximalConfig:
     ewma_decay: float = 8 / 9
     """Decay of the averaged weights per policy gradient step; read by policy = ewma only."""
 
+    importance: Literal["behavior", "recent"] = "behavior"
+    """Which policy importance weights divide by. behavior: the one that acted. recent: the one at the start
+    of the iteration, wrong for stale data; it is there to show that."""
+
     def __post_init__(self) -> None:
         require(
             0 <= self.ewma_decay < 1,
             f"proximal.ewma-decay = {self.ewma_decay}: it must be in [0, 1)",
         )
+        require(
+            self.importance == "behavior" or self.policy == "iteration_start",
+            f"proximal.importance = {self.importance} goes with proximal.policy = iteration_start only, "
+            f"not with {self.policy}",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StalenessConfig:
+    """How old the data are when they are trained on."""
+
+    iterations: int = 0
+    """Each rollout waits this many iterations before it is used. All collected steps count, also while the
+    queue fills."""
+
+    def __post_init__(self) -> None:
+        require(self.iterations >= 0, f"staleness.iterations = {self.iterations}: it cannot be negative")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,3 +105,4 @@ class PPOConfig(RunConfig):
     proximal: ProximalConfig = field(default_factory=ProximalConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     normalize: NormalizeConfig = field(default_factory=NormalizeConfig)
+    staleness: StalenessConfig = field(default_factory=StalenessConfig)

@@ -14,7 +14,14 @@ from anybatch.config.groups import (
 )
 from anybatch.config.require import require
 
-RESCALE_RULES = ("learning-rate", "proximal-ewma", "advantage-moments", "phase-length", "adam-betas")
+RESCALE_RULES = (
+    "learning-rate",
+    "proximal-ewma",
+    "advantage-moments",
+    "phase-length",
+    "auxiliary-phase",
+    "adam-betas",
+)
 DEFAULT_RESCALE_RULES = RESCALE_RULES[:-1]
 
 
@@ -36,8 +43,8 @@ class RunConfig:
     seed: int = 1
     """Seed of everything that is random. Runs with neighboring seeds share nothing."""
     rescale: str = "all"
-    """all, none, or a list of the rules wanted: learning-rate,proximal-ewma,advantage-moments,phase-length,
-    adam-betas (the last is not part of all)."""
+    """all, none, or the rules wanted with commas between: learning-rate, proximal-ewma, advantage-moments,
+    phase-length, auxiliary-phase, adam-betas (the last is not part of all)."""
     device: str = "cpu"
     """cpu, cuda, cuda:1, …"""
     threads: int = 0

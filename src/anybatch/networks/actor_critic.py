@@ -44,9 +44,11 @@ class ActorCritic(nn.Module):
         value_head: nn.Linear,
         *,
         detaches_value: bool = False,
+        auxiliary_head: nn.Linear | None = None,
     ):
         super().__init__()
         self.policy = policy
+        self.auxiliary_head = auxiliary_head
         self.value_encoder = value_encoder
         self.value_head = value_head
         self.detaches_value = detaches_value
@@ -57,6 +59,20 @@ class ActorCritic(nn.Module):
         features = self.policy.encoder(obs)
         policy = self.policy.distribution(self.policy.head(features))
         return policy, self._value_of(features if self.value_encoder is None else self.value_encoder(obs))
+
+    def auxiliary(self, obs: Tensor) -> tuple[Distribution, Tensor, Tensor]:
+        """The policy, the value that its own encoder predicts, and the value; all train their encoders.
+
+        For PPG's auxiliary phase (arXiv:2009.04416, §2.2): there a detached value head is attached too.
+        """
+        assert self.auxiliary_head is not None
+        features = self.policy.encoder(obs)
+        value_features = features if self.value_encoder is None else self.value_encoder(obs)
+        return (
+            self.policy.distribution(self.policy.head(features)),
+            self.auxiliary_head(features).squeeze(-1),
+            self.value_head(value_features).squeeze(-1),
+        )
 
     def locate(self, obs: Tensor) -> Tensor:
         """Logits or means [B, A], without the value."""
@@ -90,8 +106,11 @@ def make(
     num_actions: int,
     continuous: bool,
     generator_seed: int,
+    auxiliary: bool = False,
 ) -> ActorCritic:
     """The network of a run. `num_actions` counts actions, or the dimensions of a continuous one.
+
+    `auxiliary` adds the value head on the policy's encoder that PPG trains in its auxiliary phases.
 
     The weights depend on `generator_seed` alone; torch's global generator is left as it was.
     """
@@ -106,7 +125,14 @@ def make(
         )
         value_encoder = _make_encoder(name, config, obs_shape) if config.heads == "dual" else None
         value_head = _make_head(name, encoder.num_features, 1, gain=1.0)
-    return ActorCritic(policy, value_encoder, value_head, detaches_value=config.heads == "detached")
+        auxiliary_head = _make_head(name, encoder.num_features, 1, gain=1.0) if auxiliary else None
+    return ActorCritic(
+        policy,
+        value_encoder,
+        value_head,
+        detaches_value=config.heads == "detached",
+        auxiliary_head=auxiliary_head,
+    )
 
 
 def encoder_name(config: NetworkConfig, *, obs_shape: Sequence[int], obs_is_image: bool) -> EncoderName:

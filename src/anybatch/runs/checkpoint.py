@@ -4,20 +4,21 @@ A checkpoint is a folder, written aside under a name that is no checkpoint's, sy
 called `step_…` is whole unless the disk lost a part of it, and the checksums tell.
 """
 
-import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from anybatch.errors import CheckpointError, DiskError
 from anybatch.runs import state_tree
 from anybatch.runs.atomic_file import sync
+from anybatch.runs.segments import Segment, SegmentFiles, sha256
 from anybatch.runs.state_tree import StateTree
 
 SCHEMA = 1
@@ -39,6 +40,8 @@ class Loaded:
     path: Path
     env_steps: int
     tree: StateTree
+    segments: dict[str, dict[str, Tensor]]
+    """Collected data that the state still needs, by name."""
 
 
 class Checkpoints:
@@ -47,19 +50,25 @@ class Checkpoints:
     def __init__(self, folder: Path, keep: int) -> None:
         self.folder = folder / "checkpoints"
         self.keep = keep
+        self._segments = SegmentFiles(folder)
 
-    def save(self, env_steps: int, tree: StateTree) -> Path:
+    def save(self, env_steps: int, tree: StateTree, segments: Mapping[str, Segment] | None = None) -> Path:
         """Write a checkpoint, then remove those beyond `keep`. A DiskError leaves the older ones intact."""
         tensors, plain = state_tree.split(tree)
-        state = json.dumps({"schema": SCHEMA, "env_steps": env_steps, "state": plain}, allow_nan=False)
         path = self.folder / f"step_{env_steps:012d}"
         aside = self.folder / f"{_ASIDE}{path.name}"
         try:
             self._remove_leftovers()  # first: what a killed run left may be the space that is missing
             aside.mkdir(parents=True)
+            content = {
+                "schema": SCHEMA,
+                "env_steps": env_steps,
+                "segments": self._segments.save(segments or {}),
+                "state": plain,
+            }
             save_file(tensors, aside / TENSORS)
-            (aside / STATE).write_text(state)
-            sums = {name: _sha256(aside / name) for name in (TENSORS, STATE)}
+            (aside / STATE).write_text(json.dumps(content, allow_nan=False))
+            sums = {name: sha256(aside / name) for name in (TENSORS, STATE)}
             (aside / CHECKSUMS).write_text(json.dumps(sums))
             for name in (TENSORS, STATE, CHECKSUMS):
                 sync(aside / name)
@@ -70,6 +79,7 @@ class Checkpoints:
         finally:
             shutil.rmtree(aside, ignore_errors=True)
         self._remove_older_than(path)
+        self._segments.remove_all_but(name for kept in self._newest_first() for name in _segments_of(kept))
         return path
 
     def load_latest(self, say: Callable[[str], None]) -> Loaded | None:
@@ -81,7 +91,7 @@ class Checkpoints:
         candidates = self._newest_first()
         for path in candidates:
             try:
-                return _load(path)
+                return self._load(path)
             except _NewerSchemaError as error:
                 raise CheckpointError(f"{path} {error}") from None
             except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
@@ -89,6 +99,20 @@ class Checkpoints:
         if candidates:
             raise CheckpointError(f"None of the {len(candidates)} checkpoints in {self.folder} can be read.")
         return None
+
+    def _load(self, path: Path) -> Loaded:
+        damage = _damage(path)
+        if damage:
+            raise ValueError(damage)
+        state = json.loads((path / STATE).read_text())
+        if state["schema"] > SCHEMA:
+            raise _NewerSchemaError(
+                f"was written by a later version of anybatch (schema {state['schema']}; "
+                f"this one reads {SCHEMA})."
+            )
+        tree = state_tree.join(load_file(path / TENSORS), state["state"])
+        segments = self._segments.load(state["segments"])
+        return Loaded(path=path, env_steps=state["env_steps"], tree=tree, segments=segments)
 
     def _newest_first(self) -> list[Path]:
         if not self.folder.is_dir():
@@ -133,24 +157,19 @@ class Checkpoints:
         return f"No checkpoint could be written to {self.folder} at {env_steps} env steps ({error}); {rest}."
 
 
-def _load(path: Path) -> Loaded:
-    damage = _damage(path)
-    if damage:
-        raise ValueError(damage)
-    state = json.loads((path / STATE).read_text())
-    if state["schema"] > SCHEMA:
-        raise _NewerSchemaError(
-            f"was written by a later version of anybatch (schema {state['schema']}; this one reads {SCHEMA})."
-        )
-    tree = state_tree.join(load_file(path / TENSORS), state["state"])
-    return Loaded(path=path, env_steps=state["env_steps"], tree=tree)
+def _segments_of(path: Path) -> list[str]:
+    """The segments a checkpoint names; none where it cannot be read, since it cannot be loaded either."""
+    try:
+        return list(json.loads((path / STATE).read_text())["segments"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _damage(path: Path) -> str | None:
     sums: object = json.loads((path / CHECKSUMS).read_text())
     if not isinstance(sums, dict) or set(sums) != {TENSORS, STATE}:
         return f"{CHECKSUMS} is damaged"
-    return next((f"{name} is damaged" for name in sums if _sha256(path / name) != sums[name]), None)
+    return next((f"{name} is damaged" for name in sums if sha256(path / name) != sums[name]), None)
 
 
 def _is_whole(path: Path) -> bool:
@@ -164,8 +183,3 @@ def _env_steps(path: Path) -> int:
     match = _NAME.fullmatch(path.name)
     assert match is not None
     return int(match[1])
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from torch import Tensor
+
 from anybatch.config import RecordConfig
 from anybatch.envs.episodes import Episode
 from anybatch.runs.checkpoint import Checkpoints
@@ -25,7 +27,12 @@ class Recordable(Protocol):
     env_steps: int
     iterations: int
 
+    @property
+    def can_be_saved(self) -> bool: ...
+
     def state_dict(self) -> StateTree: ...
+
+    def segments(self) -> dict[str, dict[str, Tensor]]: ...
 
     def metrics(self) -> dict[str, float | None]: ...
 
@@ -61,18 +68,25 @@ class Run:
         row |= {f"time/{name}": seconds for name, seconds in self.timer.take().items()}
         self.log.write(state.env_steps, {name: value for name, value in row.items() if value is not None})
         self.progress.update(state.env_steps, row)
-        if self._due(state.iterations):
+        self.save_if_due(state, by_iteration=True)
+
+    def note(self, state: Recordable, metrics: Mapping[str, float | None]) -> None:
+        """Write a row of its own between two iterations."""
+        self.log.write(state.env_steps, metrics)
+        self.progress.update(state.env_steps, metrics)
+
+    def save_if_due(self, state: Recordable, *, by_iteration: bool = False) -> None:
+        every = self.config.checkpoint_every_iterations
+        by_time = time.monotonic() - self._saved_at >= self.config.checkpoint_every_seconds
+        if by_time or (by_iteration and every > 0 and state.iterations % every == 0):
             self.save(state)
 
     def save(self, state: Recordable) -> None:
+        if not state.can_be_saved:
+            return
         tree: StateTree = {"train": state.state_dict(), "recent_returns": list(self.recent_returns)}
-        self.checkpoints.save(state.env_steps, tree)
+        self.checkpoints.save(state.env_steps, tree, state.segments())
         self._saved_at = time.monotonic()
-
-    def _due(self, iterations: int) -> bool:
-        every = self.config.checkpoint_every_iterations
-        by_time = time.monotonic() - self._saved_at >= self.config.checkpoint_every_seconds
-        return by_time or (every > 0 and iterations % every == 0)
 
     def _speed(self, env_steps: int) -> dict[str, float | None]:
         now = time.perf_counter()

@@ -1,0 +1,35 @@
+"""Copy what a result needs from run folders: the learning curve, the facts and the outcome, one small file a run.
+
+python results/collect.py RUNS_FOLDER RESULTS_FOLDER
+"""
+
+import json
+import sys
+from pathlib import Path
+
+KEPT = ("charts/episodes", "charts/episodic_return")
+
+
+def collect(run: Path) -> dict[str, object]:
+    """Rows are [env steps, episodes that ended in the iteration, their mean return]."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return {
+        "facts": json.loads((run / "facts.json").read_text()),
+        "result": json.loads((run / "result.json").read_text()),
+        "wall_seconds": rows[-1]["wall_seconds"],
+        "curve": [[row["env_steps"], *(row[name] for name in KEPT)] for row in rows if KEPT[0] in row],
+    }
+
+
+def main() -> None:
+    runs, results = map(Path, sys.argv[1:])
+    results.mkdir(parents=True, exist_ok=True)
+    for run in sorted(path.parent for path in runs.glob("*/result.json")):
+        name = run.name.rsplit("__", 1)[0]  # without the time
+        text = json.dumps(collect(run), separators=(",", ":"))
+        (results / f"{name}.json").write_text(text + "\n")
+        print(f"{results / name}.json")
+
+
+if __name__ == "__main__":
+    main()

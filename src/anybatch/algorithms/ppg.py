@@ -1,0 +1,191 @@
+"""PPG and PPG-EWMA (arXiv:2009.04416, arXiv:2110.00641).
+
+A phase is `policy_iterations` of PPO, then an auxiliary phase: the data of the whole phase train the value
+function and, through an auxiliary head, the policy's encoder, while the policy itself is held where it was.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from anybatch import minibatch, phase
+from anybatch.algorithms import ppo
+from anybatch.algorithms.ppo import Samples
+from anybatch.batch_plan import PhaseNumbers
+from anybatch.config import PPGConfig
+from anybatch.distributed import collectives
+from anybatch.equations import objectives
+from anybatch.errors import TrainingError
+from anybatch.networks.distributions import make_distribution
+from anybatch.phase import AuxiliaryProgress, PPGState
+from anybatch.runs import seeding
+from anybatch.runs.run import Run
+from anybatch.update import GradientSteps, Record
+
+AUXILIARY_VALUE_COEFFICIENT = 0.5
+"""Of both squared value errors in the auxiliary phase, as in the paper's code."""
+
+
+start = phase.start
+
+
+def train(config: PPGConfig, state: PPGState, run: Run) -> None:
+    """Train `state` in place until it has seen `total_env_steps`, or a stop is asked for."""
+    run.begin(state)
+    while state.env_steps < config.total_env_steps and not run.stop.requested:
+        if state.data.is_full:
+            with run.timer("auxiliary"):
+                auxiliary_phase(config, state, run)
+            continue
+        learning_rate = ppo.current_learning_rate(config, state)
+        with run.timer("rollout"):
+            fresh = state.collector.collect(state.network, state.plan.num_steps)
+        metrics: dict[str, float | None] = {"charts/learning_rate": learning_rate}
+        data = state.queue.exchange(
+            fresh, iteration=state.iterations, gradient_steps=state.steps.counts.taken
+        )
+        if data is not None:  # else the queue is still filling
+            with run.timer("returns"):
+                samples = ppo.prepare(data, state, config)
+            with run.timer("update"):
+                metrics |= policy_iteration(samples, state, config, learning_rate)
+            state.data.add(samples.obs, samples.value_target, samples.valid)
+        state.iterations += 1
+        state.env_steps += int(collectives.sum_over_ranks(torch.tensor(fresh.num_valid)))
+        run.record(state, fresh.episodes, metrics)
+    run.save(state)
+
+
+def policy_iteration(
+    samples: Samples, state: PPGState, config: PPGConfig, learning_rate: float
+) -> dict[str, float | None]:
+    """PPO on one iteration batch. The value has epochs and an optimizer of its own where they differ."""
+    if state.value_steps is None:
+        return ppo.improve_policy(samples, state, config, learning_rate)
+    policy_only = replace(config, objective=replace(config.objective, value_coefficient=0.0))
+    metrics = ppo.improve_policy(samples, state, policy_only, learning_rate)
+    losses = improve_value(samples, state, config, learning_rate)
+    return metrics | {"losses/value_loss": losses}
+
+
+def improve_value(samples: Samples, state: PPGState, config: PPGConfig, learning_rate: float) -> float:
+    """`value_epochs` passes of the value loss alone. Returns its mean over all samples."""
+    steps = state.value_steps
+    assert steps is not None
+    steps.set_hyperparameters(learning_rate, state.hyperparameters)
+    steps.counts.norms.clear()
+
+    def loss_of(part: Tensor) -> tuple[Tensor, Record]:
+        value = state.network.value(samples.obs[part].to(state.device))
+        error = objectives.value_loss(value, samples.value_target[part].to(state.device))
+        return config.objective.value_coefficient * error, (error.detach(),)
+
+    errors: list[Record] = []
+    for _ in range(config.phase.value_epochs):
+        for indices, count in ppo.minibatches(samples, state, config):
+            errors += steps.gradient(indices, loss_of, count)
+            take_step(steps)
+    return float(torch.cat([error for (error,) in errors]).mean())
+
+
+def auxiliary_phase(config: PPGConfig, state: PPGState, run: Run) -> None:
+    """All auxiliary epochs on the phase's data, then a new phase; returns early where a stop is asked for.
+
+    Where it stands is part of the state, so that a checkpoint can be taken, and a run resumed, in the middle.
+    """
+    numbers = state.hyperparameters.phase
+    assert numbers is not None
+    if state.progress is None:
+        state.progress = AuxiliaryProgress(
+            frozen_location=frozen_policy(state), frozen_log_std=state.log_std()
+        )
+        state.auxiliary_steps.counts.norms.clear()
+    progress = state.progress
+    state.auxiliary_steps.set_hyperparameters(numbers.auxiliary_learning_rate, state.hyperparameters)
+    while progress.epoch < config.phase.auxiliary_epochs:
+        parts, counts = auxiliary_minibatches(state, config, numbers)
+        while progress.minibatch < len(parts):
+            auxiliary_step(parts[progress.minibatch], counts[progress.minibatch], state, config)
+            progress.minibatch += 1
+            run.save_if_due(state)
+            if run.stop.requested:
+                return
+        progress.epoch, progress.minibatch = progress.epoch + 1, 0
+    run.note(state, auxiliary_metrics(progress, state))
+    begin_phase(state)
+
+
+def begin_phase(state: PPGState) -> None:
+    """The weights moved a lot: the proximal policy starts anew (arXiv:2110.00641, App. A)."""
+    state.phases += 1
+    state.data.clear()
+    state.progress = None
+    if state.ewma is not None:
+        state.ewma.reset()
+
+
+@torch.no_grad()
+def frozen_policy(state: PPGState) -> Tensor:
+    """Outputs of the policy on all of the phase's observations, before any auxiliary step. [S·T·N, A]."""
+    return state.collector.evaluate(state.network.locate, state.data.flat_obs)
+
+
+def auxiliary_minibatches(
+    state: PPGState, config: PPGConfig, numbers: PhaseNumbers
+) -> tuple[list[Tensor], list[float]]:
+    """The epoch's index vectors and their sizes over all ranks. Phase and epoch alone decide the order."""
+    assert state.progress is not None
+    generator = seeding.torch_generator(
+        config.seed, role="auxiliary", rank=collectives.rank(), draw=(state.phases, state.progress.epoch)
+    )
+    samples = numbers.policy_iterations * state.plan.iteration_batch
+    number = min(max(1, round(samples / numbers.auxiliary_minibatch)), state.data.valid.numel())
+    parts = minibatch.sequence_epoch(state.data.valid, number, generator)
+    counts = collectives.sum_over_ranks(torch.tensor([float(len(part)) for part in parts])).tolist()
+    return parts, counts
+
+
+def auxiliary_step(indices: Tensor, count: float, state: PPGState, config: PPGConfig) -> None:
+    """One gradient step of  β_clone KL(π_frozen ‖ π) + ½ (V_auxiliary - target)² + ½ (V - target)²."""
+    if count == 0:
+        return
+    progress, data, device = state.progress, state.data, state.device
+    assert progress is not None
+    log_std = progress.frozen_log_std
+
+    def loss_of(part: Tensor) -> tuple[Tensor, Record]:
+        policy, auxiliary_value, value = state.network.auxiliary(data.flat_obs[part].to(device))
+        location = progress.frozen_location[part].to(device)
+        frozen = make_distribution(location, None if log_std is None else log_std.to(device))
+        target = data.flat_value_target[part].to(device)
+        clone = policy.kl_from(frozen)
+        auxiliary_error = objectives.value_loss(auxiliary_value, target)
+        error = objectives.value_loss(value, target)
+        loss = config.phase.clone_coefficient * clone + AUXILIARY_VALUE_COEFFICIENT * (
+            auxiliary_error + error
+        )
+        return loss, (clone.detach(), auxiliary_error.detach(), error.detach())
+
+    records = state.auxiliary_steps.gradient(indices, loss_of, count)
+    take_step(state.auxiliary_steps)
+    progress.add(records)
+
+
+def auxiliary_metrics(progress: AuxiliaryProgress, state: PPGState) -> dict[str, float | None]:
+    clone, auxiliary_error, error = progress.means()
+    return {
+        "auxiliary/phases": state.phases + 1,
+        "auxiliary/clone_kl": clone,
+        "auxiliary/auxiliary_value_loss": auxiliary_error,
+        "auxiliary/value_loss": error,
+    }
+
+
+def take_step(steps: GradientSteps) -> None:
+    """Apply the gradient; give up after several in a row that were not numbers."""
+    if not steps.apply() and steps.counts.skipped_in_a_row >= ppo.SKIPS_BEFORE_GIVING_UP:
+        raise TrainingError(
+            f"{ppo.SKIPS_BEFORE_GIVING_UP} gradient steps of the value function in a row were not numbers. "
+            "The newest checkpoint is from before; a lower learning rate may help"
+        )

@@ -1,0 +1,203 @@
+"""The real commands for a few hundred steps."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from toy_runs import newest_state
+
+from anybatch import __version__
+from anybatch.cli import main
+from anybatch.runs import log
+
+COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
+SHORT = ["--total-env-steps=300", "--num-steps=16", "--evaluation.num-envs=2"]
+
+
+def run_in(base: Path) -> Path:
+    (folder,) = base.iterdir()
+    return folder
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a command prints, and nothing on stderr."""
+    capsys.readouterr()
+    main(words)
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+@pytest.mark.parametrize("env", ["toy:Match", "toy:Target", "CartPole-v1", "gym:CartPole-v1"])
+def test_train_resume_and_evaluate(env: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    out = said(capsys, "train", f"--env={env}", f"--run-dir={tmp_path}", *SHORT)
+    folder = run_in(tmp_path)
+    assert "8 envs × 16 steps = 128 samples" in out  # the plan comes first
+    assert "mean return over 2 episodes" in out and str(folder) in out
+    files = {path.name for path in folder.iterdir()}
+    assert files >= {"config.json", "plan.json", "facts.json", "metrics.jsonl", "result.json", "checkpoints"}
+    assert any(name.startswith("events.out.tfevents") for name in files)
+    assert json.loads((folder / "result.json").read_text())["finished"]
+
+    out = said(capsys, "resume", str(tmp_path), "--num-envs=3", "--total-env-steps=450")
+    assert "3 envs × 16 steps = 48 samples" in out
+    rows = log.read(folder)
+    assert rows[-1]["env_steps"] >= 450 and rows[-1]["batch/iteration"] == 48
+    assert rows[-1]["charts/learning_rate"] < rows[0]["charts/learning_rate"]
+
+    out = said(capsys, "evaluate", str(folder), "--evaluation.num-envs=3", "--evaluation.greedy", "--json")
+    result = json.loads(out)
+    assert result["episodes"] == 3 and result["greedy"] and len(result["returns"]) == 3
+    assert result["env_steps"] == rows[-1]["env_steps"]
+    assert f"after {result['env_steps']:,} env steps" in said(capsys, "evaluate", str(folder))
+    assert "advice" in said(capsys, "advise", str(folder))
+
+
+def test_evaluation_counts_the_same_number_of_episodes_in_every_slot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    said(capsys, "train", "--env=toy:Match", f"--run-dir={tmp_path}", *SHORT)
+    flags = ["--evaluation.num-envs=7", "--evaluation.episodes-per-env=5", "--json"]
+    first, second = (json.loads(said(capsys, "evaluate", str(tmp_path), *flags)) for _ in range(2))
+    assert first["episodes"] == len(first["returns"]) == 35
+    assert first == second
+    assert first["mean_return"] == pytest.approx(sum(first["returns"]) / 35)
+
+
+def test_an_ewma_preset_takes_another_proximal_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    flags = ["--preset=cartpole-ppo-ewma", "--proximal.policy", "behavior"]
+    out = said(capsys, "train", *flags, "--env=toy:Match", f"--run-dir={tmp_path}", *SHORT)
+    assert "proximal EWMA" not in out
+    assert "proximal/age_env_steps" not in log.read(run_in(tmp_path))[-1]
+
+
+def test_plan_shows_the_table_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    out = said(
+        capsys,
+        "plan",
+        "--preset",
+        "cartpole-ppo-ewma",
+        "--num-envs",
+        "2",
+        "--optimizer.learning-rate",
+        "1e-3",
+    )
+    assert "2 envs × 128 steps = 256 samples" in out
+    assert "0.0005" in out and "√0.25" in out and "center of mass 32" in out
+    assert "note: The rule assumes one policy epoch" in out
+    assert not list(tmp_path.iterdir())
+
+
+def test_plan_as_json(capsys: pytest.CaptureFixture[str]):
+    plan = json.loads(said(capsys, "plan", "--preset=mujoco-ppo", "--num-envs=4", "--json"))
+    assert plan["batch"]["iteration_batch"] == 4 * 2048
+    assert plan["ratios"] == {"minibatch": 4, "env_steps_per_gradient_step": 4, "iteration_batch": 4}
+    assert plan["hyperparameters"]["learning_rate"] == pytest.approx(6e-4)
+    assert any("one policy epoch" in sentence for sentence in plan["warnings"])
+
+
+def test_the_recorded_plan_is_the_one_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    flags = ["--env=toy:Match", "--num-envs=3", *SHORT]
+    plan = json.loads(said(capsys, "plan", *flags, "--json"))
+    said(capsys, "train", *flags, f"--run-dir={tmp_path}")
+    assert json.loads((run_in(tmp_path) / "plan.json").read_text()) == plan
+
+
+def test_presets_lists_every_preset_with_its_source(capsys: pytest.CaptureFixture[str]):
+    out = said(capsys, "presets")
+    assert out.count("  from: ") >= 5
+    assert "cartpole-ppo-ewma" in out and "CleanRL, ppo_continuous_action.py" in out
+
+
+@pytest.mark.parametrize(
+    ("preset", "numbers"),
+    [("mujoco-ppo", ["HalfCheetah-v4", "2,048", "1,000,000"]), ("atari-ppo", ["Breakout-v5", "10,000,000"])],
+)
+def test_help_shows_the_numbers_of_the_preset_named(
+    preset: str, numbers: list[str], capsys: pytest.CaptureFixture[str]
+):
+    for words in (["--preset", preset, "--help"], ["--help", f"--preset={preset}"]):
+        with pytest.raises(SystemExit) as stop:
+            main(["train", *words])
+        out = capsys.readouterr().out
+        assert stop.value.code == 0
+        assert all(number in out for number in [preset, *numbers])
+        assert "Environments stepped together, per rank." in out
+
+
+def test_help_all_says_what_every_flag_means(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "160")
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--preset=mujoco-ppo", "--help-all"])
+    out = capsys.readouterr().out
+    assert stop.value.code == 0
+    assert "--optimizer.learning-rate" in out and "0.0003" in out and "--evaluation.greedy" in out
+
+
+@pytest.mark.parametrize("command", ["resume", "evaluate"])
+def test_help_of_a_run_needs_no_run(command: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    assert "RUN" in capsys.readouterr().out
+
+
+def test_the_program_alone_says_what_it_can_do(capsys: pytest.CaptureFixture[str]):
+    for words, code in (([], 2), (["--help"], 0)):
+        with pytest.raises(SystemExit) as stop:
+            main(words)
+        assert stop.value.code == code
+        assert "anybatch COMMAND" in capsys.readouterr().out
+    assert said(capsys, "--version").strip() == __version__
+
+
+def test_a_preset_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "mine.toml"
+    file.write_text('env = "toy:Match"\nnum_envs = 5\nnum_steps = 11\n[optimizer]\nlearning_rate = 0.25\n')
+    runs = tmp_path / "runs"
+    said(capsys, "train", f"--preset={file}", "--total-env-steps=60", f"--run-dir={runs}")
+    assert run_in(runs).name.startswith("toy-Match__mine__s1__")
+    assert log.read(run_in(runs))[0]["charts/learning_rate"] == 0.25
+
+
+def test_doctor_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("anybatch.cli.doctor.SECONDS_PER_MEASUREMENT", 0.01)
+    monkeypatch.setattr("anybatch.cli.doctor.MICROBATCHES", (3, 5))
+    checks = {check["name"]: check for check in json.loads(said(capsys, "doctor", "--json"))}
+    assert all(checks[name]["works"] for name in ("machine", "torch", "gymnasium", "CartPole-v1"))
+    assert "env steps/s" in checks["gym:CartPole-v1"]["finding"]
+    assert "--microbatch" in checks["nature microbatch"]["finding"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_signal_ends_a_run_with_a_checkpoint_and_code_0(number: signal.Signals, tmp_path: Path):
+    flags = ["--env=toy:Match", "--num-envs=3", "--num-steps=16", "--total-env-steps=1000000000"]
+    with subprocess.Popen(
+        [*COMMAND, "train", *flags, f"--run-dir={tmp_path}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not any(path.stat().st_size for path in tmp_path.glob("*/metrics.jsonl")):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+        os.kill(process.pid, number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0 and err == ""
+    assert "Stopping after this iteration" in out and "anybatch resume" in out
+    folder = run_in(tmp_path)
+    state = newest_state(folder)["train"]
+    assert state["iterations"] >= 1 and log.read(folder)[-1]["env_steps"] == state["env_steps"]
+    assert not json.loads((folder / "result.json").read_text())["finished"]
