@@ -4,15 +4,17 @@ One pass of the loop is one iteration. The three differ in one choice: the polic
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from anybatch import minibatch, train_state
+from anybatch.algorithms.diagnostics import bad_value, iteration_metrics
+from anybatch.algorithms.samples import Samples
 from anybatch.config import PPOConfig
 from anybatch.distributed import collectives
-from anybatch.equations import divergence, moments, objectives, returns, schedules
+from anybatch.equations import divergence, objectives, returns, schedules
 from anybatch.errors import TrainingError
 from anybatch.networks.distributions import Distribution, make_distribution
 from anybatch.rollout import Rollout
@@ -24,7 +26,6 @@ from anybatch.update import Record
 SKIPS_BEFORE_GIVING_UP = 5
 """Gradient steps in a row that were not numbers before the run ends."""
 NORMALIZATION_EPSILON = 1e-8
-
 
 start = train_state.start
 
@@ -56,26 +57,6 @@ def current_learning_rate(config: PPOConfig, state: TrainState) -> float:
     if config.optimizer.anneal == "none":
         return learning_rate
     return schedules.annealed_learning_rate(learning_rate, state.env_steps, config.total_env_steps)
-
-
-@dataclass
-class Samples:
-    """An iteration batch ready to be optimized on, flattened to [T · N]. `valid` keeps the [T, N] shape."""
-
-    obs: Tensor
-    action: Tensor
-    behavior_logp: Tensor
-    """What importance weights divide by."""
-    proximal_logp: Tensor
-    """Of the policy the update is held near, where that is not an average of weights that moves."""
-    proximal_location: Tensor
-    proximal_log_std: Tensor | None
-    advantage: Tensor
-    value: Tensor
-    value_target: Tensor
-    valid: Tensor
-    age_iterations: int
-    age_gradient_steps: int
 
 
 def prepare(delayed: Delayed, state: TrainState, config: PPOConfig) -> Samples:
@@ -184,7 +165,11 @@ def one_epoch(
             if state.ewma is not None:
                 state.ewma.update(state.hyperparameters.proximal_decay, plan.env_steps_per_gradient_step)
         elif steps.counts.skipped_in_a_row >= SKIPS_BEFORE_GIVING_UP:
-            raise TrainingError(bad_value(samples, state, indices))
+            raise TrainingError(
+                f"{SKIPS_BEFORE_GIVING_UP} gradient steps in a row were not numbers; "
+                f"{bad_value(samples, state, indices)}. The newest checkpoint is from before; a lower "
+                "learning rate or a gradient clip may help"
+            )
     return seen
 
 
@@ -287,79 +272,3 @@ def moved_too_far(records: list[Record], config: PPOConfig) -> bool:
     kl = torch.cat([divergence.sampled_kl(logp, behavior) for *_, logp, behavior, _ in records])
     sums = collectives.sum_over_ranks(torch.stack([kl.sum(), torch.tensor(float(len(kl)))]))
     return bool(sums[0] / sums[1] > config.update.target_kl)
-
-
-def iteration_metrics(
-    records: list[Record], samples: Samples, state: TrainState, config: PPOConfig, epochs_done: int
-) -> dict[str, float | None]:
-    """Means over all samples of all gradient steps, read from the device once."""
-    gain, value_loss, entropy, logp, behavior_logp, proximal_logp = (
-        torch.cat(column) for column in zip(*records, strict=True)
-    )
-    clip = math.inf if config.objective.clip is None else config.objective.clip
-    means = torch.stack(
-        [
-            -gain.mean(),
-            value_loss.mean(),
-            entropy.mean(),
-            divergence.sampled_kl(logp, behavior_logp).mean(),
-            divergence.clip_fraction(logp - proximal_logp, clip),
-            divergence.sampled_kl_squared(logp, proximal_logp).mean(),
-            moments.effective_samples(logp - behavior_logp),
-            (logp - behavior_logp > math.log(config.objective.max_importance)).float().mean(),
-        ]
-    )
-    names = (
-        "losses/policy_loss",
-        "losses/value_loss",
-        "losses/entropy",
-        "losses/approx_kl",
-        "losses/clipfrac",
-        "proximal/kl",
-        "importance/effective_samples",
-        "importance/capped_fraction",
-    )
-    metrics: dict[str, float | None] = dict(zip(names, means.tolist(), strict=True))
-    norms = state.steps.counts.norms
-    valid = samples.valid.flatten()
-    return metrics | {
-        "losses/explained_variance": float(
-            returns.explained_variance(samples.value[valid], samples.value_target[valid])
-        ),
-        "losses/grad_norm": sum(norms) / len(norms) if norms else None,
-        "losses/grad_clip_fraction": state.steps.clipped_fraction(),
-        "losses/epochs_done": float(epochs_done),
-        "batch/valid_fraction": float(samples.valid.float().mean()),
-        "staleness/iterations": float(samples.age_iterations),
-        "staleness/gradient_steps": float(samples.age_gradient_steps),
-    }
-
-
-def bad_value(samples: Samples, state: TrainState, indices: Tensor) -> str:
-    """Which value of the last minibatch is the first that is not a number, and where it came from."""
-    with torch.no_grad():
-        policy, value = state.network(samples.obs[indices].to(state.device))
-    candidates = {
-        "observation": samples.obs[indices],
-        "action": samples.action[indices],
-        "behavior log-probability": samples.behavior_logp[indices],
-        "advantage": samples.advantage[indices],
-        "value target": samples.value_target[indices],
-        "policy output": policy.location.cpu(),
-        "value": value.cpu(),
-    }
-    where = "no single input is: the loss itself overflowed"
-    for name, tensor in candidates.items():
-        bad = (
-            (~torch.isfinite(tensor.float())).flatten(1).any(1)
-            if tensor.dim() > 1
-            else ~torch.isfinite(tensor)
-        )
-        if bad.any():
-            step, env = divmod(int(indices[bad.nonzero()[0, 0]]), samples.valid.shape[1])
-            where = f"the first is the {name} of environment {env} at step {step} of the iteration"
-            break
-    return (
-        f"{SKIPS_BEFORE_GIVING_UP} gradient steps in a row were not numbers; {where}. "
-        "The newest checkpoint is from before; a lower learning rate or a gradient clip may help"
-    )

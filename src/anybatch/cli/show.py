@@ -74,6 +74,6 @@ def outcome(result: Outcome) -> None:
         print(f"  anybatch resume {result.folder}")
     print(f"  anybatch evaluate {result.folder} --evaluation.greedy")
     if result.finished:
-        print("  anybatch plan --num-envs 64    what changes at another batch size")
-        print("  anybatch train --num-envs 64   the same learning curve, from a larger batch")
+        print("  anybatch plan --num-envs 2     what changes at another batch size")
+        print("  anybatch train --num-envs 2    the same learning curve, from a smaller batch?")
     print(f"  tensorboard --logdir {result.folder.parent}")

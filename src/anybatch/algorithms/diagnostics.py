@@ -1,0 +1,83 @@
+"""What an update says about itself: its metrics, and the culprit when numbers stop being numbers."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from anybatch.algorithms.samples import Samples
+from anybatch.config import PPOConfig
+from anybatch.equations import divergence, moments, returns
+from anybatch.train_state import TrainState
+from anybatch.update import Record
+
+
+def iteration_metrics(
+    records: list[Record], samples: Samples, state: TrainState, config: PPOConfig, epochs_done: int
+) -> dict[str, float | None]:
+    """Means over all samples of all gradient steps, read from the device once."""
+    gain, value_loss, entropy, logp, behavior_logp, proximal_logp = (
+        torch.cat(column) for column in zip(*records, strict=True)
+    )
+    clip = math.inf if config.objective.clip is None else config.objective.clip
+    means = torch.stack(
+        [
+            -gain.mean(),
+            value_loss.mean(),
+            entropy.mean(),
+            divergence.sampled_kl(logp, behavior_logp).mean(),
+            divergence.clip_fraction(logp - proximal_logp, clip),
+            divergence.sampled_kl_squared(logp, proximal_logp).mean(),
+            moments.effective_samples(logp - behavior_logp),
+            (logp - behavior_logp > math.log(config.objective.max_importance)).float().mean(),
+        ]
+    )
+    names = (
+        "losses/policy_loss",
+        "losses/value_loss",
+        "losses/entropy",
+        "losses/approx_kl",
+        "losses/clipfrac",
+        "proximal/kl",
+        "importance/effective_samples",
+        "importance/capped_fraction",
+    )
+    metrics: dict[str, float | None] = dict(zip(names, means.tolist(), strict=True))
+    norms = state.steps.counts.norms
+    valid = samples.valid.flatten()
+    return metrics | {
+        "losses/explained_variance": float(
+            returns.explained_variance(samples.value[valid], samples.value_target[valid])
+        ),
+        "losses/grad_norm": sum(norms) / len(norms) if norms else None,
+        "losses/grad_clip_fraction": state.steps.clipped_fraction(),
+        "losses/epochs_done": float(epochs_done),
+        "batch/valid_fraction": float(samples.valid.float().mean()),
+        "staleness/iterations": float(samples.age_iterations),
+        "staleness/gradient_steps": float(samples.age_gradient_steps),
+    }
+
+
+def bad_value(samples: Samples, state: TrainState, indices: Tensor) -> str:
+    """Which value of the last minibatch is the first that is not a number, and where it came from."""
+    with torch.no_grad():
+        policy, value = state.network(samples.obs[indices].to(state.device))
+    candidates = {
+        "observation": samples.obs[indices],
+        "action": samples.action[indices],
+        "behavior log-probability": samples.behavior_logp[indices],
+        "advantage": samples.advantage[indices],
+        "value target": samples.value_target[indices],
+        "policy output": policy.location.cpu(),
+        "value": value.cpu(),
+    }
+    for name, tensor in candidates.items():
+        bad = (
+            (~torch.isfinite(tensor.float())).flatten(1).any(1)
+            if tensor.dim() > 1
+            else ~torch.isfinite(tensor)
+        )
+        if bad.any():
+            step, env = divmod(int(indices[bad.nonzero()[0, 0]]), samples.valid.shape[1])
+            return f"the first is the {name} of environment {env} at step {step} of the iteration"
+    return "no single value is the cause: the loss itself overflowed"

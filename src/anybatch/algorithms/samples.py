@@ -1,0 +1,25 @@
+"""What an update works on."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass
+class Samples:
+    """An iteration batch ready to be optimized on, flattened to [T · N]. `valid` keeps the [T, N] shape."""
+
+    obs: Tensor
+    action: Tensor
+    behavior_logp: Tensor
+    """What importance weights divide by."""
+    proximal_logp: Tensor
+    """Of the policy the update is held near, where that is not an average of weights that moves."""
+    proximal_location: Tensor
+    proximal_log_std: Tensor | None
+    advantage: Tensor
+    value: Tensor
+    value_target: Tensor
+    valid: Tensor
+    age_iterations: int
+    age_gradient_steps: int
