@@ -1,4 +1,6 @@
-"""Copy what a result needs from run folders: the learning curve, the facts and the outcome, one small file a run.
+"""Copy what a result needs from run folders: the learning curve, the facts and the outcome.
+
+One small file a run.
 
 python results/collect.py RUNS_FOLDER RESULTS_FOLDER
 """
