@@ -3,12 +3,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export OMP_NUM_THREADS=1
-three_seeds() {
-  for seed in 1 2 3; do
+run() { # SEEDS, then flags
+  local seeds=$1; shift
+  for seed in $seeds; do
     .venv/bin/anybatch train "$@" --seed "$seed" --run-dir runs/classic-control
   done
 }
-{ three_seeds --preset cartpole-ppo; three_seeds --preset cartpole-ppo --env Acrobot-v1; } &
-three_seeds --preset cartpole-ppo-ewma &
+{ run "1 2 3" --preset cartpole-ppo; run "1 2 3" --preset cartpole-ppo --env Acrobot-v1; } &
+run "10 11 12" --preset cartpole-ppo-ewma &
 wait
 .venv/bin/python results/collect.py runs/classic-control results/classic-control
