@@ -1,9 +1,11 @@
 """Environments: one adapter per engine behind one small protocol. `make` finds the engine for an id."""
 
 import difflib
+import math
 from collections.abc import Sequence
 
 from anybatch.config import EnvConfig
+from anybatch.envs import procgen
 from anybatch.envs.protocol import VectorEnv
 from anybatch.errors import EnvError
 
@@ -14,7 +16,8 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
     """The environment `env_id`, as many times as there are seeds; each env's randomness is its own seed's.
 
     CartPole-v1: EnvPool where it has the id, else Gymnasium. gym:…, envpool:…, toy:… name the engine;
-    my_package:MyEnv-v0 is Gymnasium's, after importing my_package.
+    procgen:coinrun and procgen-easy:coinrun are games of EnvPool's; my_package:MyEnv-v0 is Gymnasium's, after
+    importing my_package.
     """
     engine, name = _resolve(env_id, config)
     if engine == "envpool":
@@ -26,14 +29,27 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
     return _make_gymnasium(name, config, seeds, engine_named=engine_named)
 
 
+def observation_bytes(env_id: str, config: EnvConfig) -> int | None:
+    """The size of one observation, from a single env that is built for it; None where that fails."""
+    if procgen.return_range(env_id) is not None:
+        return procgen.OBSERVATION_BYTES
+    try:
+        env = make(env_id, config, seeds=[0])
+    except EnvError:
+        return None
+    env.close()
+    return env.spec.obs_dtype.itemsize * math.prod(env.spec.obs_shape)
+
+
 def _resolve(env_id: str, config: EnvConfig) -> tuple[str, str]:
     """The engine and its own name for the environment."""
     prefix, _, rest = env_id.partition(":")
-    named = ENGINE_PREFIXES.get(prefix) if rest else None
+    game = procgen.engine_id(env_id)
+    named = "envpool" if game else ENGINE_PREFIXES.get(prefix) if rest else None
     if named is not None:
         if config.engine not in ("auto", named):
             raise EnvError(f"{env_id} names the engine {named}, but env-config.engine = {config.engine}")
-        return named, rest
+        return named, game or rest
     if config.engine != "auto":
         return config.engine, env_id
     from anybatch.envs import envpool_adapter
