@@ -1,0 +1,67 @@
+"""Environments that can be looked at: frames from their observations, or drawn by Gymnasium."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from anybatch import envs
+from anybatch.config import EnvConfig
+from anybatch.envs.protocol import BoxActions, EnvSpec, VectorEnv
+from anybatch.errors import EnvError
+
+SMALLEST_SIDE = 320
+"""Pixels. Smaller images are enlarged by a whole factor, without smoothing."""
+
+
+class DrawnEnv(NamedTuple):
+    """One env, and the picture of what it shows: uint8 [H, W, 3] from its observations [1, …]."""
+
+    env: VectorEnv
+    draw: Callable[[np.ndarray], np.ndarray]
+
+
+def make(env_id: str, config: EnvConfig, *, seed: int) -> DrawnEnv:
+    """One env of that id that can be drawn. Raises EnvError where there is none."""
+    env = envs.make(env_id, config, seeds=[seed])
+    if env.spec.obs_dtype == np.uint8:
+        return DrawnEnv(env, lambda obs: picture(obs[0]))
+    env.close()
+    return _drawn_by_gymnasium(env_id, config, env.spec, seed)
+
+
+def picture(image: np.ndarray) -> np.ndarray:
+    """An observation [C, H, W] for a person: three channels are colors, else the last one is gray."""
+    channels = image if len(image) == 3 else np.repeat(image[-1:], 3, axis=0)
+    return enlarged(channels.transpose(1, 2, 0))
+
+
+def enlarged(frame: np.ndarray) -> np.ndarray:
+    """A frame [H, W, 3] with each pixel repeated until no side is below SMALLEST_SIDE."""
+    factor = -(-SMALLEST_SIDE // min(frame.shape[:2]))
+    return np.ascontiguousarray(frame.repeat(factor, axis=0).repeat(factor, axis=1))
+
+
+def _drawn_by_gymnasium(env_id: str, config: EnvConfig, spec: EnvSpec, seed: int) -> DrawnEnv:
+    """The same environment in Gymnasium, which can draw some of those that observe no images."""
+    from anybatch.envs.gymnasium_adapter import GymnasiumEnv, registered
+
+    is_gymnasium = spec.engine.startswith("gymnasium")
+    if not is_gymnasium and not (spec.engine.startswith("envpool") and registered(spec.env_id)):
+        raise EnvError(f"{env_id} cannot be drawn: it shows no images, and Gymnasium does not have it")
+    # Options of another engine mean nothing here.
+    options = config.options if is_gymnasium else {}
+    env = GymnasiumEnv(spec.env_id, replace(config, options=options), seeds=[seed])
+    env.close()
+    if (env.spec.obs_shape, _width(env.spec)) != (spec.obs_shape, _width(spec)):
+        raise EnvError(f"{env_id} cannot be drawn: Gymnasium's has other observations or actions")
+    if not env.can_be_drawn:
+        raise EnvError(f"{env_id} cannot be drawn: its render modes have no rgb_array")
+    options = options | {"render_mode": "rgb_array"}
+    env = GymnasiumEnv(spec.env_id, replace(config, options=options), seeds=[seed])
+    return DrawnEnv(env, lambda _: enlarged(env.render()))
+
+
+def _width(spec: EnvSpec) -> int:
+    return len(spec.actions.low) if isinstance(spec.actions, BoxActions) else spec.actions.count

@@ -1,0 +1,103 @@
+"""The trained agent at play, as a video."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from anybatch import session
+from anybatch.config import PPOConfig
+from anybatch.distributed import collectives
+from anybatch.envs import frames
+from anybatch.envs.episodes import Episode, EpisodeTracker
+from anybatch.errors import DiskError, UserError
+from anybatch.evaluation import Player
+from anybatch.runs import seeding
+
+FORMATS = (".gif", ".mp4")
+EXTRA = "pip install 'anybatch[video]' adds it"
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What was played."""
+
+    out: Path
+    steps: int
+    episodes: tuple[Episode, ...]
+    env_steps: int
+    """Of the checkpoint that played."""
+
+    def sentence(self) -> str:
+        returns = [episode.episode_return for episode in self.episodes]
+        ended = f", mean return {np.mean(returns):.6g} of the {len(returns)} that ended" if returns else ""
+        return f"{self.out}: {self.steps:,} steps of play after {self.env_steps:,} env steps{ended}"
+
+
+def watch(folder: Path, config: PPOConfig, out: Path, *, steps: int, frames_per_second: int) -> Watched:
+    """Play `steps` steps with the newest good checkpoint of a run, and write them to `out`."""
+    if out.suffix.lower() not in FORMATS:
+        raise UserError(f"--out {out}: a file that ends in {' or '.join(FORMATS)} is wanted")
+    if steps < 1 or frames_per_second < 1:
+        raise UserError(f"--steps {steps}, --frames-per-second {frames_per_second}: both must be at least 1")
+    session.set_threads(config)
+    loaded = session.load_checkpoint(folder, with_segments=False)
+    (seed,) = seeding.env_seeds(config.seed, role="evaluation", rank=collectives.rank(), num_envs=1)
+    drawn = frames.make(config.env, config.env_config, seed=seed)
+    tracker = EpisodeTracker(1)
+    try:
+        player = session.trained_player(loaded, config, drawn.env.spec)
+        write(out, play(player, drawn, tracker, steps), frames_per_second)
+    finally:
+        drawn.env.close()
+    return Watched(out, steps, tuple(tracker.take()), loaded.env_steps)
+
+
+def play(player: Player, drawn: frames.DrawnEnv, tracker: EpisodeTracker, steps: int) -> Iterator[np.ndarray]:
+    """What the agent sees at each of its decisions, [H, W, 3]."""
+    obs = drawn.env.reset()
+    for _ in range(steps):
+        yield drawn.draw(obs)
+        step = drawn.env.step(player.act(obs))
+        tracker.update(step)
+        obs = step.obs
+
+
+def write(out: Path, pictures: Iterator[np.ndarray], frames_per_second: int) -> None:
+    """A video of `pictures`, in the format that the name of `out` says."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.suffix.lower() == ".gif":
+            write_gif(out, pictures, frames_per_second)
+        else:
+            write_mp4(out, pictures, frames_per_second)
+    except OSError as error:
+        raise DiskError(f"{out} could not be written: {error}") from error
+
+
+def write_gif(out: Path, pictures: Iterator[np.ndarray], frames_per_second: int) -> None:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise UserError(f"a GIF needs the package pillow: {EXTRA}") from None
+    images = (Image.fromarray(picture) for picture in pictures)
+    milliseconds = 10 * max(1, round(100 / frames_per_second))  # the format counts in hundredths of a second
+    next(images).save(out, save_all=True, append_images=images, duration=milliseconds, loop=0)
+
+
+def write_mp4(out: Path, pictures: Iterator[np.ndarray], frames_per_second: int) -> None:
+    try:
+        from imageio_ffmpeg import write_frames
+    except ImportError:
+        raise UserError(f"an MP4 needs the package imageio-ffmpeg: {EXTRA}") from None
+    first = next(pictures)
+    height, width = (side - side % 2 for side in first.shape[:2])  # the codec wants even sides
+    writer = write_frames(str(out), (width, height), fps=frames_per_second, macro_block_size=2)
+    writer.send(None)
+    try:
+        for picture in chain([first], pictures):
+            writer.send(np.ascontiguousarray(picture[:height, :width]))
+    finally:
+        writer.close()
