@@ -4,11 +4,13 @@ The only arithmetic between envs, steps, ranks, minibatch and microbatch is here
 from the numbers at the batch they were tuned at, never from another plan.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from anybatch.config import PPGConfig, PPOConfig, TunedAt, rescale_rules
 from anybatch.equations import rescale
+from anybatch.phase_size import PhaseSize
 
 # Samples per forward and backward pass. Large activations are mapped and unmapped at every step on a CPU, so
 # images go in small parts; a plain rule instead of a timing keeps two runs on one machine bitwise equal.
@@ -121,6 +123,11 @@ class Resolved:
     hyperparameters: Hyperparameters
     rows: tuple[PlanRow, ...]
     warnings: tuple[str, ...]
+    phase: PhaseSize | None = None
+
+    def lines(self) -> list[str]:
+        """The batches and, of PPG, the phase, for a person."""
+        return self.plan.lines() + (self.phase.lines() if self.phase else [])
 
     def to_json(self) -> dict[str, object]:
         batches = {
@@ -133,6 +140,7 @@ class Resolved:
             "tuned_at": asdict(self.tuned_at),
             "ratios": asdict(self.ratios),
             "hyperparameters": asdict(self.hyperparameters),
+            "phase": self.phase.to_json() if self.phase else None,
             "rows": [asdict(row) for row in self.rows],
             "warnings": list(self.warnings),
         }
@@ -143,8 +151,11 @@ def automatic_microbatch(encoder: str, device: str) -> int:
     return AUTO_MICROBATCH[encoder, "cpu" if device == "cpu" else "gpu"]
 
 
-def resolve(config: PPOConfig, *, encoder: str, ranks: int = 1) -> Resolved:
-    """The plan of a run and the numbers it will use. `encoder` decides the automatic microbatch."""
+def resolve(config: PPOConfig, *, encoder: str, ranks: int = 1, obs_bytes: int | None = None) -> Resolved:
+    """The plan of a run and the numbers it will use.
+
+    `encoder` decides the automatic microbatch; `obs_bytes`, where known, the memory of a phase.
+    """
     plan = BatchPlan(
         num_envs=config.num_envs,
         num_steps=config.num_steps,
@@ -162,6 +173,9 @@ def resolve(config: PPOConfig, *, encoder: str, ranks: int = 1) -> Resolved:
         hyperparameters=hyperparameters,
         rows=tuple(plan_rows(config, ratios, hyperparameters)),
         warnings=tuple(broken_preconditions(config, ratios, hyperparameters)),
+        phase=phase_size(config, plan, hyperparameters.phase, obs_bytes)
+        if isinstance(config, PPGConfig) and hyperparameters.phase is not None
+        else None,
     )
 
 
@@ -228,6 +242,21 @@ def rescaled_phase(config: PPGConfig, rules: frozenset[str], ratio: float) -> Ph
         auxiliary_learning_rate=rescale.rescaled_learning_rate(
             phase.auxiliary_learning_rate, minibatch / phase.auxiliary_minibatch, "adam"
         ),
+    )
+
+
+def phase_size(config: PPGConfig, plan: BatchPlan, numbers: PhaseNumbers, obs_bytes: int | None) -> PhaseSize:
+    env_steps = numbers.policy_iterations * plan.iteration_batch
+    # No more gradient steps than every rank has samples.
+    most = numbers.policy_iterations * plan.num_envs * plan.num_steps
+    return PhaseSize(
+        iterations=numbers.policy_iterations,
+        iteration_batch=plan.iteration_batch,
+        auxiliary_epochs=config.phase.auxiliary_epochs,
+        auxiliary_minibatches=min(max(1, round(env_steps / numbers.auxiliary_minibatch)), most),
+        obs_bytes=obs_bytes,
+        is_saved=config.phase.save_data,
+        follows_the_batch="phase-length" in rescale_rules(config.rescale),
     )
 
 
@@ -353,7 +382,8 @@ def broken_preconditions(config: PPOConfig, ratios: Ratios, run: Hyperparameters
         iterations = rescale.rescaled_phase_iterations(config.phase.policy_iterations, ratios.iteration_batch)
         reasons.append(
             (
-                "phase-length" in rescale_rules(config.rescale) and iterations != run.phase.policy_iterations,
+                "phase-length" in rescale_rules(config.rescale)
+                and not math.isclose(iterations, run.phase.policy_iterations),
                 f"A phase would be {iterations:.4g} iterations; {run.phase.policy_iterations} is the nearest "
                 "that can be.",
             )

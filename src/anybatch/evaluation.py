@@ -5,25 +5,30 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from anybatch.config import EvaluationConfig
+from anybatch.envs import procgen
 from anybatch.envs.episodes import Episode, EpisodeTracker
-from anybatch.envs.protocol import BoxActions, VectorEnv
+from anybatch.envs.protocol import VectorEnv
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.distributions import draw_noise
 from anybatch.normalizers import ObservationNormalizer
-from anybatch.rollout import action_width
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """Scores of the episodes played, slot by slot."""
 
+    env_id: str
     episodes: tuple[Episode, ...]
     greedy: bool
 
     @property
     def mean_return(self) -> float:
         return float(np.mean([episode.episode_return for episode in self.episodes]))
+
+    @property
+    def normalized_return(self) -> float | None:
+        """On the published scale of the game; None but for Procgen."""
+        return procgen.normalized_return(self.env_id, self.mean_return)
 
     @property
     def standard_error(self) -> float:
@@ -36,8 +41,10 @@ class Evaluation:
         return float(np.mean([episode.length for episode in self.episodes]))
 
     def to_json(self) -> dict[str, object]:
+        normalized = self.normalized_return
         return {
             "mean_return": self.mean_return,
+            **({} if normalized is None else {"normalized_return": normalized}),
             "standard_error": self.standard_error,
             "mean_length": self.mean_length,
             "episodes": len(self.episodes),
@@ -47,40 +54,47 @@ class Evaluation:
 
     def sentence(self) -> str:
         how = "greedy" if self.greedy else "sampled"
+        normalized = self.normalized_return
+        scaled = "" if normalized is None else f", {normalized:.3f} on the game's published scale"
         return (
             f"{self.mean_return:.6g} ± {self.standard_error:.3g} mean return over {len(self.episodes)} "
-            f"episodes ({how} actions, mean length {self.mean_length:.4g})"
+            f"episodes{scaled} ({how} actions, mean length {self.mean_length:.4g})"
         )
 
 
-@torch.inference_mode()
-def evaluate(
-    network: ActorCritic,
-    env: VectorEnv,
-    config: EvaluationConfig,
-    *,
-    normalizer: ObservationNormalizer | None,
-    generator: torch.Generator,
-    device: torch.device,
-) -> Evaluation:
-    """Play until every slot has finished `episodes_per_env` episodes. Statistics do not move."""
-    spec = env.spec
-    shape = (spec.num_envs, action_width(spec.actions))
-    continuous = isinstance(spec.actions, BoxActions)
-    tracker = EpisodeTracker(spec.num_envs)
-    played: list[list[Episode]] = [[] for _ in range(spec.num_envs)]
+@dataclass(frozen=True)
+class Player:
+    """A policy at play. Statistics of observations do not move."""
+
+    network: ActorCritic
+    normalizer: ObservationNormalizer | None
+    device: torch.device
+    generator: torch.Generator
+    greedy: bool
+
+    @torch.inference_mode()
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        """An action for each of the observations [N, …]."""
+        seen = obs if self.normalizer is None else self.normalizer.normalize(obs).astype(np.float32)
+        policy = self.network.distribution(self.network.locate(torch.from_numpy(seen).to(self.device)))
+        if self.greedy:
+            return policy.mode().cpu().numpy()
+        noise = draw_noise(
+            tuple(policy.location.shape), self.generator, continuous=policy.log_std is not None
+        )
+        return policy.sample(noise.to(self.device)).cpu().numpy()
+
+
+def evaluate(player: Player, env: VectorEnv, *, episodes_per_env: int) -> Evaluation:
+    """Play until every slot has finished `episodes_per_env` episodes."""
+    tracker = EpisodeTracker(env.spec.num_envs)
+    played: list[list[Episode]] = [[] for _ in range(env.spec.num_envs)]
     obs = env.reset()
-    while any(len(slot) < config.episodes_per_env for slot in played):
-        seen = obs if normalizer is None else normalizer.normalize(obs).astype(np.float32)
-        policy = network.distribution(network.locate(torch.from_numpy(seen).to(device)))
-        if config.greedy:
-            action = policy.mode()
-        else:
-            action = policy.sample(draw_noise(shape, generator, continuous=continuous).to(device))
-        step = env.step(action.cpu().numpy())
+    while any(len(slot) < episodes_per_env for slot in played):
+        step = env.step(player.act(obs))
         tracker.update(step)
         for episode in tracker.take():
             played[episode.env].append(episode)
         obs = step.obs
-    episodes = tuple(episode for slot in played for episode in slot[: config.episodes_per_env])
-    return Evaluation(episodes, config.greedy)
+    episodes = tuple(episode for slot in played for episode in slot[:episodes_per_env])
+    return Evaluation(env.spec.env_id, episodes, player.greedy)

@@ -1,17 +1,19 @@
 """The state of PPG: what PPO's has, the data of the phase, and where the auxiliary phase stands."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from anybatch import train_state
-from anybatch.config import PPGConfig
+from anybatch.config import OptimizerConfig, PPGConfig
 from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import ConfigError
+from anybatch.rollout import observation_bytes, rollout_bytes
 from anybatch.runs.memory import available_bytes, readable
+from anybatch.staleness import rollouts_in_memory
 from anybatch.train_state import TrainState
 from anybatch.update import GradientSteps, Record
 
@@ -19,17 +21,18 @@ from anybatch.update import GradientSteps, Record
 class PhaseData:
     """Observations, value targets and masks of a phase's iterations, on the CPU. Images stay uint8."""
 
-    def __init__(self, iterations: int, num_steps: int, spec: EnvSpec):
-        shape = (iterations, num_steps, spec.num_envs)
+    def __init__(self, policy_iterations: int, num_steps: int, spec: EnvSpec):
+        shape = (policy_iterations, num_steps, spec.num_envs)
         image = spec.obs_dtype == "uint8"
         self.obs = torch.empty(*shape, *spec.obs_shape, dtype=torch.uint8 if image else torch.float32)
         self.value_target = torch.empty(shape)
         self.valid = torch.empty(shape, dtype=torch.bool)
-        self.filled = 0
+        self.iterations: list[int] = []
+        """Which iterations of the run are in it, in their order."""
 
     @property
     def is_full(self) -> bool:
-        return self.filled == len(self.obs)
+        return len(self.iterations) == len(self.obs)
 
     @property
     def flat_obs(self) -> Tensor:
@@ -39,22 +42,36 @@ class PhaseData:
     def flat_value_target(self) -> Tensor:
         return self.value_target.flatten()
 
-    def add(self, obs: Tensor, value_target: Tensor, valid: Tensor) -> None:
+    def add(self, iteration: int, *, obs: Tensor, value_target: Tensor, valid: Tensor) -> None:
         """Keep one iteration, flattened to [T · N] as it was optimized on; `valid` is [T, N]."""
-        self.obs[self.filled] = obs.view_as(self.obs[self.filled])
-        self.value_target[self.filled] = value_target.view_as(valid)
-        self.valid[self.filled] = valid
-        self.filled += 1
+        position = len(self.iterations)
+        self.obs[position] = obs.view_as(self.obs[position])
+        self.value_target[position] = value_target.view_as(valid)
+        self.valid[position] = valid
+        self.iterations.append(iteration)
 
     def clear(self) -> None:
-        self.filled = 0
+        self.iterations.clear()
 
-    def segment(self, position: int) -> dict[str, Tensor]:
+    def segments(self) -> dict[str, dict[str, Tensor]]:
         return {
-            "obs": self.obs[position],
-            "value_target": self.value_target[position],
-            "valid": self.valid[position],
+            segment_name(iteration): {
+                "obs": self.obs[position],
+                "value_target": self.value_target[position],
+                "valid": self.valid[position],
+            }
+            for position, iteration in enumerate(self.iterations)
         }
+
+
+def segment_name(iteration: int) -> str:
+    """Of the file that keeps an iteration's data for the auxiliary phase."""
+    return f"phase_{iteration:09d}"
+
+
+def frozen_policy_name(iteration: int) -> str:
+    """Of the file with the policy's outputs before the auxiliary phase that follows so many iterations."""
+    return f"policy_{iteration:09d}"
 
 
 @dataclass
@@ -79,6 +96,16 @@ class AuxiliaryProgress:
     def means(self) -> list[float]:
         return [total / max(self.samples, 1) for total in self.sums]
 
+    def state_dict(self) -> dict[str, Any]:
+        """All but the policy's outputs, which are a segment."""
+        return {
+            "log_std": self.frozen_log_std,
+            "epoch": self.epoch,
+            "minibatch": self.minibatch,
+            "sums": self.sums,
+            "samples": self.samples,
+        }
+
 
 @dataclass
 class PPGState(TrainState):
@@ -90,6 +117,8 @@ class PPGState(TrainState):
     saves_data: bool = field(kw_only=True)
     progress: AuxiliaryProgress | None = None
     phases: int = 0
+    auxiliary_metrics: dict[str, float] = field(default_factory=dict[str, float])
+    """Of an auxiliary phase that no row of the log has told yet."""
 
     def log_std(self) -> Tensor | None:
         parameter = self.network.policy.log_std
@@ -98,77 +127,65 @@ class PPGState(TrainState):
     @property
     def can_be_saved(self) -> bool:
         """Without the phase's data, a checkpoint is worth something only between two phases."""
-        return self.saves_data or self.data.filled == 0
+        return self.saves_data or not self.data.iterations
+
+    def take_auxiliary_metrics(self) -> dict[str, float]:
+        taken, self.auxiliary_metrics = self.auxiliary_metrics, {}
+        return taken
 
     def segments(self) -> dict[str, dict[str, Tensor]]:
-        named = super().segments()
-        for position in range(self.data.filled):
-            named[f"phase_{self.phases:06d}_{position:06d}"] = self.data.segment(position)
+        named = super().segments() | self.data.segments()
         if self.progress is not None:
-            named[f"phase_{self.phases:06d}_policy"] = {"location": self.progress.frozen_location}
+            named[frozen_policy_name(self.iterations)] = {"location": self.progress.frozen_location}
         return named
 
     def state_dict(self) -> dict[str, Any]:
-        progress = self.progress
         return super().state_dict() | {
             "phases": self.phases,
-            "filled": self.data.filled,
+            "phase_iterations": list(self.data.iterations),
             "auxiliary_steps": self.auxiliary_steps.state_dict(),
             "value_steps": self.value_steps.state_dict() if self.value_steps else None,
-            "progress": progress
-            and {
-                "log_std": progress.frozen_log_std,
-                "epoch": progress.epoch,
-                "minibatch": progress.minibatch,
-                "sums": progress.sums,
-                "samples": progress.samples,
-            },
+            "progress": self.progress.state_dict() if self.progress else None,
+            "auxiliary_metrics": self.auxiliary_metrics,
         }
 
     def load_state_dict(
-        self, state: dict[str, Any], segments: dict[str, dict[str, Tensor]], say: Callable[[str], None]
+        self, state: dict[str, Any], segments: Mapping[str, dict[str, Tensor]], say: Callable[[str], None]
     ) -> None:
         super().load_state_dict(state, segments, say)
         self.phases = state["phases"]
+        self.auxiliary_metrics = dict(state["auxiliary_metrics"])
         self.auxiliary_steps.load_state_dict(state["auxiliary_steps"])
         if self.value_steps is not None and state["value_steps"] is not None:
             self.value_steps.load_state_dict(state["value_steps"])
-        kept = [segments[f"phase_{self.phases:06d}_{position:06d}"] for position in range(state["filled"])]
-        if kept and (kept[0]["valid"].shape != self.data.valid.shape[1:] or len(kept) > len(self.data.obs)):
-            say("The batch has another shape than the phase under way: a new phase is started.")
+        iterations, saved = state["phase_iterations"], state["progress"]
+        if iterations and not self._can_go_on_with(
+            segments[segment_name(iterations[0])], len(iterations), in_auxiliary_phase=saved is not None
+        ):
+            say("The phase under way does not fit the batch of this run: a new phase is started.")
+            if saved is not None and self.ewma is not None:
+                self.ewma.reset()  # as after every auxiliary phase, whole or not
             return
-        for segment in kept:
-            self.data.add(segment["obs"].flatten(0, 1), segment["value_target"].flatten(), segment["valid"])
-        if state["progress"] is not None:
-            location = segments[f"phase_{self.phases:06d}_policy"]["location"]
-            saved = state["progress"]
+        for iteration in iterations:
+            self.data.add(iteration, **segments[segment_name(iteration)])
+        if saved is not None:
+            location = segments[frozen_policy_name(self.iterations)]["location"]
             self.progress = AuxiliaryProgress(
                 location,
                 saved["log_std"],
                 saved["epoch"],
                 saved["minibatch"],
-                saved["sums"],
+                list(saved["sums"]),
                 saved["samples"],
             )
 
+    def _can_go_on_with(self, first: dict[str, Tensor], number: int, *, in_auxiliary_phase: bool) -> bool:
+        longest, *shape = self.data.valid.shape
+        same_shape = list(first["valid"].shape) == shape
+        return same_shape and (number == longest if in_auxiliary_phase else number <= longest)
+
     def metrics(self) -> dict[str, float | None]:
         return super().metrics() | {"auxiliary/phases": self.phases}
-
-
-def phase_bytes(iterations: int, iteration_batch: int, obs_bytes: int) -> int:
-    """Memory of a phase's observations, nearly all of its data."""
-    return iterations * iteration_batch * obs_bytes
-
-
-def refuse_beyond_memory(needed: int, iterations: int) -> None:
-    """Before anything is computed: a phase that cannot fit would end the run after hours."""
-    there = available_bytes()
-    if needed > there:
-        raise ConfigError(
-            f"a phase of {iterations} iterations keeps {readable(needed)} of observations in memory; "
-            f"{readable(there)} are available. It is as large at any batch size; a smaller "
-            "phase.policy-iterations makes it shorter"
-        )
 
 
 def start(config: PPGConfig, *, say: Callable[[str], None], env_steps: int = 0) -> PPGState:
@@ -177,16 +194,17 @@ def start(config: PPGConfig, *, say: Callable[[str], None], env_steps: int = 0) 
     numbers = base.hyperparameters.phase
     assert numbers is not None
     spec = base.collector.env.spec
-    obs_bytes = torch.empty(spec.obs_shape, dtype=torch.uint8).numel() * spec.obs_dtype.itemsize
-    local_batch = config.num_envs * config.num_steps
     refuse_beyond_memory(
-        phase_bytes(numbers.policy_iterations, local_batch, obs_bytes), numbers.policy_iterations
+        numbers.policy_iterations,
+        phase_bytes=numbers.policy_iterations * config.num_envs * config.num_steps * observation_bytes(spec),
+        rollouts_bytes=rollouts_in_memory(config.staleness.iterations)
+        * rollout_bytes(spec, config.num_steps),
     )
 
-    def more_steps() -> GradientSteps:
+    def more_steps(optimizer: OptimizerConfig) -> GradientSteps:
         return GradientSteps(
             base.steps.flat,
-            config.optimizer,
+            optimizer,
             microbatch=base.plan.microbatch,
             say=say,
             networks=base.steps.networks,
@@ -195,7 +213,20 @@ def start(config: PPGConfig, *, say: Callable[[str], None], env_steps: int = 0) 
     return PPGState(
         **vars(base),
         data=PhaseData(numbers.policy_iterations, config.num_steps, spec),
-        auxiliary_steps=more_steps(),
-        value_steps=more_steps() if config.phase.value_epochs != config.update.epochs else None,
+        auxiliary_steps=more_steps(replace(config.optimizer, name="adam")),
+        value_steps=more_steps(config.optimizer)
+        if config.phase.value_epochs != config.update.epochs
+        else None,
         saves_data=config.phase.save_data,
     )
+
+
+def refuse_beyond_memory(iterations: int, *, phase_bytes: int, rollouts_bytes: int) -> None:
+    """Before anything is computed: a phase that cannot fit would end the run after hours."""
+    there = available_bytes()
+    if phase_bytes + rollouts_bytes > there:
+        raise ConfigError(
+            f"a phase of {iterations:,} iterations keeps {readable(phase_bytes)} of observations in memory, "
+            f"beside {readable(rollouts_bytes)} of rollouts; {readable(there)} are available. The rule keeps "
+            "a phase as large at any batch size; a smaller phase.policy-iterations makes it shorter"
+        )

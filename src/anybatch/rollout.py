@@ -1,7 +1,9 @@
 """Collecting an iteration batch: step the environments, keep what was seen, decided and returned."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -73,6 +75,11 @@ class Buffers:
     final_obs: list[tuple[int, np.ndarray, np.ndarray]] = field(default_factory=list)
     """Same-step reset: row, envs and the observations that ended their episodes."""
 
+    @cached_property
+    def views(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """What the engine writes, as numpy sees it: made once, since a view costs more than a row."""
+        return self.reward.numpy(), self.terminated.numpy(), self.truncated.numpy(), self.valid.numpy()
+
     @classmethod
     def allocate(cls, env: VectorEnv, num_steps: int) -> "Buffers":
         spec, shape = env.spec, (num_steps, env.spec.num_envs)
@@ -96,10 +103,14 @@ def action_width(actions: Actions) -> int:
     return len(actions.low) if isinstance(actions, BoxActions) else actions.count
 
 
+def observation_bytes(spec: EnvSpec) -> int:
+    """Memory of one env's observation."""
+    return spec.obs_dtype.itemsize * math.prod(spec.obs_shape)
+
+
 def rollout_bytes(spec: EnvSpec, num_steps: int) -> int:
     """Memory of one rollout: nearly all of it is observations."""
-    size = np.dtype(spec.obs_dtype).itemsize * int(np.prod(spec.obs_shape))
-    return (num_steps + 1) * spec.num_envs * size
+    return (num_steps + 1) * spec.num_envs * observation_bytes(spec)
 
 
 class Collector:
@@ -174,10 +185,11 @@ class Collector:
                 obs_views[t + 1] = self.obs
 
     def _keep(self, buffers: Buffers, t: int, step: EnvStep) -> None:
-        buffers.reward.numpy()[t] = step.reward
-        buffers.terminated.numpy()[t] = step.terminated
-        buffers.truncated.numpy()[t] = step.truncated
-        buffers.valid.numpy()[t] = step.valid
+        reward, terminated, truncated, valid = buffers.views
+        reward[t] = step.reward
+        terminated[t] = step.terminated
+        truncated[t] = step.truncated
+        valid[t] = step.valid
         self.episodes.update(step)
         ended = step.terminated | step.truncated
         if step.final_obs is None:

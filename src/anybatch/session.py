@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
-from anybatch import envs, evaluation
+from anybatch import envs, evaluation, train_state
 from anybatch.algorithms import ppg, ppo
 from anybatch.batch_plan import Resolved, resolve
 from anybatch.config import CONFIGS, PPOConfig
 from anybatch.distributed import collectives
+from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import CheckpointError, ConfigError
-from anybatch.evaluation import Evaluation
+from anybatch.evaluation import Evaluation, Player
 from anybatch.runs import folder as run_folder
 from anybatch.runs import seeding, sinks
 from anybatch.runs.checkpoint import Checkpoints, Loaded
@@ -96,10 +97,11 @@ def run_to_end(
         outputs = sinks.open_sinks(config.record, folder, config_to_dict(config), progress.say)
         log = MetricLog(folder, outputs)
         stack.callback(log.close)
-        run = Run(folder, config.record, log=log, progress=progress, stop=stop)
+        run = Run(folder, config.record, log=log, progress=progress, stop=stop, env_id=config.env)
         if loaded is not None:
             log.truncate_after(state.env_steps)
             run.recent_returns.extend(loaded.tree["recent_returns"])
+            run.checkpoints.go_on_from(loaded)
         ALGORITHMS[config.algorithm].train(config, state, run)
         finished = state.env_steps >= config.total_env_steps
     played = evaluate_state(config, state) if finished else None
@@ -137,28 +139,54 @@ def result_json(outcome: Outcome) -> dict[str, object]:
 def evaluate_run(folder: Path, config: PPOConfig) -> tuple[Evaluation, int]:
     """The newest good checkpoint of a run at play, and the env steps it was trained for."""
     set_threads(config)
-    loaded = load_checkpoint(folder)
-    state = ALGORITHMS[config.algorithm].start(config, say=print)
-    state.load_state_dict(loaded.tree["train"], loaded.segments, say=lambda _: None)
-    state.collector.env.close()
-    return evaluate_state(config, state), loaded.env_steps
+    loaded = load_checkpoint(folder, with_segments=False)
+    env = evaluation_env(config)
+    try:
+        player = trained_player(loaded, config, env.spec)
+        played = evaluation.evaluate(player, env, episodes_per_env=config.evaluation.episodes_per_env)
+    finally:
+        env.close()
+    return played, loaded.env_steps
 
 
 def evaluate_state(config: PPOConfig, state: TrainState) -> Evaluation:
-    rank = collectives.rank()
-    seeds = seeding.env_seeds(config.seed, role="evaluation", rank=rank, num_envs=config.evaluation.num_envs)
-    env = envs.make(config.env, config.env_config, seeds=seeds)
+    env = evaluation_env(config)
     try:
-        return evaluation.evaluate(
+        player = Player(
             state.network,
-            env,
-            config.evaluation,
-            normalizer=state.collector.normalizer,
-            generator=seeding.torch_generator(config.seed, role="evaluation", rank=rank),
-            device=state.device,
+            state.collector.normalizer,
+            state.device,
+            evaluation_generator(config),
+            config.evaluation.greedy,
         )
+        return evaluation.evaluate(player, env, episodes_per_env=config.evaluation.episodes_per_env)
     finally:
         env.close()
+
+
+def evaluation_env(config: PPOConfig) -> VectorEnv:
+    rank, slots = collectives.rank(), config.evaluation.num_envs
+    seeds = seeding.env_seeds(config.seed, role="evaluation", rank=rank, num_envs=slots)
+    return envs.make(config.env, config.env_config, seeds=seeds)
+
+
+def evaluation_generator(config: PPOConfig) -> torch.Generator:
+    return seeding.torch_generator(config.seed, role="evaluation", rank=collectives.rank())
+
+
+def trained_player(loaded: Loaded, config: PPOConfig, spec: EnvSpec) -> Player:
+    """The policy of a checkpoint, without what only training needs."""
+    saved = loaded.tree["train"]
+    device = train_state.usable_device(config.device)
+    auxiliary = any(name.startswith("auxiliary_head.") for name in saved["network"])
+    _, network = train_state.make_network(config, spec, auxiliary=auxiliary)
+    train_state.load_network(network, saved["network"])
+    normalizer = train_state.observation_normalizer(config, spec)
+    if normalizer is not None and saved["observation_normalizer"] is not None:
+        normalizer.load_state_dict(saved["observation_normalizer"])
+    return Player(
+        network.to(device), normalizer, device, evaluation_generator(config), config.evaluation.greedy
+    )
 
 
 def recorded_config(folder: Path) -> PPOConfig:
@@ -169,8 +197,10 @@ def recorded_config(folder: Path) -> PPOConfig:
     return config_from_dict(CONFIGS[algorithm], data)
 
 
-def load_checkpoint(folder: Path) -> Loaded:
-    loaded = Checkpoints(folder, keep=1).load_latest(lambda sentence: print(sentence, file=sys.stderr))
+def load_checkpoint(folder: Path, *, with_segments: bool = True) -> Loaded:
+    loaded = Checkpoints(folder, keep=1).load_latest(
+        lambda sentence: print(sentence, file=sys.stderr), with_segments=with_segments
+    )
     if loaded is None:
         raise CheckpointError(f"{folder} has no checkpoint yet")
     return loaded
@@ -196,6 +226,10 @@ def set_threads(config: PPOConfig) -> None:
 
 
 def plan(config: PPOConfig) -> Resolved:
-    """The plan without building anything; an automatic encoder is taken to be the mlp."""
+    """The plan without training. One env is built where only it knows how large a phase's observations are.
+
+    An automatic encoder is taken to be the mlp.
+    """
     encoder = "mlp" if config.network.encoder == "auto" else config.network.encoder
-    return resolve(config, encoder=encoder, ranks=collectives.world_size())
+    obs_bytes = envs.observation_bytes(config.env, config.env_config) if config.algorithm == "ppg" else None
+    return resolve(config, encoder=encoder, ranks=collectives.world_size(), obs_bytes=obs_bytes)

@@ -1,6 +1,7 @@
 """Data that waits before it is trained on: a queue of whole iterations, as in arXiv:2110.00641, §5.1."""
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -20,7 +21,12 @@ class Delayed:
 
     @property
     def name(self) -> str:
-        return f"iteration_{self.iteration:09d}"
+        return segment_name(self.iteration)
+
+
+def segment_name(iteration: int) -> str:
+    """Of the file that keeps the rollout of an iteration for as long as it waits."""
+    return f"iteration_{iteration:09d}"
 
 
 class DelayQueue:
@@ -29,6 +35,9 @@ class DelayQueue:
     def __init__(self, delay: int) -> None:
         self.delay = delay
         self._waiting: deque[Delayed] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     def exchange(self, fresh: Rollout, *, iteration: int, gradient_steps: int) -> Delayed | None:
         """Put in this iteration's rollout, take out the one that is due; None while the queue fills."""
@@ -41,18 +50,41 @@ class DelayQueue:
     def state_dict(self) -> dict[str, object]:
         return {"waiting": [[waiting.iteration, waiting.gradient_steps] for waiting in self._waiting]}
 
-    def load_state_dict(self, state: dict, segments: dict[str, dict[str, Tensor]]) -> None:
+    def load_state_dict(
+        self,
+        state: dict,
+        segments: Mapping[str, dict[str, Tensor]],
+        *,
+        batch_shape: tuple[int, int],
+        say: Callable[[str], None],
+    ) -> None:
+        """Take back what waited, as far as it fits the batch [steps, envs] and the delay of this run."""
         self._waiting.clear()
         for iteration, gradient_steps in state["waiting"]:
-            segment = segments[f"iteration_{iteration:09d}"]
-            self._waiting.append(Delayed(Rollout.from_tensors(segment), iteration, gradient_steps))
+            rollout = Rollout.from_tensors(segments[segment_name(iteration)])
+            if tuple(rollout.valid.shape) != batch_shape:
+                say("The batch has another shape than the data that wait: the queue is filled anew.")
+                self._waiting.clear()
+                return
+            self._waiting.append(Delayed(rollout, iteration, gradient_steps))
+        surplus = len(self._waiting) - self.delay
+        if surplus > 0:
+            say(f"staleness.iterations is {self.delay} now: the {surplus} oldest that waited are left out.")
+            for _ in range(surplus):
+                self._waiting.popleft()
+
+
+def rollouts_in_memory(delay: int) -> int:
+    """Those that wait, the one being collected, and the one trained on before it."""
+    return delay + 2
 
 
 def refuse_beyond_memory(delay: int, rollout_bytes: int) -> None:
     """Before anything is computed: a queue that cannot fit would end the run after hours."""
-    needed, there = (delay + 1) * rollout_bytes, available_bytes()
+    number = rollouts_in_memory(delay)
+    needed, there = number * rollout_bytes, available_bytes()
     if needed > there:
         raise ConfigError(
-            f"staleness.iterations = {delay} keeps {delay + 1} rollouts of {readable(rollout_bytes)}, "
-            f"{readable(needed)} in all; {readable(there)} of memory are available"
+            f"staleness.iterations = {delay} needs {number} rollouts of {readable(rollout_bytes)} in memory, "
+            f"{readable(needed)} in all; {readable(there)} are available"
         )

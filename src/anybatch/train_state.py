@@ -1,7 +1,7 @@
 """Everything that a run is at one moment, and all that a resume needs."""
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.ewma import EwmaNetwork
 from anybatch.networks.flat import FlatParameters
 from anybatch.normalizers import AdvantageNormalizer, ObservationNormalizer, RewardNormalizer
-from anybatch.rollout import Collector, action_width, rollout_bytes
+from anybatch.rollout import Collector, action_width, observation_bytes, rollout_bytes
 from anybatch.runs import seeding
 from anybatch.staleness import DelayQueue, refuse_beyond_memory
 from anybatch.update import GradientSteps
@@ -76,7 +76,7 @@ class TrainState:
         return self.queue.segments()
 
     def load_state_dict(
-        self, state: dict[str, Any], segments: dict[str, dict[str, Tensor]], say: Callable[[str], None]
+        self, state: dict[str, Any], segments: Mapping[str, dict[str, Tensor]], say: Callable[[str], None]
     ) -> None:
         """Go on from `state`, also at another batch: what belongs to a batch follows the plan of this run."""
         load_network(self.network, state["network"])
@@ -88,11 +88,13 @@ class TrainState:
         if self.reward_normalizer and state["reward_normalizer"]:
             self.reward_normalizer.load_state_dict(state["reward_normalizer"])
         self.advantage_normalizer.load_state_dict(state["advantage_normalizer"])
-        self.queue.load_state_dict(state["queue"], segments)
+        batch_shape = (self.plan.num_steps, self.plan.num_envs)
+        self.queue.load_state_dict(state["queue"], segments, batch_shape=batch_shape, say=say)
         self.minibatch_generator.set_state(state["minibatch_generator"])
         if not self.collector.load_state_dict(state["collector"]):
             say("The episodes under way cannot be restored here: fresh ones are started.")
-            if self.reward_normalizer:
+            # Data that wait go on with the episodes before them: the returns under way are theirs.
+            if self.reward_normalizer and not len(self.queue):
                 self.reward_normalizer.running_return[:] = 0.0
 
     def _load_ewma(self, state: dict, say: Callable[[str], None]) -> None:
@@ -146,7 +148,9 @@ def start(
     encoder, network = make_network(config, env.spec, auxiliary=auxiliary)
     network = network.to(device)
     flat = FlatParameters(network)
-    resolved = resolve(config, encoder=encoder, ranks=collectives.world_size())
+    resolved = resolve(
+        config, encoder=encoder, ranks=collectives.world_size(), obs_bytes=observation_bytes(env.spec)
+    )
     normalize = config.normalize
     return TrainState(
         resolved=resolved,

@@ -82,9 +82,12 @@ class GradientSteps:
         self.noise = {name: NoiseAverage() for name in networks}
         self.counts = StepCounts()
 
+    def set_learning_rate(self, learning_rate: float) -> None:
+        self.optimizer.param_groups[0]["lr"] = learning_rate
+
     def set_hyperparameters(self, learning_rate: float, hyperparameters: Hyperparameters) -> None:
+        self.set_learning_rate(learning_rate)
         group = self.optimizer.param_groups[0]
-        group["lr"] = learning_rate
         if "betas" in group:
             group["betas"] = (hyperparameters.beta1, hyperparameters.beta2)
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from anybatch import minibatch, phase
 from anybatch.algorithms import ppo
-from anybatch.algorithms.ppo import Samples
-from anybatch.batch_plan import PhaseNumbers
+from anybatch.algorithms.samples import Samples
 from anybatch.config import PPGConfig
 from anybatch.distributed import collectives
 from anybatch.equations import objectives
@@ -50,10 +49,23 @@ def train(config: PPGConfig, state: PPGState, run: Run) -> None:
                 samples = ppo.prepare(data, state, config)
             with run.timer("update"):
                 metrics |= policy_iteration(samples, state, config, learning_rate)
-            state.data.add(samples.obs, samples.value_target, samples.valid)
+            state.data.add(
+                state.iterations, obs=samples.obs, value_target=samples.value_target, valid=samples.valid
+            )
         state.iterations += 1
         state.env_steps += int(collectives.sum_over_ranks(torch.tensor(fresh.num_valid)))
-        run.record(state, fresh.episodes, metrics)
+        run.record(state, fresh.episodes, metrics | state.take_auxiliary_metrics())
+    finish(config, state, run)
+
+
+def finish(config: PPGConfig, state: PPGState, run: Run) -> None:
+    """Save where the run ended; where phases are not saved, only its last weights or the last phase's end."""
+    if not state.can_be_saved:
+        if state.env_steps >= config.total_env_steps:
+            state.data.clear()
+            run.progress.say("phase.save-data is off: a resume of this run would start a new phase.")
+        else:
+            run.progress.say("phase.save-data is off: the newest checkpoint is from before this phase.")
     run.save(state)
 
 
@@ -65,28 +77,35 @@ def policy_iteration(
         return ppo.improve_policy(samples, state, config, learning_rate)
     policy_only = replace(config, objective=replace(config.objective, value_coefficient=0.0))
     metrics = ppo.improve_policy(samples, state, policy_only, learning_rate)
-    losses = improve_value(samples, state, config, learning_rate)
-    return metrics | {"losses/value_loss": losses}
+    return metrics | improve_value(samples, state, config, learning_rate)
 
 
-def improve_value(samples: Samples, state: PPGState, config: PPGConfig, learning_rate: float) -> float:
+def improve_value(
+    samples: Samples, state: PPGState, config: PPGConfig, learning_rate: float
+) -> dict[str, float | None]:
     """`value_epochs` passes of the value loss alone. Returns its mean over all samples."""
-    steps = state.value_steps
+    steps, objective = state.value_steps, config.objective
     assert steps is not None
     steps.set_hyperparameters(learning_rate, state.hyperparameters)
     steps.counts.norms.clear()
 
     def loss_of(part: Tensor) -> tuple[Tensor, Record]:
-        value = state.network.value(samples.obs[part].to(state.device))
-        error = objectives.value_loss(value, samples.value_target[part].to(state.device))
-        return config.objective.value_coefficient * error, (error.detach(),)
+        error = objectives.value_loss(
+            state.network.value(samples.obs[part].to(state.device)),
+            samples.value_target[part].to(state.device),
+            collected_value=samples.value[part].to(state.device),
+            clip=objective.value_clip,
+        )
+        return objective.value_coefficient * error, (error.detach(),)
 
     errors: list[Record] = []
     for _ in range(config.phase.value_epochs):
         for indices, count in ppo.minibatches(samples, state, config):
             errors += steps.gradient(indices, loss_of, count)
             take_step(steps)
-    return float(torch.cat([error for (error,) in errors]).mean())
+    if not errors:  # reset steps only
+        return {}
+    return {"losses/value_loss": float(torch.cat([error for (error,) in errors]).mean())}
 
 
 def auxiliary_phase(config: PPGConfig, state: PPGState, run: Run) -> None:
@@ -100,24 +119,29 @@ def auxiliary_phase(config: PPGConfig, state: PPGState, run: Run) -> None:
         state.progress = AuxiliaryProgress(
             frozen_location=frozen_policy(state), frozen_log_std=state.log_std()
         )
-        state.auxiliary_steps.counts.norms.clear()
     progress = state.progress
-    state.auxiliary_steps.set_hyperparameters(numbers.auxiliary_learning_rate, state.hyperparameters)
+    state.auxiliary_steps.set_learning_rate(numbers.auxiliary_learning_rate)
     while progress.epoch < config.phase.auxiliary_epochs:
-        parts, counts = auxiliary_minibatches(state, config, numbers)
+        parts, counts = auxiliary_minibatches(state, config)
         while progress.minibatch < len(parts):
             auxiliary_step(parts[progress.minibatch], counts[progress.minibatch], state, config)
             progress.minibatch += 1
+            done = progress.epoch + progress.minibatch / len(parts)
+            run.progress.update(state.env_steps, {"auxiliary/epochs": done})
             run.save_if_due(state)
             if run.stop.requested:
                 return
         progress.epoch, progress.minibatch = progress.epoch + 1, 0
-    run.note(state, auxiliary_metrics(progress, state))
     begin_phase(state)
+    run.progress.update(state.env_steps, {"auxiliary/epochs": None})
+    run.save_if_due(state)
 
 
 def begin_phase(state: PPGState) -> None:
     """The weights moved a lot: the proximal policy starts anew (arXiv:2110.00641, App. A)."""
+    assert state.progress is not None
+    state.auxiliary_metrics = auxiliary_metrics(state.progress)
+    state.auxiliary_steps.counts.norms.clear()
     state.phases += 1
     state.data.clear()
     state.progress = None
@@ -131,17 +155,15 @@ def frozen_policy(state: PPGState) -> Tensor:
     return state.collector.evaluate(state.network.locate, state.data.flat_obs)
 
 
-def auxiliary_minibatches(
-    state: PPGState, config: PPGConfig, numbers: PhaseNumbers
-) -> tuple[list[Tensor], list[float]]:
+def auxiliary_minibatches(state: PPGState, config: PPGConfig) -> tuple[list[Tensor], list[float]]:
     """The epoch's index vectors and their sizes over all ranks. Phase and epoch alone decide the order."""
     assert state.progress is not None
     generator = seeding.torch_generator(
         config.seed, role="auxiliary", rank=collectives.rank(), draw=(state.phases, state.progress.epoch)
     )
-    samples = numbers.policy_iterations * state.plan.iteration_batch
-    number = min(max(1, round(samples / numbers.auxiliary_minibatch)), state.data.valid.numel())
-    parts = minibatch.sequence_epoch(state.data.valid, number, generator)
+    size = state.resolved.phase
+    assert size is not None
+    parts = minibatch.sequence_epoch(state.data.valid, size.auxiliary_minibatches, generator)
     counts = collectives.sum_over_ranks(torch.tensor([float(len(part)) for part in parts])).tolist()
     return parts, counts
 
@@ -172,14 +194,9 @@ def auxiliary_step(indices: Tensor, count: float, state: PPGState, config: PPGCo
     progress.add(records)
 
 
-def auxiliary_metrics(progress: AuxiliaryProgress, state: PPGState) -> dict[str, float | None]:
-    clone, auxiliary_error, error = progress.means()
-    return {
-        "auxiliary/phases": state.phases + 1,
-        "auxiliary/clone_kl": clone,
-        "auxiliary/auxiliary_value_loss": auxiliary_error,
-        "auxiliary/value_loss": error,
-    }
+def auxiliary_metrics(progress: AuxiliaryProgress) -> dict[str, float]:
+    names = ("auxiliary/clone_kl", "auxiliary/auxiliary_value_loss", "auxiliary/value_loss")
+    return dict(zip(names, progress.means(), strict=True))
 
 
 def take_step(steps: GradientSteps) -> None:

@@ -10,6 +10,7 @@ import tyro
 
 from anybatch import advice, session
 from anybatch import presets as preset_files
+from anybatch import watch as video
 from anybatch.cli import help_page, show
 from anybatch.cli.usage_error import as_user_error
 from anybatch.config import PPGConfig, PPOConfig
@@ -56,9 +57,22 @@ class EvaluateFlags:
     """Print the result as JSON, for programs."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class WatchFlags:
+    run: tyro.conf.Positional[Path]
+    """A run folder, or a folder of runs: the newest one in it."""
+    config: Flags = field(default_factory=PPOConfig)
+    out: Path = Path("watch.gif")
+    """The video to write: a name that ends in .mp4 or .gif."""
+    steps: int = 500
+    """Decisions of the agent, a frame each."""
+    frames_per_second: int = 30
+    """How fast the video shows them."""
+
+
 NewRun = TypeVar("NewRun", TrainFlags, PlanFlags)
-KnownRun = TypeVar("KnownRun", ResumeFlags, EvaluateFlags)
-AnyFlags = TypeVar("AnyFlags", TrainFlags, PlanFlags, ResumeFlags, EvaluateFlags)
+KnownRun = TypeVar("KnownRun", ResumeFlags, EvaluateFlags, WatchFlags)
+AnyFlags = TypeVar("AnyFlags", TrainFlags, PlanFlags, ResumeFlags, EvaluateFlags, WatchFlags)
 
 
 def train(words: list[str]) -> None:
@@ -97,6 +111,15 @@ def evaluate(words: list[str]) -> None:
         print(json.dumps(facts | result.to_json(), indent=2))
     else:
         print(f"{flags.run}\n{flags.config.env} after {env_steps:,} env steps: {result.sentence()}")
+
+
+def watch(words: list[str]) -> None:
+    """Make a video of the newest good checkpoint of a run at play."""
+    flags = with_run(WatchFlags, words, "watch")
+    played = video.watch(
+        flags.run, flags.config, flags.out, steps=flags.steps, frames_per_second=flags.frames_per_second
+    )
+    print(played.sentence())
 
 
 def advise(words: list[str]) -> None:

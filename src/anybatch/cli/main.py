@@ -1,5 +1,6 @@
 """`anybatch COMMAND …`: which command, and how its errors reach a person."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -14,6 +15,7 @@ usage: anybatch COMMAND [OPTIONS]
   plan       show the batches of a run and the numbers that follow, without training
   resume     go on with a run, also at another batch size
   evaluate   play episodes with the newest checkpoint of a run
+  watch      make a video of the newest checkpoint of a run at play
   advise     say what a run's metrics mean for its settings
   presets    list the named configurations and where their numbers are from
   doctor     check this machine: engines, libraries, speed
@@ -39,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except UserError as error:
         print(f"anybatch {name}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except BrokenPipeError:  # `anybatch presets | head`: the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         print("\nStopped. The newest checkpoint is from before.", file=sys.stderr)
         raise SystemExit(130) from None
@@ -53,6 +57,7 @@ def command(name: str) -> Callable[[list[str]], None]:
         "plan": commands.plan,
         "resume": commands.resume,
         "evaluate": commands.evaluate,
+        "watch": commands.watch,
         "advise": commands.advise,
         "presets": commands.presets,
         "doctor": doctor.doctor,

@@ -16,7 +16,7 @@ from anybatch.session import Outcome
 def plan(resolved: Resolved) -> None:
     """The batches as products, then *number · tuned at · this run · rule*, then what may not hold."""
     console = Console(highlight=False)
-    console.print("\n".join(resolved.plan.lines()), markup=False, soft_wrap=True)
+    console.print("\n".join(resolved.lines()), markup=False, soft_wrap=True)
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     for header in ("number", "tuned at", "this run", "rule"):
         table.add_column(header, overflow="fold")

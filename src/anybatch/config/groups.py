@@ -108,7 +108,7 @@ class UpdateConfig:
     target_kl_check: Literal["epoch", "minibatch"] = "epoch"
     """epoch: look at the last minibatch of each epoch (CleanRL). minibatch: before each step (SB3, whose
     target_kl is two thirds of this one)."""
-    noise_scale_every: int = 32
+    noise_scale_every: int = 64
     """Measure the gradient noise scale every so many gradient steps; 0: never."""
 
     def __post_init__(self) -> None:

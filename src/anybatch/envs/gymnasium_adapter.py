@@ -85,6 +85,18 @@ class GymnasiumEnv:
         final_obs[done] = self._observe(np.stack(list(info["final_obs"][done])))
         return final_obs
 
+    @property
+    def can_be_drawn(self) -> bool:
+        return "rgb_array" in self._engine.metadata.get("render_modes", ())
+
+    def render(self) -> np.ndarray:
+        """A picture of the first env, [H, W, 3], if it was made with the option render_mode = rgb_array."""
+        try:
+            frames = self._engine.render()
+        except Exception as error:  # a display, a driver or a library is missing: each renderer has its own
+            raise EnvError(f"{self.spec.env_id} cannot be drawn: {_one_line(error)}") from error
+        return np.asarray(frames[0] if isinstance(frames, tuple) else frames, dtype=np.uint8)
+
     def close(self) -> None:
         self._engine.close()
 

@@ -39,14 +39,17 @@ class MLPEncoder(nn.Module):
         super().__init__()
         sizes = (math.prod(obs_shape), *hidden_sizes)
         self.num_features = sizes[-1]
-        self.layers = nn.ModuleList(orthogonal(nn.Linear(*pair), math.sqrt(2)) for pair in pairwise(sizes))
+        layers = [orthogonal(nn.Linear(*pair), math.sqrt(2)) for pair in pairwise(sizes)]
+        self.layers = nn.ModuleList(layers)
+        # Calling a module costs more than the arithmetic of a small layer.
+        self._weights_and_biases = [(layer.weight, layer.bias) for layer in layers]
 
     def forward(self, obs: Tensor) -> Tensor:
         features = obs.flatten(1)
         if not features.is_floating_point():
             features = features.float().mul_(1 / 255)
-        for layer in self.layers:
-            features = layer(features).tanh()
+        for weight, bias in self._weights_and_biases:
+            features = F.linear(features, weight, bias).tanh()
         return features
 
 

@@ -45,10 +45,10 @@ class EwmaNetwork:
     def rescale_weight(self, factor: float) -> None:
         """When the env steps per gradient step change: `factor` is those before ÷ those from now on.
 
-        The past then weighs as much as if it had been collected in steps of the coming size, so that the
-        age in env steps goes on without a jump.
+        The past, all but the newest weights, then counts as if it had been averaged in steps of the coming
+        size, so that the age in env steps goes on without a jump.
         """
-        self.total_weight *= factor
+        self.total_weight = (self.total_weight - 1.0) * factor + 1.0
 
     @torch.no_grad()
     def policy_at(self, obs: Tensor) -> Distribution:

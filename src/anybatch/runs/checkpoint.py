@@ -40,8 +40,9 @@ class Loaded:
     path: Path
     env_steps: int
     tree: StateTree
-    segments: dict[str, dict[str, Tensor]]
-    """Collected data that the state still needs, by name."""
+    segments: Mapping[str, dict[str, Tensor]]
+    """Collected data that the state still needs, by name; empty where only the state was asked for."""
+    segment_checksums: dict[str, str]
 
 
 class Checkpoints:
@@ -82,16 +83,21 @@ class Checkpoints:
         self._segments.remove_all_but(name for kept in self._newest_first() for name in _segments_of(kept))
         return path
 
-    def load_latest(self, say: Callable[[str], None]) -> Loaded | None:
+    def go_on_from(self, loaded: Loaded) -> None:
+        """Keep the segment files of a checkpoint that was loaded, instead of writing them again."""
+        self._segments.trust(loaded.segment_checksums)
+
+    def load_latest(self, say: Callable[[str], None], *, with_segments: bool = True) -> Loaded | None:
         """The newest checkpoint that is whole; None if there never was one.
 
+        Segments can be gigabytes, and who only wants the policy has no need of them.
         Each one passed over is named through `say`. Raises CheckpointError if none can be read, or if the
         newest was written by a later version: going on from an earlier one would throw its work away.
         """
         candidates = self._newest_first()
         for path in candidates:
             try:
-                return self._load(path)
+                return self._load(path, with_segments)
             except _NewerSchemaError as error:
                 raise CheckpointError(f"{path} {error}") from None
             except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
@@ -100,7 +106,7 @@ class Checkpoints:
             raise CheckpointError(f"None of the {len(candidates)} checkpoints in {self.folder} can be read.")
         return None
 
-    def _load(self, path: Path) -> Loaded:
+    def _load(self, path: Path, with_segments: bool) -> Loaded:
         damage = _damage(path)
         if damage:
             raise ValueError(damage)
@@ -111,8 +117,13 @@ class Checkpoints:
                 f"this one reads {SCHEMA})."
             )
         tree = state_tree.join(load_file(path / TENSORS), state["state"])
-        segments = self._segments.load(state["segments"])
-        return Loaded(path=path, env_steps=state["env_steps"], tree=tree, segments=segments)
+        return Loaded(
+            path=path,
+            env_steps=state["env_steps"],
+            tree=tree,
+            segments=self._segments.load(state["segments"]) if with_segments else {},
+            segment_checksums=state["segments"],
+        )
 
     def _newest_first(self) -> list[Path]:
         if not self.folder.is_dir():

@@ -8,6 +8,9 @@ from anybatch.errors import ConfigError
 
 Config = TypeVar("Config")
 
+NONE = "none"
+"""In a preset, what an optional number is where there is none: TOML has no null."""
+
 
 def config_to_dict(config: Any) -> dict[str, Any]:
     """Nested dicts, with tuples as lists."""
@@ -48,6 +51,8 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return config_from_dict(hint, value, where)
     if get_origin(hint) is tuple and isinstance(value, list):
         value = tuple(value)
+    if value == NONE and _fits(hint, None):
+        value = None
     if not _fits(hint, value):
         raise ConfigError(f"{where} = {value!r}: {_wanted(hint)} is wanted")
     return value

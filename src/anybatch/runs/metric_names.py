@@ -11,6 +11,7 @@ METRICS: dict[str, str] = {
     "charts/episodes": "Episodes that ended in this iteration.",
     "charts/episodic_return": "Mean score, unclipped, of the episodes that ended in this iteration.",
     "charts/episodic_length": "Mean number of decisions of the episodes that ended in this iteration.",
+    "charts/normalized_return": "Procgen: charts/episodic_return on the published scale of the game, 0 to 1.",
     "charts/SPS": "Env steps per second of wall time, over all ranks, in this iteration.",
     "charts/learning_rate": "Learning rate of the iteration's first gradient step.",
     "charts/iterations": "Iterations done since the start of the run.",
@@ -41,16 +42,15 @@ METRICS: dict[str, str] = {
     "staleness/iterations": "Age of the data trained on, in iterations.",
     "staleness/gradient_steps": "Age of the data trained on, in gradient steps taken since.",
     "auxiliary/phases": "PPG: phases done since the start of the run.",
-    "auxiliary/clone_kl": "PPG: divergence from the policy before the auxiliary phase, mean over its steps.",
-    "auxiliary/auxiliary_value_loss": "PPG: squared error of the value head on the policy's encoder.",
-    "auxiliary/value_loss": "PPG: squared error of the value, in the auxiliary phase.",
+    "auxiliary/clone_kl": "PPG: divergence from the policy before the auxiliary phase just done, its mean.",
+    "auxiliary/auxiliary_value_loss": "PPG: squared error of the value head on the policy's encoder, there.",
+    "auxiliary/value_loss": "PPG: squared error of the value in the auxiliary phase just done.",
+    "auxiliary/epochs": "PPG: epochs done of the auxiliary phase under way; on the display only.",
     "time/auxiliary": "PPG: seconds spent in the auxiliary phase since the last iteration.",
     "time/rollout": "Seconds of this iteration spent acting in the environments.",
     "time/returns": "Seconds of this iteration spent on advantages and value targets.",
     "time/update": "Seconds of this iteration spent on gradient steps.",
     "time/other": "Seconds of this iteration spent on anything else: logs, checkpoints, the display.",
-    "eval/episodic_return": "Mean score, unclipped, of the evaluation's episodes.",
-    "eval/episodic_length": "Mean number of decisions of the evaluation's episodes.",
 }
 
 

@@ -22,6 +22,7 @@ RESULTS = (
     ("length", "charts/episodic_length", ",.4g"),
     ("KL", "losses/approx_kl", ".2g"),
     ("clipped", "losses/clipfrac", ".0%"),
+    ("auxiliary epochs", "auxiliary/epochs", ".2f"),
 )
 BATCHES = (
     ("iteration batch", "batch/iteration", ",.0f"),

@@ -9,6 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from anybatch.config import RecordConfig
+from anybatch.envs import procgen
 from anybatch.envs.episodes import Episode
 from anybatch.runs.checkpoint import Checkpoints
 from anybatch.runs.log import MetricLog
@@ -41,9 +42,17 @@ class Run:
     """Logs, checkpoints, display, timers and the stop request of one run."""
 
     def __init__(
-        self, folder: Path, record: RecordConfig, *, log: MetricLog, progress: Progress, stop: GracefulStop
+        self,
+        folder: Path,
+        record: RecordConfig,
+        *,
+        log: MetricLog,
+        progress: Progress,
+        stop: GracefulStop,
+        env_id: str = "",
     ):
         self.folder = folder
+        self.env_id = env_id
         self.config = record
         self.log = log
         self.progress = progress
@@ -51,12 +60,13 @@ class Run:
         self.timer = Timer()
         self.checkpoints = Checkpoints(folder, keep=record.keep_checkpoints)
         self.recent_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
-        self._saved_at = time.monotonic()
+        self._saved_at, self._saved_iterations = time.monotonic(), 0
         self._recorded_at, self._recorded_env_steps = time.perf_counter(), 0
 
     def begin(self, state: Recordable) -> None:
         """Save before the first iteration, so that there is always something to resume."""
         self._recorded_at, self._recorded_env_steps = time.perf_counter(), state.env_steps
+        self._saved_iterations = state.iterations
         self.save(state)
         self.timer.take()
 
@@ -68,17 +78,13 @@ class Run:
         row |= {f"time/{name}": seconds for name, seconds in self.timer.take().items()}
         self.log.write(state.env_steps, {name: value for name, value in row.items() if value is not None})
         self.progress.update(state.env_steps, row)
-        self.save_if_due(state, by_iteration=True)
+        self.save_if_due(state)
 
-    def note(self, state: Recordable, metrics: Mapping[str, float | None]) -> None:
-        """Write a row of its own between two iterations."""
-        self.log.write(state.env_steps, metrics)
-        self.progress.update(state.env_steps, metrics)
-
-    def save_if_due(self, state: Recordable, *, by_iteration: bool = False) -> None:
+    def save_if_due(self, state: Recordable) -> None:
+        """Save where enough time or, if that was asked for, enough iterations went by since the last one."""
         every = self.config.checkpoint_every_iterations
         by_time = time.monotonic() - self._saved_at >= self.config.checkpoint_every_seconds
-        if by_time or (by_iteration and every > 0 and state.iterations % every == 0):
+        if by_time or 0 < every <= state.iterations - self._saved_iterations:
             self.save(state)
 
     def save(self, state: Recordable) -> None:
@@ -86,7 +92,7 @@ class Run:
             return
         tree: StateTree = {"train": state.state_dict(), "recent_returns": list(self.recent_returns)}
         self.checkpoints.save(state.env_steps, tree, state.segments())
-        self._saved_at = time.monotonic()
+        self._saved_at, self._saved_iterations = time.monotonic(), state.iterations
 
     def _speed(self, env_steps: int) -> dict[str, float | None]:
         now = time.perf_counter()
@@ -99,8 +105,10 @@ class Run:
             return {}
         returns = [episode.episode_return for episode in episodes]
         self.recent_returns.extend(returns)
+        mean_return = sum(returns) / len(returns)
         return {
             "charts/episodes": len(episodes),
-            "charts/episodic_return": sum(returns) / len(returns),
+            "charts/episodic_return": mean_return,
+            "charts/normalized_return": procgen.normalized_return(self.env_id, mean_return),
             "charts/episodic_length": sum(episode.length for episode in episodes) / len(episodes),
         }

@@ -6,7 +6,7 @@ of its own, named after the iteration that collected it; a checkpoint names thos
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
@@ -19,13 +19,31 @@ Segment = Mapping[str, Tensor]
 _ASIDE = ".aside-"
 
 
+class StoredSegments(Mapping[str, dict[str, Tensor]]):
+    """Segments on disk, each read whenever it is asked for: together they can be as large as memory."""
+
+    def __init__(self, paths: Mapping[str, Path]) -> None:
+        self._paths = paths
+
+    def __getitem__(self, name: str) -> dict[str, Tensor]:
+        # Copied into memory that torch allocates: what is read lies anywhere in its file, and a matrix
+        # product rounds differently where its operands are not aligned. A resume must not.
+        return {key: tensor.clone() for key, tensor in load_file(self._paths[name]).items()}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+
 class SegmentFiles:
     """The segments of one run. A name stands for one content: a file that exists is not written again."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "segments"
         self._checksums: dict[str, str] = {}
-        """Of the files this process wrote or read, so that a save does not read gigabytes back."""
+        """Of the files this process wrote or trusts, so that a save does not read gigabytes back."""
 
     def save(self, segments: Mapping[str, Segment]) -> dict[str, str]:
         """Write those that are not there yet. Returns the checksum of each."""
@@ -36,16 +54,16 @@ class SegmentFiles:
                 self._write(name, tensors)
         return {name: self._checksums[name] for name in segments}
 
-    def load(self, checksums: Mapping[str, str]) -> dict[str, dict[str, Tensor]]:
-        """Read segments back. Raises ValueError or OSError for one that is missing or damaged."""
-        loaded: dict[str, dict[str, Tensor]] = {}
+    def load(self, checksums: Mapping[str, str]) -> Mapping[str, dict[str, Tensor]]:
+        """Check segments, to be read one by one. ValueError or OSError if one is missing or damaged."""
         for name, checksum in checksums.items():
-            path = self._path(name)
-            if sha256(path) != checksum:
-                raise ValueError(f"{path.name} is damaged")
-            loaded[name] = load_file(path)
-            self._checksums[name] = checksum
-        return loaded
+            if sha256(self._path(name)) != checksum:
+                raise ValueError(f"{self._path(name).name} is damaged")
+        return StoredSegments({name: self._path(name) for name in checksums})
+
+    def trust(self, checksums: Mapping[str, str]) -> None:
+        """Take files that another process wrote, and this one has read, for written."""
+        self._checksums |= checksums
 
     def remove_all_but(self, needed: Iterable[str]) -> None:
         """Delete the segments that no checkpoint needs any more, and what a kill left half written."""

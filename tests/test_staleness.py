@@ -1,0 +1,358 @@
+"""Data that waits: which policies its loss names, what is of collection time and what is of now."""
+
+import math
+from dataclasses import replace
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from phase_runs import rows
+from toy_runs import (
+    changed,
+    collect,
+    differences,
+    in_float64,
+    newest_state,
+    resume,
+    start,
+    start_in_float64,
+    toy_config,
+    train,
+)
+
+from anybatch import session, staleness
+from anybatch.algorithms import ppo
+from anybatch.cli import main
+from anybatch.config import PPOConfig
+from anybatch.errors import ConfigError
+from anybatch.rollout import Rollout
+from anybatch.staleness import Delayed, DelayQueue
+from anybatch.train_state import TrainState
+
+STEPS, ENVS, ACTIONS = 7, 3, 5
+DECOUPLED = {"policy": "iteration_start", "importance": "behavior"}
+BEHAVIOR_ANCHORED = {"policy": "behavior", "importance": "behavior"}
+RECENT_ANCHORED = {"policy": "iteration_start", "importance": "recent"}
+DECOUPLED_EWMA = {"policy": "ewma", "importance": "behavior"}
+LOSSES = [DECOUPLED, BEHAVIOR_ANCHORED, RECENT_ANCHORED]
+ALL_PAIRS = [*LOSSES, DECOUPLED_EWMA]
+# Everything that must survive a resume.
+BUSY: dict[str, Any] = {
+    "normalize": {"observations": True, "rewards": "iteration"},
+    "objective": {"advantage_decay": 0.5, "entropy_coefficient": 0.01},
+    "optimizer": {"learning_rate": 1e-2},
+    "env_config": {"max_episode_steps": 5},
+}
+
+
+def trained_state(config: PPOConfig, base: Path) -> dict[str, Any]:
+    return newest_state(train(config, base).folder)["train"]
+
+
+@pytest.mark.parametrize("policy", ["behavior", "iteration_start", "ewma"])
+def test_without_delay_a_run_is_the_plain_loop_to_the_bit(policy: str, tmp_path: Path):
+    config = toy_config(proximal={"policy": policy}, total_env_steps=100, **BUSY)
+    run = trained_state(config, tmp_path)
+    state = start(config)
+    while state.env_steps < 100:
+        data = state.collector.collect(state.network, STEPS)
+        fresh = Delayed(data, state.iterations, state.steps.counts.taken)
+        ppo.improve_policy(ppo.prepare(fresh, state, config), state, config, 1e-2)
+        state.iterations += 1
+        state.env_steps += data.num_valid
+    assert not differences(run["network"], dict(state.network.state_dict()))
+    assert run["ewma"] is None or not differences(run["ewma"], state.ewma.state_dict())
+
+
+def test_without_delay_the_three_losses_are_one_to_the_bit(tmp_path: Path):
+    decoupled, behavior, recent = (
+        trained_state(toy_config(proximal=pair, **BUSY), tmp_path / str(number))
+        for number, pair in enumerate(LOSSES)
+    )
+    assert not differences(decoupled, behavior)
+    assert not differences(decoupled, recent)
+
+
+def test_fresh_data_use_the_log_probabilities_that_were_stored():
+    config = toy_config(proximal=DECOUPLED)
+    state = start(config)
+    data = state.collector.collect(state.network, STEPS)
+    state.steps.flat.values.add_(1.0)  # the policy now is another one, which must not be asked
+    samples = ppo.prepare(Delayed(data, iteration=0, gradient_steps=0), state, config)
+    assert torch.equal(samples.proximal_logp, data.behavior_logp.flatten())
+    assert torch.equal(samples.behavior_logp, data.behavior_logp.flatten())
+
+
+@pytest.mark.parametrize("delay", [0, 1, 3])
+def test_what_is_used_at_an_iteration_was_collected_so_many_before(delay: int):
+    queue = DelayQueue(delay)
+    rollouts = [collect(toy_config()) for _ in range(6)]
+    for iteration, fresh in enumerate(rollouts):
+        due = queue.exchange(fresh, iteration=iteration, gradient_steps=11 * iteration)
+        if iteration < delay:
+            assert due is None
+        else:
+            assert due is not None and due.rollout is rollouts[iteration - delay]
+            assert (due.iteration, due.gradient_steps) == (iteration - delay, 11 * (iteration - delay))
+
+
+def test_a_run_trains_on_the_rollout_of_three_iterations_ago(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    config = toy_config(staleness={"iterations": 3}, total_env_steps=130)
+    used: list[ppo.Samples] = []
+    improve = ppo.improve_policy
+
+    def remember(samples: ppo.Samples, *rest: Any) -> Any:
+        used.append(samples)
+        return improve(samples, *rest)
+
+    monkeypatch.setattr(ppo, "improve_policy", remember)
+    train(config, tmp_path)
+    # The policy does not move before the first update: these rollouts can be collected again.
+    for iteration in range(4):
+        again = collect(config, iterations=iteration + 1)
+        assert torch.equal(used[iteration].obs, again.obs[:-1].flatten(0, 1))
+        assert torch.equal(used[iteration].behavior_logp, again.behavior_logp.flatten())
+
+
+def test_while_the_queue_fills_steps_count_and_nothing_is_learned(tmp_path: Path):
+    config = toy_config(staleness={"iterations": 3}, total_env_steps=170)
+    folder = train(config, tmp_path / "whole").folder
+    table = rows(folder)
+    filling, learning = table[:3], table[3:]
+    assert [row["charts/iterations"] for row in table] == list(range(1, len(table) + 1))
+    env_steps = [0, *(row["env_steps"] for row in table)]
+    assert all(0 < late - early <= STEPS * ENVS for early, late in pairwise(env_steps))
+    assert all("losses/policy_loss" not in row and row["charts/gradient_steps"] == 0 for row in filling)
+    assert [row["charts/gradient_steps"] for row in learning] == [4 * n for n in range(1, len(learning) + 1)]
+
+    filled = train(changed(config, total_env_steps=filling[-1]["env_steps"]), tmp_path / "filled").folder
+    untrained = dict(start(config).network.state_dict())
+    assert not differences(untrained, newest_state(filled)["train"]["network"])
+    assert differences(untrained, newest_state(folder)["train"]["network"])
+
+
+def test_age_is_told_in_iterations_and_in_gradient_steps(tmp_path: Path):
+    config = toy_config(staleness={"iterations": 2}, total_env_steps=150)
+    learning = rows(train(config, tmp_path).folder)[2:]
+    assert len(learning) >= 4
+    assert {row["staleness/iterations"] for row in learning} == {2.0}
+    # Four gradient steps an iteration, none before the queue was full.
+    assert [row["staleness/gradient_steps"] for row in learning] == [0, 4, 8, *[8] * (len(learning) - 3)]
+
+
+# A tiny network written out, so that nothing below leans on the code that it checks.
+
+
+def logits_by_hand(state: TrainState, obs: torch.Tensor, prefix: str = "policy") -> torch.Tensor:
+    weights = state.network.state_dict() if prefix == "policy" else state.ewma.policy.state_dict()
+    name = "policy." if prefix == "policy" else ""
+    hidden = torch.tanh(
+        obs @ weights[f"{name}encoder.layers.0.weight"].T + weights[f"{name}encoder.layers.0.bias"]
+    )
+    return hidden @ weights[f"{name}head.weight"].T + weights[f"{name}head.bias"]
+
+
+def value_by_hand(state: TrainState, obs: torch.Tensor) -> torch.Tensor:
+    weights = state.network.state_dict()
+    hidden = torch.tanh(
+        obs @ weights["value_encoder.layers.0.weight"].T + weights["value_encoder.layers.0.bias"]
+    )
+    return (hidden @ weights["value_head.weight"].T + weights["value_head.bias"]).squeeze(-1)
+
+
+def logp_by_hand(logits: torch.Tensor, action: torch.Tensor) -> list[float]:
+    probabilities = logits.exp() / logits.exp().sum(-1, keepdim=True)
+    return [math.log(probabilities[i, a]) for i, a in enumerate(action.tolist())]
+
+
+def moved(state: TrainState, seed: int, size: float) -> None:
+    values = state.steps.flat.values
+    noise = torch.Generator().manual_seed(seed)
+    values += size * torch.randn(values.shape, generator=noise, dtype=values.dtype)
+
+
+def stale(proximal: dict[str, str]) -> tuple[PPOConfig, TrainState, Rollout]:
+    """A rollout of two iterations ago, and a state whose policy and value have moved since."""
+    config = toy_config(
+        proximal=proximal,
+        objective={"advantage_normalization": "none", "kl_penalty": 0.3, "entropy_coefficient": 0.01},
+    )
+    data = in_float64(collect(config, iterations=2))
+    data.terminated[-1], data.truncated[-1] = False, False
+    data.terminated[-1, 0], data.truncated[-1, 1] = True, True  # the third env goes on
+    state = start_in_float64(config)
+    state.iterations = 2
+    moved(state, seed=1, size=0.3)
+    if state.ewma is not None:
+        state.ewma.update(0.5)
+    return config, state, data
+
+
+@pytest.mark.parametrize("proximal", ALL_PAIRS, ids=lambda pair: "-".join(pair.values()))
+def test_each_loss_by_hand(proximal: dict[str, str]):
+    config, state, data = stale(proximal)
+    obs, action = data.obs[:-1].flatten(0, 1), data.action.flatten(0, 1)
+    stored = data.behavior_logp.flatten().tolist()
+    recent = logp_by_hand(logits_by_hand(state, obs), action)
+    samples = ppo.prepare(Delayed(data, iteration=0, gradient_steps=0), state, config)
+    moved(state, seed=2, size=0.2)  # as if within the iteration
+    now = logits_by_hand(state, obs)
+    logp = logp_by_hand(now, action)
+    averaged = logp_by_hand(logits_by_hand(state, obs, "ewma"), action) if state.ewma else []
+
+    behavior = recent if proximal is RECENT_ANCHORED else stored
+    anchors = {"behavior": stored, "iteration_start": recent, "ewma": averaged}
+    anchor = anchors[proximal["policy"]]
+    named = [stored, recent, logp, averaged] if averaged else [stored, recent, logp]
+    for one, other in combinations(named, 2):  # else the test could not tell which of them was used
+        assert all(abs(a - b) > 1e-5 for a, b in zip(one, other, strict=True))
+
+    indices = samples.valid.flatten().nonzero().squeeze(1)
+    loss, _ = ppo.PolicyLoss(samples, state, config, indices, float(len(indices)))(indices)
+    probabilities = now.softmax(-1)
+    for position, i in enumerate(indices.tolist()):
+        advantage = float(samples.advantage[i])
+        weight = math.exp(logp[i] - behavior[i])
+        ratio = math.exp(logp[i] - anchor[i])
+        held = min(max(ratio, 0.8), 1.2) * math.exp(anchor[i] - behavior[i])
+        gain = min(weight * advantage, held * advantage) - 0.3 * 0.5 * (logp[i] - anchor[i]) ** 2
+        entropy = -sum(p * math.log(p) for p in probabilities[i].tolist())
+        error = float(value_by_hand(state, obs[i : i + 1])) - float(samples.value_target[i])
+        by_hand = 0.5 * error**2 - gain - 0.01 * entropy
+        assert loss[position].item() == pytest.approx(by_hand, abs=1e-12)
+
+
+def test_values_are_of_collection_time_but_the_bootstrap_at_the_end_is_of_now():
+    config, state, data = stale(DECOUPLED)
+    samples = ppo.prepare(Delayed(data, iteration=0, gradient_steps=0), state, config)
+    now = value_by_hand(state, data.obs[-1]).tolist()
+    assert all(abs(now[n] - float(data.next_value[-1, n])) > 1e-3 for n in range(ENVS))
+    discount, trace = config.objective.discount, config.objective.discount * config.objective.gae_lambda
+    for n in range(ENVS):
+        # Terminated: nothing follows. Truncated: the final observation as it was valued then.
+        advantage, bootstrap = 0.0, [0.0, float(data.next_value[-1, 1]), now[2]][n]
+        for t in reversed(range(STEPS)):
+            ended = bool(data.terminated[t, n] | data.truncated[t, n])
+            following = bootstrap if t == STEPS - 1 else float(data.next_value[t, n] * ~data.terminated[t, n])
+            error = float(data.reward[t, n]) + discount * following - float(data.value[t, n])
+            advantage = error + trace * advantage * (not ended)
+            sample = t * ENVS + n
+            assert float(samples.advantage[sample]) == pytest.approx(advantage, abs=1e-12)
+            target = advantage + float(data.value[t, n])
+            assert float(samples.value_target[sample]) == pytest.approx(target, abs=1e-12)
+
+
+@pytest.mark.parametrize("policy", ["behavior", "ewma"])
+def test_other_pairs_of_proximal_and_importance_are_refused(policy: str):
+    with pytest.raises(ConfigError, match=f"importance = recent .*iteration_start only, not with {policy}"):
+        toy_config(proximal={"policy": policy, "importance": "recent"})
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_bad_staleness_is_one_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    flags = ["train", "--env=toy:Match", f"--run-dir={tmp_path}"]
+    said = refused(capsys, *flags, "--staleness.iterations=-1")
+    assert "staleness.iterations = -1: it cannot be negative" in said
+    said = refused(capsys, *flags, "--proximal.policy=ewma", "--proximal.importance=recent")
+    assert "proximal.importance = recent" in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_queue_beyond_memory_is_refused_with_its_numbers_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # Observations of 20 bytes, 8 rows of 3 envs: 480 bytes a rollout, 5 that wait and 2 in use.
+    monkeypatch.setattr(staleness, "available_bytes", lambda: 7 * 480 - 1)
+    config = toy_config(staleness={"iterations": 5})
+    with pytest.raises(ConfigError) as error:
+        train(config, tmp_path)
+    assert str(error.value) == (
+        "staleness.iterations = 5 needs 7 rollouts of 480 bytes in memory, 3.36 kB in all; "
+        "3.36 kB are available"
+    )
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(staleness, "available_bytes", lambda: 7 * 480)
+    train(config, tmp_path)
+
+
+@pytest.mark.parametrize("proximal", ALL_PAIRS, ids=lambda pair: "-".join(pair.values()))
+@pytest.mark.parametrize("stop_at", [1, 5], ids=["filling", "filled"])
+def test_a_resume_with_data_that_wait_ends_as_if_it_had_not_been_interrupted(
+    proximal: dict[str, str], stop_at: int, tmp_path: Path
+):
+    config = toy_config(proximal=proximal, staleness={"iterations": 3}, total_env_steps=170, **BUSY)
+    whole = train(config, tmp_path / "whole").folder
+    until = rows(whole)[stop_at]["env_steps"]
+    part = train(changed(config, total_env_steps=until), tmp_path / "part").folder
+    assert len(newest_state(part)["train"]["queue"]["waiting"]) == min(stop_at + 1, 3)
+    resume(part, config)
+    assert not differences(newest_state(whole), newest_state(part))
+    assert rows(whole) == rows(part)
+
+
+def test_a_resume_at_another_batch_fills_the_queue_anew_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    config = toy_config(staleness={"iterations": 2}, total_env_steps=100, **BUSY)
+    folder = train(config, tmp_path).folder
+    done = len(rows(folder))
+    resume(folder, changed(config, num_envs=2, total_env_steps=170))
+    assert "another shape than the data that wait: the queue is filled anew" in capsys.readouterr().out
+    after = rows(folder)[done:]
+    assert ["losses/policy_loss" in row for row in after[:4]] == [False, False, True, True]
+    assert {row["staleness/iterations"] for row in after[2:]} == {2.0}
+
+
+@pytest.mark.parametrize(("delay", "said"), [(1, "staleness.iterations is 1 now: the 2 oldest"), (4, "")])
+def test_a_resume_with_another_delay_has_data_of_that_age(
+    delay: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    config = toy_config(staleness={"iterations": 3}, total_env_steps=100)
+    folder = train(config, tmp_path).folder
+    done = len(rows(folder))
+    capsys.readouterr()
+    resume(folder, changed(config, staleness={"iterations": delay}, total_env_steps=170))
+    assert said in capsys.readouterr().out
+    ages = [row.get("staleness/iterations") for row in rows(folder)[done:]]
+    assert ages == ([None] if delay == 4 else []) + [float(delay)] * (len(ages) - (delay == 4))
+
+
+def test_returns_under_way_belong_to_the_data_that_wait():
+    config = toy_config(staleness={"iterations": 1}, normalize={"rewards": "iteration"})
+    saved = start(config)
+    data = saved.collector.collect(saved.network, STEPS)
+    ppo.prepare(Delayed(data, iteration=0, gradient_steps=0), saved, config)
+    assert saved.reward_normalizer.running_return.any()
+    waiting = saved.collector.collect(saved.network, STEPS)
+    saved.queue.exchange(waiting, iteration=1, gradient_steps=0)
+    tree = saved.state_dict()
+    tree["collector"] = tree["collector"] | {"num_envs": 5}  # as if its episodes could not be restored
+    resumed = start(config)
+    resumed.load_state_dict(tree, saved.segments(), say=lambda _: None)
+    assert (
+        resumed.reward_normalizer.running_return.tolist() == saved.reward_normalizer.running_return.tolist()
+    )
+
+
+def test_an_evaluation_reads_no_data_that_wait(tmp_path: Path):
+    config = toy_config(staleness={"iterations": 3})
+    outcome = train(config, tmp_path)
+    for segment in (outcome.folder / "segments").iterdir():
+        segment.write_bytes(b"damaged")
+    played, env_steps = session.evaluate_run(outcome.folder, config)
+    assert (played, env_steps) == (outcome.evaluation, outcome.env_steps)
+
+
+def test_a_rollout_survives_its_segment():
+    for env in ("toy:Match", "toy:Target"):
+        data = collect(toy_config(env=env))
+        again = Rollout.from_tensors(data.tensors())
+        assert vars(again) == vars(replace(data, episodes=[]))
