@@ -139,6 +139,12 @@ def test_plan_states_the_phase_its_memory_and_its_disk_and_that_they_do_not_foll
     assert "none: checkpoints are saved between two phases only" in said
 
 
+def test_plan_knows_the_observations_of_procgen_without_its_engine(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("anybatch.envs.make", kill)
+    resolved = session.plan(presets.load("procgen-ppg").config)
+    assert resolved.phase is not None and resolved.phase.memory_bytes == 32 * 65_536 * 12_288
+
+
 def test_plan_asks_an_env_for_its_observations_and_does_without_where_there_is_none():
     resolved = session.plan(phase_config())  # vectors of 5 numbers
     assert resolved.phase is not None and resolved.phase.memory_bytes == ITERATIONS * STEPS * ENVS * 5 * 4

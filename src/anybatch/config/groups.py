@@ -23,9 +23,10 @@ class EnvConfig:
     sticky: float = 0.0
     """Atari: probability that the engine repeats the last action instead of taking the new one."""
     engine_threads: int = 0
-    """Threads of the EnvPool engine; 0 leaves the choice to it."""
+    """Threads of the EnvPool engine; 0: one for each core, at most one for each env."""
     options: dict[str, str] = field(default_factory=dict[str, str])
-    """Further options passed to the engine as they are, such as num_levels=200 (numbers are recognized)."""
+    """Further options passed to the engine as they are, such as num_levels 200 start_level 0 for Procgen
+    (numbers are recognized)."""
 
     def __post_init__(self) -> None:
         require(

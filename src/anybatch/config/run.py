@@ -32,8 +32,8 @@ class RunConfig:
     algorithm: ClassVar[str]
 
     env: str = "CartPole-v1"
-    """Environment id: CartPole-v1, Breakout-v5, CoinrunHard-v0, HalfCheetah-v4, gym:…, envpool:…,
-    my_package:MyEnv-v0, toy:…"""
+    """Environment id: CartPole-v1, Breakout-v5, HalfCheetah-v4, procgen:coinrun, procgen-easy:coinrun, gym:…,
+    envpool:…, my_package:MyEnv-v0, toy:…"""
     num_envs: int = 8
     """Environments stepped together, per rank."""
     num_steps: int = 128
