@@ -48,6 +48,14 @@ def test_a_gif_of_breakout_shows_the_last_frame_of_the_stack_enlarged(
     assert "play.gif: 30 steps of play after 14 env steps" in capsys.readouterr().out
 
 
+def test_a_gif_of_cartpole_is_drawn_by_gymnasium(tmp_path: Path):
+    folder = trained(tmp_path / "runs", "CartPole-v1")
+    watched(folder, tmp_path / "play.gif", 17)
+    shown = frames_of(tmp_path / "play.gif")
+    assert len(shown) > 5 and all(picture.shape == (400, 600, 3) for picture, _ in shown)
+    assert any((picture != shown[0][0]).any() for picture, _ in shown)
+
+
 def test_a_gif_of_coinrun_has_a_frame_for_each_step_in_color(tmp_path: Path):
     folder = trained(tmp_path / "runs", "procgen-easy:coinrun", images=True)
     watched(folder, tmp_path / "videos" / "play.gif", 23)
