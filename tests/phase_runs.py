@@ -26,13 +26,7 @@ def phase_config(**changes: Any) -> PPGConfig:
     for overlay in (SMALL, SMALL_PHASE, changes):
         settings = presets.overlaid(settings, overlay)
     if "tuned_at" not in changes:
-        settings["tuned_at"] = {
-            "num_envs": settings["num_envs"],
-            "num_steps": settings["num_steps"],
-            "minibatches_per_epoch": settings["update"]["minibatches_per_epoch"],
-            "epochs": settings["update"]["epochs"],
-            "ranks": 1,
-        }
+        settings["tuned_at"] = presets.own_batch(settings)
     return config_from_dict(PPGConfig, settings)
 
 

@@ -38,13 +38,7 @@ def toy_config(**changes: Any) -> PPOConfig:
     settings = presets.overlaid(config_to_dict(PPOConfig()), SMALL)
     settings = presets.overlaid(settings, changes)
     if "tuned_at" not in changes:
-        settings["tuned_at"] = {
-            "num_envs": settings["num_envs"],
-            "num_steps": settings["num_steps"],
-            "minibatches_per_epoch": settings["update"]["minibatches_per_epoch"],
-            "epochs": settings["update"]["epochs"],
-            "ranks": 1,
-        }
+        settings["tuned_at"] = presets.own_batch(settings)
     return config_from_dict(PPOConfig, settings)
 
 

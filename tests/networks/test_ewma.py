@@ -132,7 +132,7 @@ def test_the_age_in_env_steps_goes_on_through_a_batch_change(
             seen.append(ewma.age_env_steps)
         return seen
 
-    assert all(abs(age / 128 - 1) < 0.05 for age in ages(rescaled=True))
+    assert all(age == pytest.approx(128, rel=1e-6) for age in ages(rescaled=True))
     assert max(ages(rescaled=False), key=lambda age: abs(age / 128 - 1)) == pytest.approx(
         worst_without, abs=0.5
     )

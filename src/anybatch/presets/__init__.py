@@ -52,14 +52,19 @@ def parse(name: str, text: str) -> Preset:
     description, source = str(table.pop("description", "")), str(table.pop("source", ""))
     tuned_at = table.pop("tuned_at", {})
     settings = overlaid(config_to_dict(kind()), table)
-    settings["tuned_at"] = {
+    settings["tuned_at"] = own_batch(settings) | tuned_at
+    return Preset(name, description, source, config_from_dict(kind, settings, where=f"preset {name}"))
+
+
+def own_batch(settings: dict[str, Any]) -> dict[str, int]:
+    """What settings were tuned at if they were tuned as they are."""
+    return {
         "num_envs": settings["num_envs"],
         "num_steps": settings["num_steps"],
         "minibatches_per_epoch": settings["update"]["minibatches_per_epoch"],
         "epochs": settings["update"]["epochs"],
         "ranks": 1,
-    } | tuned_at
-    return Preset(name, description, source, config_from_dict(kind, settings, where=f"preset {name}"))
+    }
 
 
 def algorithm_config(name: str, where: str) -> type[PPOConfig]:
