@@ -22,8 +22,17 @@ PACKAGE = Path(anybatch.__file__).parent
 REPOSITORY = PACKAGE.parents[1]
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-# An evaluation's, those of PPG's auxiliary phase, and the score that only some games have.
-NOT_OF_PPO = ("auxiliary/", "time/auxiliary", "charts/normalized_return")
+# Those of PPG's auxiliary phase, of PQN, of controllers, and the score that only some games have.
+NOT_OF_PPO = (
+    "auxiliary/",
+    "time/auxiliary",
+    "charts/normalized_return",
+    "charts/epsilon",
+    "losses/td_loss",
+    "losses/q_values",
+    "batch/behavioral_divergence",
+    "batch/policy_kl",
+)
 
 
 def imported_by(path: Path) -> set[str]:

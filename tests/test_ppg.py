@@ -272,7 +272,7 @@ def test_the_network_has_the_parameters_and_the_row_norms_of_the_paper(heads: An
     network = networks.make(
         NetworkConfig(encoder="impala", heads=heads),
         obs_shape=(3, 64, 64),
-        obs_is_image=True,
+        obs_kind="image",
         num_actions=15,
         continuous=False,
         generator_seed=1,

@@ -21,6 +21,7 @@ from toy_runs import (
 )
 
 from anybatch.algorithms import ppo
+from anybatch.algorithms.steps import current_learning_rate
 from anybatch.config import PPOConfig
 from anybatch.rollout import Rollout
 
@@ -251,9 +252,9 @@ def test_the_learning_rate_falls_to_zero_with_env_steps():
     state = start(config)
     rates = []
     for state.env_steps in (0, 250, 999, 1000):
-        rates.append(ppo.current_learning_rate(config, state))
+        rates.append(current_learning_rate(config, state))
     assert rates == pytest.approx([1.0, 0.75, 0.001, 0.0])
-    assert ppo.current_learning_rate(changed(config, optimizer={"anneal": "none"}), state) == 1.0
+    assert current_learning_rate(changed(config, optimizer={"anneal": "none"}), state) == 1.0
 
 
 def test_metrics_are_means_over_all_samples_of_the_iteration():

@@ -136,7 +136,7 @@ def test_the_network_of_each_cleanrl_preset_takes_its_observations():
     shapes = {"cartpole-ppo": (4,), "mujoco-ppo": (17,), "atari-ppo": (4, 84, 84)}
     for name, shape in shapes.items():
         network = presets.load(name).config.network
-        found = encoder_name(network, obs_shape=shape, obs_is_image=len(shape) == 3)
+        found = encoder_name(network, obs_shape=shape, obs_kind="image" if len(shape) == 3 else "vector")
         assert found == ("nature" if len(shape) == 3 else "mlp")
 
 

@@ -29,7 +29,7 @@ from anybatch.config import PPOConfig
 from anybatch.errors import ConfigError
 from anybatch.rollout import Rollout
 from anybatch.staleness import Delayed, DelayQueue
-from anybatch.train_state import TrainState
+from anybatch.ppo_state import PPOState
 
 STEPS, ENVS, ACTIONS = 7, 3, 5
 DECOUPLED = {"policy": "iteration_start", "importance": "behavior"}
@@ -145,7 +145,7 @@ def test_age_is_told_in_iterations_and_in_gradient_steps(tmp_path: Path):
 # A tiny network written out, so that nothing below leans on the code that it checks.
 
 
-def logits_by_hand(state: TrainState, obs: torch.Tensor, prefix: str = "policy") -> torch.Tensor:
+def logits_by_hand(state: PPOState, obs: torch.Tensor, prefix: str = "policy") -> torch.Tensor:
     weights = state.network.state_dict() if prefix == "policy" else state.ewma.policy.state_dict()
     name = "policy." if prefix == "policy" else ""
     hidden = torch.tanh(
@@ -154,7 +154,7 @@ def logits_by_hand(state: TrainState, obs: torch.Tensor, prefix: str = "policy")
     return hidden @ weights[f"{name}head.weight"].T + weights[f"{name}head.bias"]
 
 
-def value_by_hand(state: TrainState, obs: torch.Tensor) -> torch.Tensor:
+def value_by_hand(state: PPOState, obs: torch.Tensor) -> torch.Tensor:
     weights = state.network.state_dict()
     hidden = torch.tanh(
         obs @ weights["value_encoder.layers.0.weight"].T + weights["value_encoder.layers.0.bias"]
@@ -167,13 +167,13 @@ def logp_by_hand(logits: torch.Tensor, action: torch.Tensor) -> list[float]:
     return [math.log(probabilities[i, a]) for i, a in enumerate(action.tolist())]
 
 
-def moved(state: TrainState, seed: int, size: float) -> None:
+def moved(state: PPOState, seed: int, size: float) -> None:
     values = state.steps.flat.values
     noise = torch.Generator().manual_seed(seed)
     values += size * torch.randn(values.shape, generator=noise, dtype=values.dtype)
 
 
-def stale(proximal: dict[str, str]) -> tuple[PPOConfig, TrainState, Rollout]:
+def stale(proximal: dict[str, str]) -> tuple[PPOConfig, PPOState, Rollout]:
     """A rollout of two iterations ago, and a state whose policy and value have moved since."""
     config = toy_config(
         proximal=proximal,

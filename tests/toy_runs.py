@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from anybatch import presets, session, train_state
+from anybatch import ppo_state, presets, session
 from anybatch.algorithms import ppo
 from anybatch.algorithms.ppo import Samples
 from anybatch.config import PPOConfig
@@ -18,7 +18,7 @@ from anybatch.runs.config_record import config_from_dict, config_to_dict
 from anybatch.runs.state_tree import StateTree
 from anybatch.session import Outcome
 from anybatch.staleness import Delayed
-from anybatch.train_state import TrainState
+from anybatch.ppo_state import PPOState
 from anybatch.update import GradientSteps
 
 SMALL: dict[str, Any] = {
@@ -47,13 +47,13 @@ def changed(config: PPOConfig, **changes: Any) -> PPOConfig:
     return config_from_dict(PPOConfig, presets.overlaid(config_to_dict(config), changes))
 
 
-def start(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> TrainState:
-    return train_state.start(config, say=say)
+def start(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> PPOState:
+    return ppo_state.start(config, say=say)
 
 
-def start_in_float64(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> TrainState:
+def start_in_float64(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> PPOState:
     """A state whose network, optimizer and proximal average compute in float64."""
-    state = train_state.start(config, say=say)
+    state = ppo_state.start(config, say=say)
     network = state.network.double()
     flat = FlatParameters(network)
     state.steps = GradientSteps(
@@ -61,7 +61,7 @@ def start_in_float64(config: PPOConfig, say: Callable[[str], None] = lambda _: N
         config.optimizer,
         microbatch=state.plan.microbatch,
         say=say,
-        networks=train_state.separate_networks(network),
+        networks=ppo_state.separate_networks(network),
     )
     state.ewma = EwmaNetwork(network, flat) if config.proximal.policy == "ewma" else None
     return state
@@ -84,20 +84,20 @@ def in_float64(data: Any) -> Any:
     return type(data)(**fields)
 
 
-def prepare(data: Rollout, state: TrainState, config: PPOConfig) -> Samples:
+def prepare(data: Rollout, state: PPOState, config: PPOConfig) -> Samples:
     """A rollout that has not waited, ready to be optimized on."""
     fresh = Delayed(data, iteration=state.iterations, gradient_steps=state.steps.counts.taken)
     return ppo.prepare(fresh, state, config)
 
 
-def one_iteration(config: PPOConfig, state: TrainState) -> dict[str, float | None]:
+def one_iteration(config: PPOConfig, state: PPOState) -> dict[str, float | None]:
     """Collect, prepare and improve, as the loop does."""
     data = state.collector.collect(state.network, config.num_steps)
     samples = prepare(data, state, config)
     return ppo.improve_policy(samples, state, config, state.hyperparameters.learning_rate)
 
 
-def moved_policy_and_samples(config: PPOConfig) -> tuple[TrainState, Samples]:
+def moved_policy_and_samples(config: PPOConfig) -> tuple[PPOState, Samples]:
     """A float64 state some steps away from the policy that acted: ratios, clips and KLs are at work."""
     state = start_in_float64(config)
     data = in_float64(collect(config, iterations=2))

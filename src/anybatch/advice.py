@@ -3,13 +3,13 @@
 Each piece of advice shows the number it comes from and the flag that would change it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
-from anybatch.config import PPOConfig
+from anybatch.config import AnyConfig, PPOConfig
 
 Row = Mapping[str, Any]
 
@@ -36,17 +36,14 @@ class Advice:
         return f"{self.measured}: {self.meaning} ({self.flag})"
 
 
-def advise(rows: Sequence[Row], config: PPOConfig) -> list[Advice]:
+def advise(rows: Sequence[Row], config: AnyConfig) -> list[Advice]:
     """Advice from the rows of metrics.jsonl. Empty where nothing stands out."""
-    checks: tuple[Callable[[Sequence[Row], PPOConfig], Advice | None], ...] = (
-        clip_fraction,
-        advantage_swing,
-        effective_samples,
-        proximal_age,
-        minibatch_against_noise,
-        gradient_clipping,
-    )
-    return [advice for check in checks if (advice := check(rows, config)) is not None]
+    found: list[Advice | None] = []
+    if isinstance(config, PPOConfig):
+        checks = (clip_fraction, advantage_swing, effective_samples, proximal_age)
+        found += [check(rows, config) for check in checks]
+    found += [minibatch_against_noise(rows), gradient_clipping(rows, config)]
+    return [advice for advice in found if advice is not None]
 
 
 def clip_fraction(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
@@ -118,7 +115,7 @@ def proximal_age(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
     )
 
 
-def minibatch_against_noise(rows: Sequence[Row], _config: PPOConfig) -> Advice | None:
+def minibatch_against_noise(rows: Sequence[Row]) -> Advice | None:
     both = [
         (row["batch/minibatch"], row["batch/noise_scale"])
         for row in rows
@@ -136,7 +133,7 @@ def minibatch_against_noise(rows: Sequence[Row], _config: PPOConfig) -> Advice |
     )
 
 
-def gradient_clipping(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
+def gradient_clipping(rows: Sequence[Row], config: AnyConfig) -> Advice | None:
     shares = known(rows, "losses/grad_clip_fraction")
     if not shares or fmean(shares) <= GRADIENT_CLIP_OFTEN or config.rescale == "none":
         return None

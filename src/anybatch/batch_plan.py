@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
-from anybatch.config import PPGConfig, PPOConfig, TunedAt, rescale_rules
+from anybatch.config import PPGConfig, PPOConfig, RunConfig, TunedAt, rescale_rules
 from anybatch.equations import rescale
 from anybatch.phase_size import PhaseSize
 
@@ -18,9 +18,11 @@ AUTO_MICROBATCH = {
     ("mlp", "cpu"): 4096,
     ("nature", "cpu"): 128,
     ("impala", "cpu"): 64,
+    ("minatar", "cpu"): 1024,
     ("mlp", "gpu"): 65536,
     ("nature", "gpu"): 8192,
     ("impala", "gpu"): 4096,
+    ("minatar", "gpu"): 65536,
 }
 
 SMALLEST_AUXILIARY_SHARE = 1 / 4
@@ -99,7 +101,9 @@ class Hyperparameters:
     beta1: float
     beta2: float
     proximal_decay: float
+    """0 where there is no proximal policy."""
     advantage_decay: float
+    """0 where there are no advantages."""
     phase: PhaseNumbers | None = None
 
 
@@ -124,10 +128,22 @@ class Resolved:
     rows: tuple[PlanRow, ...]
     warnings: tuple[str, ...]
     phase: PhaseSize | None = None
+    lengths: tuple[int, int] | None = None
+    """The shortest and the longest rollout that a controller may choose; None where it is fixed."""
 
     def lines(self) -> list[str]:
-        """The batches and, of PPG, the phase, for a person."""
-        return self.plan.lines() + (self.phase.lines() if self.phase else [])
+        """The batches and, where there are such, the controller's range and PPG's phase, for a person."""
+        return self.plan.lines() + self._controller_lines() + (self.phase.lines() if self.phase else [])
+
+    def _controller_lines(self) -> list[str]:
+        if self.lengths is None:
+            return []
+        smallest, largest = (replace(self.plan, num_steps=steps) for steps in self.lengths)
+        return [
+            f"controller       {smallest.num_steps:,} to {largest.num_steps:,} steps: iteration batch "
+            f"{smallest.iteration_batch:,} to {largest.iteration_batch:,} samples, minibatch "
+            f"{smallest.minibatch:,.0f} to {largest.minibatch:,.0f}",
+        ]
 
     def to_json(self) -> dict[str, object]:
         batches = {
@@ -141,6 +157,7 @@ class Resolved:
             "ratios": asdict(self.ratios),
             "hyperparameters": asdict(self.hyperparameters),
             "phase": self.phase.to_json() if self.phase else None,
+            "controller_steps": self.lengths,
             "rows": [asdict(row) for row in self.rows],
             "warnings": list(self.warnings),
         }
@@ -151,12 +168,21 @@ def automatic_microbatch(encoder: str, device: str) -> int:
     return AUTO_MICROBATCH[encoder, "cpu" if device == "cpu" else "gpu"]
 
 
-def resolve(config: PPOConfig, *, encoder: str, ranks: int = 1, obs_bytes: int | None = None) -> Resolved:
+def resolve(
+    config: RunConfig,
+    *,
+    encoder: str,
+    ranks: int = 1,
+    obs_bytes: int | None = None,
+    num_steps: int | None = None,
+    epochs: int | None = None,
+) -> Resolved:
     """The plan of a run and the numbers it will use.
 
-    `encoder` decides the automatic microbatch; `obs_bytes`, where known, the memory of a phase.
+    `encoder` decides the automatic microbatch; `obs_bytes`, where known, the memory of a phase. `num_steps`
+    and `epochs` are what a controller chose; the other numbers follow them only if it is to be compensated.
     """
-    plan = BatchPlan(
+    configured = BatchPlan(
         num_envs=config.num_envs,
         num_steps=config.num_steps,
         ranks=ranks,
@@ -164,7 +190,11 @@ def resolve(config: PPOConfig, *, encoder: str, ranks: int = 1, obs_bytes: int |
         epochs=config.update.epochs,
         microbatch=config.microbatch or automatic_microbatch(encoder, config.device),
     )
-    ratios = batch_ratios(plan, config.tuned_at)
+    plan = replace(
+        configured, num_steps=num_steps or configured.num_steps, epochs=epochs or configured.epochs
+    )
+    followed = plan if config.controller.compensate == "all" else configured
+    ratios = batch_ratios(followed, config.tuned_at)
     hyperparameters = rescaled(config, ratios)
     return Resolved(
         plan=plan,
@@ -176,6 +206,9 @@ def resolve(config: PPOConfig, *, encoder: str, ranks: int = 1, obs_bytes: int |
         phase=phase_size(config, plan, hyperparameters.phase, obs_bytes)
         if isinstance(config, PPGConfig) and hyperparameters.phase is not None
         else None,
+        lengths=None
+        if config.controller.kind == "fixed"
+        else (config.shortest_rollout, config.longest_rollout),
     )
 
 
@@ -195,7 +228,7 @@ def batch_ratios(plan: BatchPlan, tuned_at: TunedAt) -> Ratios:
     )
 
 
-def rescaled(config: PPOConfig, ratios: Ratios) -> Hyperparameters:
+def rescaled(config: RunConfig, ratios: Ratios) -> Hyperparameters:
     """Each number follows the batch it belongs to (arXiv:2110.00641, §3.2 and §4)."""
     rules = rescale_rules(config.rescale)
     optimizer = config.optimizer
@@ -212,12 +245,16 @@ def rescaled(config: PPOConfig, ratios: Ratios) -> Hyperparameters:
         beta2=rescale.rescaled_adam_beta(optimizer.beta2, beta_ratio),
         proximal_decay=rescale.rescaled_proximal_decay(
             config.proximal.ewma_decay, ratio("proximal-ewma", ratios.env_steps_per_gradient_step)
-        ),
+        )
+        if isinstance(config, PPOConfig)
+        else 0.0,
         advantage_decay=rescale.rescaled_advantage_decay(
             config.objective.advantage_decay,
             ratio("advantage-moments", ratios.iteration_batch),
             floor=True,
-        ),
+        )
+        if isinstance(config, PPOConfig)
+        else 0.0,
         phase=rescaled_phase(config, rules, ratios.iteration_batch)
         if isinstance(config, PPGConfig)
         else None,
@@ -260,7 +297,7 @@ def phase_size(config: PPGConfig, plan: BatchPlan, numbers: PhaseNumbers, obs_by
     )
 
 
-def plan_rows(config: PPOConfig, ratios: Ratios, run: Hyperparameters) -> list[PlanRow]:
+def plan_rows(config: RunConfig, ratios: Ratios, run: Hyperparameters) -> list[PlanRow]:
     """The table of what changed and why. Numbers that this run does not use have no row."""
     rules = rescale_rules(config.rescale)
     optimizer = config.optimizer
@@ -273,6 +310,26 @@ def plan_rows(config: PPOConfig, ratios: Ratios, run: Hyperparameters) -> list[P
             rule=_rule("learning-rate", rules, f"× {power}{ratios.minibatch:.4g} (minibatch)"),
         )
     ]
+    if isinstance(config, PPOConfig):
+        rows += policy_rows(config, rules, ratios, run)
+    if "adam-betas" in rules and optimizer.name != "sgd":
+        rows.append(
+            PlanRow(
+                number="Adam β₁, β₂",
+                tuned_at=f"{optimizer.beta1:.6g}, {optimizer.beta2:.8g}",
+                this_run=f"{run.beta1:.6g}, {run.beta2:.8g}",
+                rule=_rule("adam-betas", rules, f"power {ratios.minibatch:.4g} (minibatch)"),
+            )
+        )
+    if isinstance(config, PPGConfig) and run.phase is not None:
+        rows += phase_rows(config, rules, ratios.iteration_batch, run.phase)
+    return rows
+
+
+def policy_rows(
+    config: PPOConfig, rules: frozenset[str], ratios: Ratios, run: Hyperparameters
+) -> list[PlanRow]:
+    rows: list[PlanRow] = []
     if config.proximal.policy == "ewma":
         rows.append(
             PlanRow(
@@ -302,17 +359,6 @@ def plan_rows(config: PPOConfig, ratios: Ratios, run: Hyperparameters) -> list[P
                 ),
             )
         )
-    if "adam-betas" in rules and optimizer.name != "sgd":
-        rows.append(
-            PlanRow(
-                number="Adam β₁, β₂",
-                tuned_at=f"{optimizer.beta1:.6g}, {optimizer.beta2:.8g}",
-                this_run=f"{run.beta1:.6g}, {run.beta2:.8g}",
-                rule=_rule("adam-betas", rules, f"power {ratios.minibatch:.4g} (minibatch)"),
-            )
-        )
-    if isinstance(config, PPGConfig) and run.phase is not None:
-        rows += phase_rows(config, rules, ratios.iteration_batch, run.phase)
     return rows
 
 
@@ -341,31 +387,44 @@ def phase_rows(config: PPGConfig, rules: frozenset[str], ratio: float, run: Phas
     ]
 
 
-def broken_preconditions(config: PPOConfig, ratios: Ratios, run: Hyperparameters) -> list[str]:
+def broken_preconditions(config: RunConfig, ratios: Ratios, run: Hyperparameters) -> list[str]:
     """One sentence for each reason why the rule may not hold in this run, as far as can be known before."""
-    update, tuned_steps = config.update, config.tuned_at.num_steps
+    epochs, tuned_steps = config.update.epochs, config.tuned_at.num_steps
     rescales = bool(rescale_rules(config.rescale)) and not _is_tuned(ratios)
-    center = rescale.center_of_mass(run.proximal_decay)
-    one_sample = config.num_envs * config.num_steps == 1 and run.advantage_decay == 0
     reasons = [
         (
-            rescales and update.epochs > 1,
-            f"The rule assumes one policy epoch; update.epochs = {update.epochs} makes it approximate.",
-        ),
-        (
-            rescales and config.objective.advantage_normalization == "minibatch",
-            "objective.advantage-normalization = minibatch depends on the minibatch in a way that no rule "
-            "mends; iteration does not.",
-        ),
-        (
-            rescales and update.target_kl is not None,
-            f"update.target-kl = {update.target_kl} ends iterations early, by an amount that depends on the "
-            "batch.",
+            rescales and epochs > 1,
+            f"The rule assumes one policy epoch; update.epochs = {epochs} makes it approximate.",
         ),
         (
             config.num_steps != tuned_steps,
             f"num-steps = {config.num_steps} where {tuned_steps} was tuned also changes how far returns look "
             "before they bootstrap; changing num-envs does not.",
+        ),
+    ]
+    if isinstance(config, PPOConfig):
+        reasons += _broken_for_policies(config, run, rescales=rescales)
+    if isinstance(config, PPGConfig) and run.phase is not None:
+        reasons.append(_broken_for_phases(config, ratios.iteration_batch, run.phase))
+    return [sentence for broken, sentence in reasons if broken]
+
+
+def _broken_for_policies(
+    config: PPOConfig, run: Hyperparameters, *, rescales: bool
+) -> list[tuple[bool, str]]:
+    normalization = config.objective.advantage_normalization
+    center = rescale.center_of_mass(run.proximal_decay)
+    one_sample = config.num_envs * config.num_steps == 1 and run.advantage_decay == 0
+    return [
+        (
+            rescales and normalization == "minibatch",
+            "objective.advantage-normalization = minibatch depends on the minibatch in a way that no rule "
+            "mends; iteration does not.",
+        ),
+        (
+            rescales and config.update.target_kl is not None,
+            f"update.target-kl = {config.update.target_kl} ends iterations early, by an amount that depends "
+            "on the batch.",
         ),
         (
             config.proximal.policy == "ewma" and round(center, 9) < 1,
@@ -373,22 +432,20 @@ def broken_preconditions(config: PPOConfig, ratios: Ratios, run: Hyperparameters
             "update back.",
         ),
         (
-            one_sample and config.objective.advantage_normalization == "iteration",
+            one_sample and normalization == "iteration",
             "An iteration of one sample has a normalized advantage of 0: objective.advantage-decay above 0 "
             "compares it with earlier ones.",
         ),
     ]
-    if isinstance(config, PPGConfig) and run.phase is not None:
-        iterations = rescale.rescaled_phase_iterations(config.phase.policy_iterations, ratios.iteration_batch)
-        reasons.append(
-            (
-                "phase-length" in rescale_rules(config.rescale)
-                and not math.isclose(iterations, run.phase.policy_iterations),
-                f"A phase would be {iterations:.4g} iterations; {run.phase.policy_iterations} is the nearest "
-                "that can be.",
-            )
-        )
-    return [sentence for broken, sentence in reasons if broken]
+
+
+def _broken_for_phases(config: PPGConfig, ratio: float, run: PhaseNumbers) -> tuple[bool, str]:
+    iterations = rescale.rescaled_phase_iterations(config.phase.policy_iterations, ratio)
+    return (
+        "phase-length" in rescale_rules(config.rescale)
+        and not math.isclose(iterations, run.policy_iterations),
+        f"A phase would be {iterations:.4g} iterations; {run.policy_iterations} is the nearest that can be.",
+    )
 
 
 def _is_tuned(ratios: Ratios) -> bool:

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from anybatch.envs import procgen
 from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.envs.protocol import VectorEnv
-from anybatch.networks.actor_critic import ActorCritic
+from anybatch.envs.published_scale import on_published_scale
 from anybatch.networks.distributions import draw_noise
 from anybatch.normalizers import ObservationNormalizer
+from anybatch.rollout import Actor
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,8 @@ class Evaluation:
     env_id: str
     episodes: tuple[Episode, ...]
     greedy: bool
+    protocol: str | None = None
+    """How an Atari game was played, `evaluation.protocol`; None for environments that know one way only."""
 
     @property
     def mean_return(self) -> float:
@@ -27,8 +29,8 @@ class Evaluation:
 
     @property
     def normalized_return(self) -> float | None:
-        """On the published scale of the game; None but for Procgen."""
-        return procgen.normalized_return(self.env_id, self.mean_return)
+        """On the published scale of the game; None where there is none."""
+        return on_published_scale(self.env_id, self.mean_return)
 
     @property
     def standard_error(self) -> float:
@@ -40,6 +42,11 @@ class Evaluation:
     def mean_length(self) -> float:
         return float(np.mean([episode.length for episode in self.episodes]))
 
+    @property
+    def capped_share(self) -> float:
+        """Share of the episodes that were cut by the step limit."""
+        return float(np.mean([episode.truncated for episode in self.episodes]))
+
     def to_json(self) -> dict[str, object]:
         normalized = self.normalized_return
         return {
@@ -47,8 +54,10 @@ class Evaluation:
             **({} if normalized is None else {"normalized_return": normalized}),
             "standard_error": self.standard_error,
             "mean_length": self.mean_length,
+            "capped_share": self.capped_share,
             "episodes": len(self.episodes),
             "greedy": self.greedy,
+            **({} if self.protocol is None else {"protocol": self.protocol}),
             "returns": [episode.episode_return for episode in self.episodes],
         }
 
@@ -56,9 +65,11 @@ class Evaluation:
         how = "greedy" if self.greedy else "sampled"
         normalized = self.normalized_return
         scaled = "" if normalized is None else f", {normalized:.3f} on the game's published scale"
+        protocol = "" if self.protocol is None else f", protocol {self.protocol}"
         return (
             f"{self.mean_return:.6g} ± {self.standard_error:.3g} mean return over {len(self.episodes)} "
-            f"episodes{scaled} ({how} actions, mean length {self.mean_length:.4g})"
+            f"episodes{scaled} ({how} actions{protocol}, mean length {self.mean_length:.4g}, "
+            f"{100 * self.capped_share:.3g} % cut at the step cap)"
         )
 
 
@@ -66,7 +77,7 @@ class Evaluation:
 class Player:
     """A policy at play. Statistics of observations do not move."""
 
-    network: ActorCritic
+    network: Actor
     normalizer: ObservationNormalizer | None
     device: torch.device
     generator: torch.Generator
@@ -85,7 +96,9 @@ class Player:
         return policy.sample(noise.to(self.device)).cpu().numpy()
 
 
-def evaluate(player: Player, env: VectorEnv, *, episodes_per_env: int) -> Evaluation:
+def evaluate(
+    player: Player, env: VectorEnv, *, episodes_per_env: int, protocol: str | None = None
+) -> Evaluation:
     """Play until every slot has finished `episodes_per_env` episodes."""
     tracker = EpisodeTracker(env.spec.num_envs)
     played: list[list[Episode]] = [[] for _ in range(env.spec.num_envs)]
@@ -97,4 +110,4 @@ def evaluate(player: Player, env: VectorEnv, *, episodes_per_env: int) -> Evalua
             played[episode.env].append(episode)
         obs = step.obs
     episodes = tuple(episode for slot in played for episode in slot[:episodes_per_env])
-    return Evaluation(env.spec.env_id, episodes, player.greedy)
+    return Evaluation(env.spec.env_id, episodes, player.greedy, protocol)

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anybatch import train_state
+from anybatch import ppo_state
 from anybatch.config import OptimizerConfig, PPGConfig
 from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import ConfigError
-from anybatch.rollout import observation_bytes, rollout_bytes
+from anybatch.ppo_state import PPOState
+from anybatch.rollout import observation_bytes, observation_dtype, rollout_bytes
 from anybatch.runs.memory import available_bytes, readable
 from anybatch.staleness import rollouts_in_memory
-from anybatch.train_state import TrainState
 from anybatch.update import GradientSteps, Record
 
 
@@ -23,8 +23,7 @@ class PhaseData:
 
     def __init__(self, policy_iterations: int, num_steps: int, spec: EnvSpec):
         shape = (policy_iterations, num_steps, spec.num_envs)
-        image = spec.obs_dtype == "uint8"
-        self.obs = torch.empty(*shape, *spec.obs_shape, dtype=torch.uint8 if image else torch.float32)
+        self.obs = torch.empty(*shape, *spec.obs_shape, dtype=observation_dtype(spec))
         self.value_target = torch.empty(shape)
         self.valid = torch.empty(shape, dtype=torch.bool)
         self.iterations: list[int] = []
@@ -107,14 +106,14 @@ class AuxiliaryProgress:
         }
 
 
-@dataclass
-class PPGState(TrainState):
+@dataclass(kw_only=True)
+class PPGState(PPOState):
     """What training with phases changes."""
 
-    data: PhaseData = field(kw_only=True)
-    auxiliary_steps: GradientSteps = field(kw_only=True)
-    value_steps: GradientSteps | None = field(kw_only=True)
-    saves_data: bool = field(kw_only=True)
+    data: PhaseData
+    auxiliary_steps: GradientSteps
+    value_steps: GradientSteps | None
+    saves_data: bool
     progress: AuxiliaryProgress | None = None
     phases: int = 0
     auxiliary_metrics: dict[str, float] = field(default_factory=dict[str, float])
@@ -189,8 +188,8 @@ class PPGState(TrainState):
 
 
 def start(config: PPGConfig, *, say: Callable[[str], None], env_steps: int = 0) -> PPGState:
-    """A fresh state, see `train_state.start`."""
-    base = train_state.start(config, say=say, env_steps=env_steps, auxiliary=True)
+    """A fresh state, see `ppo_state.start`."""
+    base = ppo_state.start(config, say=say, env_steps=env_steps, auxiliary=True)
     numbers = base.hyperparameters.phase
     assert numbers is not None
     spec = base.collector.env.spec

@@ -14,7 +14,11 @@ from anybatch.envs.protocol import Actions, BoxActions, EnvSpec, EnvStep, Restor
 from anybatch.errors import EnvError
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.distributions import draw_noise
+from anybatch.networks.q_network import QNetwork
 from anybatch.normalizers import ObservationNormalizer
+
+Actor = ActorCritic | QNetwork
+"""What acts and values what it sees. A Q-network's locations are action values."""
 
 
 @dataclass
@@ -30,7 +34,7 @@ class Rollout:
     truncated: Tensor
     valid: Tensor
     location: Tensor
-    """[T, N, A] logits or means of the behavior policy."""
+    """[T, N, A] logits, means or action values of the behavior policy."""
     log_std: Tensor | None
     """[A] of the behavior policy, for continuous actions."""
     behavior_logp: Tensor
@@ -85,9 +89,8 @@ class Buffers:
         spec, shape = env.spec, (num_steps, env.spec.num_envs)
         width = action_width(spec.actions)
         continuous = isinstance(spec.actions, BoxActions)
-        obs_dtype = torch.uint8 if spec.obs_dtype == np.uint8 else torch.float32
         return cls(
-            obs=torch.empty(num_steps + 1, spec.num_envs, *spec.obs_shape, dtype=obs_dtype),
+            obs=torch.empty(num_steps + 1, spec.num_envs, *spec.obs_shape, dtype=observation_dtype(spec)),
             action=torch.empty(*shape, width) if continuous else torch.empty(shape, dtype=torch.int64),
             location=torch.empty(*shape, width),
             acting_value=torch.empty(shape),
@@ -101,6 +104,11 @@ class Buffers:
 def action_width(actions: Actions) -> int:
     """Numbers that the policy network gives for one decision."""
     return len(actions.low) if isinstance(actions, BoxActions) else actions.count
+
+
+def observation_dtype(spec: EnvSpec) -> torch.dtype:
+    """Of observations as they are kept: images and planes as small as they come."""
+    return {"image": torch.uint8, "planes": torch.bool, "vector": torch.float32}[spec.obs_kind]
 
 
 def observation_bytes(spec: EnvSpec) -> int:
@@ -135,7 +143,7 @@ class Collector:
         self.episodes = EpisodeTracker(env.spec.num_envs)
         self.obs = self._seen(env.reset(), decides=None)
 
-    def collect(self, network: ActorCritic, num_steps: int) -> Rollout:
+    def collect(self, network: Actor, num_steps: int) -> Rollout:
         """Step every env `num_steps` times."""
         buffers = Buffers.allocate(self.env, num_steps)
         self._act(network, buffers, num_steps)
@@ -161,7 +169,7 @@ class Collector:
             episodes=self.episodes.take(),
         )
 
-    def _act(self, network: ActorCritic, buffers: Buffers, num_steps: int) -> None:
+    def _act(self, network: Actor, buffers: Buffers, num_steps: int) -> None:
         # Everything per step is in this loop; at one env its cost per call is what decides the speed.
         continuous = isinstance(self.env.spec.actions, BoxActions)
         noise = draw_noise(tuple(buffers.location.shape), self.generator, continuous=continuous)
@@ -214,7 +222,7 @@ class Collector:
         return self.normalizer.normalize(obs)
 
     @torch.no_grad()
-    def _values(self, network: ActorCritic, buffers: Buffers) -> tuple[Tensor, Tensor]:
+    def _values(self, network: Actor, buffers: Buffers) -> tuple[Tensor, Tensor]:
         """Values of the observations acted on, and of those returned. Both [T, N]."""
         if network.shares_encoder:
             last = self.evaluate(network.value, buffers.obs[-1])

@@ -4,17 +4,17 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from anybatch import envs, evaluation, train_state
-from anybatch.algorithms import ppg, ppo
-from anybatch.batch_plan import Resolved, resolve
-from anybatch.config import CONFIGS, PPOConfig
+from anybatch import controllers, envs, evaluation, train_state
+from anybatch.algorithms import ppg, ppo, pqn
+from anybatch.batch_plan import Resolved
+from anybatch.config import CONFIGS, AnyConfig, PPOConfig
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import CheckpointError, ConfigError
@@ -31,21 +31,9 @@ from anybatch.train_state import TrainState
 
 Say = Callable[[str], None]
 RESULT_FILE = "result.json"
-ALGORITHMS: dict[str, Any] = {"ppo": ppo, "ppg": ppg}
-"""Modules with `start(config, say=…, env_steps=…)` and `train(config, state, run)`, by the config's name."""
-
-# What a checkpoint is made for. Everything else may change from one resume to the next.
-FIXED_ON_RESUME = (
-    "env",
-    "network.encoder",
-    "network.heads",
-    "network.hidden_sizes",
-    "network.impala_channels",
-    "network.impala_features",
-    "optimizer.name",
-    "normalize.observations",
-    "normalize.rewards",
-)
+ALGORITHMS: dict[str, Any] = {"ppo": ppo, "ppg": ppg, "pqn": pqn}
+"""By the config's name: modules with `start(config, say=…, env_steps=…)`, `train(config, state, run)` and
+`for_playing(config, spec, saved)`, which gives the network and the observation normalizer of a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -60,17 +48,19 @@ class Outcome:
     evaluation: Evaluation | None
 
 
-def train(config: PPOConfig, *, preset: str, base: Path, show_plan: Callable[[Resolved], None]) -> Outcome:
+def train(config: AnyConfig, *, preset: str, base: Path, show_plan: Callable[[Resolved], None]) -> Outcome:
     """A new run, in a new folder under `base`."""
     set_threads(config)
+    evaluation_protocol(config)  # what cannot be evaluated is refused now, not after the training
     state = ALGORITHMS[config.algorithm].start(config, say=print)
     folder = run_folder.create(base, config.env, preset, config.seed, datetime.now())
     return run_to_end(config, state, folder, show_plan=show_plan, loaded=None)
 
 
-def resume(folder: Path, config: PPOConfig, *, show_plan: Callable[[Resolved], None]) -> Outcome:
+def resume(folder: Path, config: AnyConfig, *, show_plan: Callable[[Resolved], None]) -> Outcome:
     """Go on with the newest good checkpoint of a run, with the batch and numbers that `config` now has."""
     refuse_another_run(recorded_config(folder), config)
+    evaluation_protocol(config)
     set_threads(config)
     loaded = load_checkpoint(folder)
     state = ALGORITHMS[config.algorithm].start(config, say=print, env_steps=loaded.env_steps)
@@ -79,7 +69,7 @@ def resume(folder: Path, config: PPOConfig, *, show_plan: Callable[[Resolved], N
 
 
 def run_to_end(
-    config: PPOConfig,
+    config: AnyConfig,
     state: TrainState,
     folder: Path,
     *,
@@ -118,7 +108,7 @@ def run_to_end(
     return outcome
 
 
-def record_facts(folder: Path, config: PPOConfig, state: TrainState) -> None:
+def record_facts(folder: Path, config: AnyConfig, state: TrainState) -> None:
     run_folder.write_json(
         folder / run_folder.CONFIG_FILE, {"algorithm": config.algorithm} | config_to_dict(config)
     )
@@ -136,20 +126,20 @@ def result_json(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def evaluate_run(folder: Path, config: PPOConfig) -> tuple[Evaluation, int]:
+def evaluate_run(folder: Path, config: AnyConfig) -> tuple[Evaluation, int]:
     """The newest good checkpoint of a run at play, and the env steps it was trained for."""
     set_threads(config)
     loaded = load_checkpoint(folder, with_segments=False)
     env = evaluation_env(config)
     try:
         player = trained_player(loaded, config, env.spec)
-        played = evaluation.evaluate(player, env, episodes_per_env=config.evaluation.episodes_per_env)
+        played = play_episodes(config, player, env)
     finally:
         env.close()
     return played, loaded.env_steps
 
 
-def evaluate_state(config: PPOConfig, state: TrainState) -> Evaluation:
+def evaluate_state(config: AnyConfig, state: TrainState) -> Evaluation:
     env = evaluation_env(config)
     try:
         player = Player(
@@ -159,37 +149,52 @@ def evaluate_state(config: PPOConfig, state: TrainState) -> Evaluation:
             evaluation_generator(config),
             config.evaluation.greedy,
         )
-        return evaluation.evaluate(player, env, episodes_per_env=config.evaluation.episodes_per_env)
+        return play_episodes(config, player, env)
     finally:
         env.close()
 
 
-def evaluation_env(config: PPOConfig) -> VectorEnv:
+def play_episodes(config: AnyConfig, player: Player, env: VectorEnv) -> Evaluation:
+    episodes = config.evaluation.episodes_per_env
+    return evaluation.evaluate(player, env, episodes_per_env=episodes, protocol=evaluation_protocol(config))
+
+
+def evaluation_protocol(config: AnyConfig) -> str | None:
+    """How an Atari game is evaluated; None for other environments, which know one way only."""
+    protocol = config.evaluation.protocol
+    if envs.is_atari(config.env, config.env_config):
+        return protocol
+    if protocol == "released":
+        raise ConfigError(
+            f"evaluation.protocol = {protocol} is for EnvPool's Atari games, "
+            f"and {config.env} is not one of them"
+        )
+    return None
+
+
+def evaluation_env(config: AnyConfig) -> VectorEnv:
     rank, slots = collectives.rank(), config.evaluation.num_envs
     seeds = seeding.env_seeds(config.seed, role="evaluation", rank=rank, num_envs=slots)
-    return envs.make(config.env, config.env_config, seeds=seeds)
+    env_config = config.env_config
+    if evaluation_protocol(config) == "released":
+        env_config = replace(env_config, episodic_life=False, reward_clip=False)
+    return envs.make(config.env, env_config, seeds=seeds)
 
 
-def evaluation_generator(config: PPOConfig) -> torch.Generator:
+def evaluation_generator(config: AnyConfig) -> torch.Generator:
     return seeding.torch_generator(config.seed, role="evaluation", rank=collectives.rank())
 
 
-def trained_player(loaded: Loaded, config: PPOConfig, spec: EnvSpec) -> Player:
+def trained_player(loaded: Loaded, config: AnyConfig, spec: EnvSpec) -> Player:
     """The policy of a checkpoint, without what only training needs."""
-    saved = loaded.tree["train"]
     device = train_state.usable_device(config.device)
-    auxiliary = any(name.startswith("auxiliary_head.") for name in saved["network"])
-    _, network = train_state.make_network(config, spec, auxiliary=auxiliary)
-    train_state.load_network(network, saved["network"])
-    normalizer = train_state.observation_normalizer(config, spec)
-    if normalizer is not None and saved["observation_normalizer"] is not None:
-        normalizer.load_state_dict(saved["observation_normalizer"])
+    network, normalizer = ALGORITHMS[config.algorithm].for_playing(config, spec, loaded.tree["train"])
     return Player(
         network.to(device), normalizer, device, evaluation_generator(config), config.evaluation.greedy
     )
 
 
-def recorded_config(folder: Path) -> PPOConfig:
+def recorded_config(folder: Path) -> AnyConfig:
     data = run_folder.read_json(folder / run_folder.CONFIG_FILE)
     algorithm = data.pop("algorithm", None) if isinstance(data, dict) else None
     if algorithm not in CONFIGS:
@@ -206,9 +211,9 @@ def load_checkpoint(folder: Path, *, with_segments: bool = True) -> Loaded:
     return loaded
 
 
-def refuse_another_run(recorded: PPOConfig, config: PPOConfig) -> None:
+def refuse_another_run(recorded: AnyConfig, config: AnyConfig) -> None:
     """A checkpoint cannot go on as a run of another environment or network: name the first difference."""
-    for path in FIXED_ON_RESUME:
+    for path in fixed_on_resume(config):
         there, here = recorded, config
         for name in path.split("."):
             there, here = getattr(there, name), getattr(here, name)
@@ -216,7 +221,14 @@ def refuse_another_run(recorded: PPOConfig, config: PPOConfig) -> None:
             raise ConfigError(f"this run has {path} = {there}, not {here}: a resume cannot change that")
 
 
-def set_threads(config: PPOConfig) -> None:
+def fixed_on_resume(config: AnyConfig) -> list[str]:
+    """What a checkpoint is made for. Everything else may change from one resume to the next."""
+    network = [f"network.{field.name}" for field in fields(config.network) if field.name != "log_std"]
+    normalizers = ["normalize.observations", "normalize.rewards"] * isinstance(config, PPOConfig)
+    return ["env", *network, "optimizer.name", *normalizers]
+
+
+def set_threads(config: AnyConfig) -> None:
     """Small networks lose more to waking threads than they gain; convolutions use every core."""
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -225,11 +237,11 @@ def set_threads(config: PPOConfig) -> None:
     torch.set_num_threads((os.cpu_count() or 1) if convolutions else 1)
 
 
-def plan(config: PPOConfig) -> Resolved:
+def plan(config: AnyConfig) -> Resolved:
     """The plan without training. One env is built where only it knows how large a phase's observations are.
 
     An automatic encoder is taken to be the mlp.
     """
     encoder = "mlp" if config.network.encoder == "auto" else config.network.encoder
     obs_bytes = envs.observation_bytes(config.env, config.env_config) if config.algorithm == "ppg" else None
-    return resolve(config, encoder=encoder, ranks=collectives.world_size(), obs_bytes=obs_bytes)
+    return train_state.planner(config, encoder, obs_bytes)(controllers.start(config.controller))

@@ -55,14 +55,19 @@ class DelayQueue:
         state: dict,
         segments: Mapping[str, dict[str, Tensor]],
         *,
-        batch_shape: tuple[int, int],
+        num_envs: int,
+        num_steps: int | None,
         say: Callable[[str], None],
     ) -> None:
-        """Take back what waited, as far as it fits the batch [steps, envs] and the delay of this run."""
+        """Take back what waited, as far as it fits the envs, the length and the delay of this run.
+
+        `num_steps` is None where rollouts may differ in length.
+        """
         self._waiting.clear()
         for iteration, gradient_steps in state["waiting"]:
             rollout = Rollout.from_tensors(segments[segment_name(iteration)])
-            if tuple(rollout.valid.shape) != batch_shape:
+            steps, envs = rollout.valid.shape
+            if envs != num_envs or steps != (num_steps or steps):
                 say("The batch has another shape than the data that wait: the queue is filled anew.")
                 self._waiting.clear()
                 return

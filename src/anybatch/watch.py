@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from anybatch import session
-from anybatch.config import PPOConfig
+from anybatch.config import AnyConfig
 from anybatch.distributed import collectives
 from anybatch.envs import frames
 from anybatch.envs.episodes import Episode, EpisodeTracker
@@ -36,7 +36,7 @@ class Watched:
         return f"{self.out}: {self.steps:,} steps of play after {self.env_steps:,} env steps{ended}"
 
 
-def watch(folder: Path, config: PPOConfig, out: Path, *, steps: int, frames_per_second: int) -> Watched:
+def watch(folder: Path, config: AnyConfig, out: Path, *, steps: int, frames_per_second: int) -> Watched:
     """Play `steps` steps with the newest good checkpoint of a run, and write them to `out`."""
     if out.suffix.lower() not in FORMATS:
         raise UserError(f"--out {out}: a file that ends in {' or '.join(FORMATS)} is wanted")

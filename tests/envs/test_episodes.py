@@ -6,11 +6,14 @@ from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.envs.protocol import EnvStep
 
 
-def step(score: list[float], *, valid: list[bool], end: list[bool]) -> EnvStep:
+def step(
+    score: list[float], *, valid: list[bool], end: list[bool], truncated: list[bool] | None = None
+) -> EnvStep:
     no = np.zeros(3, dtype=np.bool_)
     scores = np.array(score, dtype=np.float32)
-    # Clipped rewards and lost lives must not matter: only score, valid and episode_end are read.
-    return EnvStep(scores, np.sign(scores), ~no, no, np.array(valid), scores, np.array(end), None)
+    # Clipped rewards and lost lives must not matter: only score, valid, episode_end and truncated are read.
+    cut = no if truncated is None else np.array(truncated)
+    return EnvStep(scores, np.sign(scores), ~no, cut, np.array(valid), scores, np.array(end), None)
 
 
 YES, NO = [True] * 3, [False] * 3
@@ -34,6 +37,13 @@ def test_an_end_on_a_reset_step_closes_what_was_open_and_nothing_else():
     assert tracker.take() == [Episode(1.0, 1, 1), Episode(7.0, 1, 0)]
 
 
+def test_an_episode_knows_whether_a_step_limit_cut_it():
+    tracker = EpisodeTracker(3)
+    tracker.update(step([1, 1, 1], valid=YES, end=[True, True, False], truncated=[True, False, False]))
+    tracker.update(step([0, 0, 1], valid=[False, False, True], end=[False, False, True]))
+    assert [episode.truncated for episode in tracker.take()] == [True, False, False]
+
+
 def test_many_small_scores_do_not_lose_precision():
     tracker = EpisodeTracker(3)
     for _ in range(5000):
@@ -53,3 +63,15 @@ def test_a_restored_tracker_continues():
         each.update(step([1, 1, 1], valid=YES, end=YES))
     expected = [Episode(1.0, 1, 1), Episode(8.0, 2, 0), Episode(1.0, 1, 1), Episode(3.0, 2, 2)]
     assert tracker.take() == restored.take() == expected
+
+
+def test_what_was_saved_before_truncation_was_known_can_be_restored():
+    tracker = EpisodeTracker(3)
+    tracker.update(step([7, 1, 2], valid=YES, end=[False, True, False], truncated=[False, True, False]))
+    state = tracker.state_dict()
+    assert state["finished"] == [[1.0, 1, 1, True]]
+    restored = EpisodeTracker(3)
+    restored.load_state_dict(state)
+    assert restored.take() == [Episode(1.0, 1, 1, truncated=True)]
+    restored.load_state_dict(state | {"finished": [[1.0, 1, 1]]})
+    assert restored.take() == [Episode(1.0, 1, 1, truncated=False)]

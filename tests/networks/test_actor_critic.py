@@ -10,7 +10,7 @@ from anybatch.config import NetworkConfig
 from anybatch.errors import ConfigError
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.distributions import Categorical, DiagonalGaussian
-from anybatch.networks.encoders import ImpalaEncoder, NatureEncoder
+from anybatch.networks.encoders import ImpalaEncoder, NatureEncoder, ObsKind
 
 Heads = Literal["shared", "detached", "dual"]
 IMPALA_ENCODER = 622_144
@@ -20,7 +20,7 @@ def vector_network(heads: Heads = "dual", *, continuous: bool = False, seed: int
     return networks.make(
         NetworkConfig(heads=heads, hidden_sizes=(11, 13)),
         obs_shape=(7,),
-        obs_is_image=False,
+        obs_kind="vector",
         num_actions=5,
         continuous=continuous,
         generator_seed=seed,
@@ -31,7 +31,7 @@ def image_network(shape: tuple[int, int, int], heads: Heads = "shared", **settin
     return networks.make(
         NetworkConfig(heads=heads, **settings),  # pyright: ignore[reportArgumentType]
         obs_shape=shape,
-        obs_is_image=True,
+        obs_kind="image",
         num_actions=15,
         continuous=False,
         generator_seed=1,
@@ -115,7 +115,7 @@ def test_log_std_starts_where_the_config_says() -> None:
     network = networks.make(
         NetworkConfig(log_std=-0.7),
         obs_shape=(7,),
-        obs_is_image=False,
+        obs_kind="vector",
         num_actions=5,
         continuous=True,
         generator_seed=1,
@@ -165,13 +165,18 @@ def test_weights_depend_on_their_seed_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "is_image", "name"),
-    [((7,), False, "mlp"), ((4, 84, 84), True, "nature"), ((3, 64, 64), True, "impala")],
+    ("shape", "kind", "name"),
+    [
+        ((7,), "vector", "mlp"),
+        ((4, 84, 84), "image", "nature"),
+        ((3, 64, 64), "image", "impala"),
+        ((4, 10, 10), "planes", "minatar"),
+    ],
 )
 def test_auto_chooses_the_encoder_by_the_observations(
-    shape: tuple[int, ...], is_image: bool, name: str
+    shape: tuple[int, ...], kind: ObsKind, name: str
 ) -> None:
-    assert networks.encoder_name(NetworkConfig(), obs_shape=shape, obs_is_image=is_image) == name
+    assert networks.encoder_name(NetworkConfig(), obs_shape=shape, obs_kind=kind) == name
 
 
 def test_images_too_small_for_nature_are_refused_in_one_sentence() -> None:
@@ -185,7 +190,7 @@ def test_images_too_small_for_nature_are_refused_in_one_sentence() -> None:
 @pytest.mark.parametrize("encoder", ["nature", "impala"])
 def test_image_encoders_refuse_vectors(encoder: Literal["nature", "impala"]) -> None:
     with pytest.raises(ConfigError, match=f"network.encoder = {encoder} needs uint8 images"):
-        networks.encoder_name(NetworkConfig(encoder=encoder), obs_shape=(7,), obs_is_image=False)
+        networks.encoder_name(NetworkConfig(encoder=encoder), obs_shape=(7,), obs_kind="vector")
 
 
 def test_mlp_takes_images_scaled_to_one() -> None:

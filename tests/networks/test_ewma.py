@@ -17,7 +17,7 @@ def pair(heads: Literal["shared", "dual"] = "dual") -> tuple[ActorCritic, FlatPa
     network = networks.make(
         NetworkConfig(heads=heads, hidden_sizes=(11,)),
         obs_shape=(7,),
-        obs_is_image=False,
+        obs_kind="vector",
         num_actions=5,
         continuous=True,
         generator_seed=1,

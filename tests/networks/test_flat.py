@@ -16,7 +16,7 @@ def make(encoder: str) -> ActorCritic:
     return networks.make(
         NetworkConfig(encoder=encoder, impala_channels=(3, 5), impala_features=17),  # pyright: ignore
         obs_shape=SHAPES[encoder],
-        obs_is_image=encoder != "mlp",
+        obs_kind="vector" if encoder == "mlp" else "image",
         num_actions=5,
         continuous=encoder == "mlp",
         generator_seed=1,

@@ -52,6 +52,14 @@ def test_find_run_takes_a_run_or_the_newest_run_of_a_folder(tmp_path: Path):
     assert folder.find_run(tmp_path) == newest
 
 
+def test_find_runs_takes_a_run_or_all_runs_of_a_folder(tmp_path: Path):
+    runs = [make_run(tmp_path, name, age_seconds=age) for name, age in (("a", 20), ("m", 10), ("z", 30))]
+    (tmp_path / "notes").mkdir()
+    assert folder.find_runs(tmp_path) == runs and folder.find_runs(runs[1]) == [runs[1]]
+    with pytest.raises(UserError, match="is not a run folder"):
+        folder.find_runs(tmp_path / "notes")
+
+
 def test_find_run_says_what_there_is_instead(tmp_path: Path):
     make_run(tmp_path, "here", age_seconds=0)
     with pytest.raises(UserError, match=r"no folder .*the newest runs in .* are here"):

@@ -1,6 +1,7 @@
 """What an update says about itself: its metrics, and the culprit when numbers stop being numbers."""
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -8,12 +9,12 @@ from torch import Tensor
 from anybatch.algorithms.samples import Samples
 from anybatch.config import PPOConfig
 from anybatch.equations import divergence, moments, returns
-from anybatch.train_state import TrainState
+from anybatch.ppo_state import PPOState
 from anybatch.update import Record
 
 
 def iteration_metrics(
-    records: list[Record], samples: Samples, state: TrainState, config: PPOConfig, epochs_done: int
+    records: list[Record], samples: Samples, state: PPOState, config: PPOConfig, epochs_done: int
 ) -> dict[str, float | None]:
     """Means over all samples of all gradient steps, read from the device once."""
     gain, value_loss, entropy, logp, behavior_logp, proximal_logp = (
@@ -58,7 +59,7 @@ def iteration_metrics(
     }
 
 
-def bad_value(samples: Samples, state: TrainState, indices: Tensor) -> str:
+def bad_value(samples: Samples, state: PPOState, indices: Tensor) -> str:
     """Which value of the last minibatch is the first that is not a number, and where it came from."""
     with torch.no_grad():
         policy, value = state.network(samples.obs[indices].to(state.device))
@@ -71,13 +72,14 @@ def bad_value(samples: Samples, state: TrainState, indices: Tensor) -> str:
         "policy output": policy.location.cpu(),
         "value": value.cpu(),
     }
-    for name, tensor in candidates.items():
-        bad = (
-            (~torch.isfinite(tensor.float())).flatten(1).any(1)
-            if tensor.dim() > 1
-            else ~torch.isfinite(tensor)
-        )
+    return first_bad_value(candidates, indices, num_envs=samples.valid.shape[1])
+
+
+def first_bad_value(named: Mapping[str, Tensor], indices: Tensor, *, num_envs: int) -> str:
+    """Of tensors [B, …], each a row for each of the `indices` into [T · N], the first with a bad number."""
+    for name, tensor in named.items():
+        bad = ~torch.isfinite(tensor.float()).view(len(tensor), -1).all(1)
         if bad.any():
-            step, env = divmod(int(indices[bad.nonzero()[0, 0]]), samples.valid.shape[1])
+            step, env = divmod(int(indices[bad.nonzero()[0, 0]]), num_envs)
             return f"the first is the {name} of environment {env} at step {step} of the iteration"
     return "no single value is the cause: the loss itself overflowed"

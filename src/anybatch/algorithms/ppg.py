@@ -12,21 +12,23 @@ from torch import Tensor
 from anybatch import minibatch, phase
 from anybatch.algorithms import ppo
 from anybatch.algorithms.samples import Samples
+from anybatch.algorithms.steps import current_learning_rate, minibatches, take_step
 from anybatch.config import PPGConfig
 from anybatch.distributed import collectives
 from anybatch.equations import objectives
-from anybatch.errors import TrainingError
 from anybatch.networks.distributions import make_distribution
 from anybatch.phase import AuxiliaryProgress, PPGState
 from anybatch.runs import seeding
 from anybatch.runs.run import Run
-from anybatch.update import GradientSteps, Record
+from anybatch.update import Record
 
 AUXILIARY_VALUE_COEFFICIENT = 0.5
 """Of both squared value errors in the auxiliary phase, as in the paper's code."""
+VALUE_CULPRIT = "the loss of the value function overflowed"
 
 
 start = phase.start
+for_playing = ppo.for_playing
 
 
 def train(config: PPGConfig, state: PPGState, run: Run) -> None:
@@ -37,7 +39,7 @@ def train(config: PPGConfig, state: PPGState, run: Run) -> None:
             with run.timer("auxiliary"):
                 auxiliary_phase(config, state, run)
             continue
-        learning_rate = ppo.current_learning_rate(config, state)
+        learning_rate = current_learning_rate(config, state)
         with run.timer("rollout"):
             fresh = state.collector.collect(state.network, state.plan.num_steps)
         metrics: dict[str, float | None] = {"charts/learning_rate": learning_rate}
@@ -100,9 +102,9 @@ def improve_value(
 
     errors: list[Record] = []
     for _ in range(config.phase.value_epochs):
-        for indices, count in ppo.minibatches(samples, state, config):
+        for indices, count in minibatches(samples.valid, state, config):
             errors += steps.gradient(indices, loss_of, count)
-            take_step(steps)
+            take_step(steps, lambda: VALUE_CULPRIT)
     if not errors:  # reset steps only
         return {}
     return {"losses/value_loss": float(torch.cat([error for (error,) in errors]).mean())}
@@ -190,19 +192,10 @@ def auxiliary_step(indices: Tensor, count: float, state: PPGState, config: PPGCo
         return loss, (clone.detach(), auxiliary_error.detach(), error.detach())
 
     records = state.auxiliary_steps.gradient(indices, loss_of, count)
-    take_step(state.auxiliary_steps)
+    take_step(state.auxiliary_steps, lambda: VALUE_CULPRIT)
     progress.add(records)
 
 
 def auxiliary_metrics(progress: AuxiliaryProgress) -> dict[str, float]:
     names = ("auxiliary/clone_kl", "auxiliary/auxiliary_value_loss", "auxiliary/value_loss")
     return dict(zip(names, progress.means(), strict=True))
-
-
-def take_step(steps: GradientSteps) -> None:
-    """Apply the gradient; give up after several in a row that were not numbers."""
-    if not steps.apply() and steps.counts.skipped_in_a_row >= ppo.SKIPS_BEFORE_GIVING_UP:
-        raise TrainingError(
-            f"{ppo.SKIPS_BEFORE_GIVING_UP} gradient steps of the value function in a row were not numbers. "
-            "The newest checkpoint is from before; a lower learning rate may help"
-        )

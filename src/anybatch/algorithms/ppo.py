@@ -5,32 +5,33 @@ One pass of the loop is one iteration. The three differ in one choice: the polic
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from anybatch import minibatch, train_state
+from anybatch import ppo_state
+from anybatch.algorithms.batch_control import control_batch
 from anybatch.algorithms.diagnostics import bad_value, iteration_metrics
 from anybatch.algorithms.samples import Samples
+from anybatch.algorithms.steps import current_learning_rate, minibatches, noise_is_due, take_step
 from anybatch.config import PPOConfig
 from anybatch.distributed import collectives
-from anybatch.equations import divergence, objectives, returns, schedules
-from anybatch.errors import TrainingError
+from anybatch.equations import divergence, objectives, returns
 from anybatch.networks.distributions import Distribution, make_distribution
+from anybatch.ppo_state import PPOState
 from anybatch.rollout import Rollout
 from anybatch.runs.run import Run
 from anybatch.staleness import Delayed
-from anybatch.train_state import TrainState
 from anybatch.update import Record
 
-SKIPS_BEFORE_GIVING_UP = 5
-"""Gradient steps in a row that were not numbers before the run ends."""
 NORMALIZATION_EPSILON = 1e-8
 
-start = train_state.start
+start = ppo_state.start
+for_playing = ppo_state.for_playing
 
 
-def train(config: PPOConfig, state: TrainState, run: Run) -> None:
+def train(config: PPOConfig, state: PPOState, run: Run) -> None:
     """Train `state` in place until it has seen `total_env_steps`, or a stop is asked for."""
     run.begin(state)
     while state.env_steps < config.total_env_steps and not run.stop.requested:
@@ -48,18 +49,13 @@ def train(config: PPOConfig, state: TrainState, run: Run) -> None:
                 metrics |= improve_policy(samples, state, config, learning_rate)
         state.iterations += 1
         state.env_steps += int(collectives.sum_over_ranks(torch.tensor(fresh.num_valid)))
+        metrics = state.metrics() | metrics  # of the batch that this iteration had
+        metrics |= control_batch(config, state, fresh, run)
         run.record(state, fresh.episodes, metrics)
     run.save(state)
 
 
-def current_learning_rate(config: PPOConfig, state: TrainState) -> float:
-    learning_rate = state.hyperparameters.learning_rate
-    if config.optimizer.anneal == "none":
-        return learning_rate
-    return schedules.annealed_learning_rate(learning_rate, state.env_steps, config.total_env_steps)
-
-
-def prepare(delayed: Delayed, state: TrainState, config: PPOConfig) -> Samples:
+def prepare(delayed: Delayed, state: PPOState, config: PPOConfig) -> Samples:
     """Rewards, advantages and value targets, computed and normalized once over the whole iteration batch."""
     data = delayed.rollout
     age = state.iterations - delayed.iteration
@@ -100,7 +96,7 @@ def prepare(delayed: Delayed, state: TrainState, config: PPOConfig) -> Samples:
     )
 
 
-def bootstrapped_now(data: Rollout, state: TrainState) -> Tensor:
+def bootstrapped_now(data: Rollout, state: PPOState) -> Tensor:
     """Next values of stale data: of collection time, but for the end, which the current network sees."""
     next_value = data.next_value.clone()
     with torch.no_grad():
@@ -109,7 +105,7 @@ def bootstrapped_now(data: Rollout, state: TrainState) -> Tensor:
     return next_value
 
 
-def seen_by_current_policy(data: Rollout, state: TrainState) -> Rollout:
+def seen_by_current_policy(data: Rollout, state: PPOState) -> Rollout:
     """The same data as if the current policy had taken the actions."""
     with torch.no_grad():
         location = state.collector.evaluate(state.network.locate, data.obs[:-1].flatten(0, 1))
@@ -125,7 +121,7 @@ def seen_by_current_policy(data: Rollout, state: TrainState) -> Rollout:
 
 
 def improve_policy(
-    samples: Samples, state: TrainState, config: PPOConfig, learning_rate: float
+    samples: Samples, state: PPOState, config: PPOConfig, learning_rate: float
 ) -> dict[str, float | None]:
     """Optimize policy and value on one iteration batch, in place. Returns the iteration's metrics."""
     state.steps.set_hyperparameters(learning_rate, state.hyperparameters)
@@ -144,7 +140,7 @@ def improve_policy(
 
 
 def one_epoch(
-    samples: Samples, state: TrainState, config: PPOConfig, records: list[Record]
+    samples: Samples, state: PPOState, config: PPOConfig, records: list[Record]
 ) -> list[Record] | None:
     """One pass over the samples; what each step saw is added to `records`.
 
@@ -152,43 +148,25 @@ def one_epoch(
     """
     steps, plan, update = state.steps, state.plan, config.update
     seen: list[Record] = []
-    for indices, count in minibatches(samples, state, config):
+    for indices, count in minibatches(samples.valid, state, config):
         loss = PolicyLoss(samples, state, config, indices, count)
-        if due_for_noise(config, steps.counts.taken, count):
+        if noise_is_due(config, steps.counts.taken, count):
             seen = steps.measured_gradient(indices, loss, count)
         else:
             seen = steps.gradient(indices, loss, count)
         records += seen
         if update.target_kl_check == "minibatch" and moved_too_far(seen, config):
             return None
-        if steps.apply():
-            if state.ewma is not None:
-                state.ewma.update(state.hyperparameters.proximal_decay, plan.env_steps_per_gradient_step)
-        elif steps.counts.skipped_in_a_row >= SKIPS_BEFORE_GIVING_UP:
-            raise TrainingError(
-                f"{SKIPS_BEFORE_GIVING_UP} gradient steps in a row were not numbers; "
-                f"{bad_value(samples, state, indices)}. The newest checkpoint is from before; a lower "
-                "learning rate or a gradient clip may help"
-            )
+        taken = take_step(steps, partial(bad_value, samples, state, indices))
+        if taken and state.ewma is not None:
+            state.ewma.update(state.hyperparameters.proximal_decay, plan.env_steps_per_gradient_step)
     return seen
-
-
-def minibatches(samples: Samples, state: TrainState, config: PPOConfig) -> list[tuple[Tensor, float]]:
-    """The gradient steps of one epoch: sample indices of this rank, and their number over all ranks."""
-    parts = minibatch.epoch(
-        samples.valid,
-        state.plan.minibatches_per_epoch,
-        config.update.minibatch_of,
-        state.minibatch_generator,
-    )
-    counts = collectives.sum_over_ranks(torch.tensor([float(len(part)) for part in parts])).tolist()
-    return [(part, count) for part, count in zip(parts, counts, strict=True) if count > 0]
 
 
 class PolicyLoss:
     """The loss of each sample of one minibatch, to be minimized."""
 
-    def __init__(self, samples: Samples, state: TrainState, config: PPOConfig, indices: Tensor, count: float):
+    def __init__(self, samples: Samples, state: PPOState, config: PPOConfig, indices: Tensor, count: float):
         self.samples = samples
         self.state = state
         self.config = config
@@ -263,11 +241,6 @@ def minibatch_moments(advantage: Tensor, count: float) -> tuple[float, float]:
     mean = float(collectives.sum_over_ranks(advantage.sum())) / count
     variance = float(collectives.sum_over_ranks((advantage - mean).square().sum())) / (count - 1)
     return mean, math.sqrt(variance) + NORMALIZATION_EPSILON
-
-
-def due_for_noise(config: PPOConfig, gradient_steps: int, count: float) -> bool:
-    every = config.update.noise_scale_every
-    return every > 0 and gradient_steps % every == 0 and count >= 2
 
 
 def moved_too_far(records: list[Record], config: PPOConfig) -> bool:

@@ -3,24 +3,25 @@
 import json
 import sys
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import tyro
 
-from anybatch import advice, session
+from anybatch import advice, session, suite
 from anybatch import presets as preset_files
 from anybatch import watch as video
 from anybatch.cli import help_page, show
 from anybatch.cli.usage_error import as_user_error
-from anybatch.config import PPGConfig, PPOConfig
+from anybatch.config import AnyConfig, PPOConfig
 from anybatch.errors import UserError
 from anybatch.runs import folder as run_folder
 from anybatch.runs import log
 
 # The config's own fields are flags without a prefix: --num-envs, --optimizer.learning-rate. Which algorithm's
 # config it is, the preset or the run has said before: no subcommand for it.
-Flags = Annotated[PPOConfig | PPGConfig, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
+Flags = Annotated[AnyConfig, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,10 @@ class ResumeFlags:
 @dataclass(frozen=True, kw_only=True)
 class EvaluateFlags:
     run: tyro.conf.Positional[Path]
-    """A run folder, or a folder of runs: the newest one in it."""
+    """A run folder, or a folder of runs: the newest one in it. With --suite any number of either, and all of
+    the runs in a folder."""
+    suite: str | None = None
+    """atari-5, atari-10 or atari-57: evaluate all runs of the suite's games and put them together by game."""
     config: Flags = field(default_factory=PPOConfig)
     json: bool = False
     """Print the result as JSON, for programs."""
@@ -69,6 +73,8 @@ class WatchFlags:
     frames_per_second: int = 30
     """How fast the video shows them."""
 
+
+HELP_FLAGS = {"-h", "--help", "--help-all"}
 
 NewRun = TypeVar("NewRun", TrainFlags, PlanFlags)
 KnownRun = TypeVar("KnownRun", ResumeFlags, EvaluateFlags, WatchFlags)
@@ -103,14 +109,45 @@ def resume(words: list[str]) -> None:
 
 
 def evaluate(words: list[str]) -> None:
-    """Play episodes with the newest good checkpoint of a run."""
+    """Play episodes with the newest good checkpoint of a run, or of all runs on a suite of games."""
+    name = value_of("--suite", words)
+    if name is not None and not HELP_FLAGS & set(words):
+        evaluate_suite(name, words)
+        return
     flags = with_run(EvaluateFlags, words, "evaluate")
-    result, env_steps = session.evaluate_run(flags.run, flags.config)
-    if flags.json:
-        facts = {"run": str(flags.run), "env": flags.config.env, "env_steps": env_steps}
-        print(json.dumps(facts | result.to_json(), indent=2))
+    played = play(flags)
+    print(json.dumps(played.to_json(), indent=2) if flags.json else played.text())
+
+
+def evaluate_suite(name: str, words: list[str]) -> None:
+    """Evaluate the runs named as `evaluate` does each, then say what they come to together."""
+    suite.refuse_unknown(name)
+    others = without("--suite", words)
+    named = list(takewhile(lambda word: not word.startswith("-"), others))
+    if not named:
+        raise UserError("name the run folders before the other flags, such as runs/ for all runs in it")
+    folders = dict.fromkeys(run for path in named for run in run_folder.find_runs(Path(path)))
+    options = others[len(named) :]
+    runs = [with_run(EvaluateFlags, [str(folder), *options], "evaluate") for folder in folders]
+    wanted = [flags for flags in runs if suite.contains(name, flags.config.env)]
+    left_out = sorted({flags.config.env for flags in runs} - {flags.config.env for flags in wanted})
+    if not wanted:
+        raise UserError(f"no run of a game of {name} was named; not in the suite: {', '.join(left_out)}")
+    played: list[suite.PlayedRun] = []
+    for flags in wanted:
+        played.append(play(flags))
+        if not flags.json:
+            print(played[-1].text())  # at once: the others may take hours
+    result = suite.summarize(name, played, left_out)
+    if wanted[0].json:
+        print(json.dumps(result.to_json(), indent=2))
     else:
-        print(f"{flags.run}\n{flags.config.env} after {env_steps:,} env steps: {result.sentence()}")
+        show.suite(result)
+
+
+def play(flags: EvaluateFlags) -> suite.PlayedRun:
+    result, env_steps = session.evaluate_run(flags.run, flags.config)
+    return suite.PlayedRun(str(flags.run), flags.config.env, env_steps, result)
 
 
 def watch(words: list[str]) -> None:
@@ -147,7 +184,7 @@ def with_preset(kind: type[NewRun], words: list[str], command: str) -> NewRun:
 def with_run(kind: type[KnownRun], words: list[str], command: str) -> KnownRun:
     """Two passes: the config that the run was recorded with becomes the defaults."""
     if not words or words[0].startswith("-"):
-        if {"-h", "--help", "--help-all"} & set(words):
+        if HELP_FLAGS & set(words):
             return parse(kind(run=Path("RUN")), words, command)
         raise UserError("name the run folder first, such as runs/ for the newest run in it")
     folder = run_folder.find_run(Path(words[0]))
@@ -163,6 +200,12 @@ def value_of(flag: str, words: list[str]) -> str | None:
         if word.startswith(f"{flag}="):
             return word.removeprefix(f"{flag}=")
     return None
+
+
+def without(flag: str, words: list[str]) -> list[str]:
+    """The words but for a flag that is among them and its value."""
+    place = next(i for i, word in enumerate(words) if word == flag or word.startswith(f"{flag}="))
+    return words[:place] + words[place + (2 if words[place] == flag else 1) :]
 
 
 def parse(defaults: AnyFlags, words: list[str], command: str) -> AnyFlags:

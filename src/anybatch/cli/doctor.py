@@ -18,8 +18,25 @@ from anybatch.errors import UserError
 from anybatch.networks import make
 from anybatch.networks.flat import FlatParameters
 
-PACKAGES = ("torch", "gymnasium", "envpool", "mujoco", "safetensors", "tensorboard", "wandb", "trackio")
-PROBES = ("CartPole-v1", "Breakout-v5", "CoinrunHard-v0", "HalfCheetah-v4", "gym:CartPole-v1")
+PACKAGES = (
+    "torch",
+    "gymnasium",
+    "envpool",
+    "pgx",
+    "mujoco",
+    "safetensors",
+    "tensorboard",
+    "wandb",
+    "trackio",
+)
+PROBES = (
+    "CartPole-v1",
+    "Breakout-v5",
+    "CoinrunHard-v0",
+    "HalfCheetah-v4",
+    "gym:CartPole-v1",
+    "minatar:Breakout",
+)
 MICROBATCHES = (32, 64, 128, 256, 512, 1024)
 SECONDS_PER_MEASUREMENT = 0.4
 
@@ -93,7 +110,7 @@ def microbatches() -> list[Check]:
         network = make(
             config,
             obs_shape=shape,
-            obs_is_image=True,
+            obs_kind="image",
             num_actions=15,
             continuous=False,
             generator_seed=0,

@@ -11,6 +11,7 @@ from anybatch.advice import Advice
 from anybatch.batch_plan import Resolved
 from anybatch.presets import Preset
 from anybatch.session import Outcome
+from anybatch.suite import SuiteResult
 
 
 def plan(resolved: Resolved) -> None:
@@ -57,6 +58,25 @@ def advice(folder: Path, findings: Sequence[Advice]) -> None:
     for finding in findings:
         console.print(Text("· ") + Text(finding.measured, style="bold") + Text(f": {finding.meaning}."))
         console.print(Text(f"  {finding.flag}", style="dim"))
+
+
+def suite(result: SuiteResult) -> None:
+    """*game · runs · score · human-normalized · capped*, then the figures over the games."""
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    for header in ("game", "runs", "score", "human-normalized", "capped"):
+        table.add_column(header, justify="left" if header == "game" else "right")
+    for game in result.games:
+        score, percent, capped = (
+            f"{game.score:,.6g}",
+            f"{game.percent:,.4g} %",
+            f"{100 * game.capped_share:.3g} %",
+        )
+        table.add_row(game.game, str(len(game.runs)), score, percent, capped)
+    console = Console(highlight=False)
+    console.print()
+    console.print(table)
+    for sentence in result.sentences():
+        console.print(sentence, markup=False, soft_wrap=True)
 
 
 def outcome(result: Outcome) -> None:

@@ -4,6 +4,7 @@ Numbers that belong to a batch (learning rate, EWMA decay, advantage decay) are 
 tuned at, `TunedAt`. What a run uses follows from them by `batch_plan.resolve`, never by editing a config.
 """
 
+from anybatch.config.controller import ControllerConfig, schedule_points
 from anybatch.config.groups import (
     EnvConfig,
     EvaluationConfig,
@@ -16,29 +17,38 @@ from anybatch.config.groups import (
 )
 from anybatch.config.ppg import PhaseConfig, PPGConfig
 from anybatch.config.ppo import ObjectiveConfig, PPOConfig, ProximalConfig, StalenessConfig
+from anybatch.config.pqn import ExplorationConfig, PQNConfig, QLearningConfig, QNetworkConfig
 from anybatch.config.run import DEFAULT_RESCALE_RULES, RESCALE_RULES, RunConfig, rescale_rules
 
-CONFIGS: dict[str, type[PPOConfig]] = {kind.algorithm: kind for kind in (PPOConfig, PPGConfig)}
+AnyConfig = PPOConfig | PPGConfig | PQNConfig
+CONFIGS: dict[str, type[AnyConfig]] = {kind.algorithm: kind for kind in (PPOConfig, PPGConfig, PQNConfig)}
 """The config of each algorithm, by its name in presets and run folders."""
 
 __all__ = [
     "CONFIGS",
     "DEFAULT_RESCALE_RULES",
     "RESCALE_RULES",
+    "AnyConfig",
+    "ControllerConfig",
     "EnvConfig",
     "EvaluationConfig",
+    "ExplorationConfig",
     "NetworkConfig",
     "NormalizeConfig",
     "ObjectiveConfig",
     "OptimizerConfig",
     "PPGConfig",
     "PPOConfig",
+    "PQNConfig",
     "PhaseConfig",
     "ProximalConfig",
+    "QLearningConfig",
+    "QNetworkConfig",
     "RecordConfig",
     "RunConfig",
     "StalenessConfig",
     "TunedAt",
     "UpdateConfig",
     "rescale_rules",
+    "schedule_points",
 ]

@@ -10,7 +10,7 @@ from anybatch.config.require import require
 class EnvConfig:
     """How the environment is built and how its episodes are read."""
 
-    engine: Literal["auto", "envpool", "gymnasium", "toy"] = "auto"
+    engine: Literal["auto", "envpool", "gymnasium", "minatar", "toy"] = "auto"
     """Which engine runs the environment. auto: EnvPool where it has the id, else Gymnasium."""
     max_episode_steps: int | None = None
     """Step limit of an episode; the environment's own where not given."""
@@ -21,7 +21,7 @@ class EnvConfig:
     reward_clip: bool = False
     """Atari: learn from the sign of the reward; statistics still count the score."""
     sticky: float = 0.0
-    """Atari: probability that the engine repeats the last action instead of taking the new one."""
+    """Atari and MinAtar: probability that the last action is repeated instead of taking the new one."""
     engine_threads: int = 0
     """Threads of the EnvPool engine; 0: one for each core, at most one for each env."""
     options: dict[str, str] = field(default_factory=dict[str, str])
@@ -40,8 +40,8 @@ class EnvConfig:
 class NetworkConfig:
     """The policy and value networks."""
 
-    encoder: Literal["auto", "mlp", "nature", "impala"] = "auto"
-    """auto: mlp for vectors, nature for 84×84 images, impala for other images."""
+    encoder: Literal["auto", "mlp", "nature", "impala", "minatar"] = "auto"
+    """auto: mlp for vectors, nature for 84×84 images, impala for other images, minatar for 0/1 planes."""
     heads: Literal["shared", "detached", "dual"] = "dual"
     """shared: one encoder for policy and value. detached: one, but the value loss does not train it.
     dual: two encoders."""
@@ -166,6 +166,10 @@ class EvaluationConfig:
     """Episodes each slot plays: a fixed number, so that short episodes are not counted more often."""
     greedy: bool = False
     """Take the most probable action instead of sampling one."""
+    protocol: Literal["lives", "released"] = "lives"
+    """Atari. lives: as in training, with its resets after lost lives, in which the engine presses FIRE; the
+    score is unclipped and up to the true game over. released: life loss off, as in the released code of
+    Adaptive Batch Scaling; an agent that never learned to press FIRE then stands still until the step cap."""
 
     def __post_init__(self) -> None:
         require(

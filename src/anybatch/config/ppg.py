@@ -49,3 +49,11 @@ class PPGConfig(PPOConfig):
     algorithm: ClassVar[str] = "ppg"
 
     phase: PhaseConfig = field(default_factory=PhaseConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.controller.kind == "fixed",
+            f"controller.kind = {self.controller.kind} changes the batch within a run, but all iterations of "
+            "a PPG phase have one size",
+        )

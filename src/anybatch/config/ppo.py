@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from anybatch.config.groups import NormalizeConfig
+from anybatch.config.groups import NetworkConfig, NormalizeConfig
 from anybatch.config.require import require
 from anybatch.config.run import RunConfig
 
@@ -104,5 +104,10 @@ class PPOConfig(RunConfig):
 
     proximal: ProximalConfig = field(default_factory=ProximalConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    network: NetworkConfig = field(default_factory=NetworkConfig)
     normalize: NormalizeConfig = field(default_factory=NormalizeConfig)
     staleness: StalenessConfig = field(default_factory=StalenessConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.refuse_controllers_but("fixed", "kl", "noise_scale", "schedule")

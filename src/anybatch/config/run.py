@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from anybatch.config.controller import ControllerConfig, schedule_points
 from anybatch.config.groups import (
     EnvConfig,
     EvaluationConfig,
-    NetworkConfig,
     OptimizerConfig,
     RecordConfig,
     TunedAt,
@@ -32,8 +32,8 @@ class RunConfig:
     algorithm: ClassVar[str]
 
     env: str = "CartPole-v1"
-    """Environment id: CartPole-v1, Breakout-v5, HalfCheetah-v4, procgen:coinrun, procgen-easy:coinrun, gym:…,
-    envpool:…, my_package:MyEnv-v0, toy:…"""
+    """Environment id: CartPole-v1, Breakout-v5, HalfCheetah-v4, procgen:coinrun, procgen-easy:coinrun,
+    minatar:Breakout, gym:…, envpool:…, my_package:MyEnv-v0, toy:…"""
     num_envs: int = 8
     """Environments stepped together, per rank."""
     num_steps: int = 128
@@ -54,8 +54,8 @@ class RunConfig:
 
     update: UpdateConfig = field(default_factory=UpdateConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    network: NetworkConfig = field(default_factory=NetworkConfig)
     env_config: EnvConfig = field(default_factory=EnvConfig)
+    controller: ControllerConfig = field(default_factory=ControllerConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     record: RecordConfig = field(default_factory=RecordConfig)
     tuned_at: TunedAt = field(
@@ -74,11 +74,44 @@ class RunConfig:
         )
         require(self.seed >= 0, f"seed = {self.seed}: it cannot be negative")
         rescale_rules(self.rescale)
-        smallest = self.num_envs * self.num_steps
+        smallest = self.num_envs * self.shortest_rollout
         require(
             self.update.minibatches_per_epoch <= smallest,
             f"update.minibatches-per-epoch = {self.update.minibatches_per_epoch} is more than the "
-            f"{self.num_envs} × {self.num_steps} = {smallest} samples of an iteration",
+            f"{self.num_envs} × {self.shortest_rollout} = {smallest} samples of an iteration",
+        )
+        require(
+            self.controller.kind != "noise_scale" or self.update.noise_scale_every > 0,
+            "controller.kind = noise_scale needs update.noise-scale-every above 0 to measure it",
+        )
+
+    @property
+    def shortest_rollout(self) -> int:
+        """Steps of the shortest rollout that the controller may choose."""
+        return min(self._rollout_lengths)
+
+    @property
+    def longest_rollout(self) -> int:
+        """Steps of the longest rollout that the controller may choose."""
+        return max(self._rollout_lengths)
+
+    @property
+    def _rollout_lengths(self) -> tuple[int, ...]:
+        match self.controller.kind:
+            case "fixed":
+                return (self.num_steps,)
+            case "schedule":
+                return tuple(steps for _, steps in schedule_points(self.controller.schedule))
+            case _:
+                return self.controller.min_steps, self.controller.max_steps
+
+    def refuse_controllers_but(self, *kinds: str) -> None:
+        """An algorithm has the signals of some controllers only."""
+        kind = self.controller.kind
+        require(
+            kind in kinds,
+            f"controller.kind = {kind} needs a signal that {self.algorithm.upper()} does not have; it takes "
+            f"{', '.join(kinds)}",
         )
 
 

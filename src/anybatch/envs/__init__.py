@@ -1,6 +1,7 @@
 """Environments: one adapter per engine behind one small protocol. `make` finds the engine for an id."""
 
 import difflib
+import importlib.util
 import math
 from collections.abc import Sequence
 
@@ -9,19 +10,22 @@ from anybatch.envs import procgen
 from anybatch.envs.protocol import VectorEnv
 from anybatch.errors import EnvError
 
-ENGINE_PREFIXES = {"gym": "gymnasium", "envpool": "envpool", "toy": "toy"}
+ENGINE_PREFIXES = {"gym": "gymnasium", "envpool": "envpool", "minatar": "minatar", "toy": "toy"}
+MINATAR_INSTALL_COMMAND = "pip install 'anybatch[minatar]'"
 
 
 def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
     """The environment `env_id`, as many times as there are seeds; each env's randomness is its own seed's.
 
-    CartPole-v1: EnvPool where it has the id, else Gymnasium. gym:…, envpool:…, toy:… name the engine;
-    procgen:coinrun and procgen-easy:coinrun are games of EnvPool's; my_package:MyEnv-v0 is Gymnasium's, after
-    importing my_package.
+    CartPole-v1: EnvPool where it has the id, else Gymnasium. gym:…, envpool:…, minatar:…, toy:… name the
+    engine; procgen:coinrun and procgen-easy:coinrun are games of EnvPool's; my_package:MyEnv-v0 is
+    Gymnasium's, after importing my_package.
     """
     engine, name = _resolve(env_id, config)
     if engine == "envpool":
         return _make_envpool(name, config, seeds)
+    if engine == "minatar":
+        return _make_minatar(name, config, seeds)
     _refuse_atari_settings(env_id, config)
     if engine == "toy":
         return _make_toy(name, config, seeds)
@@ -39,6 +43,16 @@ def observation_bytes(env_id: str, config: EnvConfig) -> int | None:
         return None
     env.close()
     return env.spec.obs_dtype.itemsize * math.prod(env.spec.obs_shape)
+
+
+def is_atari(env_id: str, config: EnvConfig) -> bool:
+    """Whether it is one of EnvPool's Atari games, which know lives and clipped rewards."""
+    engine, name = _resolve(env_id, config)
+    if engine != "envpool":
+        return False
+    from anybatch.envs import envpool_adapter
+
+    return name in envpool_adapter.known_ids() and envpool_adapter.is_atari(name)
 
 
 def _resolve(env_id: str, config: EnvConfig) -> tuple[str, str]:
@@ -84,6 +98,18 @@ def _make_gymnasium(name: str, config: EnvConfig, seeds: Sequence[int], *, engin
     raise _unknown(name, known, f"; EnvPool has more ({envpool_adapter.INSTALL_COMMAND})")
 
 
+def _make_minatar(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:
+    if importlib.util.find_spec("pgx") is None:
+        raise EnvError(f"MinAtar needs the package pgx; {MINATAR_INSTALL_COMMAND} installs it")
+    from anybatch.envs import minatar_adapter
+
+    env_id = f"minatar:{name}"
+    if name not in minatar_adapter.GAMES:
+        raise _unknown(env_id, [f"minatar:{game}" for game in minatar_adapter.GAMES])
+    _refuse_atari_settings(env_id, config, takes_sticky=True)
+    return minatar_adapter.MinAtarEnv(name, config, seeds=seeds)
+
+
 def _make_toy(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:
     from anybatch.envs import toy
 
@@ -92,17 +118,16 @@ def _make_toy(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:
     return toy.ToyEnv(name, config, seeds=seeds)
 
 
-def _refuse_atari_settings(env_id: str, config: EnvConfig) -> None:
+def _refuse_atari_settings(env_id: str, config: EnvConfig, *, takes_sticky: bool = False) -> None:
     settings = {
         "episodic-life": config.episodic_life,
         "reward-clip": config.reward_clip,
-        "sticky": config.sticky,
+        "sticky": 0.0 if takes_sticky else config.sticky,
     }
     for field, value in settings.items():
         if value:
-            raise EnvError(
-                f"env-config.{field} = {value} is for EnvPool's Atari games, and {env_id} is not one of them"
-            )
+            games = "EnvPool's Atari games" + (" and MinAtar's" if field == "sticky" else "")
+            raise EnvError(f"env-config.{field} = {value} is for {games}, and {env_id} is not one of them")
 
 
 def _unknown(name: str, known: Sequence[str], hint: str = "") -> EnvError:

@@ -8,11 +8,15 @@ from anybatch.envs.protocol import EnvStep
 
 
 class Episode(NamedTuple):
-    """A finished episode: its undiscounted, unclipped return, its number of decisions, and its env."""
+    """A finished episode: its undiscounted, unclipped return, its number of decisions, and its env.
+
+    `truncated`: it was cut by a step limit. Checkpoints from before this was kept have three values: False.
+    """
 
     episode_return: float
     length: int
     env: int
+    truncated: bool = False
 
 
 class EpisodeTracker:
@@ -28,11 +32,13 @@ class EpisodeTracker:
         self._returns += step.score
         self._lengths += step.valid
         if step.episode_end.any():
-            self._finish(step.episode_end)
+            self._finish(step.episode_end, step.truncated)
 
-    def _finish(self, ended: np.ndarray) -> None:
+    def _finish(self, ended: np.ndarray, truncated: np.ndarray) -> None:
         for env in np.flatnonzero(ended & (self._lengths > 0)):
-            self._finished.append(Episode(float(self._returns[env]), int(self._lengths[env]), int(env)))
+            self._finished.append(
+                Episode(float(self._returns[env]), int(self._lengths[env]), int(env), bool(truncated[env]))
+            )
         self._returns[ended] = 0
         self._lengths[ended] = 0
 

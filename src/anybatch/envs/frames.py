@@ -1,5 +1,6 @@
 """Environments that can be looked at: frames from their observations, or drawn by Gymnasium."""
 
+import colorsys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -27,6 +28,8 @@ def make(env_id: str, config: EnvConfig, *, seed: int) -> DrawnEnv:
     env = envs.make(env_id, config, seeds=[seed])
     if env.spec.obs_dtype == np.uint8:
         return DrawnEnv(env, lambda obs: picture(obs[0]))
+    if env.spec.obs_dtype == np.bool_:
+        return DrawnEnv(env, lambda obs: picture_of_planes(obs[0]))
     env.close()
     return _drawn_by_gymnasium(env_id, config, env.spec, seed)
 
@@ -35,6 +38,14 @@ def picture(image: np.ndarray) -> np.ndarray:
     """An observation [C, H, W] for a person: three channels are colors, else the last one is gray."""
     channels = image if len(image) == 3 else np.repeat(image[-1:], 3, axis=0)
     return enlarged(channels.transpose(1, 2, 0))
+
+
+def picture_of_planes(planes: np.ndarray) -> np.ndarray:
+    """Planes [C, H, W] on black, a color for each. The first, which is the player's, hides what is below."""
+    colored = np.zeros((*planes.shape[1:], 3), dtype=np.uint8)
+    for index, plane in reversed(list(enumerate(planes))):
+        colored[plane] = [round(255 * part) for part in colorsys.hsv_to_rgb(index / len(planes), 0.6, 1.0)]
+    return enlarged(colored)
 
 
 def enlarged(frame: np.ndarray) -> np.ndarray:

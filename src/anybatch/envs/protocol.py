@@ -1,7 +1,7 @@
 """What an environment is to the rest of the library: N of them, stepped together, one kind of step."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -36,12 +36,20 @@ class EnvSpec:
     """The engine that runs it and its version, such as "envpool 1.2.5": one id can mean several."""
     num_envs: int
     obs_shape: tuple[int, ...]
-    """Of one env: [channels, height, width] for images."""
+    """Of one env: [channels, height, width] for images and planes."""
     obs_dtype: np.dtype
-    """uint8 for images, float32 for vectors."""
+    """uint8 for images, which networks divide by 255; float32 for vectors; bool for planes of 0 and 1, which
+    networks take as they are."""
     actions: Actions
     restorable: bool
     """Whether the env is a `RestorableEnv`: a resume continues its episodes bit for bit."""
+
+    @property
+    def obs_kind(self) -> Literal["vector", "image", "planes"]:
+        """What a network takes them for."""
+        if self.obs_dtype == np.uint8:
+            return "image"
+        return "planes" if self.obs_dtype == np.bool_ else "vector"
 
 
 class EnvStep(NamedTuple):

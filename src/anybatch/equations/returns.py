@@ -1,4 +1,4 @@
-"""Advantages and how well values predict returns."""
+"""Advantages, targets of action values, and how well values predict returns."""
 
 import torch
 from torch import Tensor
@@ -25,16 +25,50 @@ def gae(
 
     All arguments and the result are [T, N], time first; `terminated` and `cut` are bool.
     """
-    advantage = reward + discount * (~terminated * next_value) - value
-    # Doubling: with span = 1, 2, 4, … each row holds the sum over its next `span` errors, and adds those of
-    # the row `span` later. log₂ T operations instead of T; at few envs the calls are what costs.
-    trace_decay = discount * gae_lambda * (~cut[:-1]).to(advantage.dtype)
+    error = reward + discount * (~terminated * next_value) - value
+    return _discounted_sums(error, discount * gae_lambda * (~cut[:-1]).to(error.dtype))
+
+
+def q_lambda(
+    reward: Tensor,
+    next_value: Tensor,
+    terminated: Tensor,
+    cut: Tensor,
+    *,
+    discount: float,
+    q_lambda: float,
+) -> Tensor:
+    """Targets of action values, mixed over all steps to the end of the trace.
+
+        G_t = r_t + γ (1 - terminated_t) [λ (1 - cut_t) G_{t+1} + (1 - λ (1 - cut_t)) max_a Q(s'_t, a)]
+
+    Gallici et al. 2024 (arXiv:2407.04811), §3, with terminations and truncations told apart: a termination
+    has no successor value; any episode end, and the last row, cuts the trace, and what was cut is
+    bootstrapped from the observation s'_t that the step returned.
+    λ=0 gives the one-step target, λ=1 the discounted return up to the cut.
+
+    `next_value` is max_a Q(s'_t, a). All arguments and the result are [T, N], time first; `terminated` and
+    `cut` are bool.
+    """
+    trace = q_lambda * (~cut).to(reward.dtype)
+    trace[-1] = 0
+    target = reward + discount * (~terminated * (1 - trace) * next_value)
+    return _discounted_sums(target, discount * trace[:-1])
+
+
+def _discounted_sums(terms: Tensor, decay: Tensor) -> Tensor:
+    """x_t = terms_t + decay_t x_{t+1}, backwards over the rows [T, N]; `decay` is [T - 1, N].
+
+    Doubling: with span = 1, 2, 4, … each row holds the sum over its next `span` terms, and adds those of the
+    row `span` later. log₂ T operations instead of T; at few envs the calls are what costs.
+    """
+    sums = terms.clone()
     span = 1
-    while span < len(advantage):
-        advantage[:-span] += trace_decay * advantage[span:]
-        trace_decay = trace_decay[:-span] * trace_decay[span:]
+    while span < len(sums):
+        sums[:-span] += decay * sums[span:]
+        decay = decay[:-span] * decay[span:]
         span *= 2
-    return advantage
+    return sums
 
 
 def explained_variance(value: Tensor, target: Tensor) -> Tensor:

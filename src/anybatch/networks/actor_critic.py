@@ -8,12 +8,19 @@ import torch
 from torch import Tensor, nn
 
 from anybatch.config import NetworkConfig
-from anybatch.errors import ConfigError
 from anybatch.networks import initializers
 from anybatch.networks.distributions import Distribution, make_distribution
-from anybatch.networks.encoders import Encoder, ImpalaEncoder, MLPEncoder, NatureEncoder
+from anybatch.networks.encoders import (
+    Encoder,
+    ImpalaEncoder,
+    MinAtarEncoder,
+    MLPEncoder,
+    NatureEncoder,
+    ObsKind,
+    refuse_unfit,
+)
 
-EncoderName = Literal["mlp", "nature", "impala"]
+EncoderName = Literal["mlp", "nature", "impala", "minatar"]
 
 
 class Policy(nn.Module):
@@ -102,7 +109,7 @@ def make(
     config: NetworkConfig,
     *,
     obs_shape: Sequence[int],
-    obs_is_image: bool,
+    obs_kind: ObsKind,
     num_actions: int,
     continuous: bool,
     generator_seed: int,
@@ -114,7 +121,7 @@ def make(
 
     The weights depend on `generator_seed` alone; torch's global generator is left as it was.
     """
-    name = encoder_name(config, obs_shape=obs_shape, obs_is_image=obs_is_image)
+    name = encoder_name(config, obs_shape=obs_shape, obs_kind=obs_kind)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator_seed)
         encoder = _make_encoder(name, config, obs_shape)
@@ -135,21 +142,21 @@ def make(
     )
 
 
-def encoder_name(config: NetworkConfig, *, obs_shape: Sequence[int], obs_is_image: bool) -> EncoderName:
+def encoder_name(config: NetworkConfig, *, obs_shape: Sequence[int], obs_kind: ObsKind) -> EncoderName:
     """What `auto` means for these observations, and a refusal of encoders that cannot take them."""
-    shape = "×".join(str(size) for size in obs_shape)
-    if config.encoder == "auto":
-        if not obs_is_image:
-            return "mlp"
-        name: EncoderName = "nature" if tuple(obs_shape[-2:]) == (84, 84) else "impala"
-    else:
-        name = config.encoder
-    if name != "mlp" and not (obs_is_image and len(obs_shape) == 3):
-        raise ConfigError(
-            f"network.encoder = {name} needs uint8 images of channels × height × width, "
-            f"these observations are {shape} {'bytes' if obs_is_image else 'numbers'}; mlp takes them"
-        )
+    name = _own_encoder(obs_shape, obs_kind) if config.encoder == "auto" else config.encoder
+    refuse_unfit(name, obs_shape, obs_kind)
     return name
+
+
+def _own_encoder(obs_shape: Sequence[int], obs_kind: ObsKind) -> EncoderName:
+    match obs_kind:
+        case "vector":
+            return "mlp"
+        case "planes":
+            return "minatar"
+        case "image":
+            return "nature" if tuple(obs_shape[-2:]) == (84, 84) else "impala"
 
 
 def _make_encoder(name: EncoderName, config: NetworkConfig, obs_shape: Sequence[int]) -> Encoder:
@@ -160,6 +167,8 @@ def _make_encoder(name: EncoderName, config: NetworkConfig, obs_shape: Sequence[
             return NatureEncoder(obs_shape)
         case "impala":
             return ImpalaEncoder(obs_shape, config.impala_channels, config.impala_features)
+        case "minatar":
+            return MinAtarEncoder(obs_shape)
 
 
 def _make_head(name: EncoderName, features: int, outputs: int, *, gain: float) -> nn.Linear:

@@ -77,7 +77,36 @@ class DiagonalGaussian:
         return divergence.gaussian_kl(other.location, other.log_std, self.location, self.log_std)
 
 
+class EpsilonGreedy:
+    """The action of highest value [..., A], but for a share `epsilon` of uniformly random ones."""
+
+    log_std: None = None
+
+    def __init__(self, action_values: Tensor, epsilon: float):
+        self.location = action_values
+        self.epsilon = epsilon
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        greedy = (action == self.mode()).to(self.location.dtype)
+        return (self.epsilon / self.location.shape[-1] + (1 - self.epsilon) * greedy).log()
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """The action that Gumbel `noise` [..., A] chooses.
+
+        Its largest entry is at a uniformly random place, and is as large whatever that place is: with
+        P(largest ≤ x) = exp(-A e⁻ˣ), it gives an independent uniform number that decides between the two.
+        """
+        largest, random_action = noise.max(-1)
+        chance = (-self.location.shape[-1] * (-largest).exp()).exp()
+        return torch.where(chance < self.epsilon, random_action, self.mode())
+
+    def mode(self) -> Tensor:
+        return self.location.argmax(-1)
+
+
 Distribution = Categorical | DiagonalGaussian
+"""Policies with a density that can be trained by their probabilities."""
+ActingPolicy = Distribution | EpsilonGreedy
 
 
 def make_distribution(location: Tensor, log_std: Tensor | None) -> Distribution:
@@ -86,7 +115,7 @@ def make_distribution(location: Tensor, log_std: Tensor | None) -> Distribution:
 
 
 def draw_noise(shape: Sequence[int], generator: torch.Generator, *, continuous: bool) -> Tensor:
-    """Noise for `sample`, on the generator's device: standard normal, or Gumbel for categorical actions."""
+    """Noise for `sample`, on the generator's device: standard normal, or Gumbel for discrete actions."""
     noise = torch.empty(tuple(shape), device=generator.device)
     if continuous:
         return noise.normal_(generator=generator)

@@ -7,6 +7,7 @@ trains the Nature encoder 1.1 times and IMPALA 1.4 times as fast. Shapes and nam
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,14 +16,38 @@ from torch import Tensor, nn
 from anybatch.errors import ConfigError
 from anybatch.networks.initializers import orthogonal, row_norm
 
+ObsKind = Literal["vector", "image", "planes"]
+"""What observations are: float32 numbers, uint8 pixels, or bool planes of what is where."""
+NATURE_KERNELS = ((8, 4), (4, 2), (3, 1))
+"""Kernel and stride of the Nature encoder's convolutions."""
 NATURE_SMALLEST_SIDE = 36
-"""Pixels that leave one feature after kernels of 8, 4 and 3 with strides of 4, 2 and 1."""
+"""Pixels that leave one feature behind them."""
+MINATAR_CHANNELS = 16
+
+
+def refuse_unfit(encoder: str, obs_shape: Sequence[int], obs_kind: ObsKind) -> None:
+    """An error where an encoder cannot take such observations; mlp takes all."""
+    wanted = {"mlp": obs_kind, "minatar": "planes"}.get(encoder, "image")
+    if obs_kind == wanted and (encoder == "mlp" or len(obs_shape) == 3):
+        return
+    shape = "×".join(str(size) for size in obs_shape)
+    needed = {"planes": "0/1 planes", "image": "uint8 images"}[wanted]
+    given = {"vector": "numbers", "planes": "0/1 planes", "image": "bytes"}[obs_kind]
+    raise ConfigError(
+        f"network.encoder = {encoder} needs {needed} of channels × height × width, "
+        f"these observations are {shape} {given}; mlp takes them"
+    )
 
 
 def image_to_float(obs: Tensor, dtype: torch.dtype) -> Tensor:
     """uint8 images [B, C, H, W] as numbers in [0, 1], channels_last."""
     # Permuting bytes before they become floats is the cheapest of the orders.
     return obs.contiguous(memory_format=torch.channels_last).to(dtype).mul_(1 / 255)
+
+
+def planes_to_float(obs: Tensor, dtype: torch.dtype) -> Tensor:
+    """0/1 planes [B, C, H, W] as the numbers 0 and 1, channels_last."""
+    return obs.contiguous(memory_format=torch.channels_last).to(dtype)
 
 
 def use_channels_last(module: nn.Module) -> None:
@@ -47,7 +72,7 @@ class MLPEncoder(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         features = obs.flatten(1)
         if not features.is_floating_point():
-            features = features.float().mul_(1 / 255)
+            features = features.float().mul_(1 if features.dtype == torch.bool else 1 / 255)
         for weight, bias in self._weights_and_biases:
             features = F.linear(features, weight, bias).tanh()
         return features
@@ -60,16 +85,13 @@ class NatureEncoder(nn.Module):
 
     def __init__(self, obs_shape: Sequence[int]):
         super().__init__()
-        channels, height, width = obs_shape
-        if min(height, width) < NATURE_SMALLEST_SIDE:
-            raise ConfigError(
-                f"network.encoder = nature needs images of at least {NATURE_SMALLEST_SIDE} pixels a side, "
-                f"these are {height}×{width}; impala takes any size"
-            )
-        convolutions = (nn.Conv2d(channels, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1))
-        self.convolutions = nn.ModuleList(orthogonal(layer, math.sqrt(2)) for layer in convolutions)
-        pixels = _nature_side(height) * _nature_side(width)
-        self.dense = orthogonal(nn.Linear(64 * pixels, self.num_features), math.sqrt(2))
+        sides, channels = nature_sides(obs_shape), (obs_shape[0], 32, 64, 64)
+        self.convolutions = nn.ModuleList(
+            orthogonal(nn.Conv2d(*pair, *kernel_stride), math.sqrt(2))
+            for pair, kernel_stride in zip(pairwise(channels), NATURE_KERNELS, strict=True)
+        )
+        pixels = math.prod(sides[-1])
+        self.dense = orthogonal(nn.Linear(channels[-1] * pixels, self.num_features), math.sqrt(2))
         use_channels_last(self)
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -79,10 +101,19 @@ class NatureEncoder(nn.Module):
         return self.dense(features.flatten(1)).relu_()
 
 
-def _nature_side(pixels: int) -> int:
-    for kernel, stride in ((8, 4), (4, 2), (3, 1)):
-        pixels = (pixels - kernel) // stride + 1
-    return pixels
+def nature_sides(obs_shape: Sequence[int]) -> list[tuple[int, int]]:
+    """Height and width behind each of the convolutions, or a refusal of images too small for them."""
+    _, height, width = obs_shape
+    if min(height, width) < NATURE_SMALLEST_SIDE:
+        raise ConfigError(
+            f"network.encoder = nature needs images of at least {NATURE_SMALLEST_SIDE} pixels a side, "
+            f"these are {height}×{width}; impala takes any size"
+        )
+    sides: list[tuple[int, int]] = []
+    for kernel, stride in NATURE_KERNELS:
+        height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
+        sides.append((height, width))
+    return sides
 
 
 class ResidualBlock(nn.Module):
@@ -135,4 +166,25 @@ class ImpalaEncoder(nn.Module):
         return self.dense(x.relu().flatten(1)).relu_()
 
 
-Encoder = MLPEncoder | NatureEncoder | ImpalaEncoder
+class MinAtarEncoder(nn.Module):
+    """A convolution of 3 × 3 over 0/1 planes and a dense layer, orthogonal weights of gain √2.
+
+    The sizes are those of the MinAtar network of PQN (arXiv:2407.04811), without its normalization.
+    """
+
+    num_features = 128
+
+    def __init__(self, obs_shape: Sequence[int]):
+        super().__init__()
+        planes, height, width = obs_shape
+        self.convolution = orthogonal(nn.Conv2d(planes, MINATAR_CHANNELS, 3), math.sqrt(2))
+        inputs = MINATAR_CHANNELS * (height - 2) * (width - 2)
+        self.dense = orthogonal(nn.Linear(inputs, self.num_features), math.sqrt(2))
+        use_channels_last(self)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        planes = planes_to_float(obs, self.dense.weight.dtype)
+        return self.dense(self.convolution(planes).relu_().flatten(1)).relu_()
+
+
+Encoder = MLPEncoder | NatureEncoder | ImpalaEncoder | MinAtarEncoder

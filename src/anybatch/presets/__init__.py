@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from anybatch.config import CONFIGS, PPOConfig
+from anybatch.config import CONFIGS, AnyConfig
 from anybatch.errors import ConfigError
 from anybatch.runs.config_record import config_from_dict, config_to_dict
 
@@ -21,7 +21,7 @@ class Preset:
     name: str
     description: str
     source: str
-    config: PPOConfig
+    config: AnyConfig
 
 
 def names() -> list[str]:
@@ -67,7 +67,7 @@ def own_batch(settings: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def algorithm_config(name: str, where: str) -> type[PPOConfig]:
+def algorithm_config(name: str, where: str) -> type[AnyConfig]:
     """The config class of an algorithm."""
     if name not in CONFIGS:
         raise ConfigError(f"{where}: there is no algorithm {name!r}; there are {', '.join(CONFIGS)}")

@@ -50,6 +50,11 @@ def find_run(path: Path) -> Path:
     raise UserError(f"There is no folder {path}; {hint}.")
 
 
+def find_runs(path: Path) -> list[Path]:
+    """`path` itself if it is a run folder, or all runs in it, by name."""
+    return [path] if find_run(path) == path else sorted(_runs_in(path))
+
+
 @contextlib.contextmanager
 def lock(folder: Path) -> Iterator[None]:
     """Hold the run for this process. The kernel frees the lock when the process ends, however it ends."""

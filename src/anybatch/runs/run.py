@@ -9,8 +9,8 @@ from typing import Protocol
 from torch import Tensor
 
 from anybatch.config import RecordConfig
-from anybatch.envs import procgen
 from anybatch.envs.episodes import Episode
+from anybatch.envs.published_scale import on_published_scale
 from anybatch.runs.checkpoint import Checkpoints
 from anybatch.runs.log import MetricLog
 from anybatch.runs.progress import Progress
@@ -109,6 +109,6 @@ class Run:
         return {
             "charts/episodes": len(episodes),
             "charts/episodic_return": mean_return,
-            "charts/normalized_return": procgen.normalized_return(self.env_id, mean_return),
+            "charts/normalized_return": on_published_scale(self.env_id, mean_return),
             "charts/episodic_length": sum(episode.length for episode in episodes) / len(episodes),
         }

@@ -10,7 +10,9 @@ import numpy as np
 import torch
 
 EnvRole = Literal["train", "evaluation"]
-GeneratorRole = Literal["network", "actions", "minibatches", "evaluation", "noise_scale", "auxiliary"]
+GeneratorRole = Literal[
+    "network", "actions", "minibatches", "evaluation", "noise_scale", "auxiliary", "probe"
+]
 
 # A number, once given to a role, stays: changing it changes every run.
 _ENV_STREAMS: dict[EnvRole, int] = {"train": 0, "evaluation": 1}
@@ -21,6 +23,7 @@ _GENERATOR_STREAMS: dict[GeneratorRole, int] = {
     "evaluation": 5,
     "noise_scale": 6,
     "auxiliary": 7,
+    "probe": 8,
 }
 _LARGEST_SEED = 2**31 - 1  # engines take a C int
 

@@ -1,0 +1,137 @@
+"""PQN: Q-learning from parallel environments, without a replay buffer or a target network (arXiv:2407.04811).
+
+One pass of the loop is one iteration. Layer normalization keeps the values from diverging; PQN-L and PQN-XL
+are the same loop with deeper networks, and Adaptive Batch Scaling (arXiv:2605.21557) is a controller.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from anybatch import pqn_state
+from anybatch.algorithms.batch_control import control_batch
+from anybatch.algorithms.diagnostics import first_bad_value
+from anybatch.algorithms.steps import current_learning_rate, minibatches, noise_is_due, take_step
+from anybatch.config import PQNConfig
+from anybatch.distributed import collectives
+from anybatch.equations import returns, schedules
+from anybatch.pqn_state import PQNState
+from anybatch.rollout import Rollout
+from anybatch.runs.run import Run
+from anybatch.update import Record
+
+start = pqn_state.start
+for_playing = pqn_state.for_playing
+
+
+@dataclass(frozen=True)
+class Samples:
+    """An iteration batch ready to be fitted, flattened to [T · N]. `valid` keeps the [T, N] shape."""
+
+    obs: Tensor
+    action: Tensor
+    target: Tensor
+    valid: Tensor
+
+
+def train(config: PQNConfig, state: PQNState, run: Run) -> None:
+    """Train `state` in place until it has seen `total_env_steps`, or a stop is asked for."""
+    run.begin(state)
+    while state.env_steps < config.total_env_steps and not run.stop.requested:
+        learning_rate = current_learning_rate(config, state)
+        state.network.epsilon = exploration(config, state.env_steps)
+        with run.timer("rollout"):
+            fresh = state.collector.collect(state.network, state.plan.num_steps)
+        with run.timer("returns"):
+            samples = prepare(fresh, config)
+        with run.timer("update"):
+            metrics = improve_values(samples, state, config, learning_rate)
+        metrics |= {"charts/learning_rate": learning_rate, "charts/epsilon": state.network.epsilon}
+        state.iterations += 1
+        state.env_steps += int(collectives.sum_over_ranks(torch.tensor(fresh.num_valid)))
+        metrics = state.metrics() | metrics  # of the batch that this iteration had
+        metrics |= control_batch(config, state, fresh, run)
+        run.record(state, fresh.episodes, metrics)
+    run.save(state)
+
+
+def exploration(config: PQNConfig, env_steps: int) -> float:
+    """ε, falling linearly over the first `fraction` of the run's env steps."""
+    settings = config.exploration
+    done = env_steps / (settings.fraction * config.total_env_steps)
+    return schedules.linear(settings.start, settings.end, done)
+
+
+def prepare(data: Rollout, config: PQNConfig) -> Samples:
+    """Targets once per iteration, from the values that the network had while acting."""
+    target = returns.q_lambda(
+        data.reward * config.objective.reward_scale,
+        data.next_value,
+        data.terminated,
+        data.episode_end,
+        discount=config.objective.discount,
+        q_lambda=config.objective.q_lambda,
+    )
+    return Samples(
+        obs=data.obs[:-1].flatten(0, 1),
+        action=data.action.flatten(),
+        target=target.flatten(),
+        valid=data.valid,
+    )
+
+
+def improve_values(
+    samples: Samples, state: PQNState, config: PQNConfig, learning_rate: float
+) -> dict[str, float | None]:
+    """Fit the values of the taken actions to their targets, in place. Returns the iteration's metrics."""
+    steps, plan = state.steps, state.plan
+    steps.set_hyperparameters(learning_rate, state.hyperparameters)
+    steps.counts.norms.clear()
+
+    def loss_of(part: Tensor) -> tuple[Tensor, Record]:
+        obs = samples.obs.index_select(0, part).to(state.device)
+        action = samples.action.index_select(0, part).to(state.device)
+        target = samples.target.index_select(0, part).to(state.device)
+        value = state.network.locate(obs).gather(1, action[:, None]).squeeze(1)
+        error = (value - target).square()
+        return config.objective.loss_coefficient * error, (error.detach(), value.detach())
+
+    records: list[Record] = []
+    for _ in range(plan.epochs):
+        for indices, count in minibatches(samples.valid, state, config):
+            measured = noise_is_due(config, steps.counts.taken, count)
+            gradient = steps.measured_gradient if measured else steps.gradient
+            records += gradient(indices, loss_of, count)
+            take_step(steps, partial(bad_value, samples, state, indices))
+    if not records:  # reset steps only
+        return {"batch/valid_fraction": 0.0}
+    return iteration_metrics(records, samples, state)
+
+
+def iteration_metrics(records: list[Record], samples: Samples, state: PQNState) -> dict[str, float | None]:
+    """Means over all samples of all gradient steps, read from the device once."""
+    error, value = (torch.cat(column) for column in zip(*records, strict=True))
+    mean_error, mean_value = torch.stack([error.mean(), value.mean()]).tolist()
+    norms = state.steps.counts.norms
+    return {
+        "losses/td_loss": mean_error,
+        "losses/q_values": mean_value,
+        "losses/grad_norm": sum(norms) / len(norms) if norms else None,
+        "losses/grad_clip_fraction": state.steps.clipped_fraction(),
+        "losses/epochs_done": float(state.plan.epochs),
+        "batch/valid_fraction": float(samples.valid.float().mean()),
+    }
+
+
+def bad_value(samples: Samples, state: PQNState, indices: Tensor) -> str:
+    """Which value of the last minibatch is the first that is not a number, and where it came from."""
+    with torch.no_grad():
+        values = state.network.locate(samples.obs[indices].to(state.device)).cpu()
+    named = {
+        "observation": samples.obs[indices],
+        "target": samples.target[indices],
+        "action values": values,
+    }
+    return first_bad_value(named, indices, num_envs=samples.valid.shape[1])

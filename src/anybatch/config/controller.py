@@ -1,0 +1,151 @@
+"""What changes the batch inside a run."""
+
+import math
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from anybatch.config.require import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerConfig:
+    """What sets the rollout length, and with it the iteration batch and the minibatch, inside a run."""
+
+    kind: Literal["fixed", "divergence", "kl", "noise_scale", "schedule"] = "fixed"
+    """fixed: num-steps throughout. divergence: Adaptive Batch Scaling by the share of states whose best
+    action an iteration changed. kl: the same by the KL divergence from the policy before the iteration.
+    noise_scale: by the gradient noise scale. schedule: by env steps."""
+    min_steps: int = 16
+    """Shortest rollout (L_min): steps of each environment between two optimizations."""
+    max_steps: int = 64
+    """Longest rollout (L_max)."""
+    start_steps: int = 0
+    """Rollout length at the start; 0: min-steps."""
+    every: int = 50
+    """Iterations between two measurements (K)."""
+    low: float = 0.05
+    """Divergence at or below which the rollout is to be longest. The released PPO code has 0.01 for kl."""
+    high: float = 0.95
+    """Divergence at or above which the rollout is to be shortest. The released PPO code has 0.1 for kl."""
+    map: Literal["log", "linear", "exponential"] = "log"
+    """How the length goes from one threshold to the other. log: Adaptive Batch Scaling. exponential: log's
+    mirror image, which only large divergences move much."""
+    window: int = 20
+    """The mean is over this many latest divergences."""
+    warmup: int = 10
+    """Divergences needed before anything changes."""
+    smoothing: float = 0.1
+    """Part of the way to its target that the length goes at each adaptation; 1: all of it."""
+    states: int = 2048
+    """States of the iteration that a divergence is measured on, at most."""
+    rounding: Literal["float", "released"] = "float"
+    """float: the length is kept as a real number, and the nearest is used. released: cut to whole numbers at
+    each adaptation as in the released code, which stalls below its target, at 55 of 64 and 119 of 128."""
+    multiple_of: int = 1
+    """The length in use is a multiple of this; 32 in the released PPO code."""
+    noise_sets: Literal["minibatch", "iteration_batch"] = "minibatch"
+    """Which batch is made equal to the noise scale: that of a gradient step, or the whole iteration's as in
+    the released code."""
+    schedule: tuple[str, ...] = ()
+    """For kind = schedule: ENV_STEPS:NUM_STEPS pairs such as 0:16 1000000:32, each in force from its env
+    steps on. These lengths are used as they are written."""
+    epochs: Literal["constant", "at_least", "proportional"] = "constant"
+    """How epochs follow the length. constant: update.epochs. at_least: more for longer rollouts than tuned
+    at, never fewer (released PQN code). proportional: from the first change on (released PPO code)."""
+    compensate: Literal["none", "all"] = "none"
+    """all: learning rate, proximal decay and advantage moments follow the batch as it changes inside the run,
+    by the rule of the dial. none: they stay, as in Adaptive Batch Scaling."""
+
+    def __post_init__(self) -> None:
+        self._require_counts()
+        self._require_lengths()
+        require(
+            0 < self.smoothing <= 1,
+            f"controller.smoothing = {self.smoothing}: above 0 and at most 1 is wanted",
+        )
+        require(
+            self.compensate == "none" or self.epochs == "constant",
+            f"controller.compensate = {self.compensate} and controller.epochs = {self.epochs} are two "
+            "compensations for one change of the batch: use one of them",
+        )
+        if self.kind in ("divergence", "kl"):
+            self._require_thresholds()
+        if self.kind == "schedule":
+            schedule_points(self.schedule)
+        require(
+            self.kind == "schedule" or not self.schedule,
+            f"controller.schedule = {' '.join(self.schedule)} goes with controller.kind = schedule only, "
+            f"not with {self.kind}",
+        )
+
+    @property
+    def step_range(self) -> tuple[int, int]:
+        """Shortest and longest rollout that can be in use, unless the length is fixed."""
+        if self.kind == "schedule":
+            lengths = [num_steps for _, num_steps in schedule_points(self.schedule)]
+            return min(lengths), max(lengths)
+        multiple = self.multiple_of
+        return -(-self.min_steps // multiple) * multiple, self.max_steps // multiple * multiple
+
+    def _require_counts(self) -> None:
+        counts = {
+            "min-steps": self.min_steps,
+            "every": self.every,
+            "window": self.window,
+            "warmup": self.warmup,
+            "states": self.states,
+            "multiple-of": self.multiple_of,
+        }
+        for name, count in counts.items():
+            require(count >= 1, f"controller.{name} = {count}: at least 1 is wanted")
+        require(
+            self.warmup <= self.window,
+            f"controller.warmup = {self.warmup} is more than the controller.window = {self.window} "
+            "divergences that are kept",
+        )
+
+    def _require_lengths(self) -> None:
+        require(
+            self.min_steps <= self.max_steps,
+            f"controller.min-steps = {self.min_steps} is more than controller.max-steps = {self.max_steps}",
+        )
+        require(
+            self.start_steps == 0 or self.min_steps <= self.start_steps <= self.max_steps,
+            f"controller.start-steps = {self.start_steps}: 0 or a length from controller.min-steps = "
+            f"{self.min_steps} to controller.max-steps = {self.max_steps} is wanted",
+        )
+        require(
+            self.max_steps // self.multiple_of * self.multiple_of >= self.min_steps,
+            f"controller.multiple-of = {self.multiple_of}: it has no multiple from controller.min-steps = "
+            f"{self.min_steps} to controller.max-steps = {self.max_steps}",
+        )
+
+    def _require_thresholds(self) -> None:
+        # A share of states is below 1; a KL divergence has no largest value.
+        limit = 1.0 if self.kind == "divergence" else math.inf
+        wanted = "0 < low < high < 1" if self.kind == "divergence" else "0 < low < high, both finite,"
+        require(
+            0 < self.low < self.high < limit,
+            f"controller.low = {self.low}, controller.high = {self.high}: {wanted} is wanted for "
+            f"controller.kind = {self.kind}",
+        )
+
+
+def schedule_points(schedule: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
+    """The pairs of a schedule: env steps, and the rollout length from there on."""
+    pairs = [re.fullmatch("([0-9]+):([0-9]+)", text) for text in schedule]
+    points = tuple((int(pair[1]), int(pair[2])) for pair in pairs if pair)
+    env_steps = [point[0] for point in points]
+    shown = f"controller.schedule = {' '.join(schedule) or 'empty'}"
+    require(
+        0 < len(points) == len(schedule) and all(num_steps >= 1 for _, num_steps in points),
+        f"{shown}: pairs ENV_STEPS:NUM_STEPS such as 0:16 1000000:32 are wanted",
+    )
+    require(env_steps[0] == 0, f"{shown}: the first pair must be at 0 env steps")
+    require(
+        all(before < after for before, after in pairwise(env_steps)),
+        f"{shown}: each pair must be at more env steps than the one before",
+    )
+    return points

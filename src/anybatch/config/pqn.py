@@ -1,0 +1,98 @@
+"""What PQN, PQN-L and PQN-XL are told."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from anybatch.config.groups import OptimizerConfig
+from anybatch.config.require import require
+from anybatch.config.run import RunConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class QLearningConfig:
+    """What the action values are fitted to."""
+
+    discount: float = 0.99
+    """γ."""
+    q_lambda: float = 0.65
+    """λ of the Q(λ) targets: 0 looks one step ahead, 1 to the end of the rollout or episode."""
+    loss_coefficient: float = 1.0
+    """Weight of the squared error: 1 in CleanRL and the code of adaptive batch scaling, 0.5 in PQN's own. It
+    matters to gradient clipping alone, since the optimizer's step does not depend on the loss's scale."""
+    reward_scale: float = 1.0
+    """Rewards are multiplied by this before learning; statistics still count the score."""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.discount <= 1, f"objective.discount = {self.discount}: it must be in [0, 1]")
+        require(0 <= self.q_lambda <= 1, f"objective.q-lambda = {self.q_lambda}: it must be in [0, 1]")
+        require(
+            self.loss_coefficient > 0 and self.reward_scale > 0,
+            f"objective.loss-coefficient = {self.loss_coefficient}, objective.reward-scale = "
+            f"{self.reward_scale}: both must be positive",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplorationConfig:
+    """How often a random action is taken instead of the best one (ε)."""
+
+    start: float = 1.0
+    """ε at the first env step."""
+    end: float = 0.001
+    """ε from `fraction` of the run on."""
+    fraction: float = 0.1
+    """Share of total_env_steps over which ε falls, linearly."""
+
+    def __post_init__(self) -> None:
+        require(
+            0 <= self.end <= 1 and 0 <= self.start <= 1,
+            f"exploration.start = {self.start}, exploration.end = {self.end}: probabilities are wanted",
+        )
+        require(
+            0 < self.fraction <= 1, f"exploration.fraction = {self.fraction}: it must be above 0, at most 1"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class QNetworkConfig:
+    """The network of action values. Layers are normalized before every activation (arXiv:2407.04811)."""
+
+    encoder: Literal["auto", "mlp", "nature", "minatar"] = "auto"
+    """auto: mlp for vectors, minatar for 0/1 planes, nature for images."""
+    hidden_sizes: tuple[int, ...] = (256, 256)
+    """Layers of the mlp encoder; of minatar, those behind its convolution."""
+    channels: tuple[int, ...] = (32, 64, 64)
+    """Of nature's three convolutions: 64, 128, 128 in PQN-L and PQN-XL."""
+    blocks: int = 0
+    """Residual blocks of 512 units behind the convolutions: 5 in PQN-L, 10 in PQN-XL; 0: one dense layer."""
+    block_form: Literal["abs", "castanyer"] = "abs"
+    """How those blocks and the output are normalized: as in the code of adaptive batch scaling
+    (arXiv:2605.21557), which normalizes the action values too, or of arXiv:2506.15544, which does not."""
+
+    def __post_init__(self) -> None:
+        sizes = (*self.hidden_sizes, *self.channels)
+        require(all(size >= 1 for size in sizes), f"network sizes must be positive, got {sizes}")
+        require(len(self.channels) == 3, f"network.channels = {self.channels}: nature has three convolutions")
+        require(self.blocks >= 0, f"network.blocks = {self.blocks}: it cannot be negative")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PQNConfig(RunConfig):
+    """PQN, PQN-L and PQN-XL."""
+
+    algorithm: ClassVar[str] = "pqn"
+
+    objective: QLearningConfig = field(default_factory=QLearningConfig)
+    exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
+    network: QNetworkConfig = field(default_factory=QNetworkConfig)
+    optimizer: OptimizerConfig = field(
+        default_factory=lambda: OptimizerConfig(name="radam", max_grad_norm=10.0)
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.refuse_controllers_but("fixed", "divergence", "noise_scale", "schedule")
+        require(
+            self.update.target_kl is None,
+            f"update.target-kl = {self.update.target_kl} is for policies with probabilities: PQN has none",
+        )

@@ -1,0 +1,95 @@
+"""What changes the batch inside a run: `(state, signals) -> (state, decision)` on plain data.
+
+A controller sets the rollout length, and so both the iteration batch and the minibatch; epochs follow if the
+config says so. The same signals give the same decisions, and a state that went through JSON goes on as if it
+had not, so that a controller can be tested on recorded signals and a checkpoint holds it as it is:
+
+    state = controllers.start(config)
+    decision = controllers.in_force(config, state)
+    for each iteration, counted from 1:
+        # where controllers.measures_at(config, iteration): keep the policy, to measure from it
+        # collect decision.num_steps, optimize, measure
+        state, decision = controllers.decide(config, state, signals)
+"""
+
+from dataclasses import replace
+
+from anybatch.config import ControllerConfig
+from anybatch.controllers import by_divergence, by_noise_scale, scheduled
+from anybatch.controllers.rollout_length import in_use
+from anybatch.controllers.state import ControllerState, Decision, Signals
+from anybatch.equations import batch_scaling
+
+__all__ = [
+    "ControllerState",
+    "Decision",
+    "Signals",
+    "decide",
+    "epochs",
+    "in_force",
+    "measures_at",
+    "start",
+]
+
+
+def start(config: ControllerConfig) -> ControllerState:
+    """Before the first iteration."""
+    if config.kind == "schedule":
+        return ControllerState(length=scheduled.length_at(config, 0))
+    length = config.start_steps or config.min_steps
+    return ControllerState(length=float(in_use(config, length) if config.rounding == "released" else length))
+
+
+def measures_at(config: ControllerConfig, iteration: int) -> bool:
+    """Whether the controller wants to know how far this iteration, counted from 1, moves the policy."""
+    return config.kind in ("divergence", "kl") and iteration % config.every == 0
+
+
+def decide(
+    config: ControllerConfig, state: ControllerState, signals: Signals
+) -> tuple[ControllerState, Decision]:
+    """What follows from an iteration that has ended, for the next."""
+    before = in_force(config, state)
+    state = advanced(config, state, signals)
+    if in_force(config, state).num_steps != before.num_steps:
+        state = replace(state, has_changed=True)
+    return state, in_force(config, state)
+
+
+def advanced(config: ControllerConfig, state: ControllerState, signals: Signals) -> ControllerState:
+    match config.kind:
+        case "fixed":
+            return state
+        case "divergence" | "kl":
+            return by_divergence.advanced(config, state, signals)
+        case "noise_scale":
+            return by_noise_scale.advanced(config, state, signals)
+        case "schedule":
+            return scheduled.advanced(config, state, signals)
+
+
+def in_force(config: ControllerConfig, state: ControllerState) -> Decision:
+    """The decision that a state amounts to, also at the start and after a resume."""
+    match config.kind:
+        case "fixed":
+            num_steps = None
+        case "schedule":
+            num_steps = int(state.length)
+        case _:
+            num_steps = in_use(config, state.length)
+    return Decision(num_steps=num_steps, has_changed=state.has_changed)
+
+
+def epochs(config: ControllerConfig, base_epochs: int, base_steps: int, decision: Decision) -> int:
+    """Passes over the next iteration batch; `base_epochs` were tuned at rollouts of `base_steps`."""
+    num_steps = decision.num_steps
+    if num_steps is None or config.epochs == "constant":
+        return base_epochs
+    if config.epochs == "at_least":
+        return batch_scaling.growing_epochs(base_epochs, num_steps, base_steps)
+    # Before its first change the released PPO code runs the epochs of its baseline.
+    return (
+        batch_scaling.proportional_epochs(base_epochs, num_steps, base_steps)
+        if decision.has_changed
+        else base_epochs
+    )

@@ -1,0 +1,26 @@
+"""Adaptive Batch Scaling (arXiv:2605.21557): short rollouts while the policy moves much, long ones later.
+
+One rule for both measures: the share of changed greedy actions (PQN) and the KL divergence (PPO).
+"""
+
+import math
+from dataclasses import replace
+
+from anybatch.config import ControllerConfig
+from anybatch.controllers.rollout_length import adapted
+from anybatch.controllers.state import ControllerState, Signals
+from anybatch.equations.batch_scaling import divergence_position, steps_at_position
+
+
+def advanced(config: ControllerConfig, state: ControllerState, signals: Signals) -> ControllerState:
+    """Each measurement after the warm-up moves the length; one that is not a finite number is not one."""
+    divergence = signals.divergence
+    if signals.iteration % config.every or divergence is None or not math.isfinite(divergence):
+        return state
+    measurements = (*state.measurements, float(divergence))[-config.window :]
+    if len(measurements) < config.warmup:
+        return replace(state, measurements=measurements)
+    mean = sum(measurements) / len(measurements)
+    position = divergence_position(mean, config.low, config.high, config.map)
+    target = steps_at_position(position, config.min_steps, config.max_steps)
+    return replace(state, measurements=measurements, length=adapted(config, state.length, target))

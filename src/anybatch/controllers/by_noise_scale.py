@@ -1,0 +1,21 @@
+"""The batch as large as the gradient noise scale (arXiv:1812.06162): more samples would hardly pay."""
+
+import math
+from dataclasses import replace
+
+from anybatch.config import ControllerConfig
+from anybatch.controllers.rollout_length import adapted
+from anybatch.controllers.state import ControllerState, Signals
+from anybatch.equations.batch_scaling import noise_scale_steps
+
+
+def advanced(config: ControllerConfig, state: ControllerState, signals: Signals) -> ControllerState:
+    """The two parts come averaged, so there is no window and no warm-up; parts not finite change nothing."""
+    trace, signal = signals.noise_trace, signals.noise_signal
+    if signals.iteration % config.every or trace is None or signal is None:
+        return state
+    if not (math.isfinite(trace) and math.isfinite(signal)):
+        return state
+    parts = signals.minibatches if config.noise_sets == "minibatch" else 1
+    target = noise_scale_steps(trace, signal, samples_per_step=signals.samples_per_step, parts=parts)
+    return replace(state, length=adapted(config, state.length, target))

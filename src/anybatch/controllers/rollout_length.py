@@ -1,0 +1,27 @@
+"""How a rollout length goes to its target, and which length is used for it."""
+
+import math
+
+from anybatch.config import ControllerConfig
+from anybatch.equations import batch_scaling
+
+
+def adapted(config: ControllerConfig, length: float, target: float) -> float:
+    """The length after one adaptation. A target outside the range, also an infinite one, is its end."""
+    target = clamped(config, target)
+    if config.rounding == "released":
+        cut = batch_scaling.released_smoothed_steps(length, target, config.smoothing)
+        return float(in_use(config, cut))
+    return clamped(config, batch_scaling.smoothed_steps(length, target, config.smoothing))
+
+
+def clamped(config: ControllerConfig, length: float) -> float:
+    return min(max(length, float(config.min_steps)), float(config.max_steps))
+
+
+def in_use(config: ControllerConfig, length: float) -> int:
+    """The multiple of `multiple_of` in the range that stands for a length: the nearest, or that below."""
+    multiple = config.multiple_of
+    number = math.floor(length / multiple + (0.0 if config.rounding == "released" else 0.5))
+    shortest, longest = config.step_range
+    return min(max(number * multiple, shortest), longest)

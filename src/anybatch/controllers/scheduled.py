@@ -1,0 +1,15 @@
+"""Rollout lengths written down beforehand, as a step function of env steps."""
+
+from dataclasses import replace
+
+from anybatch.config import ControllerConfig, schedule_points
+from anybatch.controllers.state import ControllerState, Signals
+
+
+def advanced(config: ControllerConfig, state: ControllerState, signals: Signals) -> ControllerState:
+    return replace(state, length=length_at(config, signals.env_steps))
+
+
+def length_at(config: ControllerConfig, env_steps: int) -> float:
+    """That of the last pair whose env steps are done."""
+    return float([steps for since, steps in schedule_points(config.schedule) if since <= env_steps][-1])

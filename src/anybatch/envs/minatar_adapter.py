@@ -1,0 +1,190 @@
+"""MinAtar's five games through pgx, on JAX's CPU backend. The only module that imports pgx and jax.
+
+Importing it starts JAX's threads: a process that has done so must not fork, only spawn.
+"""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pgx
+from pgx.minatar import asterix, breakout, freeway, seaquest, space_invaders
+
+from anybatch.config import EnvConfig
+from anybatch.envs import options
+from anybatch.envs.protocol import DiscreteActions, EnvSpec, EnvStep
+from anybatch.errors import EnvError
+
+
+class Game(NamedTuple):
+    """pgx's two classes for a game."""
+
+    rules: Any
+    state: Any
+
+
+GAMES = {
+    "Asterix": Game(asterix.MinAtarAsterix, asterix.State),
+    "Breakout": Game(breakout.MinAtarBreakout, breakout.State),
+    "Freeway": Game(freeway.MinAtarFreeway, freeway.State),
+    "Seaquest": Game(seaquest.MinAtarSeaquest, seaquest.State),
+    "SpaceInvaders": Game(space_invaders.MinAtarSpaceInvaders, space_invaders.State),
+}
+KEY_KIND = "threefry2x32"
+"""JAX's default generator, by name: a setting of JAX must not change what a seed means."""
+NO_LIMIT = np.iinfo(np.int32).max
+
+
+class Envs(NamedTuple):
+    """All that N envs are at one moment; every array is [N, …]."""
+
+    game: Any
+    """pgx's state of the game."""
+    key: Any
+    """uint32 [N, 2]: the random stream of each env."""
+    steps: Any
+    """int32 [N] since the episode began."""
+
+
+class Seen(NamedTuple):
+    """What a step shows, as in `EnvStep`."""
+
+    obs: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    final_obs: Any
+
+
+class MinAtarEnv:
+    """N envs of one game, each with its own random stream, reset within the step that ends an episode.
+
+    Actions are the game's minimal set, not the six that all games share: 3 in Breakout and Freeway, 4 in
+    SpaceInvaders, 5 in Asterix, 6 in Seaquest. Freeway's own clock terminates it, as in the original; only
+    env_config.max_episode_steps truncates, and without it the other games may go on for ever.
+    """
+
+    def __init__(self, name: str, config: EnvConfig, *, seeds: Sequence[int]) -> None:
+        env_id = f"minatar:{name}"
+        if named := next(iter(options.parse(config.options)), None):
+            raise EnvError(
+                f"{env_id} has no option {named}; what can be set is env-config.sticky and "
+                "env-config.max-episode-steps"
+            )
+        self._name = name
+        self._sticky = np.float32(config.sticky)
+        self._limit = np.int32(min(config.max_episode_steps or NO_LIMIT, NO_LIMIT))
+        self._envs = _not_started(name, seeds)
+        self._every_step_is_valid = np.ones(len(seeds), dtype=np.bool_)
+        height, width, planes = self._envs.game.observation.shape[1:]
+        self.spec = EnvSpec(
+            env_id=env_id,
+            engine=f"pgx {pgx.__version__}",
+            num_envs=len(seeds),
+            obs_shape=(planes, height, width),
+            obs_dtype=np.dtype(np.bool_),
+            actions=DiscreteActions(self._envs.game.legal_action_mask.shape[1]),
+            restorable=True,
+        )
+
+    def reset(self) -> np.ndarray:
+        """Start new episodes, which continue each env's random stream."""
+        # What has ended starts again within the next step: no second function to compile.
+        ended = jnp.ones_like(self._envs.game.terminated)
+        self._envs = self._envs._replace(game=self._envs.game.replace(terminated=ended))
+        return self.step(np.zeros(self.spec.num_envs, dtype=np.int64)).obs
+
+    def step(self, action: np.ndarray) -> EnvStep:
+        self._envs, seen = advance(self._name, self._envs, action.astype(np.int32), self._sticky, self._limit)
+        obs = np.array(seen.obs)  # a copy: torch warns of arrays that cannot be written to, as JAX's are
+        reward, terminated, truncated, final_obs = (np.asarray(array) for array in seen[1:])
+        ended = terminated | truncated
+        valid = self._every_step_is_valid
+        return EnvStep(obs, reward, terminated, truncated, valid, reward, ended, final_obs)
+
+    def close(self) -> None:
+        pass
+
+    def state_dict(self) -> dict[str, Any]:
+        game = self._envs.game
+        return {
+            "game": {field.name: np.array(getattr(game, field.name)) for field in fields(game)},
+            "key": np.array(self._envs.key),
+            "steps": np.array(self._envs.steps),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state` was taken, random streams included."""
+        here = self.state_dict()
+        self._refuse_unfit(here["game"] | {"key": here["key"]}, state["game"] | {"key": state["key"]})
+        restored = jax.tree.map(lambda now, saved: np.array(saved, dtype=now.dtype), here, state)
+        game = self._envs.game.replace(**restored["game"])
+        self._envs = _on_cpu(Envs(game, restored["key"], restored["steps"]))
+
+    def _refuse_unfit(self, here: dict[str, np.ndarray], saved: dict[str, Any]) -> None:
+        wanted = {name: np.shape(array) for name, array in here.items()}
+        given = {name: np.shape(array) for name, array in saved.items()}
+        if given == wanted:
+            return
+        name = next(name for name in (*wanted, *given) if wanted.get(name) != given.get(name))
+        raise EnvError(
+            f"{self.spec.env_id}: a saved state whose {name} is {given.get(name, 'absent')} does not fit "
+            f"{wanted.get(name, 'one without it')}; game, pgx and the number of envs must be the same"
+        )
+
+
+@partial(jax.jit, static_argnames="name")
+def advance(name: str, envs: Envs, action: Any, sticky: Any, limit: Any) -> tuple[Envs, Seen]:
+    """One step of all envs in one call, compiled once for each game and number of envs.
+
+    An env that ends goes on with a new episode's first state; one that had ended before does nothing else.
+    """
+    rules = GAMES[name].rules(use_minimal_action_set=True, sticky_action_prob=sticky)
+    keys = jax.vmap(partial(jax.random.split, num=3))(jax.random.wrap_key_data(envs.key, impl=KEY_KIND))
+    played = jax.vmap(rules.step)(envs.game, action, keys[:, 1])
+    steps = envs.steps + 1
+    truncated = ~played.terminated & (steps >= limit)
+    ended = played.terminated | truncated
+    # First states cost something, and most steps end no episode.
+    following = jax.lax.cond(
+        ended.any(), lambda: _choose(ended, jax.vmap(rules.init)(keys[:, 2]), played), lambda: played
+    )
+    seen = Seen(
+        obs=_channels_first(following.observation),
+        reward=played.rewards[:, 0],
+        terminated=played.terminated,
+        truncated=truncated,
+        final_obs=_channels_first(played.observation),
+    )
+    return Envs(following, jax.random.key_data(keys[:, 0]), jnp.where(ended, 0, steps)), seen
+
+
+def _choose(where: Any, those: Any, others: Any) -> Any:
+    """Env by env one of two states."""
+    return jax.vmap(lambda one, that, other: jax.tree.map(partial(jnp.where, one), that, other))(
+        where, those, others
+    )
+
+
+def _channels_first(obs: Any) -> Any:
+    return obs.transpose(0, 3, 1, 2)  # [N, H, W, C] -> [N, C, H, W]
+
+
+def _not_started(name: str, seeds: Sequence[int]) -> Envs:
+    """Envs whose first step starts an episode, whatever the action."""
+    # A step computes what follows for ended games too, and pgx searches for ever in one without an alien:
+    # zeros would not do, the default values of its states do.
+    game = jax.tree.map(lambda leaf: np.stack([leaf] * len(seeds)), GAMES[name].state())
+    ended = np.ones(len(seeds), dtype=np.bool_)
+    # A SeedSequence takes integers of any size.
+    keys = [np.random.SeedSequence(int(seed)).generate_state(2, np.uint32) for seed in seeds]
+    return _on_cpu(Envs(game.replace(terminated=ended), np.stack(keys), np.zeros(len(seeds), dtype=np.int32)))
+
+
+def _on_cpu(envs: Envs) -> Envs:
+    """Arrays that hold the computation on the CPU, also where JAX has a GPU."""
+    return jax.device_put(envs, jax.devices("cpu")[0])

@@ -1,0 +1,258 @@
+"""Networks of action values, normalized before every activation (PQN, arXiv:2407.04811).
+
+Normalization is what lets Q-learning do without a target network. Images stay in channels_last memory, as in
+encoders.py: there a layer norm runs over [height, width, channels] without moving anything.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from anybatch.config import QNetworkConfig
+from anybatch.networks.distributions import EpsilonGreedy
+from anybatch.networks.encoders import (
+    MINATAR_CHANNELS,
+    NATURE_KERNELS,
+    ObsKind,
+    image_to_float,
+    nature_sides,
+    planes_to_float,
+    refuse_unfit,
+    use_channels_last,
+)
+from anybatch.networks.initializers import orthogonal
+
+QEncoderName = Literal["mlp", "nature", "minatar"]
+
+GAIN = math.sqrt(2)
+DENSE_WIDTH = 512
+"""Units of the dense layer behind nature's convolutions, and of the residual blocks."""
+SMALL_HEAD_GAIN = 0.01
+"""Of the output layer in the form of arXiv:2506.15544: all actions start nearly equal."""
+
+
+class NormalizedLinear(nn.Module):
+    """Linear, then layer norm."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__()
+        self.linear = orthogonal(nn.Linear(inputs, outputs), GAIN)
+        self.norm = nn.LayerNorm(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.linear(x))
+
+
+class NormalizedConvolution(nn.Module):
+    """Convolution, layer norm over everything but the batch, relu. Takes and gives channels_last images."""
+
+    def __init__(self, convolution: nn.Conv2d, sides: tuple[int, int]):
+        """`sides` are the height and width of what the convolution gives."""
+        super().__init__()
+        self.convolution = orthogonal(convolution, GAIN)
+        self.norm = nn.LayerNorm([*sides, convolution.out_channels])
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self.convolution(x).permute(0, 2, 3, 1)  # the order in which channels_last lies in memory
+        return self.norm(rows).relu_().permute(0, 3, 1, 2)
+
+
+class NormalizedLayers(nn.Module):
+    """Dense layers, each normalized and rectified."""
+
+    def __init__(self, inputs: int, hidden_sizes: Sequence[int]):
+        super().__init__()
+        sizes = (inputs, *hidden_sizes)
+        self.num_features = sizes[-1]
+        self.layers = nn.ModuleList(NormalizedLinear(*pair) for pair in pairwise(sizes))
+
+    def forward(self, features: Tensor) -> Tensor:
+        features = features.flatten(1)
+        for layer in self.layers:
+            features = layer(features).relu_()
+        return features
+
+
+class Scaled(nn.Module):
+    """Observations as numbers, whatever they are: bytes as shares of 255, planes as 0 and 1."""
+
+    def __init__(self, obs_shape: Sequence[int]):
+        super().__init__()
+        self.num_features = math.prod(obs_shape)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        if obs.is_floating_point():
+            return obs
+        return obs.float().mul_(1 / 255) if obs.dtype == torch.uint8 else obs.float()
+
+
+class NormalizedNature(nn.Module):
+    """The convolutions of Mnih et al. 2015, normalized. [B, C, H, W] bytes → [B, F]."""
+
+    def __init__(self, obs_shape: Sequence[int], channels: Sequence[int]):
+        super().__init__()
+        sizes = (obs_shape[0], *channels)
+        sides = nature_sides(obs_shape)
+        self.layers = nn.ModuleList(
+            NormalizedConvolution(nn.Conv2d(*pair, *kernel_stride), side)
+            for pair, kernel_stride, side in zip(pairwise(sizes), NATURE_KERNELS, sides, strict=True)
+        )
+        self.num_features = sizes[-1] * math.prod(sides[-1])
+        use_channels_last(self)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        x = image_to_float(obs, next(self.parameters()).dtype)
+        for layer in self.layers:
+            x = layer(x)
+        return x.permute(0, 2, 3, 1).flatten(1)
+
+
+class NormalizedMinAtar(nn.Module):
+    """One convolution of 3 × 3 over 0/1 planes, normalized. [B, C, H, W] → [B, F]."""
+
+    def __init__(self, obs_shape: Sequence[int]):
+        super().__init__()
+        planes, height, width = obs_shape
+        sides = (height - 2, width - 2)
+        self.layer = NormalizedConvolution(nn.Conv2d(planes, MINATAR_CHANNELS, 3), sides)
+        self.num_features = MINATAR_CHANNELS * math.prod(sides)
+        use_channels_last(self)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        planes = planes_to_float(obs, next(self.parameters()).dtype)
+        return self.layer(planes).permute(0, 2, 3, 1).flatten(1)
+
+
+QEncoder = NormalizedNature | NormalizedMinAtar | Scaled
+
+
+class AbsBlock(nn.Module):
+    """relu(x + LN(W₂ relu(LN(W₁ x)))), the block of the code of arXiv:2605.21557."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.first = NormalizedLinear(width, width)
+        self.second = NormalizedLinear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x + self.second(self.first(x).relu_())).relu()
+
+
+class CastanyerBlock(nn.Module):
+    """x + LN(W₂ relu(LN(W₁ relu(x)))), the block of arXiv:2506.15544."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.first = NormalizedLinear(width, width)
+        self.second = NormalizedLinear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.second(self.first(x.relu()).relu_())
+
+
+class MultiSkip(nn.Module):
+    """Residual blocks behind a projection of the features, which is added again after every block.
+
+        g = LN(W f),   x₀ = g,   x_k = block_k(x_{k-1}) + g
+
+    Castanyer et al. 2025 (arXiv:2506.15544). Their form ends in one more normalized layer.
+    """
+
+    def __init__(self, inputs: int, blocks: int, form: Literal["abs", "castanyer"]):
+        super().__init__()
+        self.num_features = DENSE_WIDTH
+        self.projection = NormalizedLinear(inputs, DENSE_WIDTH)
+        block = AbsBlock if form == "abs" else CastanyerBlock
+        self.blocks = nn.ModuleList(block(DENSE_WIDTH) for _ in range(blocks))
+        self.last = NormalizedLinear(DENSE_WIDTH, DENSE_WIDTH) if form == "castanyer" else None
+
+    def forward(self, features: Tensor) -> Tensor:
+        everywhere = self.projection(features)
+        x = everywhere
+        for block in self.blocks:
+            x = block(x) + everywhere
+        return x if self.last is None else self.last(x).relu_()
+
+
+class QNetwork(nn.Module):
+    """Action values, and the policy that takes the best of them but for a share ε of random actions.
+
+    For a rollout it looks like an actor-critic with one encoder: locations are action values, and the value
+    of a state is its best action's.
+    """
+
+    shares_encoder = True
+
+    def __init__(self, encoder: QEncoder, trunk: NormalizedLayers | MultiSkip, head: nn.Module):
+        super().__init__()
+        self.encoder = encoder
+        self.trunk = trunk
+        self.head = head
+        self.epsilon = 0.0
+
+    def locate(self, obs: Tensor) -> Tensor:
+        """Action values [B, A]."""
+        return self.head(self.trunk(self.encoder(obs)))
+
+    def distribution(self, location: Tensor) -> EpsilonGreedy:
+        return EpsilonGreedy(location, self.epsilon)
+
+    def value(self, obs: Tensor) -> Tensor:
+        """Of the best action, [B]."""
+        return self.locate(obs).amax(-1)
+
+    def forward(self, obs: Tensor) -> tuple[EpsilonGreedy, Tensor]:
+        """The policy and the value [B] at `obs`."""
+        action_values = self.locate(obs)
+        return self.distribution(action_values), action_values.amax(-1)
+
+
+def make_q_network(
+    config: QNetworkConfig,
+    *,
+    obs_shape: Sequence[int],
+    obs_kind: ObsKind,
+    num_actions: int,
+    generator_seed: int,
+) -> QNetwork:
+    """The network of a run; its weights depend on `generator_seed` alone."""
+    name = q_encoder_name(config, obs_shape=obs_shape, obs_kind=obs_kind)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(generator_seed)
+        encoder = _make_encoder(name, config, obs_shape)
+        if config.blocks:
+            trunk = MultiSkip(encoder.num_features, config.blocks, config.block_form)
+        else:
+            sizes = (DENSE_WIDTH,) if name == "nature" else config.hidden_sizes
+            trunk = NormalizedLayers(encoder.num_features, sizes)
+        head = _make_head(config, trunk.num_features, num_actions)
+    return QNetwork(encoder, trunk, head)
+
+
+def q_encoder_name(config: QNetworkConfig, *, obs_shape: Sequence[int], obs_kind: ObsKind) -> QEncoderName:
+    """What `auto` means for these observations, and a refusal of encoders that cannot take them."""
+    own: dict[ObsKind, QEncoderName] = {"vector": "mlp", "planes": "minatar", "image": "nature"}
+    name = own[obs_kind] if config.encoder == "auto" else config.encoder
+    refuse_unfit(name, obs_shape, obs_kind)
+    return name
+
+
+def _make_encoder(name: QEncoderName, config: QNetworkConfig, obs_shape: Sequence[int]) -> QEncoder:
+    match name:
+        case "mlp":
+            return Scaled(obs_shape)
+        case "nature":
+            return NormalizedNature(obs_shape, config.channels)
+        case "minatar":
+            return NormalizedMinAtar(obs_shape)
+
+
+def _make_head(config: QNetworkConfig, features: int, num_actions: int) -> nn.Module:
+    if config.blocks and config.block_form == "abs":
+        return NormalizedLinear(features, num_actions)
+    gain = SMALL_HEAD_GAIN if config.blocks else GAIN
+    return orthogonal(nn.Linear(features, num_actions), gain)

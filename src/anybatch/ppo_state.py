@@ -1,0 +1,204 @@
+"""The state of PPO, decoupled PPO and PPO-EWMA."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from anybatch import controllers, networks
+from anybatch.config import PPOConfig
+from anybatch.controllers import ControllerState
+from anybatch.distributed import collectives
+from anybatch.envs.protocol import BoxActions, EnvSpec
+from anybatch.errors import ConfigError
+from anybatch.networks.actor_critic import ActorCritic
+from anybatch.networks.ewma import EwmaNetwork
+from anybatch.networks.flat import FlatParameters
+from anybatch.normalizers import AdvantageNormalizer, ObservationNormalizer, RewardNormalizer
+from anybatch.rollout import Collector, action_width, observation_bytes, rollout_bytes
+from anybatch.runs import seeding
+from anybatch.staleness import DelayQueue, refuse_beyond_memory
+from anybatch.train_state import TrainState, load_network, make_env, planner, usable_device
+from anybatch.update import GradientSteps
+
+
+@dataclass(kw_only=True)
+class PPOState(TrainState[ActorCritic]):
+    """What training a policy and its value function changes."""
+
+    ewma: EwmaNetwork | None
+    batch_may_change: bool
+    compensates: bool
+    """Whether the proximal decay follows a batch that changes within the run."""
+    reward_normalizer: RewardNormalizer | None
+    advantage_normalizer: AdvantageNormalizer
+    queue: DelayQueue
+
+    def follow(self, controller: ControllerState) -> str | None:
+        was = self.plan.env_steps_per_gradient_step
+        sentence = super().follow(controller)
+        if self.compensates:
+            self._keep_proximal_age(was)
+        return sentence
+
+    def _keep_proximal_age(self, was: float) -> None:
+        """The age of the average in env steps is what must not jump; `was` is those per gradient step."""
+        now = self.plan.env_steps_per_gradient_step
+        if self.ewma is not None and was != now:
+            self.ewma.rescale_weight(was / now)
+
+    def state_dict(self) -> dict[str, Any]:
+        normalizer = self.collector.normalizer
+        return super().state_dict() | {
+            "ewma": self.ewma.state_dict() if self.ewma else None,
+            "observation_normalizer": normalizer.state_dict() if normalizer else None,
+            "reward_normalizer": self.reward_normalizer.state_dict() if self.reward_normalizer else None,
+            "advantage_normalizer": self.advantage_normalizer.state_dict(),
+            "queue": self.queue.state_dict(),
+        }
+
+    def segments(self) -> dict[str, dict[str, Tensor]]:
+        return self.queue.segments()
+
+    def load_state_dict(
+        self, state: dict[str, Any], segments: Mapping[str, dict[str, Tensor]], say: Callable[[str], None]
+    ) -> None:
+        # Before the rest: the first observations of fresh episodes are seen with these statistics.
+        if self.collector.normalizer and state["observation_normalizer"]:
+            self.collector.normalizer.load_state_dict(state["observation_normalizer"])
+        if self.reward_normalizer and state["reward_normalizer"]:
+            self.reward_normalizer.load_state_dict(state["reward_normalizer"])
+        self.advantage_normalizer.load_state_dict(state["advantage_normalizer"])
+        length = None if self.batch_may_change else self.plan.num_steps
+        self.queue.load_state_dict(
+            state["queue"], segments, num_envs=self.plan.num_envs, num_steps=length, say=say
+        )
+        super().load_state_dict(state, segments, say)
+        self._load_ewma(state, say)
+
+    def forget_episodes(self) -> None:
+        # Data that wait go on with the episodes before them: the returns under way are theirs.
+        if self.reward_normalizer and not len(self.queue):
+            self.reward_normalizer.running_return[:] = 0.0
+
+    def _load_ewma(self, state: dict[str, Any], say: Callable[[str], None]) -> None:
+        if self.ewma is None:
+            return
+        if state["ewma"] is None:
+            self.ewma.reset()
+            say("The checkpoint has no proximal EWMA: it starts from the current weights.")
+            return
+        self.ewma.load_state_dict(state["ewma"])
+        self._keep_proximal_age(state["env_steps_per_gradient_step"])
+
+    def metrics(self) -> dict[str, float | None]:
+        mean, std = self.advantage_normalizer.mean_std
+        return super().metrics() | {
+            "advantage/mean": mean,
+            "advantage/std": std,
+            "proximal/age_env_steps": self.ewma.age_env_steps if self.ewma else None,
+            "proximal/age_gradient_steps": self.ewma.age_gradient_steps if self.ewma else None,
+        }
+
+
+def start(
+    config: PPOConfig, *, say: Callable[[str], None], env_steps: int = 0, auxiliary: bool = False
+) -> PPOState:
+    """A fresh state. `env_steps` is what a run to be resumed had done: engines then get other seeds.
+
+    `auxiliary` gives the network the head that PPG's auxiliary phases train.
+    """
+    device = usable_device(config.device)
+    rank = collectives.rank()
+    env = make_env(config, env_steps)
+    refuse_beyond_memory(config.staleness.iterations, rollout_bytes(env.spec, config.longest_rollout))
+    encoder, network = make_network(config, env.spec, auxiliary=auxiliary)
+    network = network.to(device)
+    flat = FlatParameters(network)
+    controller = controllers.start(config.controller)
+    plan_for = planner(config, encoder, observation_bytes(env.spec))
+    resolved = plan_for(controller)
+    normalize = config.normalize
+    return PPOState(
+        resolved=resolved,
+        plan_for=plan_for,
+        network=network,
+        steps=GradientSteps(
+            flat,
+            config.optimizer,
+            microbatch=resolved.plan.microbatch,
+            say=say,
+            networks=separate_networks(network),
+        ),
+        ewma=EwmaNetwork(network, flat) if config.proximal.policy == "ewma" else None,
+        batch_may_change=config.controller.kind != "fixed",
+        compensates=config.controller.compensate == "all",
+        collector=Collector(
+            env,
+            generator=seeding.torch_generator(config.seed, role="actions", rank=rank),
+            normalizer=observation_normalizer(config, env.spec),
+            time_limit_is_terminal=config.env_config.time_limit == "terminal",
+            chunk=resolved.plan.microbatch,
+            device=device,
+        ),
+        controller=controller,
+        reward_normalizer=None
+        if normalize.rewards == "none"
+        else RewardNormalizer(
+            config.num_envs,
+            discount=normalize.reward_discount,
+            clip=normalize.reward_clip,
+            per_step=normalize.rewards == "step",
+        ),
+        advantage_normalizer=AdvantageNormalizer(),
+        queue=DelayQueue(config.staleness.iterations),
+        minibatch_generator=seeding.torch_generator(config.seed, role="minibatches", rank=rank),
+        device=device,
+    )
+
+
+def make_network(config: PPOConfig, spec: EnvSpec, *, auxiliary: bool) -> tuple[str, ActorCritic]:
+    """The encoder's name and the network: the same weights for the same seed, on every rank."""
+    generator = seeding.torch_generator(config.seed, role="network", rank=0)
+    encoder = networks.encoder_name(config.network, obs_shape=spec.obs_shape, obs_kind=spec.obs_kind)
+    return encoder, networks.make(
+        config.network,
+        obs_shape=spec.obs_shape,
+        obs_kind=spec.obs_kind,
+        num_actions=action_width(spec.actions),
+        continuous=isinstance(spec.actions, BoxActions),
+        generator_seed=generator.initial_seed(),
+        auxiliary=auxiliary,
+    )
+
+
+def separate_networks(network: ActorCritic) -> dict[str, slice]:
+    """Stretches of the flat parameters: the policy's come first. A shared encoder makes them one network."""
+    if network.shares_encoder:
+        return {"policy": slice(None)}
+    return {"policy": slice(network.policy_numel), "value": slice(network.policy_numel, None)}
+
+
+def observation_normalizer(config: PPOConfig, spec: EnvSpec) -> ObservationNormalizer | None:
+    if not config.normalize.observations:
+        return None
+    if spec.obs_kind != "vector":
+        raise ConfigError(
+            f"normalize.observations = True is for vectors, but {spec.env_id} has "
+            f"{'images: networks scale them' if spec.obs_kind == 'image' else '0/1 planes'}"
+        )
+    return ObservationNormalizer(spec.obs_shape, clip=config.normalize.observation_clip)
+
+
+def for_playing(
+    config: PPOConfig, spec: EnvSpec, saved: dict[str, Any]
+) -> tuple[ActorCritic, ObservationNormalizer | None]:
+    """The network of a checkpoint and its view of observations, without what only training needs."""
+    auxiliary = any(name.startswith("auxiliary_head.") for name in saved["network"])
+    _, network = make_network(config, spec, auxiliary=auxiliary)
+    load_network(network, saved["network"])
+    normalizer = observation_normalizer(config, spec)
+    if normalizer is not None and saved["observation_normalizer"] is not None:
+        normalizer.load_state_dict(saved["observation_normalizer"])
+    return network, normalizer

@@ -1,0 +1,80 @@
+"""The state of PQN."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from anybatch import controllers, networks
+from anybatch.config import PQNConfig
+from anybatch.distributed import collectives
+from anybatch.envs.protocol import DiscreteActions, EnvSpec
+from anybatch.errors import ConfigError
+from anybatch.networks.flat import FlatParameters
+from anybatch.networks.q_network import QNetwork
+from anybatch.rollout import Collector, observation_bytes
+from anybatch.runs import seeding
+from anybatch.train_state import TrainState, load_network, make_env, planner, usable_device
+from anybatch.update import GradientSteps
+
+
+@dataclass(kw_only=True)
+class PQNState(TrainState[QNetwork]):
+    """What training action values changes."""
+
+
+def start(config: PQNConfig, *, say: Callable[[str], None], env_steps: int = 0) -> PQNState:
+    """A fresh state. `env_steps` is what a run to be resumed had done: engines then get other seeds."""
+    device = usable_device(config.device)
+    rank = collectives.rank()
+    env = make_env(config, env_steps)
+    encoder, network = make_network(config, env.spec)
+    network = network.to(device)
+    controller = controllers.start(config.controller)
+    plan_for = planner(config, encoder, observation_bytes(env.spec))
+    resolved = plan_for(controller)
+    return PQNState(
+        resolved=resolved,
+        plan_for=plan_for,
+        network=network,
+        steps=GradientSteps(
+            FlatParameters(network),
+            config.optimizer,
+            microbatch=resolved.plan.microbatch,
+            say=say,
+            networks={"action values": slice(None)},
+        ),
+        collector=Collector(
+            env,
+            generator=seeding.torch_generator(config.seed, role="actions", rank=rank),
+            normalizer=None,
+            time_limit_is_terminal=config.env_config.time_limit == "terminal",
+            chunk=resolved.plan.microbatch,
+            device=device,
+        ),
+        controller=controller,
+        minibatch_generator=seeding.torch_generator(config.seed, role="minibatches", rank=rank),
+        device=device,
+    )
+
+
+def make_network(config: PQNConfig, spec: EnvSpec) -> tuple[str, QNetwork]:
+    """The encoder's name and the network: the same weights for the same seed, on every rank."""
+    if not isinstance(spec.actions, DiscreteActions):
+        raise ConfigError(f"PQN takes the best of several actions, but {spec.env_id} has continuous ones")
+    generator = seeding.torch_generator(config.seed, role="network", rank=0)
+    encoder = networks.q_encoder_name(config.network, obs_shape=spec.obs_shape, obs_kind=spec.obs_kind)
+    return encoder, networks.make_q_network(
+        config.network,
+        obs_shape=spec.obs_shape,
+        obs_kind=spec.obs_kind,
+        num_actions=spec.actions.count,
+        generator_seed=generator.initial_seed(),
+    )
+
+
+def for_playing(config: PQNConfig, spec: EnvSpec, saved: dict[str, Any]) -> tuple[QNetwork, None]:
+    """The network of a checkpoint, exploring as little as at the end of a run where it is to explore."""
+    _, network = make_network(config, spec)
+    load_network(network, saved["network"])
+    network.epsilon = config.exploration.end
+    return network, None

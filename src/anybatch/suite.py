@@ -1,0 +1,136 @@
+"""Evaluations of many runs as one result of a suite of Atari games."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from anybatch.envs import atari
+from anybatch.errors import UserError
+from anybatch.evaluation import Evaluation
+
+
+@dataclass(frozen=True)
+class PlayedRun:
+    """A run, and what its newest checkpoint played."""
+
+    run: str
+    env_id: str
+    env_steps: int
+    evaluation: Evaluation
+
+    def to_json(self) -> dict[str, object]:
+        facts = {"run": self.run, "env": self.env_id, "env_steps": self.env_steps}
+        return facts | self.evaluation.to_json()
+
+    def text(self) -> str:
+        return f"{self.run}\n{self.env_id} after {self.env_steps:,} env steps: {self.evaluation.sentence()}"
+
+
+@dataclass(frozen=True)
+class GameResult:
+    """The runs of one game. Each counts the same, however many episodes it played."""
+
+    game: str
+    runs: tuple[PlayedRun, ...]
+
+    @property
+    def score(self) -> float:
+        return fmean(run.evaluation.mean_return for run in self.runs)
+
+    @property
+    def percent(self) -> float:
+        """Human-normalized: 0 is random play, 100 a human."""
+        normalized = atari.human_normalized(self.runs[0].env_id, self.score)
+        assert normalized is not None  # a suite's games all have their scores
+        return 100 * normalized
+
+    @property
+    def capped_share(self) -> float:
+        return fmean(run.evaluation.capped_share for run in self.runs)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "game": self.game,
+            "score": self.score,
+            "human_normalized_percent": self.percent,
+            "capped_share": self.capped_share,
+            "runs": [run.to_json() for run in self.runs],
+        }
+
+
+@dataclass(frozen=True)
+class SuiteResult:
+    """The games of a suite that were played, at least one, and those that were not."""
+
+    suite: str
+    games: tuple[GameResult, ...]
+    left_out: tuple[str, ...]
+    """Environments of runs that are not games of the suite."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        played = {result.game for result in self.games}
+        return tuple(game for game in atari.SUITES[self.suite] if game not in played)
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        names = {run.evaluation.protocol for result in self.games for run in result.runs}
+        return tuple(sorted(name for name in names if name is not None))
+
+    @property
+    def median_percent(self) -> float:
+        return median(result.percent for result in self.games)
+
+    @property
+    def mean_percent(self) -> float:
+        return fmean(result.percent for result in self.games)
+
+    @property
+    def predicted_median_percent(self) -> float | None:
+        """Of all 57 games; None where a game is missing or nothing is left to predict."""
+        return atari.predicted_median(self.suite, {result.game: result.score for result in self.games})
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "suite": self.suite,
+            "median_percent": self.median_percent,
+            "mean_percent": self.mean_percent,
+            "predicted_median_percent": self.predicted_median_percent,
+            "missing": list(self.missing),
+            "left_out": list(self.left_out),
+            "games": [result.to_json() for result in self.games],
+        }
+
+    def sentences(self) -> list[str]:
+        """The figures over the games, and which games they are without."""
+        played, count = len(self.games), len(atari.SUITES[self.suite])
+        said = [
+            f"Human-normalized over {played} of the {count} games: median {self.median_percent:.4g} %, "
+            f"mean {self.mean_percent:.4g} % (protocol {' and '.join(self.protocols)})."
+        ]
+        if self.predicted_median_percent is not None:
+            said.append(f"Predicted median of all 57 games: {self.predicted_median_percent:.4g} %.")
+        absent = [f"No run of {', '.join(self.missing)}"] if self.missing else []
+        if self.left_out:
+            absent.append(f"{', '.join(self.left_out)}: not in {self.suite}, left out")
+        return [*said, f"{'; '.join(absent)}."] if absent else said
+
+
+def refuse_unknown(suite: str) -> None:
+    if suite not in atari.SUITES:
+        raise UserError(f"there is no suite {suite}; there are {', '.join(atari.SUITES)}")
+
+
+def contains(suite: str, env_id: str) -> bool:
+    """Whether an environment is one of the suite's games, by any of its ids."""
+    return atari.game_of(env_id) in atari.SUITES[suite]
+
+
+def summarize(suite: str, played: Sequence[PlayedRun], left_out: Sequence[str]) -> SuiteResult:
+    """Runs put together by game, in the suite's order. Some run must be of one of its games."""
+    by_game = [
+        GameResult(game, tuple(run for run in played if atari.game_of(run.env_id) == game))
+        for game in atari.SUITES[suite]
+    ]
+    games = tuple(result for result in by_game if result.runs)
+    return SuiteResult(suite, games, tuple(sorted(set(left_out))))
