@@ -1,11 +1,15 @@
 """The work that is timed. A case is a config of ours; the others are told the same numbers from it."""
 
+from dataclasses import replace
+
+from anybatch import presets
 from anybatch.config import (
     EnvConfig,
     NetworkConfig,
     NormalizeConfig,
     ObjectiveConfig,
     OptimizerConfig,
+    PPGConfig,
     PPOConfig,
     UpdateConfig,
 )
@@ -58,10 +62,36 @@ HALFCHEETAH = PPOConfig(
     normalize=NormalizeConfig(observations=True, rewards="step"),
 )
 
+
+def procgen() -> PPGConfig:
+    """The paper's PPG-EWMA at a sixteenth of its batches. What goes with a batch follows, but for phases."""
+    preset = presets.load("procgen-ppg-ewma").config
+    assert isinstance(preset, PPGConfig)
+    return replace(
+        preset,
+        env="CoinrunHard-v0",
+        num_envs=64,
+        num_steps=64,
+        total_env_steps=UNREACHED,
+        rescale="learning-rate,proximal-ewma,advantage-moments,auxiliary-phase",
+    )
+
+
+PROCGEN = procgen()
+PROCGEN_POLICY = replace(
+    PROCGEN, total_env_steps=(PROCGEN.phase.policy_iterations - 1) * PROCGEN.num_envs * PROCGEN.num_steps
+)
+"""Policy iterations only: however long it is timed, it ends before its first auxiliary phase."""
+PROCGEN_PHASE = replace(PROCGEN, phase=replace(PROCGEN.phase, policy_iterations=1))
+"""Whole phases of one iteration. A sample is seen as often as in the paper's phases of 32, once by the policy
+phase and six times by the auxiliary one, so that both have the same shares of the computing."""
+
 CASES = {
     "cartpole-64": cartpole(64, minibatch=256),
     "cartpole-8": cartpole(8, minibatch=256),
     "cartpole-1": cartpole(1, minibatch=32),
     "breakout": BREAKOUT,
     "halfcheetah": HALFCHEETAH,
+    "procgen-ppg-ewma": PROCGEN_POLICY,
+    "procgen-ppg-ewma-phase": PROCGEN_PHASE,
 }

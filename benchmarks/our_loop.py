@@ -1,23 +1,38 @@
 """Our real training loop in a temporary folder: logs and checkpoints as ever, no evaluation."""
 
 import io
+import math
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import NamedTuple
 
-from stopwatch import Stopwatch
+from stopwatch import WARM_UP_ITERATIONS, Stopwatch
 
-from anybatch import session, train_state
-from anybatch.algorithms import ppo
+from anybatch import session
 from anybatch.config import PPOConfig
+from anybatch.ppo_state import PPOState
 from anybatch.runs import sinks
 from anybatch.runs.config_record import config_to_dict
 from anybatch.runs.log import MetricLog
 from anybatch.runs.progress import Progress
 from anybatch.runs.run import Run
 from anybatch.runs.stop import GracefulStop
-from anybatch.train_state import TrainState
+
+PPG_WARM_UP_ITERATIONS = 1
+"""Of hundreds of passes through each network: a second one would only take time."""
+
+
+class SavingSeconds(NamedTuple):
+    """What the checkpoint at the end of a run took."""
+
+    state: float
+    """What every checkpoint writes anew."""
+    segment: float
+    """One iteration's data, where they are kept: these are written once."""
 
 
 class TimedProgress(Progress):
@@ -27,9 +42,13 @@ class TimedProgress(Progress):
         super().__init__(config.total_env_steps, "benchmark", stream=io.StringIO())
         self._stopwatch = stopwatch
         self._stop = stop
+        self._ticked_env_steps = 0
 
     def update(self, env_steps: int, metrics: Mapping[str, float | None]) -> None:
         super().update(env_steps, metrics)
+        if env_steps == self._ticked_env_steps:  # a gradient step of an auxiliary phase
+            return
+        self._ticked_env_steps = env_steps
         self._stopwatch.tick(env_steps)
         self._stop.requested = self._stopwatch.is_done
 
@@ -37,30 +56,41 @@ class TimedProgress(Progress):
 def measure(config: PPOConfig, seconds: float) -> float:
     """Env steps per second, in valid samples.
 
-    The time is too short for the checkpoints of a run: the last one is counted as often as there would be.
+    The time is too short for the checkpoints of a run. What the last one took is counted as a run would save:
+    the state so many times a minute, and the data of each iteration once.
     """
-    stopwatch = Stopwatch(seconds)
-    saving_seconds = train(config, start(config), stopwatch)
+    stopwatch = Stopwatch(
+        seconds, PPG_WARM_UP_ITERATIONS if config.algorithm == "ppg" else WARM_UP_ITERATIONS
+    )
+    saving = train(config, start(config), stopwatch)
     checkpoints = stopwatch.elapsed / config.record.checkpoint_every_seconds
-    return stopwatch.env_steps / (stopwatch.elapsed + checkpoints * saving_seconds)
+    saving_seconds = checkpoints * saving.state + stopwatch.iterations * saving.segment
+    return stopwatch.env_steps / (stopwatch.elapsed + saving_seconds)
 
 
-def start(config: PPOConfig) -> TrainState:
+def start(config: PPOConfig) -> PPOState:
     session.set_threads(config)
-    return train_state.start(config, say=print)
+    return session.ALGORITHMS[config.algorithm].start(config, say=print)
 
 
-def train(config: PPOConfig, state: TrainState, stopwatch: Stopwatch) -> float:
+def train(config: PPOConfig, state: PPOState, stopwatch: Stopwatch) -> SavingSeconds:
     """What `session.run_to_end` does before it evaluates, until `total_env_steps` or the stopwatch is done.
 
-    Returns the seconds from the last iteration's end on, in which a checkpoint is saved.
+    Checkpoints are saved at the start and at the end only, so that none is in the time by chance.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         stop = GracefulStop()
         log = MetricLog(folder, sinks.open_sinks(config.record, folder, config_to_dict(config), print))
         stack.callback(log.close)
-        run = Run(folder, config.record, log=log, progress=TimedProgress(config, stopwatch, stop), stop=stop)
+        record = replace(config.record, checkpoint_every_seconds=math.inf)
+        run = Run(folder, record, log=log, progress=TimedProgress(config, stopwatch, stop), stop=stop)
         stopwatch.tick(0)
-        ppo.train(config, state, run)
-        return stopwatch.since_last_tick
+        session.ALGORITHMS[config.algorithm].train(config, state, run)
+        with_segments = stopwatch.since_last_tick
+        saved_at = perf_counter()
+        run.save(state)
+        state_only = perf_counter() - saved_at
+        segments = len(state.segments())
+        data_seconds = max(0.0, with_segments - state_only)
+        return SavingSeconds(state_only, data_seconds / segments if segments else 0.0)

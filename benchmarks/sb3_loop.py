@@ -18,7 +18,9 @@ ENGINES: tuple[Engine, ...] = ("gymnasium", "envpool")
 
 
 def engines(config: PPOConfig) -> tuple[Engine, ...]:
-    """Its own environments and EnvPool's, or only these: Atari would need another emulator."""
+    """Its own environments and EnvPool's, or only these: Atari would need another emulator. It has no PPG."""
+    if config.algorithm != "ppo":
+        return ()
     return ENGINES[1:] if config.network.encoder == "nature" else ENGINES
 
 

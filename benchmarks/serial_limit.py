@@ -6,6 +6,7 @@ Straight-line torch and EnvPool. Of ours, only the network classes and the numbe
 import math
 import os
 from collections.abc import Callable
+from functools import partial
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -17,8 +18,10 @@ from stopwatch import calls_per_second
 from torch import Tensor
 
 from anybatch import networks, session
+from anybatch.batch_plan import BatchPlan, Resolved
 from anybatch.config import PPOConfig
-from anybatch.networks.actor_critic import ActorCritic
+from anybatch.networks.actor_critic import ActorCritic, Policy
+from anybatch.phase_size import PhaseSize
 
 DIFFERENT_ACTIONS = 64
 """Random ones drawn beforehand, so that episodes are as long as those of an untrained policy."""
@@ -30,14 +33,28 @@ class SerialLimit(NamedTuple):
     env: float
     act: float
     train: float
+    auxiliary: float | None
+    """PPG's auxiliary phase; None where none is timed."""
 
     @property
     def together(self) -> float:
         """One part after the other."""
-        return 1 / (1 / self.env + 1 / self.act + 1 / self.train)
+        return one_after_the_other(*(rate for rate in self if rate is not None))
 
 
-class Minibatch(NamedTuple):
+def one_after_the_other(*rates: float) -> float:
+    """The rate of doing all of several things, each of which has its own."""
+    return 1 / sum(1 / rate for rate in rates)
+
+
+class Spaces(NamedTuple):
+    """What one env shows and takes."""
+
+    obs: Box
+    action: Box | Discrete
+
+
+class Microbatch(NamedTuple):
     """A part of a minibatch, on which one forward and backward pass is run."""
 
     obs: Tensor
@@ -47,25 +64,86 @@ class Minibatch(NamedTuple):
     value_target: Tensor
 
 
+class AuxiliaryMicrobatch(NamedTuple):
+    """A part of a minibatch of PPG's auxiliary phase."""
+
+    obs: Tensor
+    frozen_logits: Tensor
+    value_target: Tensor
+
+
 def measure(config: PPOConfig, seconds: float) -> SerialLimit:
-    """Each part for a third of the seconds."""
+    """Each part for the same share of the seconds."""
     session.set_threads(config)
     torch.manual_seed(0)
+    resolved = session.plan(config)
+    plan, phase = resolved.plan, timed_phase(config, resolved)
+    part_seconds = seconds / (3 if phase is None else 4)
     engine = make_engine(config)
-    obs_space, action_space = engine.observation_space, engine.action_space
-    env_rate = config.num_envs * calls_per_second(engine_step(engine, config.num_envs), seconds / 3)
+    spaces = Spaces(engine.observation_space, engine.action_space)
+    env_rate = config.num_envs * calls_per_second(engine_step(engine, config.num_envs), part_seconds)
     engine.close()
+    network = make_network(config, spaces)
+    return SerialLimit(
+        env=env_rate,
+        act=acting_rate(network, spaces, config, plan, part_seconds),
+        train=training_rate(network, spaces, config, plan, part_seconds),
+        auxiliary=None
+        if phase is None
+        else auxiliary_rate(network, spaces, phase, plan.microbatch, part_seconds),
+    )
 
-    network = make_network(config, obs_space, action_space)
-    obs = random_obs(obs_space, config.num_envs)
-    act_rate = config.num_envs * calls_per_second(acting_pass(network, obs), seconds / 3)
 
-    plan = session.plan(config).plan
+def timed_phase(config: PPOConfig, resolved: Resolved) -> PhaseSize | None:
+    """The phase, if the run is long enough for its auxiliary part."""
+    phase = resolved.phase
+    return phase if phase is not None and config.total_env_steps >= phase.env_steps else None
+
+
+def acting_rate(
+    network: ActorCritic, spaces: Spaces, config: PPOConfig, plan: BatchPlan, seconds: float
+) -> float:
+    """Policy and value once for each step; of PPG, the values in microbatches after a rollout's steps."""
+    if config.algorithm != "ppg":
+        return forward_rate(partial(outputs, network), spaces, config.num_envs, seconds)
+    return one_after_the_other(
+        forward_rate(network.locate, spaces, config.num_envs, seconds / 2),
+        forward_rate(network.value, spaces, plan.microbatch, seconds / 2),
+    )
+
+
+def training_rate(
+    network: ActorCritic, spaces: Spaces, config: PPOConfig, plan: BatchPlan, seconds: float
+) -> float:
     size = int(plan.minibatch)
-    sizes = [len(part) for part in torch.arange(size).split(plan.microbatch)]
-    parts = [random_minibatch(obs_space, action_space, part) for part in sizes]
-    gradient_steps = calls_per_second(gradient_step(network, parts, config), seconds / 3)
-    return SerialLimit(env_rate, act_rate, gradient_steps * size / plan.epochs)
+    proximal = network.policy_only() if config.proximal.policy == "ewma" else None
+    losses = [
+        partial(ppo_loss, network, proximal, random_microbatch(spaces, part), config)
+        for part in microbatch_sizes(size, plan.microbatch)
+    ]
+    step = gradient_step(network, losses, size, config.optimizer.max_grad_norm)
+    return calls_per_second(step, seconds) * size / plan.epochs
+
+
+def auxiliary_rate(
+    network: ActorCritic, spaces: Spaces, phase: PhaseSize, microbatch: int, seconds: float
+) -> float:
+    """The outputs of the policy that is held, once, and gradient steps on all data in every epoch."""
+    size = phase.env_steps // phase.auxiliary_minibatches
+    losses = [
+        partial(auxiliary_loss, network, random_auxiliary_microbatch(spaces, part))
+        for part in microbatch_sizes(size, microbatch)
+    ]
+    step = gradient_step(network, losses, size, max_grad_norm=None)
+    passes = 1 + phase.auxiliary_epochs
+    return one_after_the_other(
+        forward_rate(network.locate, spaces, microbatch, seconds / passes),
+        calls_per_second(step, seconds * phase.auxiliary_epochs / passes) * size / phase.auxiliary_epochs,
+    )
+
+
+def microbatch_sizes(minibatch: int, microbatch: int) -> list[int]:
+    return [len(part) for part in torch.arange(minibatch).split(microbatch)]
 
 
 def make_engine(config: PPOConfig) -> Any:
@@ -88,15 +166,17 @@ def engine_step(engine: Any, num_envs: int) -> Callable[[], object]:
     return lambda: engine.step(next(actions))
 
 
-def make_network(config: PPOConfig, obs_space: Box, action_space: Box | Discrete) -> ActorCritic:
-    continuous = isinstance(action_space, Box)
+def make_network(config: PPOConfig, spaces: Spaces) -> ActorCritic:
+    obs, action = spaces
+    continuous = isinstance(action, Box)
     return networks.make(
         config.network,
-        obs_shape=obs_space.shape,
-        obs_is_image=obs_space.dtype == np.uint8,
-        num_actions=action_space.shape[0] if isinstance(action_space, Box) else int(action_space.n),
+        obs_shape=obs.shape,
+        obs_kind="image" if obs.dtype == np.uint8 else "vector",
+        num_actions=action.shape[0] if isinstance(action, Box) else int(action.n),
         continuous=continuous,
         generator_seed=0,
+        auxiliary=config.algorithm == "ppg",
     )
 
 
@@ -113,60 +193,91 @@ def outputs(network: ActorCritic, obs: Tensor) -> tuple[Tensor, Tensor]:
     return network.policy.head(features), network.value_head(value_features).squeeze(-1)
 
 
-def acting_pass(network: ActorCritic, obs: Tensor) -> Callable[[], None]:
+def forward_rate(layers: Callable[[Tensor], object], spaces: Spaces, batch: int, seconds: float) -> float:
+    """Observations per second through `layers`, without gradients, so many at a time."""
+    obs = random_obs(spaces.obs, batch)
+
     def run() -> None:
         with torch.inference_mode():
-            outputs(network, obs)
+            layers(obs)
 
-    return run
+    return batch * calls_per_second(run, seconds)
 
 
-def random_minibatch(obs_space: Box, action_space: Box | Discrete, size: int) -> Minibatch:
-    if isinstance(action_space, Box):
-        action = torch.randn(size, *action_space.shape)
+def random_microbatch(spaces: Spaces, size: int) -> Microbatch:
+    if isinstance(spaces.action, Box):
+        action = torch.randn(size, *spaces.action.shape)
         logp = -0.5 * (action.square() + math.log(2 * math.pi)).sum(-1)
     else:
-        action = torch.randint(int(action_space.n), (size,))
-        logp = torch.full((size,), -math.log(int(action_space.n)))
-    return Minibatch(
-        random_obs(obs_space, size), action, logp, advantage=torch.randn(size), value_target=torch.randn(size)
-    )
+        action = torch.randint(int(spaces.action.n), (size,))
+        logp = torch.full((size,), -math.log(int(spaces.action.n)))
+    obs, advantage, value_target = random_obs(spaces.obs, size), torch.randn(size), torch.randn(size)
+    return Microbatch(obs, action, logp, advantage, value_target)
 
 
-def gradient_step(network: ActorCritic, parts: list[Minibatch], config: PPOConfig) -> Callable[[], None]:
-    """One step on a minibatch that comes in `parts`, as torch's own tutorial would write it."""
+def random_auxiliary_microbatch(spaces: Spaces, size: int) -> AuxiliaryMicrobatch:
+    assert isinstance(spaces.action, Discrete)
+    logits = torch.randn(size, int(spaces.action.n))
+    return AuxiliaryMicrobatch(random_obs(spaces.obs, size), logits, value_target=torch.randn(size))
+
+
+def gradient_step(
+    network: ActorCritic, losses: list[Callable[[], Tensor]], size: int, max_grad_norm: float | None
+) -> Callable[[], None]:
+    """One step on a minibatch of `size` samples, from the sums of its parts' losses: plain torch."""
     parameters = list(network.parameters())
     # The same samples again and again: with a learning rate of 0 the numbers stay those of the first step.
     optimizer = torch.optim.Adam(parameters, lr=0.0, fused=True)
-    size = sum(len(part.obs) for part in parts)
 
     def run() -> None:
         optimizer.zero_grad()
-        for part in parts:
-            (ppo_loss(network, part, config) / size).backward()
-        assert config.optimizer.max_grad_norm is not None
-        torch.nn.utils.clip_grad_norm_(parameters, config.optimizer.max_grad_norm)
+        for loss in losses:
+            (loss() / size).backward()
+        if max_grad_norm is not None:
+            torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
         optimizer.step()
 
     return run
 
 
-def ppo_loss(network: ActorCritic, part: Minibatch, config: PPOConfig) -> Tensor:
-    """Sum over the samples of -clipped surrogate + value error - entropy."""
+def ppo_loss(network: ActorCritic, proximal: Policy | None, part: Microbatch, config: PPOConfig) -> Tensor:
+    """Sum over the samples of -surrogate + value error - entropy. With `proximal`, a KL penalty too."""
     objective = config.objective
-    assert objective.clip is not None
+    proximal_logp = None
+    if proximal is not None:  # before the other pass, whose activations are kept: less memory is mapped
+        with torch.no_grad():
+            proximal_logp, _ = logp_and_entropy(proximal.locate(part.obs), proximal.log_std, part.action)
     location, value = outputs(network, part.obs)
-    log_std = network.policy.log_std
+    logp, entropy = logp_and_entropy(location, network.policy.log_std, part.action)
+    ratio = (logp - part.behavior_logp).exp()
+    gain = ratio * part.advantage
+    if objective.clip is not None:
+        clipped = ratio.clamp(1 - objective.clip, 1 + objective.clip)
+        gain = torch.minimum(gain, clipped * part.advantage)
+    if proximal_logp is not None:
+        gain = gain - objective.kl_penalty * 0.5 * (logp - proximal_logp).square()
+    value_error = (value - part.value_target).square().sum()
+    return objective.value_coefficient * value_error - gain.sum() - objective.entropy_coefficient * entropy
+
+
+def logp_and_entropy(location: Tensor, log_std: Tensor | None, action: Tensor) -> tuple[Tensor, Tensor]:
+    """The log-probabilities of the actions, and the sum of the entropies."""
     if log_std is None:
         log_probs = location.log_softmax(-1)
-        logp = log_probs.gather(-1, part.action.unsqueeze(-1)).squeeze(-1)
-        entropy = -(log_probs.exp() * log_probs).sum()
-    else:
-        distance = (part.action - location) * (-log_std).exp()
-        logp = (-0.5 * distance.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
-        entropy = (log_std + 0.5 + 0.5 * math.log(2 * math.pi)).sum() * len(value)
-    ratio = (logp - part.behavior_logp).exp()
-    clipped = ratio.clamp(1 - objective.clip, 1 + objective.clip)
-    surrogate = torch.minimum(ratio * part.advantage, clipped * part.advantage).sum()
-    value_error = (value - part.value_target).square().sum()
-    return objective.value_coefficient * value_error - surrogate - objective.entropy_coefficient * entropy
+        logp = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+        return logp, -(log_probs.exp() * log_probs).sum()
+    distance = (action - location) * (-log_std).exp()
+    logp = (-0.5 * distance.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
+    return logp, (log_std + 0.5 + 0.5 * math.log(2 * math.pi)).sum() * len(location)
+
+
+def auxiliary_loss(network: ActorCritic, part: AuxiliaryMicrobatch) -> Tensor:
+    """Sum over the samples of KL(frozen policy, policy) + half the squared errors of both values."""
+    assert network.auxiliary_head is not None and network.value_encoder is not None
+    features = network.policy.encoder(part.obs)
+    frozen, log_probs = part.frozen_logits.log_softmax(-1), network.policy.head(features).log_softmax(-1)
+    clone = (frozen.exp() * (frozen - log_probs)).sum()
+    auxiliary_value = network.auxiliary_head(features).squeeze(-1)
+    value = network.value_head(network.value_encoder(part.obs)).squeeze(-1)
+    errors = (auxiliary_value - part.value_target).square() + (value - part.value_target).square()
+    return clone + 0.5 * errors.sum()

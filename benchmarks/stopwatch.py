@@ -9,8 +9,9 @@ WARM_UP_ITERATIONS = 2
 class Stopwatch:
     """Call `tick` at the start and after every iteration; stop when `is_done`."""
 
-    def __init__(self, seconds: float):
+    def __init__(self, seconds: float, warm_up_iterations: int = WARM_UP_ITERATIONS):
         self._seconds = seconds
+        self._warm_up = warm_up_iterations
         self._ticks: list[tuple[float, int]] = []
 
     def tick(self, env_steps: int) -> None:
@@ -19,15 +20,20 @@ class Stopwatch:
     @property
     def is_done(self) -> bool:
         """At least one iteration after the warm-up, and as many as fill the seconds."""
-        return len(self._ticks) > WARM_UP_ITERATIONS + 1 and self.elapsed >= self._seconds
+        return self.iterations >= 1 and self.elapsed >= self._seconds
+
+    @property
+    def iterations(self) -> int:
+        """Those after the warm-up."""
+        return len(self._ticks) - 1 - self._warm_up
 
     @property
     def elapsed(self) -> float:
-        return self._ticks[-1][0] - self._ticks[WARM_UP_ITERATIONS][0]
+        return self._ticks[-1][0] - self._ticks[self._warm_up][0]
 
     @property
     def env_steps(self) -> int:
-        return self._ticks[-1][1] - self._ticks[WARM_UP_ITERATIONS][1]
+        return self._ticks[-1][1] - self._ticks[self._warm_up][1]
 
     @property
     def since_last_tick(self) -> float:

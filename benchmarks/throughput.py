@@ -1,6 +1,6 @@
 """Env steps per second: the serial limit of this machine, our training loop, and Stable-Baselines3's.
 
-    python benchmarks/throughput.py                                          # all cases, about 20 minutes
+    python benchmarks/throughput.py                                          # all cases, about half an hour
     python benchmarks/throughput.py cartpole-1 --seconds 5 --json speed.json
 
 Every measurement has a process of its own, and they take turns, since the speed of a machine drifts.
@@ -46,6 +46,7 @@ class Row:
     env: float
     act: float
     train: float
+    auxiliary: float | None
     limit: float
     ours: float
     ours_of_limit: float
@@ -99,10 +100,12 @@ def summary(rounds: list[Round]) -> Row:
         return median(value(measured) for measured in rounds)
 
     engines = list(rounds[0].sb3)
+    auxiliary = [r.limit.auxiliary for r in rounds if r.limit.auxiliary is not None]
     return Row(
         env=middle(lambda r: r.limit.env),
         act=middle(lambda r: r.limit.act),
         train=middle(lambda r: r.limit.train),
+        auxiliary=median(auxiliary) if auxiliary else None,
         limit=middle(lambda r: r.limit.together),
         ours=middle(lambda r: r.ours),
         ours_of_limit=middle(lambda r: r.ours / r.limit.together),
@@ -113,13 +116,14 @@ def summary(rounds: list[Round]) -> Row:
 
 def print_table(rows: dict[str, Row]) -> None:
     table = Table(title="Env steps per second", title_justify="left")
-    table.add_column("case")
-    columns = ("env", "act", "train", "serial limit", "ours", "ours ÷ limit")
+    table.add_column("case", no_wrap=True)
+    columns = ("env", "act", "train", "auxiliary", "serial limit", "ours", "ours ÷ limit")
     for heading in (*columns, "SB3", "ours ÷ SB3", "SB3 on EnvPool", "ours ÷ it"):
         table.add_column(heading, justify="right")
     for name, row in rows.items():
-        rates = [f"{rate:,.0f}" for rate in (row.env, row.act, row.train, row.limit, row.ours)]
-        cells = [*rates, f"{row.ours_of_limit:.0%}"]
+        rates = (row.env, row.act, row.train, row.auxiliary, row.limit, row.ours)
+        cells = ["" if rate is None else f"{rate:,.0f}" for rate in rates]
+        cells.append(f"{row.ours_of_limit:.0%}")
         for engine in sb3_loop.ENGINES:
             if engine in row.sb3:
                 cells += [f"{row.sb3[engine]:,.0f}", f"{row.ours_of_sb3[engine]:.2f}"]
@@ -127,7 +131,7 @@ def print_table(rows: dict[str, Row]) -> None:
                 cells += ["", ""]
         table.add_row(name, *cells)
     # Wide enough for all columns, also into a file.
-    Console(width=max(Console().width, 130)).print(table)
+    Console(width=max(Console().width, 150)).print(table)
 
 
 def machine_facts() -> dict[str, object]:

@@ -139,6 +139,35 @@ def test_a_replay_repeats_itself_also_when_cut_and_sent_through_json(
     assert before + after == whole
 
 
+RECORDED: list[Row] = [
+    {
+        "divergence": 0.3 + 0.29 * math.sin(0.3 * n) if n % 3 else None,
+        "noise_trace": 900.0 * n,
+        "noise_signal": math.cos(0.2 * n),
+        "env_steps": 100 * n,
+    }
+    for n in range(1, 61)
+]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        replace(ABS, every=2),
+        replace(ABS, every=1, rounding="released", multiple_of=4, smoothing=0.5),
+        replace(NOISE, every=4, smoothing=0.3),
+        ControllerConfig(kind="schedule", schedule=("0:16", "1500:32", "4000:8")),
+    ],
+    ids=["divergence", "released", "noise_scale", "schedule"],
+)
+def test_a_recorded_run_may_be_cut_anywhere(config: ControllerConfig):
+    whole = replay(config, RECORDED)
+    assert len({decision.num_steps for _, decision in whole}) > 2
+    for cut in range(1, len(RECORDED)):
+        rest = replay(config, RECORDED[cut:], through_json(whole[cut - 1][0]), first=cut + 1)
+        assert rest == whole[cut:]
+
+
 pairs = st.lists(st.tuples(st.integers(0, 1500), st.integers(0, 1500)), max_size=15)
 
 
@@ -311,6 +340,10 @@ def test_released_rounding_is_the_arithmetic_of_the_released_code():
             length = max(int(0.9 * length + 0.1 * target) // 32 * 32, 1024)
         assert decision.num_steps == length
     assert length > 2000
+
+
+def test_released_rounding_cuts_the_target_too():
+    assert batch_scaling.released_smoothed_steps(16, 19.9, 0.3) == 16  # of 16.9; uncut it would be 17.17
 
 
 def length_after(config: ControllerConfig, env_steps: int) -> int:

@@ -2,23 +2,24 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from anybatch import ppo_state, presets, session
+from anybatch import ppo_state, pqn_state, presets, session
 from anybatch.algorithms import ppo
 from anybatch.algorithms.ppo import Samples
-from anybatch.config import PPOConfig
+from anybatch.config import AnyConfig, PPOConfig, PQNConfig
 from anybatch.networks.ewma import EwmaNetwork
 from anybatch.networks.flat import FlatParameters
+from anybatch.ppo_state import PPOState
+from anybatch.pqn_state import PQNState
 from anybatch.rollout import Rollout
 from anybatch.runs.checkpoint import Checkpoints
 from anybatch.runs.config_record import config_from_dict, config_to_dict
 from anybatch.runs.state_tree import StateTree
 from anybatch.session import Outcome
 from anybatch.staleness import Delayed
-from anybatch.ppo_state import PPOState
 from anybatch.update import GradientSteps
 
 SMALL: dict[str, Any] = {
@@ -31,20 +32,29 @@ SMALL: dict[str, Any] = {
     "evaluation": {"num_envs": 2},
     "record": {"tensorboard": False},
 }
+Config = TypeVar("Config", bound=AnyConfig)
 
 
-def toy_config(**changes: Any) -> PPOConfig:
+def small(kind: type[Config], changes: dict[str, Any]) -> Config:
     """`SMALL` with changes, as nested dicts. It was tuned at its own batch unless `tuned_at` is changed."""
-    settings = presets.overlaid(config_to_dict(PPOConfig()), SMALL)
+    settings = presets.overlaid(config_to_dict(kind()), SMALL)
     settings = presets.overlaid(settings, changes)
     if "tuned_at" not in changes:
         settings["tuned_at"] = presets.own_batch(settings)
-    return config_from_dict(PPOConfig, settings)
+    return config_from_dict(kind, settings)
 
 
-def changed(config: PPOConfig, **changes: Any) -> PPOConfig:
+def toy_config(**changes: Any) -> PPOConfig:
+    return small(PPOConfig, changes)
+
+
+def toy_pqn_config(**changes: Any) -> PQNConfig:
+    return small(PQNConfig, changes)
+
+
+def changed(config: Config, **changes: Any) -> Config:
     """`config` with changes, as nested dicts; what it was tuned at stays."""
-    return config_from_dict(PPOConfig, presets.overlaid(config_to_dict(config), changes))
+    return config_from_dict(type(config), presets.overlaid(config_to_dict(config), changes))
 
 
 def start(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> PPOState:
@@ -64,6 +74,23 @@ def start_in_float64(config: PPOConfig, say: Callable[[str], None] = lambda _: N
         networks=ppo_state.separate_networks(network),
     )
     state.ewma = EwmaNetwork(network, flat) if config.proximal.policy == "ewma" else None
+    return state
+
+
+def start_pqn(config: PQNConfig, say: Callable[[str], None] = lambda _: None) -> PQNState:
+    return pqn_state.start(config, say=say)
+
+
+def start_pqn_in_float64(config: PQNConfig, say: Callable[[str], None] = lambda _: None) -> PQNState:
+    """A state whose network and optimizer compute in float64."""
+    state = pqn_state.start(config, say=say)
+    state.steps = GradientSteps(
+        FlatParameters(state.network.double()),
+        config.optimizer,
+        microbatch=state.plan.microbatch,
+        say=say,
+        networks=state.steps.networks,
+    )
     return state
 
 
@@ -111,11 +138,11 @@ def moved_policy_and_samples(config: PPOConfig) -> tuple[PPOState, Samples]:
     return state, samples
 
 
-def train(config: PPOConfig, base: Path) -> Outcome:
+def train(config: AnyConfig, base: Path) -> Outcome:
     return session.train(config, preset="test", base=base, show_plan=lambda _: None)
 
 
-def resume(folder: Path, config: PPOConfig) -> Outcome:
+def resume(folder: Path, config: AnyConfig) -> Outcome:
     return session.resume(folder, config, show_plan=lambda _: None)
 
 

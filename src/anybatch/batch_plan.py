@@ -128,7 +128,7 @@ class Resolved:
     rows: tuple[PlanRow, ...]
     warnings: tuple[str, ...]
     phase: PhaseSize | None = None
-    lengths: tuple[int, int] | None = None
+    step_range: tuple[int, int] | None = None
     """The shortest and the longest rollout that a controller may choose; None where it is fixed."""
 
     def lines(self) -> list[str]:
@@ -136,9 +136,9 @@ class Resolved:
         return self.plan.lines() + self._controller_lines() + (self.phase.lines() if self.phase else [])
 
     def _controller_lines(self) -> list[str]:
-        if self.lengths is None:
+        if self.step_range is None:
             return []
-        smallest, largest = (replace(self.plan, num_steps=steps) for steps in self.lengths)
+        smallest, largest = (replace(self.plan, num_steps=steps) for steps in self.step_range)
         return [
             f"controller       {smallest.num_steps:,} to {largest.num_steps:,} steps: iteration batch "
             f"{smallest.iteration_batch:,} to {largest.iteration_batch:,} samples, minibatch "
@@ -157,7 +157,7 @@ class Resolved:
             "ratios": asdict(self.ratios),
             "hyperparameters": asdict(self.hyperparameters),
             "phase": self.phase.to_json() if self.phase else None,
-            "controller_steps": self.lengths,
+            "step_range": self.step_range,
             "rows": [asdict(row) for row in self.rows],
             "warnings": list(self.warnings),
         }
@@ -206,9 +206,7 @@ def resolve(
         phase=phase_size(config, plan, hyperparameters.phase, obs_bytes)
         if isinstance(config, PPGConfig) and hyperparameters.phase is not None
         else None,
-        lengths=None
-        if config.controller.kind == "fixed"
-        else (config.shortest_rollout, config.longest_rollout),
+        step_range=None if config.controller.kind == "fixed" else config.step_range,
     )
 
 

@@ -112,7 +112,7 @@ def start(
     device = usable_device(config.device)
     rank = collectives.rank()
     env = make_env(config, env_steps)
-    refuse_beyond_memory(config.staleness.iterations, rollout_bytes(env.spec, config.longest_rollout))
+    refuse_beyond_memory(config.staleness.iterations, rollout_bytes(env.spec, config.step_range[1]))
     encoder, network = make_network(config, env.spec, auxiliary=auxiliary)
     network = network.to(device)
     flat = FlatParameters(network)

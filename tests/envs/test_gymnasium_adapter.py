@@ -1,3 +1,4 @@
+import multiprocessing
 import warnings
 
 import numpy as np
@@ -45,6 +46,16 @@ def test_both_reset_modes_give_the_same_transitions(make, transitions, env_id):
     assert any(transition.terminated or transition.truncated for transition in next_step[0])
 
 
+@pytest.fixture
+def spawned_processes():
+    """Whatever ran before: a process with JAX's threads in it, as MinAtar's, must not fork."""
+    usual = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("spawn", force=True)
+    yield
+    multiprocessing.set_start_method(usual, force=True)
+
+
+@pytest.mark.usefixtures("spawned_processes")
 def test_processes_give_the_same_transitions_as_one_process(make, transitions):
     one = transitions(make("gym:CartPole-v1", seeds=[5, 11]), 13)
     several = transitions(make("gym:CartPole-v1", seeds=[5, 11], options={"vectorization_mode": "async"}), 13)

@@ -23,6 +23,7 @@ def without_envpool(monkeypatch):
         ("gym:own_envs:Vector-v0", "gymnasium"),
         ("HalfCheetah-v5", "envpool"),
         ("toy:Match", "toy"),
+        ("minatar:Breakout", "pgx"),
     ],
 )
 def test_ids_find_their_engine(make, env_id, engine):
@@ -106,7 +107,8 @@ def test_a_module_that_does_not_exist_is_named(make):
     ("field", "value"), [("episodic_life", True), ("reward_clip", True), ("sticky", 0.25)]
 )
 def test_atari_settings_are_refused_elsewhere(make, env_id, field, value):
-    expected = f"env-config.{field.replace('_', '-')} = {value} is for EnvPool's Atari games, and "
+    games = "EnvPool's Atari games" + (" and MinAtar's" if field == "sticky" else "")
+    expected = f"env-config.{field.replace('_', '-')} = {value} is for {games}, and "
     with pytest.raises(EnvError, match=f"^{expected}.*{env_id.split(':')[-1]} is not one of them$"):
         make(env_id, **{field: value})
 
@@ -125,7 +127,7 @@ def test_options_are_recognized_as_truth_values_and_numbers():
 
 
 def test_importing_envs_loads_no_engine():
-    program = "import sys, anybatch.envs; print({'envpool', 'gymnasium', 'torch'} & set(sys.modules))"
+    program = "import sys, anybatch.envs; print({'envpool', 'gymnasium', 'jax', 'torch'} & set(sys.modules))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from anybatch.runs.state_tree import join, split
 
 DTYPES = st.sampled_from(
-    [np.bool_, np.uint8, np.int8, np.int32, np.int64, np.float16, np.float32, np.float64]
+    [np.bool_, np.uint8, np.int8, np.uint32, np.int32, np.int64, np.float16, np.float32, np.float64]
 )
 ARRAYS = npst.arrays(DTYPES, npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
 VALUES = st.none() | st.booleans() | st.integers(-(2**130), 2**130) | st.floats() | st.text()

@@ -183,9 +183,10 @@ class PolicyLoss:
         if objective.advantage_normalization == "minibatch":
             advantage = (advantage - self.shift) / self.scale
 
+        # Before the network: its temporaries would lie on top of a graph that is kept, and cost page faults.
+        proximal_logp = self.proximal_logp(part, obs, action)
         policy, value = self.state.network(obs)
         logp = policy.log_prob(action)
-        proximal_logp = self.proximal_logp(part, obs, action)
         gain = objectives.decoupled_clip_objective(
             logp,
             proximal_logp,

@@ -44,7 +44,8 @@ class ControllerConfig:
     """float: the length is kept as a real number, and the nearest is used. released: cut to whole numbers at
     each adaptation as in the released code, which stalls below its target, at 55 of 64 and 119 of 128."""
     multiple_of: int = 1
-    """The length in use is a multiple of this; 32 in the released PPO code."""
+    """The length in use is a multiple of this; 32 in the released PPO code. With rounding = released, a rise
+    by less than it is lost."""
     noise_sets: Literal["minibatch", "iteration_batch"] = "minibatch"
     """Which batch is made equal to the noise scale: that of a gradient step, or the whole iteration's as in
     the released code."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from anybatch.config.controller import ControllerConfig, schedule_points
+from anybatch.config.controller import ControllerConfig
 from anybatch.config.groups import (
     EnvConfig,
     EvaluationConfig,
@@ -74,11 +74,12 @@ class RunConfig:
         )
         require(self.seed >= 0, f"seed = {self.seed}: it cannot be negative")
         rescale_rules(self.rescale)
-        smallest = self.num_envs * self.shortest_rollout
+        shortest, _ = self.step_range
+        smallest = self.num_envs * shortest
         require(
             self.update.minibatches_per_epoch <= smallest,
             f"update.minibatches-per-epoch = {self.update.minibatches_per_epoch} is more than the "
-            f"{self.num_envs} × {self.shortest_rollout} = {smallest} samples of an iteration",
+            f"{self.num_envs} × {shortest} = {smallest} samples of an iteration",
         )
         require(
             self.controller.kind != "noise_scale" or self.update.noise_scale_every > 0,
@@ -86,24 +87,10 @@ class RunConfig:
         )
 
     @property
-    def shortest_rollout(self) -> int:
-        """Steps of the shortest rollout that the controller may choose."""
-        return min(self._rollout_lengths)
-
-    @property
-    def longest_rollout(self) -> int:
-        """Steps of the longest rollout that the controller may choose."""
-        return max(self._rollout_lengths)
-
-    @property
-    def _rollout_lengths(self) -> tuple[int, ...]:
-        match self.controller.kind:
-            case "fixed":
-                return (self.num_steps,)
-            case "schedule":
-                return tuple(steps for _, steps in schedule_points(self.controller.schedule))
-            case _:
-                return self.controller.min_steps, self.controller.max_steps
+    def step_range(self) -> tuple[int, int]:
+        """Shortest and longest rollout that the controller may choose."""
+        fixed = self.controller.kind == "fixed"
+        return (self.num_steps, self.num_steps) if fixed else self.controller.step_range
 
     def refuse_controllers_but(self, *kinds: str) -> None:
         """An algorithm has the signals of some controllers only."""

@@ -1,0 +1,348 @@
+"""MinAtar through pgx: the games as they are, ends and starts without a loss, restored to the bit.
+
+A game is compiled for each number of envs, which takes seconds: nearly all tests have three.
+"""
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+from toy_runs import changed, differences, newest_state, resume, start, toy_config, train
+
+from anybatch import envs
+from anybatch.cli import doctor
+from anybatch.config import EnvConfig
+from anybatch.envs import frames
+from anybatch.envs.minatar_adapter import GAMES, MinAtarEnv, advance
+from anybatch.envs.protocol import DiscreteActions, EnvStep, RestorableEnv
+from anybatch.errors import ConfigError, EnvError
+from anybatch.networks.encoders import MLPEncoder
+from anybatch.runs.checkpoint import Checkpoints
+
+PLANES_AND_ACTIONS = {
+    "Asterix": (4, 5),
+    "Breakout": (4, 3),
+    "Freeway": (7, 3),
+    "Seaquest": (10, 6),
+    "SpaceInvaders": (6, 4),
+}
+ALWAYS_STARTS_THE_SAME = ("Asterix", "Seaquest", "SpaceInvaders")
+SEEDS = (5, 5 + 2**32, 5 + 2**70)
+"""Cut to 32 bits, or to 64, two of them would be one."""
+STAY, LEFT = 0, 1
+"""Actions of Breakout."""
+
+every_game = pytest.mark.parametrize("name", GAMES)
+
+
+def make(name: str, seeds: Sequence[int] = SEEDS, **config: Any) -> MinAtarEnv:
+    env = envs.make(f"minatar:{name}", EnvConfig(**config), seeds=seeds)
+    assert isinstance(env, MinAtarEnv)
+    return env
+
+
+def play(env: MinAtarEnv, steps: int, order: Sequence[int] = (0, 1, 2)) -> list[EnvStep]:
+    """Steps with three fixed streams of actions, given to the envs in `order`."""
+    assert isinstance(env.spec.actions, DiscreteActions)
+    actions = np.random.default_rng(7).integers(env.spec.actions.count, size=(steps, 3))
+    return [env.step(row[list(order)]) for row in actions]
+
+
+def assert_same_steps(left: list[EnvStep], right: list[EnvStep]) -> None:
+    for one, other in zip(left, right, strict=True):
+        for name, array in one._asdict().items():
+            assert array.dtype == getattr(other, name).dtype
+            assert np.array_equal(array, getattr(other, name)), name
+
+
+def paddle(obs: np.ndarray) -> np.ndarray:
+    """Where each env's paddle is in Breakout."""
+    assert (obs[:, 0].sum(axis=(1, 2)) == 1).all()
+    return obs[:, 0, 9].argmax(axis=1)
+
+
+@every_game
+def test_a_game_shows_planes_of_bits_and_every_step_is_valid(name: str):
+    planes, actions = PLANES_AND_ACTIONS[name]
+    env = make(name, sticky=0.1)
+    assert (env.spec.env_id, env.spec.engine) == (f"minatar:{name}", "pgx 2.6.0")
+    assert (env.spec.obs_shape, env.spec.obs_dtype) == ((planes, 10, 10), np.bool_)
+    assert env.spec.actions == DiscreteActions(actions) and env.spec.num_envs == 3
+    assert env.spec.restorable and isinstance(env, RestorableEnv)
+    shown = [env.reset()]
+    for step in play(env, 60):
+        shown += [step.obs, step.final_obs]
+        assert step.reward.dtype == np.float32 and step.reward.shape == (3,)
+        assert np.isfinite(step.reward).all() and np.array_equal(step.score, step.reward)
+        assert step.valid.all() and not step.truncated.any()
+        assert np.array_equal(step.episode_end, step.terminated)
+    assert {(obs.shape, obs.dtype.name) for obs in shown} == {((3, planes, 10, 10), "bool")}
+    assert all(obs[:, 0].any(axis=(1, 2)).all() for obs in shown)  # the player is always somewhere
+
+
+@every_game
+def test_the_step_limit_truncates_and_keeps_the_observation_it_cut(name: str):
+    free, limited = make(name), make(name, max_episode_steps=5)
+    first = free.reset()
+    assert np.array_equal(limited.reset(), first)
+    steps = play(limited, 40)
+    length = np.zeros(3, dtype=int)
+    for step in steps:
+        length += 1
+        assert np.array_equal(step.truncated, (length == 5) & ~step.terminated)
+        assert np.array_equal(step.episode_end, step.truncated | step.terminated)
+        length[step.episode_end] = 0
+        if name in ALWAYS_STARTS_THE_SAME:
+            assert np.array_equal(step.obs[step.episode_end], first[step.episode_end])
+    # Up to the first cut both are one and the same episode.
+    uncut = play(free, 5)
+    assert all(np.array_equal(cut.final_obs, whole.obs) for cut, whole in zip(steps[:5], uncut, strict=True))
+    assert steps[4].truncated.all()
+    assert not np.array_equal(steps[4].final_obs, steps[4].obs)
+
+
+def test_steps_are_those_of_bare_pgx_with_the_same_keys():
+    """Step and start by hand, one env at a time: what the vectorized, jitted step must reproduce."""
+    rules = GAMES["Breakout"].rules(use_minimal_action_set=True, sticky_action_prob=0.25)
+    bare_step, bare_start = jax.jit(rules.step), jax.jit(rules.init)
+    split = partial(jax.random.split, num=3)
+    env = make("Breakout", sticky=0.25)
+    obs, steps = env.reset(), play(env, 40)
+    actions = np.random.default_rng(7).integers(3, size=(40, 3))
+    ends = 0
+    for i, seed in enumerate(SEEDS):
+        words = np.random.SeedSequence(seed).generate_state(2, np.uint32)
+        stream, _, start_key = split(jax.random.wrap_key_data(words, impl="threefry2x32"))
+        state = bare_start(start_key)
+        assert np.array_equal(obs[i], np.moveaxis(np.asarray(state.observation), -1, 0))
+        for step, action in zip(steps, actions[:, i], strict=True):
+            stream, step_key, start_key = split(stream)
+            state = bare_step(state, np.int32(action), step_key)
+            assert np.array_equal(step.final_obs[i], np.moveaxis(np.asarray(state.observation), -1, 0))
+            assert (step.reward[i], step.terminated[i]) == (state.rewards[0], state.terminated)
+            if state.terminated:
+                ends += 1
+                state = bare_start(start_key)
+            assert np.array_equal(step.obs[i], np.moveaxis(np.asarray(state.observation), -1, 0))
+    assert ends >= 6
+
+
+def test_a_ball_that_falls_at_the_step_limit_terminates_and_is_not_truncated():
+    # Without a move the ball from the left passes the paddle at the sixth step, and the one from the right
+    # meets it.
+    env = make("Breakout", seeds=(1, 2, 3), max_episode_steps=6)
+    from_the_left = env.reset()[:, 1, 3, 0]
+    assert from_the_left.any() and not from_the_left.all()
+    steps = [env.step(np.full(3, STAY)) for _ in range(6)]
+    assert not any(step.episode_end.any() for step in steps[:5])
+    assert np.array_equal(steps[5].terminated, from_the_left)
+    assert np.array_equal(steps[5].truncated, ~from_the_left)
+    assert steps[5].episode_end.all()
+
+
+@every_game
+def test_an_env_is_its_seed_whatever_its_place(name: str):
+    orders = ((0, 1, 2), (2, 0, 1))
+    made = [make(name, [SEEDS[i] for i in order], sticky=0.3) for order in orders]
+    starts = [env.reset() for env in made]
+    played = [play(env, 40, order) for env, order in zip(made, orders, strict=True)]
+    assert np.array_equal(starts[0][list(orders[1])], starts[1])
+    for one, other in zip(*played, strict=True):
+        assert np.array_equal(one.obs[list(orders[1])], other.obs)
+        assert np.array_equal(one.reward[list(orders[1])], other.reward)
+    assert_same_steps(play_from_start(make(name, sticky=0.3)), played[0])
+
+
+def play_from_start(env: MinAtarEnv) -> list[EnvStep]:
+    env.reset()
+    return play(env, 40)
+
+
+def test_an_env_is_its_seed_in_any_number_of_envs():
+    several = play_from_start(make("Breakout", sticky=0.3))
+    for i, seed in enumerate(SEEDS):
+        alone = make("Breakout", [seed], sticky=0.3)
+        alone.reset()
+        for one, step in zip(play(alone, 40, [i]), several, strict=True):
+            assert np.array_equal(one.obs[0], step.obs[i]) and np.array_equal(
+                one.final_obs[0], step.final_obs[i]
+            )
+
+
+@every_game
+def test_envs_with_other_seeds_go_other_ways(name: str):
+    env = make(name, sticky=0.5)
+    env.reset()
+    actions = np.random.default_rng(3).integers(PLANES_AND_ACTIONS[name][1], size=60)
+    shown = np.stack([env.step(np.full(3, action)).obs for action in actions], axis=1)  # [N, T, …]
+    assert len({part.tobytes() for part in shown}) == 3
+
+
+def test_resets_continue_the_random_streams():
+    env = make("Breakout", seeds=(1, 2, 3))
+    starts = {env.reset().tobytes() for _ in range(20)}
+    assert len(starts) > 3  # of eight: two for each env
+
+
+@pytest.mark.parametrize(("sticky", "repeated"), [(0.0, 0.0), (0.25, 0.25), (0.99999, 1.0)])
+def test_a_sticky_action_is_the_one_before_with_its_probability(sticky: float, repeated: float):
+    # The action before the first of an episode is to stay, and these episodes have one step.
+    env = make("Breakout", sticky=sticky, max_episode_steps=1)
+    before = paddle(env.reset())
+    moved = [before - paddle(env.step(np.full(3, LEFT)).final_obs) for _ in range(400)]
+    stayed = 1 - np.mean(moved)
+    tolerance = 0.05 if 0 < repeated < 1 else 0  # four standard errors of 1,200 draws
+    assert set(np.unique(moved)) <= {0, 1} and abs(stayed - repeated) <= tolerance
+
+
+@every_game
+def test_a_restored_env_continues_to_the_bit(name: str, tmp_path: Path):
+    env = make(name, sticky=0.3, max_episode_steps=23)
+    env.reset()
+    play(env, 11)
+    state = env.state_dict()
+    Checkpoints(tmp_path, keep=1).save(0, {"env": state})
+    expected = play(env, 40)
+    assert any(step.truncated.any() for step in expected)
+    loaded = Checkpoints(tmp_path, keep=1).load_latest(pytest.fail)
+    assert loaded is not None and not differences(loaded.tree["env"], state)  # stepping has not changed it
+    saved = loaded.tree["env"]
+    assert (saved["key"].dtype, saved["steps"].dtype) == (np.uint32, np.int32)
+    assert {array.dtype.name for array in saved["game"].values()} == {"bool", "int32", "float32"}
+
+    restored = make(name, seeds=(1, 2, 3), sticky=0.3, max_episode_steps=23)
+    restored.load_state_dict(saved)
+    for array in (saved["key"], saved["steps"], *saved["game"].values()):
+        array[...] = 0  # what was read belongs to the reader
+    assert_same_steps(expected, play(restored, 40))
+
+
+def test_a_state_that_does_not_fit_is_refused():
+    with pytest.raises(
+        EnvError, match=r"^minatar:Breakout: a saved state whose current_player is \(2,\) does"
+    ):
+        make("Breakout").load_state_dict(make("Breakout", seeds=[1, 2]).state_dict())
+    with pytest.raises(EnvError, match=r"_ball_y is absent does not fit \(3,\); game, pgx and the number"):
+        make("Breakout").load_state_dict(make("Breakout").state_dict() | {"game": {}} | _without_ball())
+
+
+def _without_ball() -> dict[str, Any]:
+    game = make("Breakout").state_dict()["game"]
+    del game["_ball_y"]
+    return {"game": game}
+
+
+def test_a_game_is_compiled_once_for_a_number_of_envs():
+    env = make("Breakout")
+    env.reset()
+    play(env, 3)
+    compiled = advance._cache_size()  # type: ignore[attr-defined]
+    other = make("Breakout", seeds=(8, 9, 10), sticky=0.5, max_episode_steps=2)
+    other.load_state_dict(env.state_dict())
+    play(other, 3)
+    other.reset()
+    play(other, 3)
+    assert advance._cache_size() == compiled  # type: ignore[attr-defined]
+
+
+def test_a_run_resumes_to_the_bit(tmp_path: Path):
+    config = toy_config(
+        env="minatar:Breakout",
+        total_env_steps=126,
+        env_config={"sticky": 0.1, "max_episode_steps": 20},
+        evaluation={"num_envs": 3},
+    )
+    whole = train(config, tmp_path / "whole")
+    half = train(changed(config, total_env_steps=63), tmp_path / "half")
+    resumed = resume(half.folder, config)
+    assert not differences(newest_state(whole.folder), newest_state(resumed.folder))
+    assert whole.evaluation == resumed.evaluation
+
+
+def test_planes_stay_bits_until_the_network():
+    config = toy_config(env="minatar:Breakout", num_steps=20)
+    state = start(config)
+    data = state.collector.collect(state.network, config.num_steps)
+    assert data.obs.dtype == torch.bool and data.obs.shape == (21, 3, 4, 10, 10)
+    assert data.valid.all() and data.terminated.any()  # so the final observations were valued too
+
+
+def test_an_mlp_takes_planes_as_zeros_and_ones():
+    planes = torch.rand(5, 4, 10, 10) < 0.3
+    encoder = MLPEncoder((4, 10, 10), (11,))
+    assert torch.equal(encoder(planes), encoder(planes.float()))
+
+
+def test_normalizing_planes_is_refused():
+    with pytest.raises(
+        ConfigError, match=r"normalize.observations = True .* minatar:Breakout has 0/1 planes"
+    ):
+        start(toy_config(env="minatar:Breakout", normalize={"observations": True}))
+
+
+def test_a_picture_has_a_color_for_each_plane_and_the_player_on_top():
+    planes = np.zeros((10, 10, 10), dtype=np.bool_)
+    planes[np.arange(10), 4, np.arange(10)] = True
+    planes[:, 0, 0] = True
+    picture = frames.picture_of_planes(planes)
+    assert picture.shape == (320, 320, 3) and picture.dtype == np.uint8
+    colors = [tuple(picture[4 * 32, 32 * column]) for column in range(10)]
+    assert len({*colors, (0, 0, 0)}) == 11
+    assert tuple(picture[31, 31]) == colors[0]
+    assert (picture.any(axis=2).sum()) == 11 * 32 * 32
+
+
+def test_the_game_under_way_is_drawn():
+    drawn = frames.make("minatar:Breakout", EnvConfig(), seed=3)
+    shown = [drawn.draw(drawn.env.reset()), drawn.draw(drawn.env.step(np.array([LEFT])).obs)]
+    # Thirty bricks and the paddle; then the ball below them, where it was before among them.
+    assert [picture.any(axis=2).sum() / 32**2 for picture in shown] == [31, 32]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "config", "said"),
+    [
+        (
+            "minatar:Breakot",
+            {},
+            r"^there is no environment minatar:Breakot; the nearest names are minatar:Breakout, minatar:\w+, ",
+        ),
+        ("minatar:Invaders", {}, "the nearest names are minatar:SpaceInvaders, "),
+        (
+            "minatar:Breakout",
+            {"episodic_life": True},
+            "env-config.episodic-life = True is for EnvPool's Atari",
+        ),
+        ("minatar:Breakout", {"reward_clip": True}, "env-config.reward-clip = True is for EnvPool's Atari"),
+        ("minatar:Breakout", {"options": {"size": "9"}}, "^minatar:Breakout has no option size; what can be"),
+        ("minatar:Breakout", {"engine": "toy"}, "^minatar:Breakout names the engine minatar, but env-config"),
+        (
+            "toy:Match",
+            {"sticky": 0.1},
+            "sticky = 0.1 is for EnvPool's Atari games and MinAtar's, and toy:Match",
+        ),
+    ],
+)
+def test_what_cannot_be_had_is_one_sentence(env_id: str, config: dict[str, Any], said: str):
+    with pytest.raises(EnvError, match=said):
+        envs.make(env_id, EnvConfig(**config), seeds=[1])
+
+
+def test_the_engine_can_be_named_by_the_config():
+    assert envs.make("Asterix", EnvConfig(engine="minatar"), seeds=[1]).spec.env_id == "minatar:Asterix"
+
+
+def test_without_pgx_the_command_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pgx", None)  # how Python itself marks a module as absent
+    said = "MinAtar needs the package pgx; pip install 'anybatch[minatar]' installs it"
+    with pytest.raises(EnvError) as refusal:
+        envs.make("minatar:Breakout", EnvConfig(), seeds=[1])
+    assert str(refusal.value) == said
+    (probe,) = [env_id for env_id in doctor.PROBES if env_id.startswith("minatar")]
+    assert doctor.engine(probe) == doctor.Check(probe, False, said)
