@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from anybatch import presets
 from anybatch.config import (
+    AnyConfig,
     EnvConfig,
     NetworkConfig,
     NormalizeConfig,
@@ -11,6 +12,7 @@ from anybatch.config import (
     OptimizerConfig,
     PPGConfig,
     PPOConfig,
+    PQNConfig,
     UpdateConfig,
 )
 
@@ -86,7 +88,23 @@ PROCGEN_PHASE = replace(PROCGEN, phase=replace(PROCGEN.phase, policy_iterations=
 """Whole phases of one iteration. A sample is seen as often as in the paper's phases of 32, once by the policy
 phase and six times by the auxiliary one, so that both have the same shares of the computing."""
 
-CASES = {
+
+def pqn(preset: str) -> PQNConfig:
+    config = presets.load(preset).config
+    assert isinstance(config, PQNConfig)
+    return replace(config, total_env_steps=UNREACHED)
+
+
+ATARI_PQN = pqn("atari-pqn")
+"""Breakout, 128 envs × 32 steps, 4 minibatches, 2 epochs."""
+
+
+def fixed_length(config: PQNConfig, num_steps: int, epochs: int) -> PQNConfig:
+    """What a controller would have come to: the cost of a sample must not depend on it."""
+    return replace(config, num_steps=num_steps, update=replace(config.update, epochs=epochs))
+
+
+CASES: dict[str, AnyConfig] = {
     "cartpole-64": cartpole(64, minibatch=256),
     "cartpole-8": cartpole(8, minibatch=256),
     "cartpole-1": cartpole(1, minibatch=32),
@@ -94,4 +112,8 @@ CASES = {
     "halfcheetah": HALFCHEETAH,
     "procgen-ppg-ewma": PROCGEN_POLICY,
     "procgen-ppg-ewma-phase": PROCGEN_PHASE,
+    "atari-pqn": ATARI_PQN,
+    "atari-pqn-16-steps": fixed_length(ATARI_PQN, 16, epochs=2),
+    "atari-pqn-128-steps": fixed_length(ATARI_PQN, 128, epochs=8),
+    "minatar-pqn": pqn("minatar-pqn"),
 }

@@ -8,19 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stopwatch import WARM_UP_ITERATIONS, Stopwatch
 
 from anybatch import session
-from anybatch.config import PPOConfig
-from anybatch.ppo_state import PPOState
+from anybatch.config import AnyConfig
 from anybatch.runs import sinks
 from anybatch.runs.config_record import config_to_dict
 from anybatch.runs.log import MetricLog
 from anybatch.runs.progress import Progress
 from anybatch.runs.run import Run
 from anybatch.runs.stop import GracefulStop
+from anybatch.train_state import TrainState
 
 PPG_WARM_UP_ITERATIONS = 1
 """Of hundreds of passes through each network: a second one would only take time."""
@@ -38,7 +38,7 @@ class SavingSeconds(NamedTuple):
 class TimedProgress(Progress):
     """Ticks a stopwatch after every iteration, and asks for a stop when it is done."""
 
-    def __init__(self, config: PPOConfig, stopwatch: Stopwatch, stop: GracefulStop):
+    def __init__(self, config: AnyConfig, stopwatch: Stopwatch, stop: GracefulStop):
         super().__init__(config.total_env_steps, "benchmark", stream=io.StringIO())
         self._stopwatch = stopwatch
         self._stop = stop
@@ -53,7 +53,7 @@ class TimedProgress(Progress):
         self._stop.requested = self._stopwatch.is_done
 
 
-def measure(config: PPOConfig, seconds: float) -> float:
+def measure(config: AnyConfig, seconds: float) -> float:
     """Env steps per second, in valid samples.
 
     The time is too short for the checkpoints of a run. What the last one took is counted as a run would save:
@@ -68,12 +68,12 @@ def measure(config: PPOConfig, seconds: float) -> float:
     return stopwatch.env_steps / (stopwatch.elapsed + saving_seconds)
 
 
-def start(config: PPOConfig) -> PPOState:
+def start(config: AnyConfig) -> TrainState[Any]:
     session.set_threads(config)
     return session.ALGORITHMS[config.algorithm].start(config, say=print)
 
 
-def train(config: PPOConfig, state: PPOState, stopwatch: Stopwatch) -> SavingSeconds:
+def train(config: AnyConfig, state: TrainState[Any], stopwatch: Stopwatch) -> SavingSeconds:
     """What `session.run_to_end` does before it evaluates, until `total_env_steps` or the stopwatch is done.
 
     Checkpoints are saved at the start and at the end only, so that none is in the time by chance.

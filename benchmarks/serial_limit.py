@@ -1,6 +1,7 @@
 """How fast a training loop could be if nothing but the engine, the networks and the optimizer took time.
 
-Straight-line torch and EnvPool. Of ours, only the network classes and the numbers of the plan are used.
+Straight-line torch and EnvPool. Of ours, only the network classes and the numbers of the plan are used, and
+of MinAtar the adapter, which is one compiled call a step.
 """
 
 import math
@@ -17,10 +18,12 @@ from gymnasium.spaces import Box, Discrete
 from stopwatch import calls_per_second
 from torch import Tensor
 
-from anybatch import networks, session
+from anybatch import envs, networks, session
 from anybatch.batch_plan import BatchPlan, Resolved
-from anybatch.config import PPOConfig
+from anybatch.config import AnyConfig, EnvConfig, PPOConfig, PQNConfig
 from anybatch.networks.actor_critic import ActorCritic, Policy
+from anybatch.networks.encoders import ObsKind
+from anybatch.networks.q_network import QNetwork
 from anybatch.phase_size import PhaseSize
 
 DIFFERENT_ACTIONS = 64
@@ -50,7 +53,8 @@ def one_after_the_other(*rates: float) -> float:
 class Spaces(NamedTuple):
     """What one env shows and takes."""
 
-    obs: Box
+    obs_shape: tuple[int, ...]
+    obs_kind: ObsKind
     action: Box | Discrete
 
 
@@ -72,17 +76,19 @@ class AuxiliaryMicrobatch(NamedTuple):
     value_target: Tensor
 
 
-def measure(config: PPOConfig, seconds: float) -> SerialLimit:
+def measure(config: AnyConfig, seconds: float) -> SerialLimit:
     """Each part for the same share of the seconds."""
     session.set_threads(config)
     torch.manual_seed(0)
     resolved = session.plan(config)
     plan, phase = resolved.plan, timed_phase(config, resolved)
     part_seconds = seconds / (3 if phase is None else 4)
-    engine = make_engine(config)
-    spaces = Spaces(engine.observation_space, engine.action_space)
-    env_rate = config.num_envs * calls_per_second(engine_step(engine, config.num_envs), part_seconds)
+    engine, spaces = make_engine(config)
+    step = engine_step(engine, spaces.action, config.num_envs)
+    env_rate = config.num_envs * calls_per_second(step, part_seconds)
     engine.close()
+    if isinstance(config, PQNConfig):
+        return q_limit(config, plan, spaces, env_rate, part_seconds)
     network = make_network(config, spaces)
     return SerialLimit(
         env=env_rate,
@@ -94,7 +100,40 @@ def measure(config: PPOConfig, seconds: float) -> SerialLimit:
     )
 
 
-def timed_phase(config: PPOConfig, resolved: Resolved) -> PhaseSize | None:
+def q_limit(
+    config: PQNConfig, plan: BatchPlan, spaces: Spaces, env_rate: float, seconds: float
+) -> SerialLimit:
+    """Action values once for each step; forward and backward of the squared error in every epoch."""
+    assert isinstance(spaces.action, Discrete)
+    network = networks.make_q_network(
+        config.network,
+        obs_shape=spaces.obs_shape,
+        obs_kind=spaces.obs_kind,
+        num_actions=int(spaces.action.n),
+        generator_seed=0,
+    )
+    size = int(plan.minibatch)
+    losses = [
+        partial(q_loss, network, random_microbatch(spaces, part))
+        for part in microbatch_sizes(size, plan.microbatch)
+    ]
+    # As in `gradient_step`, the numbers stay those of the first step.
+    optimizer = torch.optim.RAdam(network.parameters(), lr=0.0, foreach=True)
+    step = gradient_step(network, losses, size, config.optimizer.max_grad_norm, optimizer)
+    return SerialLimit(
+        env=env_rate,
+        act=forward_rate(network.locate, spaces, config.num_envs, seconds),
+        train=calls_per_second(step, seconds) * size / plan.epochs,
+        auxiliary=None,
+    )
+
+
+def q_loss(network: QNetwork, part: "Microbatch") -> Tensor:
+    value = network.locate(part.obs).gather(1, part.action[:, None]).squeeze(1)
+    return (value - part.value_target).square().sum()
+
+
+def timed_phase(config: AnyConfig, resolved: Resolved) -> PhaseSize | None:
     """The phase, if the run is long enough for its auxiliary part."""
     phase = resolved.phase
     return phase if phase is not None and config.total_env_steps >= phase.env_steps else None
@@ -146,19 +185,31 @@ def microbatch_sizes(minibatch: int, microbatch: int) -> list[int]:
     return [len(part) for part in torch.arange(minibatch).split(microbatch)]
 
 
-def make_engine(config: PPOConfig) -> Any:
+def make_engine(config: AnyConfig) -> tuple[Any, Spaces]:
     """EnvPool itself, with as many threads as there are cores to run envs on."""
+    if config.env.startswith("minatar:"):
+        return make_minatar(config)
     options: dict[str, Any] = {}
     if config.env_config.episodic_life:
         options = {"episodic_life": True, "reward_clip": config.env_config.reward_clip}
     threads = min(len(os.sched_getaffinity(0)), config.num_envs)
-    return envpool.make(
+    engine = envpool.make(
         config.env, env_type="gymnasium", num_envs=config.num_envs, num_threads=threads, seed=1, **options
     )
+    obs = engine.observation_space
+    kind: ObsKind = "image" if obs.dtype == np.uint8 else "vector"
+    return engine, Spaces(obs.shape, kind, engine.action_space)
 
 
-def engine_step(engine: Any, num_envs: int) -> Callable[[], object]:
-    space = engine.action_space
+def make_minatar(config: AnyConfig) -> tuple[Any, Spaces]:
+    sticky = EnvConfig(sticky=config.env_config.sticky)
+    engine = envs.make(config.env, sticky, seeds=list(range(config.num_envs)))
+    spec = engine.spec
+    assert not hasattr(spec.actions, "low")
+    return engine, Spaces(spec.obs_shape, spec.obs_kind, Discrete(spec.actions.count))
+
+
+def engine_step(engine: Any, space: Box | Discrete, num_envs: int) -> Callable[[], object]:
     space.seed(0)
     drawn = [np.stack([space.sample() for _ in range(num_envs)]) for _ in range(DIFFERENT_ACTIONS)]
     actions = cycle(drawn)
@@ -167,12 +218,12 @@ def engine_step(engine: Any, num_envs: int) -> Callable[[], object]:
 
 
 def make_network(config: PPOConfig, spaces: Spaces) -> ActorCritic:
-    obs, action = spaces
+    action = spaces.action
     continuous = isinstance(action, Box)
     return networks.make(
         config.network,
-        obs_shape=obs.shape,
-        obs_kind="image" if obs.dtype == np.uint8 else "vector",
+        obs_shape=spaces.obs_shape,
+        obs_kind=spaces.obs_kind,
         num_actions=action.shape[0] if isinstance(action, Box) else int(action.n),
         continuous=continuous,
         generator_seed=0,
@@ -180,10 +231,15 @@ def make_network(config: PPOConfig, spaces: Spaces) -> ActorCritic:
     )
 
 
-def random_obs(space: Box, size: int) -> Tensor:
-    if space.dtype == np.uint8:
-        return torch.randint(256, (size, *space.shape), dtype=torch.uint8)
-    return torch.randn(size, *space.shape)
+def random_obs(spaces: Spaces, size: int) -> Tensor:
+    shape = (size, *spaces.obs_shape)
+    match spaces.obs_kind:
+        case "image":
+            return torch.randint(256, shape, dtype=torch.uint8)
+        case "planes":
+            return torch.rand(shape) < 0.1
+        case "vector":
+            return torch.randn(shape)
 
 
 def outputs(network: ActorCritic, obs: Tensor) -> tuple[Tensor, Tensor]:
@@ -195,7 +251,7 @@ def outputs(network: ActorCritic, obs: Tensor) -> tuple[Tensor, Tensor]:
 
 def forward_rate(layers: Callable[[Tensor], object], spaces: Spaces, batch: int, seconds: float) -> float:
     """Observations per second through `layers`, without gradients, so many at a time."""
-    obs = random_obs(spaces.obs, batch)
+    obs = random_obs(spaces, batch)
 
     def run() -> None:
         with torch.inference_mode():
@@ -211,23 +267,27 @@ def random_microbatch(spaces: Spaces, size: int) -> Microbatch:
     else:
         action = torch.randint(int(spaces.action.n), (size,))
         logp = torch.full((size,), -math.log(int(spaces.action.n)))
-    obs, advantage, value_target = random_obs(spaces.obs, size), torch.randn(size), torch.randn(size)
+    obs, advantage, value_target = random_obs(spaces, size), torch.randn(size), torch.randn(size)
     return Microbatch(obs, action, logp, advantage, value_target)
 
 
 def random_auxiliary_microbatch(spaces: Spaces, size: int) -> AuxiliaryMicrobatch:
     assert isinstance(spaces.action, Discrete)
     logits = torch.randn(size, int(spaces.action.n))
-    return AuxiliaryMicrobatch(random_obs(spaces.obs, size), logits, value_target=torch.randn(size))
+    return AuxiliaryMicrobatch(random_obs(spaces, size), logits, value_target=torch.randn(size))
 
 
 def gradient_step(
-    network: ActorCritic, losses: list[Callable[[], Tensor]], size: int, max_grad_norm: float | None
+    network: ActorCritic | QNetwork,
+    losses: list[Callable[[], Tensor]],
+    size: int,
+    max_grad_norm: float | None,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> Callable[[], None]:
     """One step on a minibatch of `size` samples, from the sums of its parts' losses: plain torch."""
     parameters = list(network.parameters())
     # The same samples again and again: with a learning rate of 0 the numbers stay those of the first step.
-    optimizer = torch.optim.Adam(parameters, lr=0.0, fused=True)
+    optimizer = optimizer or torch.optim.Adam(parameters, lr=0.0, fused=True)
 
     def run() -> None:
         optimizer.zero_grad()

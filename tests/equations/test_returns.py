@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -127,6 +127,7 @@ def backward_loop(data: dict[str, Tensor], discount: float, q_lambda: float) -> 
     return target
 
 
+@settings(deadline=None)
 @given(
     num_steps=st.integers(1, 40),
     seed=st.integers(0, 2**31),

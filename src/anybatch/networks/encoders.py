@@ -107,7 +107,7 @@ def nature_sides(obs_shape: Sequence[int]) -> list[tuple[int, int]]:
     if min(height, width) < NATURE_SMALLEST_SIDE:
         raise ConfigError(
             f"network.encoder = nature needs images of at least {NATURE_SMALLEST_SIDE} pixels a side, "
-            f"these are {height}×{width}; impala takes any size"
+            f"these are {height}×{width}; mlp takes any size, and so does impala, which PQN does not have"
         )
     sides: list[tuple[int, int]] = []
     for kernel, stride in NATURE_KERNELS:
