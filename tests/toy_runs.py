@@ -1,5 +1,6 @@
 """Builders of small configs, states and runs for the tests."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -144,6 +145,17 @@ def train(config: AnyConfig, base: Path) -> Outcome:
 
 def resume(folder: Path, config: AnyConfig) -> Outcome:
     return session.resume(folder, config, show_plan=lambda _: None)
+
+
+def cut_back(folder: Path, copy: Path, env_steps: int) -> Path:
+    """A copy of a run as if it had been killed after its checkpoint at `env_steps`, which it must have."""
+    shutil.copytree(folder, copy)
+    newest = f"step_{env_steps:012d}"
+    assert (copy / "checkpoints" / newest).is_dir()
+    for checkpoint in (copy / "checkpoints").iterdir():
+        if checkpoint.name > newest:
+            shutil.rmtree(checkpoint)
+    return copy
 
 
 def newest_state(folder: Path) -> StateTree:

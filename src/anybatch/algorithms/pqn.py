@@ -54,6 +54,7 @@ def train(config: PQNConfig, state: PQNState, run: Run) -> None:
         metrics = state.metrics() | metrics  # of the batch that this iteration had
         metrics |= control_batch(config, state, fresh, run)
         run.record(state, fresh.episodes, metrics)
+    state.network.epsilon = config.exploration.end  # at play it explores as a checkpoint of it does
     run.save(state)
 
 

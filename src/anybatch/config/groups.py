@@ -51,11 +51,14 @@ class NetworkConfig:
     """Channels of each stack of the impala encoder."""
     impala_features: int = 256
     """Width of the impala encoder's last layer."""
+    impala_fold: int = 1
+    """Pixels a side that become channels before impala's first convolution: 2 gives four times the channels
+    at half the sides, for about a quarter of the arithmetic."""
     log_std: float = 0.0
     """Continuous actions: initial log of the standard deviation, a learned number per action dimension."""
 
     def __post_init__(self) -> None:
-        sizes = (*self.hidden_sizes, *self.impala_channels, self.impala_features)
+        sizes = (*self.hidden_sizes, *self.impala_channels, self.impala_features, self.impala_fold)
         require(all(size >= 1 for size in sizes), f"network sizes must be positive, got {sizes}")
 
 

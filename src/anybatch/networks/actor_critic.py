@@ -166,7 +166,9 @@ def _make_encoder(name: EncoderName, config: NetworkConfig, obs_shape: Sequence[
         case "nature":
             return NatureEncoder(obs_shape)
         case "impala":
-            return ImpalaEncoder(obs_shape, config.impala_channels, config.impala_features)
+            return ImpalaEncoder(
+                obs_shape, config.impala_channels, config.impala_features, config.impala_fold
+            )
         case "minatar":
             return MinAtarEncoder(obs_shape)
 

@@ -146,9 +146,17 @@ class ImpalaStack(nn.Module):
 class ImpalaEncoder(nn.Module):
     """Residual stacks and a dense layer (arXiv:1802.01561), weights as in the code of arXiv:2110.00641."""
 
-    def __init__(self, obs_shape: Sequence[int], channels: Sequence[int], features: int):
+    def __init__(self, obs_shape: Sequence[int], channels: Sequence[int], features: int, fold: int = 1):
+        """`fold` pixels a side become channels before the first convolution: nothing is lost, and all that
+        follows works on fewer places."""
         super().__init__()
         channels_in, height, width = obs_shape
+        if height % fold or width % fold:
+            raise ConfigError(
+                f"network.impala-fold = {fold} must divide the sides of the images, {height}×{width}"
+            )
+        self.fold = fold
+        channels_in, height, width = channels_in * fold**2, height // fold, width // fold
         self.num_features = features
         # Each residual block adds to its input: smaller weights keep the sum over all stacks bounded.
         residual_scale = math.sqrt(1 / math.sqrt(len(channels)) / math.sqrt(2))
@@ -160,7 +168,8 @@ class ImpalaEncoder(nn.Module):
         use_channels_last(self)
 
     def forward(self, obs: Tensor) -> Tensor:
-        x = image_to_float(obs, self.dense.weight.dtype)
+        folded = obs if self.fold == 1 else F.pixel_unshuffle(obs, self.fold)
+        x = image_to_float(folded, self.dense.weight.dtype)
         for stack in self.stacks:
             x = stack(x)
         return self.dense(x.relu().flatten(1)).relu_()
