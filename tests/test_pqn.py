@@ -153,7 +153,7 @@ def test_microbatches_equal_one_batch():
     config = toy_pqn_config(
         num_steps=31,
         env_config=EPISODES_OF_3,
-        update={"epochs": 2, "minibatches_per_epoch": 2},
+        update={"epochs": 4, "minibatches_per_epoch": 2},
         optimizer={"max_grad_norm": 0.5},
     )
     data = collect(config)
@@ -165,7 +165,7 @@ def test_microbatches_equal_one_batch():
         torch.testing.assert_close(parts.steps.flat.values, whole.steps.flat.values, rtol=1e-12, atol=1e-12)
         assert parts.steps.counts.norms == pytest.approx(whole.steps.counts.norms, rel=1e-12)
         assert metrics == pytest.approx(whole_metrics, rel=1e-12)
-    assert (whole.steps.flat.values - start_pqn_in_float64(config).steps.flat.values).abs().max() > 1e-2
+    assert (whole.steps.flat.values - start_pqn_in_float64(config).steps.flat.values).abs().max() > 1e-3
 
 
 def test_a_step_that_is_no_number_ends_the_run_naming_what_was_bad():

@@ -4,14 +4,27 @@ import multiprocessing
 from dataclasses import replace
 from multiprocessing.queues import Queue
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from toy_runs import collect, in_float64, prepare, start_in_float64, toy_config
+from toy_runs import (
+    collect,
+    in_float64,
+    prepare,
+    start_in_float64,
+    start_pqn,
+    start_pqn_in_float64,
+    toy_config,
+    toy_pqn_config,
+)
 
-from anybatch.algorithms import ppo
-from anybatch.batch_plan import BatchPlan
+from anybatch.algorithms import ppo, pqn
+from anybatch.algorithms.batch_control import behavioral_divergence
+from anybatch.config import AnyConfig
+from anybatch.ppo_state import PPOState
+from anybatch.pqn_state import PQNState
 from anybatch.rollout import Rollout
 
 LEARNING_RATE = 1e-2
@@ -24,6 +37,13 @@ CONFIG = toy_config(
     normalize={"rewards": "iteration"},
     optimizer={"max_grad_norm": 0.1},
 )
+PQN_CONFIG = toy_pqn_config(
+    num_envs=4,
+    num_steps=7,
+    update={"epochs": 3, "minibatches_per_epoch": 1, "noise_scale_every": 2},
+    optimizer={"max_grad_norm": 0.1},
+    controller={"kind": "divergence", "min_steps": 7, "max_steps": 7},
+)
 
 
 def columns(data: Rollout, envs: slice) -> Rollout:
@@ -31,27 +51,69 @@ def columns(data: Rollout, envs: slice) -> Rollout:
     return replace(data, **{name: tensor[:, envs].contiguous() for name, tensor in data.tensors().items()})
 
 
-def parameters_after_an_update(data: Rollout, num_envs: int) -> torch.Tensor:
+def spread_over_ranks(state: PPOState | PQNState, config: AnyConfig) -> None:
+    """The plan of as many ranks as it takes to have all four envs."""
+    state.resolved = replace(state.resolved, plan=replace(state.plan, ranks=4 // config.num_envs))
+
+
+def ppo_update(data: Rollout, num_envs: int) -> list[float]:
     config = replace(CONFIG, num_envs=num_envs)
     state = start_in_float64(config)
-    plan: BatchPlan = replace(state.plan, ranks=CONFIG.num_envs // num_envs)
-    state.resolved = replace(state.resolved, plan=plan)
+    spread_over_ranks(state, config)
     ppo.improve_policy(prepare(in_float64(data), state, config), state, config, LEARNING_RATE)
-    return state.steps.flat.values.clone()
+    return state.steps.flat.values.tolist()
 
 
-def one_rank(rank: int, meeting_point: Path, answers: "Queue[tuple[int, list[float]]]") -> None:
+def pqn_update(data: Rollout, num_envs: int) -> list[float]:
+    config = replace(PQN_CONFIG, num_envs=num_envs)
+    state = start_pqn_in_float64(config)
+    spread_over_ranks(state, config)
+    pqn.improve_values(pqn.prepare(in_float64(data), config), state, config, LEARNING_RATE)
+    return state.steps.flat.values.tolist()
+
+
+def divergence(data: Rollout, num_envs: int) -> list[float]:
+    """Of a network that has nothing to do with the one that acted."""
+    config = replace(PQN_CONFIG, num_envs=num_envs, seed=2)
+    state = start_pqn(config)
+    spread_over_ranks(state, config)
+    return [behavioral_divergence(config, state, data)]
+
+
+def pqn_rollout() -> Rollout:
+    state = start_pqn(PQN_CONFIG)
+    state.network.epsilon = 0.5
+    return state.collector.collect(state.network, PQN_CONFIG.num_steps)
+
+
+def idle_from(data: Rollout, env: int) -> Rollout:
+    """As if the envs from there on had made reset steps only."""
+    valid = data.valid.clone()
+    valid[:, env:] = False
+    return replace(data, valid=valid)
+
+
+def answers_of(ppo_data: Rollout, pqn_data: Rollout, envs: slice) -> dict[str, list[float]]:
+    num_envs = envs.stop - envs.start
+    return {
+        "ppo": ppo_update(columns(ppo_data, envs), num_envs),
+        "pqn": pqn_update(columns(pqn_data, envs), num_envs),
+        "divergence": divergence(columns(pqn_data, envs), num_envs),
+        "divergence, one rank idle": divergence(columns(idle_from(pqn_data, 2), envs), num_envs),
+    }
+
+
+def one_rank(rank: int, meeting_point: Path, answers: "Queue[tuple[int, dict[str, Any]]]") -> None:
     torch.set_num_threads(1)
-    data = collect(CONFIG)  # before there are ranks, so that both have the same
+    ppo_data, pqn_data = collect(CONFIG), pqn_rollout()  # before there are ranks: both have the same
     dist.init_process_group("gloo", init_method=f"file://{meeting_point}", rank=rank, world_size=2)
-    values = parameters_after_an_update(columns(data, slice(2 * rank, 2 * rank + 2)), num_envs=2)
-    answers.put((rank, values.tolist()))
+    answers.put((rank, answers_of(ppo_data, pqn_data, slice(2 * rank, 2 * rank + 2))))
     dist.destroy_process_group()
 
 
 @pytest.mark.timeout(120)
 def test_two_ranks_with_half_of_the_data_equal_one_with_all_of_it(tmp_path: Path) -> None:
-    together = parameters_after_an_update(collect(CONFIG), num_envs=4)
+    together = answers_of(collect(CONFIG), pqn_rollout(), slice(0, 4))
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     ranks = [context.Process(target=one_rank, args=(rank, tmp_path / "meet", answers)) for rank in (0, 1)]
@@ -62,6 +124,10 @@ def test_two_ranks_with_half_of_the_data_equal_one_with_all_of_it(tmp_path: Path
         process.join()
         assert process.exitcode == 0
     assert found[0] == found[1]
-    assert torch.allclose(torch.tensor(found[0], dtype=torch.float64), together, rtol=0, atol=1e-9)
-    fresh = start_in_float64(CONFIG).steps.flat.values
-    assert (together - fresh).abs().max() > 1e-3
+    for name, numbers in together.items():
+        assert found[0][name] == pytest.approx(numbers, rel=0, abs=1e-6 if "div" in name else 1e-9), name
+    for name, state in (("ppo", start_in_float64(CONFIG)), ("pqn", start_pqn_in_float64(PQN_CONFIG))):
+        moved = torch.tensor(together[name], dtype=torch.float64) - state.steps.flat.values
+        assert moved.abs().max() > 1e-3
+    whole, half = together["divergence"][0], together["divergence, one rank idle"][0]
+    assert 0 < whole < 1 and 0 < half < 1 and whole != half

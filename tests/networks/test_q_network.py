@@ -1,4 +1,4 @@
-"""Networks of action values against straight-line versions of themselves, in the usual order of dimensions."""
+"""Networks of action values against straight-line versions of themselves, with channels before pixels."""
 
 import math
 from typing import Any
@@ -224,7 +224,7 @@ def test_the_projection_is_added_once_after_every_castanyer_block() -> None:
             block.second.norm.bias.zero_()
     reached: list[Tensor] = []
     for block in trunk.blocks:
-        block.register_forward_hook(lambda _, inputs, output: reached.append(output))
+        block.register_forward_hook(lambda *call: reached.append(call[-1]))
     features = torch.randn(3, 11, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     skip = trunk.projection(features)
     got = trunk(features)

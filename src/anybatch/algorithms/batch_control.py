@@ -63,7 +63,9 @@ def behavioral_divergence(config: RunConfig, state: PPOState | PQNState, fresh: 
         moved = divergence.greedy_action_churn(before, after)
     else:
         moved = policy_kl(state, fresh, before, after)
-    sums = collectives.sum_over_ranks(torch.stack([moved * len(chosen), torch.tensor(float(len(chosen)))]))
+    # A rank of reset steps only has no mean, and adds nothing to that of the others.
+    total = moved * len(chosen) if len(chosen) else torch.zeros_like(moved)
+    sums = collectives.sum_over_ranks(torch.stack([total, torch.tensor(float(len(chosen)))]))
     return float(sums[0] / sums[1])
 
 
