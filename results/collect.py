@@ -8,19 +8,31 @@ python results/collect.py RUNS_FOLDER RESULTS_FOLDER
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
-KEPT = ("charts/episodes", "charts/episodic_return")
+EPISODES, RETURN, PHASES = "charts/episodes", "charts/episodic_return", "auxiliary/phases"
+BATCH, DIVERGENCE = "batch/iteration", "batch/behavioral_divergence"
 
 
 def collect(run: Path) -> dict[str, object]:
-    """Rows are [env steps, episodes that ended in the iteration, their mean return]."""
+    """Rows of the curve are [env steps, episodes that ended in the iteration, their mean return].
+
+    Of runs with a controller, `divergence` has [env steps, iteration batch, divergence] where that was
+    measured; of runs with phases, `phases` is their number.
+    """
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return {
+    collected: dict[str, Any] = {
         "facts": json.loads((run / "facts.json").read_text()),
         "result": json.loads((run / "result.json").read_text()),
         "wall_seconds": rows[-1]["wall_seconds"],
-        "curve": [[row["env_steps"], *(row[name] for name in KEPT)] for row in rows if KEPT[0] in row],
+        "curve": [[row["env_steps"], row[EPISODES], row[RETURN]] for row in rows if EPISODES in row],
     }
+    measured = [[row["env_steps"], row[BATCH], row[DIVERGENCE]] for row in rows if DIVERGENCE in row]
+    if measured:
+        collected["divergence"] = measured
+    if PHASES in rows[-1]:
+        collected["phases"] = rows[-1][PHASES]
+    return collected
 
 
 def main() -> None:

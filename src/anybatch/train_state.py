@@ -60,7 +60,7 @@ class TrainState(Generic[Network]):
         return (
             f"At {self.env_steps:,} env steps: rollouts of {self.plan.num_steps:,} steps instead of "
             f"{was.plan.num_steps:,}, iteration batch {self.plan.iteration_batch:,}, minibatch "
-            f"{self.plan.minibatch:,.0f}, {self.plan.epochs} epochs, "
+            f"{self.plan.minibatch:,.0f}, {self.plan.epochs} epoch{'s' * (self.plan.epochs > 1)}, "
             f"learning rate {self.hyperparameters.learning_rate:.4g}."
         )
 

@@ -17,6 +17,7 @@ from anybatch.distributed import collectives
 from anybatch.equations import noise_scale
 from anybatch.minibatch import microbatches
 from anybatch.networks.flat import FlatParameters
+from anybatch.radam import FusedRAdam
 
 CLIP_EPSILON = 1e-6
 """As torch.nn.utils.clip_grad_norm_ has it."""
@@ -201,7 +202,7 @@ class GradientSteps:
 
 
 def make_optimizer(parameter: torch.nn.Parameter, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """On one flat parameter, in the fused form where torch has one: its default on a CPU is a slow loop."""
+    """On one flat parameter, in fused form: torch's default on a CPU is a slow loop."""
     betas = (config.beta1, config.beta2)
     match config.name:
         case "adam":
@@ -209,8 +210,6 @@ def make_optimizer(parameter: torch.nn.Parameter, config: OptimizerConfig) -> to
                 [parameter], lr=config.learning_rate, betas=betas, eps=config.eps, fused=True
             )
         case "radam":
-            return torch.optim.RAdam(
-                [parameter], lr=config.learning_rate, betas=betas, eps=config.eps, foreach=True
-            )
+            return FusedRAdam(parameter, lr=config.learning_rate, betas=betas, eps=config.eps)
         case "sgd":
             return torch.optim.SGD([parameter], lr=config.learning_rate, fused=True)

@@ -1,0 +1,111 @@
+"""Figures of collected runs.
+
+python results/figures.py curves FOLDER OUT.png [--window 50000] [--level LABEL=VALUE …]
+python results/figures.py batch RUN.json OUT.png
+
+`curves`: mean episode return over env steps, one panel an environment, one line a run. `batch`: return,
+behavioral divergence and iteration batch of one run with a controller.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+
+COLORS = ("#0b5394", "#cc4125", "#38761d", "#8e5ea2", "#b45f06")
+THOUSAND, MILLION = 1_000, 1_000_000
+
+
+def smoothed(curve: list[list[float]], window: int) -> tuple[list[float], list[float]]:
+    """Means over all episodes that ended within each stretch of `window` env steps."""
+    sums: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for env_steps, episodes, mean_return in curve:
+        total = sums[int(env_steps // window)]
+        total[0] += episodes * mean_return
+        total[1] += episodes
+    places = sorted(place for place, (_, episodes) in sums.items() if episodes)
+    return [(place + 0.5) * window for place in places], [sums[place][0] / sums[place][1] for place in places]
+
+
+def named(path: Path) -> tuple[str, str, str]:
+    """Environment, preset and seed, as the run folder was named."""
+    env, preset, seed = path.stem.split("__")
+    return env, preset, seed
+
+
+def in_millions(axis: Any, label: str) -> None:
+    axis.xaxis.set_major_formatter(lambda steps, _: f"{steps / MILLION:g} M" if steps else "0")
+    axis.set_xlabel("env steps")
+    axis.set_ylabel(label)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(alpha=0.25)
+
+
+def draw_curves(folder: Path, out: Path, window: int, levels: list[str]) -> None:
+    runs = sorted(folder.glob("*__*__s*.json"))
+    envs = sorted({named(path)[0] for path in runs})
+    presets = sorted({named(path)[1] for path in runs})
+    figure, axes = plt.subplots(1, len(envs), figsize=(1 + 3.6 * len(envs), 3.4), squeeze=False)
+    for path in runs:
+        env, preset, _ = named(path)
+        axis = axes[0][envs.index(env)]
+        curve = json.loads(path.read_text())["curve"]
+        axis.plot(*smoothed(curve, window), color=COLORS[presets.index(preset)], label=preset, linewidth=1.6)
+    published = dict(level.split("=") for level in levels)
+    for env, axis in zip(envs, axes[0], strict=True):
+        if env in published:
+            height = float(published[env])
+            axis.axhline(height, color="gray", linestyle="--", linewidth=1, label="published")
+        axis.set_title(env, fontsize=10)
+        in_millions(axis, "mean episode return")
+        labels = dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
+        axis.legend(labels.values(), labels.keys(), fontsize=8, frameon=False)
+    figure.tight_layout()
+    figure.savefig(out, dpi=150)
+
+
+def draw_batch(path: Path, out: Path) -> None:
+    run = json.loads(path.read_text())
+    env, preset, seed = named(path)
+    steps, batch, divergence = zip(*run["divergence"], strict=True)
+    figure, axes = plt.subplots(3, 1, figsize=(7, 7.2), sharex=True)
+    axes[0].plot(*smoothed(run["curve"], 50 * THOUSAND), color=COLORS[0])
+    axes[1].plot(steps, divergence, ".", markersize=4, color=COLORS[1])
+    axes[2].step(steps, batch, where="post", color=COLORS[2])
+    axes[0].set_title(f"{env}, {preset}, {seed.replace('s', 'seed ')}", fontsize=10)
+    labels = ("mean episode return", "behavioral divergence", "iteration batch, samples")
+    for axis, label in zip(axes, labels, strict=True):
+        in_millions(axis, label)
+        axis.set_ylim(bottom=0)
+    for axis in axes[:-1]:
+        axis.set_xlabel("")
+    figure.tight_layout()
+    figure.savefig(out, dpi=150)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("kind", choices=("curves", "batch"))
+    parser.add_argument("source", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--window", type=int, default=50 * THOUSAND, help="env steps that one point averages")
+    parser.add_argument(
+        "--level", nargs="*", default=[], help="ENVIRONMENT=VALUE: a published return to show"
+    )
+    options = parser.parse_args()
+    if options.kind == "curves":
+        draw_curves(options.source, options.out, options.window, options.level)
+    else:
+        draw_batch(options.source, options.out)
+
+
+if __name__ == "__main__":
+    main()
