@@ -280,7 +280,7 @@ def test_a_limit_on_the_kl_is_refused():
         ),
         (phase_config, "noise_scale", r"^controller.kind = noise_scale changes the batch within a run, but"),
         (phase_config, "schedule", r"^controller.kind = schedule changes the batch within a run, but all"),
-        (phase_config, "divergence", r"^controller.kind = divergence needs a signal that PPG does not have"),
+        (phase_config, "divergence", r"^controller.kind = divergence changes the batch within a run, but all"),
     ],
 )
 def test_controllers_without_their_signal_are_refused(make: Any, kind: str, said: str):

@@ -1,9 +1,18 @@
 """Every preset parses, says where it is from, and has the numbers it claims."""
 
-import pytest
+from pathlib import Path
+from typing import Any
 
-from anybatch import presets, session
+import numpy as np
+import pytest
+from phase_runs import rows
+
+from anybatch import controllers, envs, presets, session, train_state
+from anybatch.batch_plan import Resolved
+from anybatch.cli import main
 from anybatch.config import PPOConfig
+from anybatch.controllers import ControllerState
+from anybatch.envs.protocol import DiscreteActions
 from anybatch.errors import ConfigError
 from anybatch.networks.actor_critic import encoder_name
 from anybatch.runs.config_record import config_to_dict
@@ -87,6 +96,159 @@ CLEANRL = {
     },
 }
 
+# The hyperparameter tables and the released code of Adaptive Batch Scaling (arXiv:2605.21557).
+ABS_PQN = {
+    "env": "Breakout-v5",
+    "total_env_steps": 20_000_000,
+    "num_envs": 128,
+    "num_steps": 32,
+    "update.minibatches_per_epoch": 4,
+    "update.epochs": 2,
+    "update.minibatch_of": "samples",
+    "objective.discount": 0.99,
+    "objective.q_lambda": 0.65,
+    "objective.loss_coefficient": 1.0,
+    "objective.reward_scale": 1.0,
+    "exploration.start": 1.0,
+    "exploration.end": 0.001,
+    "exploration.fraction": 0.1,
+    "optimizer.name": "radam",
+    "optimizer.learning_rate": 2.5e-4,
+    "optimizer.anneal": "none",
+    "optimizer.max_grad_norm": 10.0,
+    "network.encoder": "nature",
+    "network.channels": [32, 64, 64],
+    "network.blocks": 0,
+    "env_config.episodic_life": True,
+    "env_config.reward_clip": True,
+    "env_config.sticky": 0.0,
+    "evaluation.num_envs": 100,
+    "evaluation.greedy": True,
+    "controller.kind": "fixed",
+}
+ABS_CONTROLLER = {
+    "controller.kind": "divergence",
+    "controller.min_steps": 16,
+    "controller.max_steps": 64,
+    "controller.start_steps": 0,  # at the shortest
+    "controller.every": 50,
+    "controller.low": 0.05,
+    "controller.high": 0.95,
+    "controller.map": "log",
+    "controller.window": 20,
+    "controller.warmup": 10,
+    "controller.smoothing": 0.1,
+    "controller.states": 2048,
+    "controller.epochs": "at_least",
+    "controller.compensate": "none",
+}
+LARGE = {"network.channels": [64, 128, 128], "network.block_form": "abs"}
+# purejaxql's configurations (arXiv:2407.04811).
+GALLICI = {
+    "num_envs": 128,
+    "num_steps": 32,
+    "update.minibatches_per_epoch": 32,
+    "update.epochs": 2,
+    "objective.discount": 0.99,
+    "objective.q_lambda": 0.65,
+    "objective.loss_coefficient": 0.5,
+    "objective.reward_scale": 1.0,
+    "exploration.start": 1.0,
+    "exploration.end": 0.001,
+    "exploration.fraction": 0.1,
+    "optimizer.name": "radam",
+    "optimizer.learning_rate": 2.5e-4,
+    "optimizer.anneal": "none",
+    "optimizer.max_grad_norm": 10.0,
+    "controller.kind": "fixed",
+}
+GALLICI_ATARI = GALLICI | {
+    "env": "Breakout-v5",
+    "total_env_steps": 50_000_000,
+    "network.encoder": "nature",
+    "network.channels": [32, 64, 64],
+    "network.blocks": 0,
+    "env_config.reward_clip": True,
+}
+GALLICI_MINATAR = GALLICI | {
+    "env": "minatar:Breakout",
+    "total_env_steps": 10_000_000,
+    "exploration.end": 0.05,
+    "optimizer.learning_rate": 5e-4,
+    "optimizer.anneal": "linear",
+    "network.encoder": "minatar",
+    "network.hidden_sizes": [128],
+}
+PQN = {
+    "atari-pqn": ABS_PQN,
+    "atari-pqn-l": ABS_PQN | LARGE | {"network.blocks": 5},
+    "atari-pqn-xl": ABS_PQN | LARGE | {"network.blocks": 10},
+    "atari-pqn-abs": ABS_PQN | ABS_CONTROLLER,
+    "atari-pqn-l-abs": ABS_PQN | LARGE | ABS_CONTROLLER | {"network.blocks": 5, "controller.max_steps": 128},
+    "atari-pqn-xl-abs": ABS_PQN
+    | LARGE
+    | ABS_CONTROLLER
+    | {"network.blocks": 10, "controller.max_steps": 128},
+    "atari-pqn-gns": ABS_PQN
+    | {
+        "controller.kind": "noise_scale",
+        "controller.min_steps": 16,
+        "controller.max_steps": 64,
+        "controller.start_steps": 32,
+        "controller.every": 50,
+        "controller.smoothing": 1.0,
+        "controller.epochs": "constant",
+        "optimizer.anneal": "linear",
+    },
+    "atari-pqn-gallici": GALLICI_ATARI | {"env_config.episodic_life": True, "env_config.sticky": 0.0},
+    "atari-pqn-sticky": GALLICI_ATARI
+    | {
+        "env_config.episodic_life": False,
+        "env_config.sticky": 0.25,
+        "env_config.max_episode_steps": 27_000,
+    },
+    "minatar-pqn": GALLICI_MINATAR | {"env_config.sticky": 0.1},
+    "minatar-pqn-gallici": GALLICI_MINATAR
+    | {"env_config.sticky": 0.0, "env_config.max_episode_steps": 1_000},
+    "minatar-pqn-abs": GALLICI_MINATAR | ABS_CONTROLLER | {"env_config.sticky": 0.1},
+    "cartpole-pqn": GALLICI
+    | {
+        "env": "CartPole-v1",
+        "total_env_steps": 500_000,
+        "num_envs": 32,
+        "num_steps": 64,
+        "update.minibatches_per_epoch": 16,
+        "update.epochs": 4,
+        "objective.q_lambda": 0.95,
+        "objective.reward_scale": 0.1,
+        "exploration.end": 0.2,
+        "exploration.fraction": 0.2,
+        "optimizer.learning_rate": 1e-4,
+        "optimizer.anneal": "linear",
+        "network.encoder": "mlp",
+        "network.hidden_sizes": [256, 256],
+    },
+}
+# Its released PPO code: CleanRL's numbers for MuJoCo, five times as long, with the controller.
+ABS_PPO = {
+    "total_env_steps": 5_000_000,
+    "controller.kind": "kl",
+    "controller.min_steps": 1024,
+    "controller.max_steps": 8192,
+    "controller.start_steps": 0,
+    "controller.every": 10,
+    "controller.low": 0.01,
+    "controller.high": 0.1,
+    "controller.map": "log",
+    "controller.window": 20,
+    "controller.warmup": 10,
+    "controller.smoothing": 0.1,
+    "controller.states": 2048,
+    "controller.multiple_of": 32,
+    "controller.epochs": "proportional",
+    "controller.compensate": "none",
+}
+
 
 def flat(settings: dict[str, object], prefix: str = "") -> dict[str, object]:
     found: dict[str, object] = {}
@@ -122,6 +284,142 @@ def test_the_numbers_are_those_of_cleanrl(name: str):
     assert {key: settings[key] for key in CLEANRL[name]} == CLEANRL[name]
     assert config.tuned_at.num_envs == config.num_envs
     assert config.tuned_at.minibatches_per_epoch == config.update.minibatches_per_epoch
+
+
+@pytest.mark.parametrize("name", PQN)
+def test_the_numbers_are_those_of_pqn_and_of_adaptive_batch_scaling(name: str):
+    config = presets.load(name).config
+    settings = flat(config_to_dict(config))
+    assert {key: settings[key] for key in PQN[name]} == PQN[name]
+    assert config.tuned_at.num_steps == config.num_steps
+
+
+def test_every_pqn_preset_is_compared():
+    assert set(PQN) == {name for name in presets.names() if presets.load(name).config.algorithm == "pqn"}
+
+
+def test_ppo_with_adaptive_batch_scaling_has_cleanrls_numbers_and_its_own_controller():
+    settings = flat(config_to_dict(presets.load("mujoco-ppo-abs").config))
+    expected = CLEANRL["mujoco-ppo"] | ABS_PPO
+    assert {key: settings[key] for key in expected} == expected
+
+
+def plan_at(name: str, num_steps: int, *, has_changed: bool = True) -> Resolved:
+    """The plan of a preset where its controller stands at a length."""
+    config = presets.load(name).config
+    plan_for = train_state.planner(config, config.network.encoder, None)
+    return plan_for(ControllerState(length=float(num_steps), has_changed=has_changed))
+
+
+@pytest.mark.parametrize("name", ["atari-pqn-l-abs", "atari-pqn-xl-abs"])
+@pytest.mark.parametrize(
+    ("num_steps", "epochs"), [(16, 2), (32, 2), (47, 2), (48, 3), (64, 4), (96, 6), (119, 7), (128, 8)]
+)
+def test_epochs_grow_with_long_rollouts(name: str, num_steps: int, epochs: int):
+    resolved = plan_at(name, num_steps)
+    assert resolved.plan.epochs == epochs
+    assert resolved.plan.minibatch == 32 * num_steps
+    # As in the released code nothing else follows: epochs are the compensation.
+    assert resolved.hyperparameters.learning_rate == 2.5e-4
+
+
+@pytest.mark.parametrize(("num_steps", "epochs"), [(16, 2), (47, 2), (48, 3), (64, 4)])
+def test_the_smaller_network_stays_within_64_steps(num_steps: int, epochs: int):
+    assert plan_at("atari-pqn-abs", num_steps).plan.epochs == epochs
+    assert plan_at("atari-pqn-abs", 128).plan.num_steps == 64
+
+
+def test_released_ppo_runs_ten_epochs_until_its_first_change():
+    assert plan_at("mujoco-ppo-abs", 1024, has_changed=False).plan.epochs == 10
+    assert [plan_at("mujoco-ppo-abs", steps).plan.epochs for steps in (1024, 2048, 8192)] == [5, 10, 40]
+
+
+@pytest.mark.parametrize("name", [name for name in presets.names() if name.endswith("-abs")])
+def test_adaptive_batch_scaling_starts_at_the_shortest_rollout(name: str):
+    config = presets.load(name).config
+    started = controllers.in_force(config.controller, controllers.start(config.controller))
+    assert started.num_steps == session.plan(config).plan.num_steps == config.controller.min_steps
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "atari-pqn-xl-abs",
+            "16 to 128 steps: iteration batch 2,048 to 16,384 samples, minibatch 512 to 4,096",
+        ),
+        ("atari-pqn-abs", "16 to 64 steps: iteration batch 2,048 to 8,192 samples, minibatch 512 to 2,048"),
+        (
+            "mujoco-ppo-abs",
+            "1,024 to 8,192 steps: iteration batch 1,024 to 8,192 samples, minibatch 32 to 256",
+        ),
+    ],
+)
+def test_plan_shows_the_range_of_the_batch(name: str, said: str, capsys: pytest.CaptureFixture[str]):
+    main(["plan", "--preset", name])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("controller")]
+    assert line.split(maxsplit=1)[1] == said
+
+
+def trained_rows(base: Path, preset: str, *flags: str) -> list[dict[str, Any]]:
+    """What a short run of a preset on its real engine logs."""
+    main(["train", "--preset", preset, f"--run-dir={base}", "--threads=1", "--evaluation.num-envs=1", *flags])
+    (folder,) = base.iterdir()
+    return rows(folder)
+
+
+MOVES_AT_ONCE = ("--controller.every=1", "--controller.warmup=1")
+
+
+def test_ppo_with_adaptive_batch_scaling_runs_on_mujoco(tmp_path: Path):
+    first, second = trained_rows(
+        tmp_path,
+        "mujoco-ppo-abs",
+        *MOVES_AT_ONCE,
+        "--controller.min-steps=128",
+        "--controller.max-steps=1024",
+        "--controller.low=100",  # no policy moves that far: the longest is wanted
+        "--controller.high=200",
+        "--total-env-steps=300",
+        "--env-config.max-episode-steps=100",
+    )
+    assert (first["batch/num_steps"], first["losses/epochs_done"], first["batch/minibatch"]) == (128, 10, 4)
+    # A tenth of the way is 217.6, and 224 is 7 times 32.
+    assert (second["batch/num_steps"], second["losses/epochs_done"]) == (224, 10 * 224 // 2048)
+    assert second["batch/minibatch"] == 7
+    assert 0 < first["batch/policy_kl"] < 100
+    assert first["charts/learning_rate"] == 3e-4 > second["charts/learning_rate"]
+
+
+def test_pqn_with_adaptive_batch_scaling_runs_on_atari(tmp_path: Path):
+    first, second = trained_rows(
+        tmp_path,
+        "atari-pqn-abs",
+        *MOVES_AT_ONCE,
+        "--num-envs=4",
+        "--controller.min-steps=4",
+        "--controller.max-steps=8",
+        "--controller.smoothing=1",
+        "--controller.low=0.98",
+        "--controller.high=0.99",
+        "--total-env-steps=20",
+        "--env-config.max-episode-steps=20",
+    )
+    assert (first["batch/iteration"], second["batch/iteration"]) == (16, 32)
+    for row in (first, second):
+        assert 0 <= row["batch/behavioral_divergence"] < 0.98
+        assert row["losses/epochs_done"] == 2 and row["losses/td_loss"] > 0
+    assert second["charts/gradient_steps"] == 16
+
+
+def test_the_sticky_preset_has_all_actions_and_no_life_information():
+    config = presets.load("atari-pqn-sticky").config
+    env = envs.make(config.env, config.env_config, seeds=[1, 2])
+    assert env.spec.actions == DiscreteActions(18)
+    env.reset()
+    step = env.step(np.array([17, 0]))
+    assert step.valid.all() and env.spec.obs_shape == (4, 84, 84)
+    env.close()
 
 
 @pytest.mark.parametrize("name", [name for name in presets.names() if name.endswith("-ppo-ewma")])

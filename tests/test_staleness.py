@@ -27,9 +27,9 @@ from anybatch.algorithms import ppo
 from anybatch.cli import main
 from anybatch.config import PPOConfig
 from anybatch.errors import ConfigError
+from anybatch.ppo_state import PPOState
 from anybatch.rollout import Rollout
 from anybatch.staleness import Delayed, DelayQueue
-from anybatch.ppo_state import PPOState
 
 STEPS, ENVS, ACTIONS = 7, 3, 5
 DECOUPLED = {"policy": "iteration_start", "importance": "behavior"}

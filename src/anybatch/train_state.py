@@ -72,7 +72,7 @@ class TrainState(Generic[Network]):
             "network": dict(self.network.state_dict()),
             "steps": self.steps.state_dict(),
             "collector": self.collector.state_dict(),
-            "controller": self.controller.to_dict(),
+            "controller": None if self.resolved.step_range is None else self.controller.to_dict(),
             "minibatch_generator": self.minibatch_generator.get_state(),
         }
 
@@ -87,7 +87,8 @@ class TrainState(Generic[Network]):
         load_network(self.network, state["network"])
         self.env_steps, self.iterations = state["env_steps"], state["iterations"]
         self.steps.load_state_dict(state["steps"])
-        self.controller = ControllerState.from_dict(state["controller"])
+        if state["controller"] is not None:  # else the batch was fixed, and a controller starts now
+            self.controller = ControllerState.from_dict(state["controller"])
         self.resolved = self.plan_for(self.controller)
         self.minibatch_generator.set_state(state["minibatch_generator"])
         if not self.collector.load_state_dict(state["collector"]):

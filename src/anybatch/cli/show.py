@@ -79,8 +79,8 @@ def suite(result: SuiteResult) -> None:
         console.print(sentence, markup=False, soft_wrap=True)
 
 
-def outcome(result: Outcome) -> None:
-    """What came out, and what to try next."""
+def outcome(result: Outcome, smaller: str = "") -> None:
+    """What came out, and what to try next; `smaller` are the flags of the same run at a smaller batch."""
     print()
     if result.training_return is not None:
         print(f"training    {result.training_return:.6g} mean return over the last episodes")
@@ -93,7 +93,7 @@ def outcome(result: Outcome) -> None:
     if not result.finished:
         print(f"  anybatch resume {result.folder}")
     print(f"  anybatch evaluate {result.folder} --evaluation.greedy")
-    if result.finished:
-        print("  anybatch plan --num-envs 2     what changes at another batch size")
-        print("  anybatch train --num-envs 2    the same learning curve, from a smaller batch?")
+    if result.finished and smaller:
+        print(f"  anybatch plan {smaller}     what changes at another batch size")
+        print(f"  anybatch train {smaller}    the same learning curve, from a smaller batch?")
     print(f"  tensorboard --logdir {result.folder.parent}")

@@ -51,9 +51,9 @@ class PPGConfig(PPOConfig):
     phase: PhaseConfig = field(default_factory=PhaseConfig)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require(
             self.controller.kind == "fixed",
             f"controller.kind = {self.controller.kind} changes the batch within a run, but all iterations of "
             "a PPG phase have one size",
         )
+        super().__post_init__()

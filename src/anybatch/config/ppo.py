@@ -109,5 +109,5 @@ class PPOConfig(RunConfig):
     staleness: StalenessConfig = field(default_factory=StalenessConfig)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self.refuse_controllers_but("fixed", "kl", "noise_scale", "schedule")
+        super().__post_init__()

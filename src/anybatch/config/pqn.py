@@ -90,8 +90,8 @@ class PQNConfig(RunConfig):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self.refuse_controllers_but("fixed", "divergence", "noise_scale", "schedule")
+        super().__post_init__()
         require(
             self.update.target_kl is None,
             f"update.target-kl = {self.update.target_kl} is for policies with probabilities: PQN has none",

@@ -26,7 +26,6 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
         return _make_envpool(name, config, seeds)
     if engine == "minatar":
         return _make_minatar(name, config, seeds)
-    _refuse_atari_settings(env_id, config)
     if engine == "toy":
         return _make_toy(name, config, seeds)
     engine_named = env_id != name or config.engine != "auto"
@@ -89,6 +88,7 @@ def _make_gymnasium(name: str, config: EnvConfig, seeds: Sequence[int], *, engin
     from anybatch.envs import envpool_adapter, gymnasium_adapter
 
     if gymnasium_adapter.registered(name):
+        _refuse_atari_settings(name, config)
         return gymnasium_adapter.GymnasiumEnv(name, config, seeds=seeds)
     known = gymnasium_adapter.known_ids()
     if engine_named or ":" in name:
@@ -115,6 +115,7 @@ def _make_toy(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:
 
     if name not in toy.GAMES:
         raise _unknown(name, list(toy.GAMES))
+    _refuse_atari_settings(f"toy:{name}", config)
     return toy.ToyEnv(name, config, seeds=seeds)
 
 
