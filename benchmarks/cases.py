@@ -99,9 +99,7 @@ ATARI_PQN = pqn("atari-pqn")
 """Breakout, 128 envs × 32 steps, 4 minibatches, 2 epochs."""
 
 
-def fixed_length(config: PQNConfig, num_steps: int, epochs: int) -> PQNConfig:
-    """What a controller would have come to: the cost of a sample must not depend on it."""
-    return replace(config, num_steps=num_steps, update=replace(config.update, epochs=epochs))
+PQN_XL = pqn("atari-pqn-xl")
 
 
 CASES: dict[str, AnyConfig] = {
@@ -113,7 +111,8 @@ CASES: dict[str, AnyConfig] = {
     "procgen-ppg-ewma": PROCGEN_POLICY,
     "procgen-ppg-ewma-phase": PROCGEN_PHASE,
     "atari-pqn": ATARI_PQN,
-    "atari-pqn-16-steps": fixed_length(ATARI_PQN, 16, epochs=2),
-    "atari-pqn-128-steps": fixed_length(ATARI_PQN, 128, epochs=8),
+    # What a controller may come to: the cost of a sample must not depend on the length.
+    "atari-pqn-16-steps": replace(ATARI_PQN, num_steps=16),
+    "atari-pqn-128-steps": replace(ATARI_PQN, num_steps=128),
     "minatar-pqn": pqn("minatar-pqn"),
 }

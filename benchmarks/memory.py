@@ -1,4 +1,4 @@
-"""Peak memory of a short Breakout run, by minibatch and microbatch.
+"""Peak memory of a short Breakout run, of PPO and of PQN-XL, by minibatch and microbatch.
 
     python benchmarks/memory.py
 
@@ -13,18 +13,27 @@ from dataclasses import fields, replace
 from typing import NamedTuple
 
 import our_loop
-from cases import BREAKOUT
+from cases import BREAKOUT, PQN_XL
 from fresh_process import alone
 from rich.console import Console
 from rich.table import Table
 from stopwatch import Stopwatch
 from torch import Tensor
 
-from anybatch.config import PPOConfig
+from anybatch.config import AnyConfig
 from anybatch.rollout import Rollout
 
 MIB = 2**20
-MINIBATCH_AND_MICROBATCH = ((1024, 64), (1024, 256), (1024, 1024), (4096, 64))
+RUNS = (
+    ("PPO", BREAKOUT, 1024, 64),
+    ("PPO", BREAKOUT, 1024, 256),
+    ("PPO", BREAKOUT, 1024, 1024),
+    ("PPO", BREAKOUT, 4096, 64),
+    ("PQN-XL", PQN_XL, 512, 128),
+    ("PQN-XL", PQN_XL, 4096, 128),
+    ("PQN-XL", PQN_XL, 4096, 1024),
+)
+"""Name, config, minibatch, microbatch."""
 
 
 class Peak(NamedTuple):
@@ -46,23 +55,24 @@ def main() -> None:
     options = parser.parse_args()
 
     table = Table(title="Peak memory in MiB", title_justify="left")
+    table.add_column("algorithm")
     for heading in ("minibatch", "microbatch", "before training", "peak", "rollout", "of it observations"):
         table.add_column(heading, justify="right")
-    for minibatch, microbatch in MINIBATCH_AND_MICROBATCH:
-        peak = alone(measure, breakout(minibatch, microbatch, options.iterations))
-        table.add_row(f"{minibatch:,}", f"{microbatch:,}", *(f"{size / MIB:,.0f}" for size in peak))
-    Console(width=100).print(table)
+    for name, config, minibatch, microbatch in RUNS:
+        peak = alone(measure, with_batches(config, minibatch, microbatch, options.iterations))
+        table.add_row(name, f"{minibatch:,}", f"{microbatch:,}", *(f"{size / MIB:,.0f}" for size in peak))
+    Console(width=110).print(table)
 
 
-def breakout(minibatch: int, microbatch: int, iterations: int) -> PPOConfig:
-    iteration_batch = BREAKOUT.num_envs * BREAKOUT.num_steps
+def with_batches(config: AnyConfig, minibatch: int, microbatch: int, iterations: int) -> AnyConfig:
+    iteration_batch = config.num_envs * config.num_steps
     # Reset steps are no data, so that an iteration brings somewhat less than its nominal batch.
     total_env_steps = iteration_batch * (iterations - 1) + 1
-    update = replace(BREAKOUT.update, minibatches_per_epoch=iteration_batch // minibatch)
-    return replace(BREAKOUT, microbatch=microbatch, total_env_steps=total_env_steps, update=update, threads=1)
+    update = replace(config.update, minibatches_per_epoch=iteration_batch // minibatch)
+    return replace(config, microbatch=microbatch, total_env_steps=total_env_steps, update=update, threads=1)
 
 
-def measure(config: PPOConfig) -> Peak:
+def measure(config: AnyConfig) -> Peak:
     state = our_loop.start(config)
     before_training = peak_bytes()
     our_loop.train(config, state, Stopwatch(math.inf))

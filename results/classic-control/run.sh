@@ -12,4 +12,5 @@ run() { # SEEDS, then flags
 { run "1 2 3" --preset cartpole-ppo; run "1 2 3" --preset cartpole-ppo --env Acrobot-v1; } &
 run "10 11 12" --preset cartpole-ppo-ewma &
 wait
+run "1 2 3" --preset cartpole-pqn --threads 1
 .venv/bin/python results/collect.py runs/classic-control results/classic-control

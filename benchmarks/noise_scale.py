@@ -1,0 +1,73 @@
+"""What measuring the gradient noise scale costs, as a share of the time of an iteration.
+
+    python benchmarks/noise_scale.py [PRESET …]
+
+Gradient steps with and without the measurement take turns, on one rollout of the preset.
+"""
+
+import argparse
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+
+from torch import Tensor
+
+from anybatch import presets, session
+from anybatch.algorithms import pqn
+from anybatch.algorithms.steps import minibatches
+from anybatch.config import PQNConfig
+from anybatch.update import LossOf, Record
+
+PAIRS = 30
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("presets", nargs="*", default=["atari-pqn", "atari-pqn-gallici", "minatar-pqn"])
+    for name in parser.parse_args().presets:
+        plain, measured, rollout, steps, every = measure(name)
+        share = (measured - plain) / every * steps / (rollout + steps * plain)
+        print(
+            f"{name}: a gradient step takes {1e3 * plain:.2f} ms, measured {1e3 * measured:.2f} ms; every "
+            f"{every}th is measured: {share:.2%} of an iteration of {rollout + steps * plain:.2f} s"
+        )
+
+
+def measure(name: str) -> tuple[float, float, float, int, int]:
+    """Seconds of a plain and of a measured step, of a rollout; steps an iteration; steps a measurement."""
+    config = presets.load(name).config
+    assert isinstance(config, PQNConfig)
+    session.set_threads(config)
+    state = pqn.start(config, say=print)
+    state.collector.collect(state.network, state.plan.num_steps)
+    began = perf_counter()
+    rollout = state.collector.collect(state.network, state.plan.num_steps)
+    rollout_seconds = perf_counter() - began
+    samples = pqn.prepare(rollout, config)
+    loss_of = loss(samples, state.network.locate)
+    parts = minibatches(samples.valid, state, config)
+    times: dict[str, list[float]] = {"gradient": [], "measured_gradient": []}
+    for number in range(PAIRS):
+        indices, count = parts[number % len(parts)]
+        for kind, seconds in times.items():
+            began = perf_counter()
+            getattr(state.steps, kind)(indices, loss_of, count)
+            state.steps.apply()
+            seconds.append(perf_counter() - began)
+    plain, measured = (median(seconds) for seconds in times.values())
+    steps = state.plan.gradient_steps_per_iteration
+    return plain, measured, rollout_seconds, steps, config.update.noise_scale_every
+
+
+def loss(samples: pqn.Samples, values: Callable[[Tensor], Tensor]) -> LossOf:
+    def loss_of(part: Tensor) -> tuple[Tensor, Record]:
+        taken = values(samples.obs[part]).gather(1, samples.action[part, None]).squeeze(1)
+        return (taken - samples.target[part]).square(), ()
+
+    return loss_of
+
+
+if __name__ == "__main__":
+    main()
