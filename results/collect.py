@@ -39,6 +39,9 @@ def main() -> None:
     runs, results = map(Path, sys.argv[1:])
     results.mkdir(parents=True, exist_ok=True)
     for run in sorted(path.parent for path in runs.glob("*/result.json")):
+        if not (run / "metrics.jsonl").exists():  # stopped before its first iteration
+            print(f"{run} has no iterations: left out")
+            continue
         name = run.name.rsplit("__", 1)[0]  # without the time
         text = json.dumps(collect(run), separators=(",", ":"))
         (results / f"{name}.json").write_text(text + "\n")
