@@ -3,7 +3,8 @@
     python benchmarks/memory.py
 
 The peak grows with the microbatch, which is free to choose, and not with the minibatch. All runs collect the
-same iteration batch; a larger minibatch is fewer of them. Each run has a process of its own.
+same iteration batch; a larger minibatch is fewer of them. One epoch shows the peak of several. Each run has a
+process of its own.
 """
 
 import argparse
@@ -52,6 +53,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--iterations", type=int, default=2)
+    parser.add_argument("--algorithm", choices=("PPO", "PQN-XL"), help="only its runs")
     options = parser.parse_args()
 
     table = Table(title="Peak memory in MiB", title_justify="left")
@@ -59,6 +61,8 @@ def main() -> None:
     for heading in ("minibatch", "microbatch", "before training", "peak", "rollout", "of it observations"):
         table.add_column(heading, justify="right")
     for name, config, minibatch, microbatch in RUNS:
+        if options.algorithm not in (None, name):
+            continue
         peak = alone(measure, with_batches(config, minibatch, microbatch, options.iterations))
         table.add_row(name, f"{minibatch:,}", f"{microbatch:,}", *(f"{size / MIB:,.0f}" for size in peak))
     Console(width=110).print(table)
@@ -68,7 +72,7 @@ def with_batches(config: AnyConfig, minibatch: int, microbatch: int, iterations:
     iteration_batch = config.num_envs * config.num_steps
     # Reset steps are no data, so that an iteration brings somewhat less than its nominal batch.
     total_env_steps = iteration_batch * (iterations - 1) + 1
-    update = replace(config.update, minibatches_per_epoch=iteration_batch // minibatch)
+    update = replace(config.update, minibatches_per_epoch=iteration_batch // minibatch, epochs=1)
     return replace(config, microbatch=microbatch, total_env_steps=total_env_steps, update=update, threads=1)
 
 

@@ -354,6 +354,9 @@ def test_policy_kl_is_that_of_the_current_policy_from_the_one_that_acted(
     for iteration, row in enumerate(rows(folder), start=1):
         if "batch/policy_kl" not in row:
             continue
+        assert (
+            iteration > staleness
+        )  # while the queue fills nothing is trained: a divergence of 0 says nothing
         before, after, data = before_and_after(folder, iteration, config)
         states = data.obs[:-1][data.valid].double()
         behavior, current = (plain_policy(weights, states) for weights in (before, after))

@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -245,9 +244,13 @@ def test_a_run_dir_that_is_a_file_is_named(train_refused: Refused, tmp_path: Pat
 )
 def test_a_full_disk_is_one_line_of_a_real_process(size: int, said: str, tmp_path: Path):
     flags = [*SMALL, f"--run-dir={tmp_path}", "--network.hidden-sizes", "64", "64"]
+    # Set in the new process itself: a preexec_fn would fork this one, which JAX's threads forbid.
+    limited = (
+        "import resource; from anybatch.cli import main; "
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size})); main()"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", "from anybatch.cli import main; main()", "train", *flags],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
+        [sys.executable, "-c", limited, "train", *flags],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},

@@ -16,16 +16,17 @@ from anybatch.runs.run import Run
 
 
 def control_batch(
-    config: RunConfig, state: PPOState | PQNState, fresh: Rollout, run: Run
+    config: RunConfig, state: PPOState | PQNState, fresh: Rollout, run: Run, *, trained: bool = True
 ) -> dict[str, float]:
     """Let the controller decide on the next batch. Call after an iteration has been counted.
 
-    `fresh` was collected by the policy as it was before this iteration's updates.
+    `fresh` was collected by the policy as it was before this iteration's updates. Where there were none,
+    because a queue of stale data is still filling, not `trained`: a divergence of 0 would say nothing.
     """
     if config.controller.kind == "fixed":
         return {}
     moved = None
-    if controllers.measures_at(config.controller, state.iterations):
+    if trained and controllers.measures_at(config.controller, state.iterations):
         moved = behavioral_divergence(config, state, fresh)
     acting = next(iter(state.steps.noise.values()))
     signals = Signals(

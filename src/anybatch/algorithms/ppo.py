@@ -50,7 +50,7 @@ def train(config: PPOConfig, state: PPOState, run: Run) -> None:
         state.iterations += 1
         state.env_steps += int(collectives.sum_over_ranks(torch.tensor(fresh.num_valid)))
         metrics = state.metrics() | metrics  # of the batch that this iteration had
-        metrics |= control_batch(config, state, fresh, run)
+        metrics |= control_batch(config, state, fresh, run, trained=data is not None)
         run.record(state, fresh.episodes, metrics)
     run.save(state)
 

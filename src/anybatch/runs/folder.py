@@ -111,7 +111,9 @@ def _git_commit() -> str | None:
     package = Path(__file__).resolve().parents[1]
     if not (package.parents[1] / ".git").exists():  # else git would find whatever repository is around
         return None
-    command = ["git", "-C", str(package), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    # Without optional locks: looking must not write, and leave a lock behind where the disk is full.
+    command = ["git", "--no-optional-locks", "-C", str(package), "describe", "--always", "--dirty"]
+    command += ["--abbrev=40", "--exclude=*"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
         return done.stdout.strip()
