@@ -1,6 +1,6 @@
 """Env steps per second: the serial limit of this machine, our training loop, and Stable-Baselines3's.
 
-    python benchmarks/throughput.py                                          # all cases, about half an hour
+    python benchmarks/throughput.py                                          # all cases, most of an hour
     python benchmarks/throughput.py cartpole-1 --seconds 5 --json speed.json
 
 Every measurement has a process of its own, and they take turns, since the speed of a machine drifts.
