@@ -1,5 +1,6 @@
 """The trained agent at play, as a video."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -95,7 +96,10 @@ def write_mp4(out: Path, pictures: Iterator[np.ndarray], frames_per_second: int)
     first = next(pictures)
     height, width = (side - side % 2 for side in first.shape[:2])  # the codec wants even sides
     writer = write_frames(str(out), (width, height), fps=frames_per_second, macro_block_size=2)
-    writer.send(None)
+    with warnings.catch_warnings():
+        # JAX, which MinAtar has loaded, warns of every fork; this one becomes ffmpeg at once.
+        warnings.filterwarnings("ignore", message="os.fork", category=RuntimeWarning)
+        writer.send(None)
     try:
         for picture in chain([first], pictures):
             writer.send(np.ascontiguousarray(picture[:height, :width]))
