@@ -466,9 +466,9 @@ def test_every_change_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert len(changes) == 2
     said = [line for line in capsys.readouterr().out.splitlines() if "rollouts of" in line]
     assert said == [
-        f"At {env_steps:,} env steps: rollouts of {after['batch/num_steps']} steps instead of {before}, "
+        f"{env_steps:,} env steps: rollouts of {before} → {after['batch/num_steps']} steps, "
         f"iteration batch {after['batch/iteration']}, minibatch {after['batch/minibatch']:.0f}, 2 epochs, "
-        f"learning rate {after['charts/learning_rate']:.4g}."
+        f"learning rate {after['charts/learning_rate']:.4g}"
         for env_steps, before, after in changes
     ]
 

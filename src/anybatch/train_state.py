@@ -57,11 +57,12 @@ class TrainState(Generic[Network]):
         was, self.controller, self.resolved = self.resolved, controller, self.plan_for(controller)
         if was.plan == self.plan:
             return None
+        now = self.plan
         return (
-            f"At {self.env_steps:,} env steps: rollouts of {self.plan.num_steps:,} steps instead of "
-            f"{was.plan.num_steps:,}, iteration batch {self.plan.iteration_batch:,}, minibatch "
-            f"{self.plan.minibatch:,.0f}, {self.plan.epochs} epoch{'s' * (self.plan.epochs > 1)}, "
-            f"learning rate {self.hyperparameters.learning_rate:.4g}."
+            f"{self.env_steps:,} env steps: rollouts of {was.plan.num_steps:,} → {now.num_steps:,} steps, "
+            f"iteration batch {now.iteration_batch:,}, minibatch {now.minibatch:,.0f}, "
+            f"{now.epochs} epoch{'s' * (now.epochs > 1)}, "
+            f"learning rate {self.hyperparameters.learning_rate:.4g}"
         )
 
     def state_dict(self) -> dict[str, Any]:
