@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_runs import changed, toy_config
 
-from anybatch.batch_plan import Hyperparameters, Resolved, resolve
+from anybatch.batch_plan import Resolved, resolve
 from anybatch.config import DEFAULT_RESCALE_RULES, RESCALE_RULES
 from anybatch.equations.rescale import center_of_mass, effective_sample_size
+from anybatch.rescaling import Hyperparameters
 
 PROCGEN = toy_config(
     num_envs=256,

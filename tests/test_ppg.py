@@ -10,7 +10,7 @@ import torch
 from phase_runs import phase_config, rows, with_changes
 from toy_runs import differences, newest_state, resume, train
 
-from anybatch import batch_plan, minibatch, networks, phase, presets, session
+from anybatch import batch_plan, minibatch, networks, phase, presets, rescaling, session
 from anybatch.algorithms import ppg
 from anybatch.cli import main
 from anybatch.config import NetworkConfig, PPGConfig
@@ -66,7 +66,7 @@ def test_the_auxiliary_phase_follows_the_iteration_batch_down_to_a_quarter(
 def test_a_larger_batch_has_shorter_phases_and_larger_auxiliary_minibatches():
     config = with_changes(presets.load("procgen-ppg").config, num_envs=1024)
     numbers = batch_plan.resolve(config, encoder="impala").hyperparameters.phase
-    assert numbers == batch_plan.PhaseNumbers(
+    assert numbers == rescaling.PhaseNumbers(
         policy_iterations=8, auxiliary_minibatch=16384, auxiliary_learning_rate=1e-3
     )
 

@@ -6,7 +6,6 @@ out: rollout, reward and advantage normalization, losses, Adam, the average of w
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,11 +59,7 @@ def config_of(heads: str, value_epochs: int, clip: float | None, value_clip: flo
     )
 
 
-@pytest.fixture(autouse=True)
-def float64() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 Weights = dict[str, Tensor]

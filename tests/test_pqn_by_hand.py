@@ -6,7 +6,6 @@ out: ε-greedy acting, Q(λ) targets, the normalized network, its loss, the grad
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,11 +52,7 @@ def config_of(reset: str) -> PQNConfig:
     )
 
 
-@pytest.fixture(autouse=True)
-def float64() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 Weights = dict[str, Tensor]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from anybatch import controllers, envs
-from anybatch.batch_plan import BatchPlan, Hyperparameters, Resolved, resolve
+from anybatch.batch_plan import BatchPlan, Resolved, resolve
 from anybatch.config import RunConfig
 from anybatch.controllers import ControllerState
 from anybatch.distributed import collectives
@@ -17,6 +17,7 @@ from anybatch.envs.protocol import VectorEnv
 from anybatch.errors import CheckpointError, ConfigError
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.q_network import QNetwork
+from anybatch.rescaling import Hyperparameters
 from anybatch.rollout import Collector
 from anybatch.runs import seeding
 from anybatch.update import GradientSteps
