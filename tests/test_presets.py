@@ -426,7 +426,8 @@ def test_the_sticky_preset_has_all_actions_and_no_life_information():
 def test_ewma_presets_meet_the_preconditions_of_the_rule_but_for_the_epochs(name: str):
     config = presets.load(name).config
     assert config.proximal.policy == "ewma"
-    assert config.proximal.ewma_decay == pytest.approx(8 / 9)
+    age = max(8, config.update.minibatches_per_epoch)  # gradient steps: the paper's 8, or an epoch of more
+    assert config.proximal.ewma_decay == pytest.approx(age / (age + 1))
     assert config.objective.advantage_normalization == "iteration" and config.update.target_kl is None
 
 

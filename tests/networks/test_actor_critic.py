@@ -3,6 +3,7 @@ from typing import Literal
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from anybatch import networks
@@ -10,7 +11,7 @@ from anybatch.config import NetworkConfig
 from anybatch.errors import ConfigError
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.distributions import Categorical, DiagonalGaussian
-from anybatch.networks.encoders import ImpalaEncoder, NatureEncoder, ObsKind
+from anybatch.networks.encoders import ImpalaEncoder, NatureEncoder, ObsKind, fold_pixels
 
 Heads = Literal["shared", "detached", "dual"]
 IMPALA_ENCODER = 622_144
@@ -96,6 +97,28 @@ def test_impala_halves_odd_images_upward() -> None:
     policy, value = network(images(2, 3, 13, 17))
     assert (policy.location.shape, value.shape) == ((2, 15), (2,))
     assert dict(network.named_parameters())["policy.encoder.dense.weight"].shape[1] == 7 * 4 * 5
+
+
+@pytest.mark.parametrize("fold", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("view", ["whole", "sliced", "strided"])
+def test_folded_pixels_are_unshuffled_pixels(fold: int, view: str) -> None:
+    obs = images(5, 3, 24, 48)
+    obs = {"whole": obs, "sliced": obs[1:4], "strided": obs.transpose(2, 3)}[view]
+    folded = fold_pixels(obs, fold)
+    assert torch.equal(folded, F.pixel_unshuffle(obs, fold))
+    assert folded.dtype == torch.uint8
+
+
+def test_a_folded_impala_sees_every_pixel_and_refuses_sides_that_do_not_divide() -> None:
+    encoder = image_network((3, 64, 64), impala_fold=4, impala_channels=(16, 32)).policy.encoder
+    obs = images(1, 3, 64, 64)
+    before = encoder(obs)
+    for pixel in ((0, 0, 0), (1, 31, 34), (2, 63, 63)):
+        changed = obs.clone()
+        changed[0, *pixel] ^= 255
+        assert not torch.equal(encoder(changed), before)
+    with pytest.raises(ConfigError, match="impala-fold = 3 must divide"):
+        image_network((3, 64, 64), impala_fold=3)
 
 
 @pytest.mark.parametrize("heads", ["shared", "detached", "dual"])

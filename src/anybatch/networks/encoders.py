@@ -23,6 +23,8 @@ NATURE_KERNELS = ((8, 4), (4, 2), (3, 1))
 NATURE_SMALLEST_SIDE = 36
 """Pixels that leave one feature behind them."""
 MINATAR_CHANNELS = 16
+WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Types of so many bytes."""
 
 
 def refuse_unfit(encoder: str, obs_shape: Sequence[int], obs_kind: ObsKind) -> None:
@@ -48,6 +50,19 @@ def image_to_float(obs: Tensor, dtype: torch.dtype) -> Tensor:
 def planes_to_float(obs: Tensor, dtype: torch.dtype) -> Tensor:
     """0/1 planes [B, C, H, W] as the numbers 0 and 1, channels_last."""
     return obs.contiguous(memory_format=torch.channels_last).to(dtype)
+
+
+def fold_pixels(images: Tensor, fold: int) -> Tensor:
+    """uint8 images [B, C, H, W] as [B, C·fold², H/fold, W/fold], in the order of `pixel_unshuffle`."""
+    if fold not in WORDS:
+        return F.pixel_unshuffle(images, fold)
+    batch, channels, height, width = images.shape
+    # Neighbours in a row stay neighbours: moved as one word, they cost a sixth of moving each byte.
+    words = images.contiguous().view(WORDS[fold])
+    rows, columns = height // fold, width // fold
+    placed = words.view(batch, channels, rows, fold, columns).permute(0, 2, 4, 1, 3)
+    folded = placed.reshape(batch, rows, columns, channels * fold).view(torch.uint8)
+    return folded.permute(0, 3, 1, 2)
 
 
 def use_channels_last(module: nn.Module) -> None:
@@ -168,7 +183,7 @@ class ImpalaEncoder(nn.Module):
         use_channels_last(self)
 
     def forward(self, obs: Tensor) -> Tensor:
-        folded = obs if self.fold == 1 else F.pixel_unshuffle(obs, self.fold)
+        folded = obs if self.fold == 1 else fold_pixels(obs, self.fold)
         x = image_to_float(folded, self.dense.weight.dtype)
         for stack in self.stacks:
             x = stack(x)
