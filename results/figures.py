@@ -1,10 +1,11 @@
 """Figures of collected runs.
 
-python results/figures.py curves FOLDER OUT.png [--window 50000] [--level LABEL=VALUE …]
+python results/figures.py curves FOLDER OUT.png [--window 50000] [--beside PUBLISHED.json]
 python results/figures.py batch RUN.json OUT.png
 
-`curves`: mean episode return over env steps, one panel an environment, one line a run. `batch`: return,
-behavioral divergence and iteration batch of one run with a controller.
+`curves`: mean episode return over env steps, one panel an environment, one line a run, and beside them the
+published points [env steps, return] of that environment. `batch`: return, behavioral divergence and
+iteration batch of one run with a controller.
 """
 
 import argparse
@@ -47,7 +48,7 @@ def in_millions(axis: Any, label: str) -> None:
     axis.grid(alpha=0.25)
 
 
-def draw_curves(folder: Path, out: Path, window: int, levels: list[str]) -> None:
+def draw_curves(folder: Path, out: Path, window: int, published: dict[str, list[list[float]]]) -> None:
     runs = sorted(folder.glob("*__*__s*.json"))
     envs = sorted({named(path)[0] for path in runs})
     presets = sorted({named(path)[1] for path in runs})
@@ -57,11 +58,10 @@ def draw_curves(folder: Path, out: Path, window: int, levels: list[str]) -> None
         axis = axes[0][envs.index(env)]
         curve = json.loads(path.read_text())["curve"]
         axis.plot(*smoothed(curve, window), color=COLORS[presets.index(preset)], label=preset, linewidth=1.6)
-    published = dict(level.split("=") for level in levels)
     for env, axis in zip(envs, axes[0], strict=True):
         if env in published:
-            height = float(published[env])
-            axis.axhline(height, color="gray", linestyle="--", linewidth=1, label="published")
+            points = zip(*published[env], strict=True)
+            axis.plot(*points, color="gray", linestyle="--", linewidth=1.2, label="published PPO")
         axis.set_title(env, fontsize=10)
         in_millions(axis, "mean episode return")
         labels = dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
@@ -97,12 +97,11 @@ def main() -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--window", type=int, default=50 * THOUSAND, help="env steps that one point averages")
-    parser.add_argument(
-        "--level", nargs="*", default=[], help="ENVIRONMENT=VALUE: a published return to show"
-    )
+    parser.add_argument("--beside", type=Path, help="a file of published points, by environment")
     options = parser.parse_args()
     if options.kind == "curves":
-        draw_curves(options.source, options.out, options.window, options.level)
+        published = json.loads(options.beside.read_text()) if options.beside else {}
+        draw_curves(options.source, options.out, options.window, published)
     else:
         draw_batch(options.source, options.out)
 
