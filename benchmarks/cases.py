@@ -102,6 +102,9 @@ ATARI_PQN = pqn("atari-pqn")
 PQN_XL = pqn("atari-pqn-xl")
 
 
+PROCGEN_SMALL = replace(presets.load("procgen-small-ppo").config, total_env_steps=UNREACHED)
+
+
 CASES: dict[str, AnyConfig] = {
     "cartpole-64": cartpole(64, minibatch=256),
     "cartpole-8": cartpole(8, minibatch=256),
@@ -115,4 +118,5 @@ CASES: dict[str, AnyConfig] = {
     "atari-pqn-16-steps": replace(ATARI_PQN, num_steps=16),
     "atari-pqn-128-steps": replace(ATARI_PQN, num_steps=128),
     "minatar-pqn": pqn("minatar-pqn"),
+    "procgen-small-ppo": PROCGEN_SMALL,
 }
