@@ -3,7 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: train test check fmt slow bench clean
+.PHONY: help train test check fmt slow bench clean
+
+help:
+	@echo 'make train   set up .venv, train PPO-EWMA on CartPole-v1, evaluate: a minute or two'
+	@echo 'make test    all tests but the slow ones'
+	@echo 'make check   lint, types, import order, spelling'
+	@echo 'make fmt     format the code'
+	@echo 'make slow    the slow tests'
+	@echo 'make bench   speed beside what this machine can do, most of an hour'
+	@echo 'make clean   remove .venv and caches'
 
 train: .venv/ready-to-train
 	$(BIN)/anybatch train
@@ -45,4 +54,4 @@ bench: .venv/ready-to-bench
 	touch $@
 
 clean:
-	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

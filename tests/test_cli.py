@@ -87,7 +87,7 @@ def test_plan_shows_the_table_and_writes_nothing(
     monkeypatch.setenv("COLUMNS", "160")
     flags = ["--proximal.policy", "ewma", "--objective.advantage-normalization", "iteration"]
     out = said(capsys, "plan", "--preset", "cartpole-ppo", "--num-envs", "1", *flags)
-    assert "1 envs × 128 steps = 128 samples" in out
+    assert "1 env × 128 steps = 128 samples" in out
     assert "0.000125" in out and "√0.25" in out and "center of mass 32" in out
     assert "note: The rule assumes one policy epoch" in out
     assert not list(tmp_path.iterdir())

@@ -422,6 +422,35 @@ def test_the_sticky_preset_has_all_actions_and_no_life_information():
     env.close()
 
 
+@pytest.mark.parametrize("text", ["update = 3", "tuned_at = 5"])
+def test_a_number_where_a_table_belongs_is_refused_by_name(text: str):
+    with pytest.raises(ConfigError, match=f"preset mine: {text} must be a table"):
+        presets.parse("mine", text)
+
+
+def test_a_preset_file_that_is_no_text_is_refused_in_one_sentence(tmp_path: Path):
+    path = tmp_path / "mine.toml"
+    path.write_bytes(b"env = '\xff'")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        presets.load(str(path))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--objective.value-clip=-1"], "value-clip = -1.0: a positive number or None"),
+        (["--network.impala-channels"], "impala-channels is empty"),
+        (["--threads=1000000"], "at most 1,024"),
+    ],
+)
+def test_settings_that_no_run_can_have_are_refused(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as refusal:
+        main(["plan", *words])
+    assert refusal.value.code == 2 and sentence in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize("name", [name for name in presets.names() if name.endswith("-ppo-ewma")])
 def test_ewma_presets_meet_the_preconditions_of_the_rule_but_for_the_epochs(name: str):
     config = presets.load(name).config

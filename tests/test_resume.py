@@ -5,10 +5,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy_runs import changed, differences, newest_state, prepare, resume, start, toy_config, train
+from toy_runs import (
+    changed,
+    differences,
+    newest_state,
+    one_iteration,
+    prepare,
+    resume,
+    start,
+    toy_config,
+    train,
+)
 
+from anybatch import session
 from anybatch.algorithms import ppo
 from anybatch.config import PPOConfig
+from anybatch.errors import ConfigError, UserError
+from anybatch.runs import folder as run_folder
 from anybatch.runs import log
 
 EVERYTHING_ON: dict[str, Any] = {
@@ -141,6 +154,52 @@ def test_a_resume_at_another_batch_keeps_the_age_of_the_average_and_rescales(
         assert row["proximal/age_env_steps"] == pytest.approx(32 * 8, rel=0.05)
     if envs == 16:  # long enough to be steady again: as old in env steps, younger in gradient steps
         assert after[-1]["proximal/age_gradient_steps"] == pytest.approx(8, rel=0.05)
+
+
+def test_without_its_rule_the_average_is_not_touched_by_another_batch():
+    config = toy_config(**STEADY, rescale="none")
+    saved = start(config)
+    for _ in range(3):
+        one_iteration(config, saved)
+    fewer = start(changed(config, num_envs=1))
+    fewer.load_state_dict(saved.state_dict(), {}, say=lambda _: None)
+    assert fewer.hyperparameters.proximal_decay == 32 / 33
+    assert fewer.ewma.age_gradient_steps == saved.ewma.age_gradient_steps
+
+
+def test_a_schedule_that_a_resume_brings_holds_from_its_first_iteration(tmp_path: Path):
+    def scheduled(points: tuple[str, ...], total: int) -> PPOConfig:
+        controller = {"kind": "schedule", "schedule": points}
+        return changed(config, controller=controller, total_env_steps=total)
+
+    config = toy_config(num_envs=2, num_steps=5)
+    folder = train(scheduled(("0:5", "1000:20"), 60), tmp_path).folder
+    done = rows(folder)[-1]["env_steps"]
+    resume(folder, scheduled(("0:5", "50:11"), 100))
+    later = [row["batch/num_steps"] for row in rows(folder) if row["env_steps"] > done]
+    assert later and set(later) == {11}
+
+
+def test_a_finished_run_is_left_as_it_is_and_an_evaluation_that_is_missing_is_made(tmp_path: Path):
+    config = toy_config()
+    folder = train(config, tmp_path).folder
+    before = {path.name: path.read_bytes() for path in folder.glob("*.json*")}
+    with pytest.raises(ConfigError, match=r"has done its .* --total-env-steps with a larger number"):
+        resume(folder, changed(config, num_envs=2))
+    assert {path.name: path.read_bytes() for path in folder.glob("*.json*")} == before
+
+    longer = changed(config, total_env_steps=2 * config.total_env_steps)
+    resume(folder, longer)
+    (folder / "result.json").write_bytes(before["result.json"])  # as if killed while it was evaluated
+    assert resume(folder, longer).evaluation is not None
+
+
+def test_a_resume_reads_nothing_while_another_process_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    config = toy_config()
+    folder = train(config, tmp_path).folder
+    monkeypatch.setattr(session, "load_checkpoint", lambda *_: pytest.fail("read before the lock"))
+    with run_folder.lock(folder), pytest.raises(UserError, match="Another process is training"):
+        resume(folder, config)
 
 
 def test_a_resume_at_another_batch_and_back_has_the_numbers_of_the_start(tmp_path: Path):

@@ -1,6 +1,7 @@
 """Runs of several games put together: a suite's table, its medians and what is missing."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,33 @@ def test_a_suite_as_json(runs: Path, capsys: pytest.CaptureFixture[str]):
     percents = [pong["human_normalized_percent"], qbert["human_normalized_percent"]]
     assert percents[1] == pytest.approx(100 * (qbert["score"] - 163.9) / (13455.0 - 163.9))
     assert result["median_percent"] == result["mean_percent"] == pytest.approx(sum(percents) / 2)
+
+
+def test_a_run_without_a_checkpoint_is_left_out_and_named(
+    runs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    (pong,) = runs.glob("Pong*")
+    started = tmp_path / "Pong-v5__just__begun"
+    started.mkdir()
+    shutil.copy(pong / "config.json", started)
+    main(["evaluate", str(started), str(pong), "--suite=atari-57", "--json"])
+    captured = capsys.readouterr()
+    assert [len(game["runs"]) for game in json.loads(captured.out)["games"]] == [1]
+    assert captured.err == f"{started} has no checkpoint yet: left out\n"
+
+
+def test_settings_of_another_version_are_refused_with_the_name_of_the_run(
+    runs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    (pong,) = runs.glob("Pong*")
+    old = tmp_path / "old"
+    shutil.copytree(pong, old)
+    config = json.loads((old / "config.json").read_text())
+    del config["evaluation"]["protocol"]
+    (old / "config.json").write_text(json.dumps(config))
+    with pytest.raises(SystemExit):
+        main(["evaluate", str(old), "--suite=atari-57"])
+    assert "old.evaluation do not fit this version: missing protocol" in capsys.readouterr().err
 
 
 def test_without_a_suite_one_run_is_evaluated(runs: Path, capsys: pytest.CaptureFixture[str]):

@@ -364,6 +364,29 @@ def test_the_noise_scale_is_that_of_the_training_loss_before_clipping():
         assert state.metrics()[metric] == pytest.approx(float(trace / signal), rel=1e-6)
 
 
+def test_a_rank_without_a_sample_of_the_minibatch_adds_nothing_to_the_measurement():
+    steps, data = linear_problem()
+    records = steps.measured_gradient(torch.empty(0, dtype=torch.int64), data.loss, 4.0)
+    assert len(records) == 1 and not steps.flat.grads.any()
+    assert steps.noise["policy"].weight == 0
+
+
+def test_a_loaded_optimizer_is_on_the_device_of_the_parameters():
+    steps, data = linear_problem()
+    steps.gradient(torch.arange(8), data.loss, 8.0)
+    steps.apply()
+    elsewhere = GradientSteps(
+        FlatParameters(nn.ParameterList([nn.Parameter(torch.ones(5, dtype=torch.float64, device="meta"))])),
+        OptimizerConfig(),
+        microbatch=8,
+        say=print,
+        networks={"policy": slice(None)},
+    )
+    elsewhere.load_state_dict(steps.state_dict())
+    (moments,) = elsewhere.optimizer.state.values()
+    assert {value.device.type for value in moments.values()} == {"meta"}
+
+
 def test_one_sample_has_no_noise_scale():
     config = toy_config(num_envs=1, num_steps=1, update={"minibatches_per_epoch": 1, "noise_scale_every": 1})
     state = start(config)

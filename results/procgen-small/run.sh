@@ -13,7 +13,7 @@ for preset in procgen-small-ppo procgen-small-ppo-ewma; do
   train --preset "$preset" --env procgen-easy:fruitbot --seed 1
 done
 for preset in procgen-small-ppg procgen-small-ppg-ewma; do
-  train --preset "$preset" --seed 1
+  train --preset "$preset" --seed 3
 done
 .venv/bin/python results/collect.py runs/procgen-small results/procgen-small
 .venv/bin/python results/figures.py curves results/procgen-small results/procgen-small/curves.png \

@@ -3,6 +3,7 @@
 Each piece of advice shows the number it comes from and the flag that would change it.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -57,7 +58,8 @@ def clip_fraction(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
             measured,
             "far below 1 %, the proximal policy hardly holds the update back; a larger iteration batch or an "
             "older proximal policy may learn faster",
-            "--num-steps and --update.minibatches-per-epoch, or --proximal.policy ewma with a higher "
+            "--num-steps and --update.minibatches-per-epoch, or "
+            f"{'--proximal.policy ewma with ' * (config.proximal.policy != 'ewma')}a higher "
             "--proximal.ewma-decay",
         )
     if share > (CLIPPED_HIGH_ONE_EPOCH if epochs == 1 else CLIPPED_HIGH_MORE_EPOCHS):
@@ -116,14 +118,12 @@ def proximal_age(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
 
 
 def minibatch_against_noise(rows: Sequence[Row]) -> Advice | None:
-    both = [
-        (row["batch/minibatch"], row["batch/noise_scale"])
-        for row in rows
-        if row.get("batch/noise_scale") is not None
-    ]
-    if not both:
+    minibatches = known(rows, "batch/minibatch")
+    # JSON has no infinity: a missing scale is one that noise drowned, or that was not measured yet.
+    scales = [math.inf if row.get("batch/noise_scale") is None else row["batch/noise_scale"] for row in rows]
+    if not minibatches:
         return None
-    minibatch, noise = median(pair[0] for pair in both), median(pair[1] for pair in both)
+    minibatch, noise = median(minibatches), median(scales)
     if minibatch <= noise:
         return None
     return Advice(

@@ -61,7 +61,8 @@ class BatchPlan:
         minibatch = f"{self.minibatch:,.0f}" if self.minibatch.is_integer() else f"{self.minibatch:,.1f}"
         microbatches = -(-self.minibatch // self.microbatch)
         return [
-            f"iteration batch  {self.num_envs:,} envs × {self.num_steps:,} steps{ranks}"
+            f"iteration batch  {self.num_envs:,} env{'s' * (self.num_envs > 1)} × "
+            f"{self.num_steps:,} steps{ranks}"
             f" = {self.iteration_batch:,} samples",
             f"minibatch        {self.iteration_batch:,} ÷ {self.minibatches_per_epoch} = {minibatch} samples,"
             f" {self.epochs} epoch{'s' * (self.epochs > 1)}"

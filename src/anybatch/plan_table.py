@@ -29,7 +29,11 @@ def plan_rows(config: RunConfig, ratios: Ratios, run: Hyperparameters) -> list[P
             number="learning rate",
             tuned_at=f"{optimizer.learning_rate:.6g}",
             this_run=f"{run.learning_rate:.6g}",
-            rule=_rule("learning-rate", rules, f"× {power}{ratios.minibatch:.4g} (minibatch)"),
+            rule=_rule(
+                "learning-rate",
+                rules,
+                f"× {power}{ratios.minibatch:.4g} (minibatch){_while_it_changes(config)}",
+            ),
         )
     ]
     if isinstance(config, PPOConfig):
@@ -176,6 +180,13 @@ def _is_tuned(ratios: Ratios) -> bool:
 
 def _rule(name: str, rules: frozenset[str], sentence: str) -> str:
     return sentence if name in rules else f"kept (--rescale without {name})"
+
+
+def _while_it_changes(config: RunConfig) -> str:
+    """With a controller, the batch above the table is where the run starts, not what the numbers are for."""
+    if config.controller.kind == "fixed" or config.controller.compensate == "all":
+        return ""
+    return "; kept while the batch changes"
 
 
 def _decay(decay: float, meaning: Callable[[float], float], unit: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from anybatch import controllers, networks
-from anybatch.config import PPOConfig
+from anybatch.config import PPOConfig, rescale_rules
 from anybatch.controllers import ControllerState
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import BoxActions, EnvSpec
@@ -30,7 +30,9 @@ class PPOState(TrainState[ActorCritic]):
     ewma: EwmaNetwork | None
     batch_may_change: bool
     compensates: bool
-    """Whether the proximal decay follows a batch that changes within the run."""
+    """Whether the numbers of the dial follow a batch that changes within the run."""
+    rescales_proximal: bool
+    """Whether the proximal decay is among those numbers."""
     reward_normalizer: RewardNormalizer | None
     advantage_normalizer: AdvantageNormalizer
     queue: DelayQueue
@@ -45,7 +47,7 @@ class PPOState(TrainState[ActorCritic]):
     def _keep_proximal_age(self, was: float) -> None:
         """The age of the average in env steps is what must not jump; `was` is those per gradient step."""
         now = self.plan.env_steps_per_gradient_step
-        if self.ewma is not None and was != now:
+        if self.ewma is not None and self.rescales_proximal and was != now:
             self.ewma.rescale_weight(was / now)
 
     def state_dict(self) -> dict[str, Any]:
@@ -134,6 +136,7 @@ def start(
         ewma=EwmaNetwork(network, flat) if config.proximal.policy == "ewma" else None,
         batch_may_change=config.controller.kind != "fixed",
         compensates=config.controller.compensate == "all",
+        rescales_proximal="proximal-ewma" in rescale_rules(config.rescale),
         collector=Collector(
             env,
             generator=seeding.torch_generator(config.seed, role="actions", rank=rank),
@@ -143,6 +146,7 @@ def start(
             device=device,
         ),
         controller=controller,
+        controller_config=config.controller,
         reward_normalizer=None
         if normalize.rewards == "none"
         else RewardNormalizer(

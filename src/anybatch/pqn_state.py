@@ -52,6 +52,7 @@ def start(config: PQNConfig, *, say: Callable[[str], None], env_steps: int = 0) 
             device=device,
         ),
         controller=controller,
+        controller_config=config.controller,
         minibatch_generator=seeding.torch_generator(config.seed, role="minibatches", rank=rank),
         device=device,
     )

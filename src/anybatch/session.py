@@ -54,7 +54,8 @@ def train(config: AnyConfig, *, preset: str, base: Path, show_plan: Callable[[Re
     evaluation_protocol(config)  # what cannot be evaluated is refused now, not after the training
     state = ALGORITHMS[config.algorithm].start(config, say=print)
     folder = run_folder.create(base, config.env, preset, config.seed, datetime.now())
-    return run_to_end(config, state, folder, show_plan=show_plan, loaded=None)
+    with run_folder.lock(folder):
+        return run_to_end(config, state, folder, show_plan=show_plan, loaded=None)
 
 
 def resume(folder: Path, config: AnyConfig, *, show_plan: Callable[[Resolved], None]) -> Outcome:
@@ -62,10 +63,24 @@ def resume(folder: Path, config: AnyConfig, *, show_plan: Callable[[Resolved], N
     refuse_another_run(recorded_config(folder), config)
     evaluation_protocol(config)
     set_threads(config)
-    loaded = load_checkpoint(folder)
-    state = ALGORITHMS[config.algorithm].start(config, say=print, env_steps=loaded.env_steps)
-    state.load_state_dict(loaded.tree["train"], loaded.segments, say=print)
-    return run_to_end(config, state, folder, show_plan=show_plan, loaded=loaded)
+    with run_folder.lock(folder):  # before the checkpoint is read: no other process may train on from it
+        loaded = load_checkpoint(folder)
+        refuse_finished(folder, config, loaded.env_steps)
+        state = ALGORITHMS[config.algorithm].start(config, say=print, env_steps=loaded.env_steps)
+        state.load_state_dict(loaded.tree["train"], loaded.segments, say=print)
+        return run_to_end(config, state, folder, show_plan=show_plan, loaded=loaded)
+
+
+def refuse_finished(folder: Path, config: AnyConfig, env_steps: int) -> None:
+    """Nothing is left to do for a run that has its evaluation too, and its record must stay as it is."""
+    if env_steps < config.total_env_steps or not (folder / RESULT_FILE).exists():
+        return
+    result = run_folder.read_json(folder / RESULT_FILE)
+    if result.get("env_steps") == env_steps and result.get("evaluation") is not None:
+        raise ConfigError(
+            f"this run has done its {env_steps:,} env steps; --total-env-steps with a larger number "
+            "lets it go on"
+        )
 
 
 def run_to_end(
@@ -79,7 +94,6 @@ def run_to_end(
     spec = state.collector.env.spec
     title = f"{spec.env_id} on {spec.engine}, seed {config.seed}"
     with ExitStack() as stack:
-        stack.enter_context(run_folder.lock(folder))
         record_facts(folder, config, state)
         show_plan(state.resolved)
         progress = stack.enter_context(Progress(config.total_env_steps, title))
@@ -199,7 +213,11 @@ def recorded_config(folder: Path) -> AnyConfig:
     algorithm = data.pop("algorithm", None) if isinstance(data, dict) else None
     if algorithm not in CONFIGS:
         raise ConfigError(f"{folder} is a run of {algorithm!r}, which this version does not know")
-    return config_from_dict(CONFIGS[algorithm], data)
+    return config_from_dict(CONFIGS[algorithm], data, where=folder.name)
+
+
+def has_checkpoint(folder: Path) -> bool:
+    return Checkpoints(folder, keep=1).exist()
 
 
 def load_checkpoint(folder: Path, *, with_segments: bool = True) -> Loaded:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from anybatch import controllers, envs
 from anybatch.batch_plan import BatchPlan, Resolved, resolve
-from anybatch.config import RunConfig
+from anybatch.config import ControllerConfig, RunConfig
 from anybatch.controllers import ControllerState
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import VectorEnv
@@ -36,6 +36,7 @@ class TrainState(Generic[Network]):
     steps: GradientSteps
     collector: Collector
     controller: ControllerState
+    controller_config: ControllerConfig
     minibatch_generator: torch.Generator
     device: torch.device
     env_steps: int = 0
@@ -91,6 +92,7 @@ class TrainState(Generic[Network]):
         self.steps.load_state_dict(state["steps"])
         if state["controller"] is not None:  # else the batch was fixed, and a controller starts now
             self.controller = ControllerState.from_dict(state["controller"])
+        self.controller = controllers.resumed(self.controller_config, self.controller, self.env_steps)
         self.resolved = self.plan_for(self.controller)
         self.minibatch_generator.set_state(state["minibatch_generator"])
         if not self.collector.load_state_dict(state["collector"]):

@@ -109,7 +109,9 @@ class GradientSteps:
         generator = torch.Generator().manual_seed(self.counts.taken)
         indices = indices[torch.randperm(len(indices), generator=generator)]
         records, weighted_squares = self._within_memory(lambda: self._add_measured(indices, loss_of, count))
-        sums = torch.tensor([*weighted_squares, len(records)], dtype=torch.float64)
+        # Of several ranks, one may have no sample of a small minibatch: its empty part says nothing of noise.
+        parts = len(records) if len(indices) else 0
+        sums = torch.tensor([*weighted_squares, parts], dtype=torch.float64)
         *weighted_squares, number = collectives.sum_over_ranks(sums).tolist()
         collectives.sum_over_ranks(self.flat.grads)
         means = self._squares(self.flat.grads)
@@ -146,7 +148,7 @@ class GradientSteps:
         """The records of at least two microbatches, and Σ b‖g‖² over their mean gradients, by network."""
         records: list[Record] = []
         weighted_squares, before = [0.0] * len(self.networks), torch.zeros_like(self.flat.grads)
-        for part in microbatches(indices, min(self.microbatch, -(-len(indices) // 2))):
+        for part in microbatches(indices, min(self.microbatch, max(1, -(-len(indices) // 2)))):
             records.append(self._add(part, loss_of, count))
             # What a part adds is its sum ÷ count: its mean gradient g has b‖g‖² = ‖added‖² count² / b.
             scale = count**2 / max(len(part), 1)
@@ -195,7 +197,7 @@ class GradientSteps:
     def load_state_dict(self, state: dict) -> None:
         if state["optimizer"]:
             self.optimizer.state[self.parameter] = {
-                name: value.clone() for name, value in state["optimizer"].items()
+                name: value.to(self.parameter.device, copy=True) for name, value in state["optimizer"].items()
             }
         self.counts = StepCounts(state["taken"], state["skipped"], state["skipped_in_a_row"])
         self.noise = {name: NoiseAverage(*numbers) for name, numbers in state["noise"].items()}

@@ -185,6 +185,7 @@ def test_what_cannot_be_used_is_refused_by_name(make, name, sentence):
     ("options", "sentence"),
     [
         ({"gravty": "9"}, r"^gym:CartPole-v1 refuses its options: .*unexpected keyword argument 'gravty'"),
+        ({"max_episode_steps": "foo"}, "refuses its options: "),
         ({"num_envs": "9"}, r"refuses its options: .*multiple values for keyword argument 'num_envs'"),
         ({"reset": "never"}, "the option reset = never is not one of next_step, same_step$"),
         (

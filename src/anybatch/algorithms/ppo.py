@@ -249,5 +249,5 @@ def moved_too_far(records: list[Record], config: PPOConfig) -> bool:
     if config.update.target_kl is None or not records:
         return False
     kl = torch.cat([divergence.sampled_kl(logp, behavior) for *_, logp, behavior, _ in records])
-    sums = collectives.sum_over_ranks(torch.stack([kl.sum(), torch.tensor(float(len(kl)))]))
+    sums = collectives.sum_over_ranks(torch.stack([kl.sum(), kl.new_tensor(len(kl))]))
     return bool(sums[0] / sums[1] > config.update.target_kl)

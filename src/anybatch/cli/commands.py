@@ -13,6 +13,7 @@ from anybatch import advice, session, suite
 from anybatch import presets as preset_files
 from anybatch import watch as video
 from anybatch.cli import help_page, show
+from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.usage_error import as_user_error
 from anybatch.config import AnyConfig, PPOConfig
 from anybatch.errors import UserError
@@ -73,8 +74,6 @@ class WatchFlags:
     frames_per_second: int = 30
     """How fast the video shows them."""
 
-
-HELP_FLAGS = {"-h", "--help", "--help-all"}
 
 NewRun = TypeVar("NewRun", TrainFlags, PlanFlags)
 KnownRun = TypeVar("KnownRun", ResumeFlags, EvaluateFlags, WatchFlags)
@@ -138,6 +137,9 @@ def evaluate_suite(name: str, words: list[str]) -> None:
         raise UserError("name the run folders before the other flags, such as runs/ for all runs in it")
     folders = dict.fromkeys(run for path in named for run in run_folder.find_runs(Path(path)))
     options = others[len(named) :]
+    for folder in [folder for folder in folders if not session.has_checkpoint(folder)]:
+        print(f"{folder} has no checkpoint yet: left out", file=sys.stderr)
+        del folders[folder]
     runs = [with_run(EvaluateFlags, [str(folder), *options], "evaluate") for folder in folders]
     wanted = [flags for flags in runs if suite.contains(name, flags.config.env)]
     left_out = sorted({flags.config.env for flags in runs} - {flags.config.env for flags in wanted})
@@ -171,6 +173,9 @@ def watch(words: list[str]) -> None:
 
 def advise(words: list[str]) -> None:
     """Say what a run's metrics mean for its settings."""
+    if HELP_FLAGS & set(words):
+        print("usage: anybatch advise RUN\n\nRUN: a run folder, or a folder of runs: the newest one in it.")
+        return
     if len(words) != 1 or words[0].startswith("-"):
         raise UserError("name one run folder, such as runs/ for the newest run in it")
     folder = run_folder.find_run(Path(words[0]))
@@ -179,7 +184,10 @@ def advise(words: list[str]) -> None:
 
 def presets(words: list[str]) -> None:
     """List the named configurations and where their numbers are from."""
-    if words and words[0] not in ("-h", "--help"):
+    if HELP_FLAGS & set(words):
+        print("usage: anybatch presets\n\nList the named configurations and where their numbers are from.")
+        return
+    if words:
         raise UserError(f"presets takes no flags, got {' '.join(words)}")
     show.presets([preset_files.load(name) for name in preset_files.names()])
 

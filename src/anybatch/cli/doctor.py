@@ -12,23 +12,23 @@ import numpy as np
 import torch
 
 from anybatch import envs
+from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config import EnvConfig, NetworkConfig
 from anybatch.envs.protocol import BoxActions
 from anybatch.errors import UserError
 from anybatch.networks import make
 from anybatch.networks.flat import FlatParameters
 
-PACKAGES = (
-    "torch",
-    "gymnasium",
-    "envpool",
-    "pgx",
-    "mujoco",
-    "safetensors",
-    "tensorboard",
-    "wandb",
-    "trackio",
-)
+PACKAGES = ("torch", "gymnasium", "safetensors", "tensorboard")
+EXTRAS = {
+    "envpool": "envpool",
+    "pgx": "minatar",
+    "mujoco": "mujoco",
+    "imageio-ffmpeg": "video",
+    "wandb": "wandb",
+    "trackio": "trackio",
+}
+"""Optional packages, and the extra of ours that brings each."""
 PROBES = (
     "CartPole-v1",
     "Breakout-v5",
@@ -52,12 +52,12 @@ class Check:
 
 def doctor(words: list[str]) -> None:
     """Check this machine: engines, libraries, speed."""
-    unknown = [word for word in words if word not in ("--json", "-h", "--help")]
-    if unknown:
-        raise UserError(f"doctor takes --json only, got {' '.join(unknown)}")
-    if "-h" in words or "--help" in words:
+    if HELP_FLAGS & set(words):
         print("usage: anybatch doctor [--json]\n\nCheck this machine: engines, libraries, speed.")
         return
+    unknown = [word for word in words if word != "--json"]
+    if unknown:
+        raise UserError(f"doctor takes --json only, got {' '.join(unknown)}")
     checks = [machine(), *packages(), *(engine(env_id) for env_id in PROBES), *microbatches()]
     if "--json" in words:
         print(json.dumps([asdict(check) for check in checks], indent=2, ensure_ascii=False))
@@ -74,11 +74,13 @@ def machine() -> Check:
 
 def packages() -> list[Check]:
     checks: list[Check] = []
-    for name in PACKAGES:
+    for name in (*PACKAGES, *EXTRAS):
         try:
             checks.append(Check(name, True, importlib.metadata.version(name)))
         except importlib.metadata.PackageNotFoundError:
-            checks.append(Check(name, False, f"not installed; `pip install {name}` adds it"))
+            wanted = f"'anybatch[{EXTRAS[name]}]'" if name in EXTRAS else name
+            optional = " (optional)" * (name in EXTRAS)
+            checks.append(Check(name, False, f"not installed{optional}; `pip install {wanted}` adds it"))
     return checks
 
 

@@ -10,6 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+HELP_FLAGS = {"-h", "--help", "--help-all"}
+
 
 def show(flags: Any, prog: str, description: str | None) -> None:
     """`flags` carries the defaults shown: those of the preset or run that was named."""

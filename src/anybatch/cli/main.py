@@ -20,7 +20,8 @@ usage: anybatch COMMAND [OPTIONS]
   presets    list the named configurations and where their numbers are from
   doctor     check this machine: engines, libraries, speed
 
-`anybatch COMMAND --help` shows the common flags, `--help-all` every one.
+`anybatch COMMAND --help` says how: the common flags of train, plan, resume, evaluate and watch, and
+`--help-all` every one.
 """
 
 

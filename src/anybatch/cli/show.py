@@ -13,14 +13,18 @@ from anybatch.presets import Preset
 from anybatch.session import Outcome
 from anybatch.suite import SuiteResult
 
+WIDTH_IN_A_FILE = 160
+
 
 def plan(resolved: Resolved) -> None:
     """The batches as products, then *number · tuned at · this run · rule*, then what may not hold."""
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH_IN_A_FILE
     console.print("\n".join(resolved.lines()), markup=False, soft_wrap=True)
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     for header in ("number", "tuned at", "this run", "rule"):
-        table.add_column(header, overflow="fold")
+        table.add_column(header, overflow="fold", no_wrap=header == "number")
     for row in resolved.rows:
         changed = "bold" if row.this_run != row.tuned_at else ""
         table.add_row(
@@ -54,7 +58,7 @@ def advice(folder: Path, findings: Sequence[Advice]) -> None:
     if not findings:
         console.print(f"\nadvice: nothing stands out in the metrics of {folder.name}", markup=False)
         return
-    console.print("\nadvice, from the metrics of this run:")
+    console.print(f"\nadvice, from the metrics of {folder.name}:", markup=False, soft_wrap=True)
     for finding in findings:
         console.print(Text("· ") + Text(finding.measured, style="bold") + Text(f": {finding.meaning}."))
         console.print(Text(f"  {finding.flag}", style="dim"))

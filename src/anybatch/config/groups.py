@@ -53,11 +53,15 @@ class NetworkConfig:
     """Width of the impala encoder's last layer."""
     impala_fold: int = 1
     """Pixels a side that become channels before impala's first convolution: 2 gives four times the channels
-    at half the sides, for about a quarter of the arithmetic."""
+    at half the sides, for 0.29 of the arithmetic with the default channels."""
     log_std: float = 0.0
     """Continuous actions: initial log of the standard deviation, a learned number per action dimension."""
 
     def __post_init__(self) -> None:
+        require(
+            len(self.impala_channels) > 0,
+            "network.impala-channels is empty: one number for each stack is wanted",
+        )
         sizes = (*self.hidden_sizes, *self.impala_channels, self.impala_features, self.impala_fold)
         require(all(size >= 1 for size in sizes), f"network sizes must be positive, got {sizes}")
 

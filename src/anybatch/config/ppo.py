@@ -42,6 +42,10 @@ class ObjectiveConfig:
         require(
             self.clip is None or self.clip > 0, f"objective.clip = {self.clip}: a positive number or None"
         )
+        require(
+            self.value_clip is None or self.value_clip > 0,
+            f"objective.value-clip = {self.value_clip}: a positive number or None",
+        )
         require(self.kl_penalty >= 0, f"objective.kl-penalty = {self.kl_penalty}: it cannot be negative")
         require(
             self.max_importance >= 1,

@@ -23,6 +23,7 @@ RESCALE_RULES = (
     "adam-betas",
 )
 DEFAULT_RESCALE_RULES = RESCALE_RULES[:-1]
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,7 @@ class RunConfig:
             self.threads >= 0 and self.microbatch >= 0,
             f"threads = {self.threads}, microbatch = {self.microbatch}: 0 (automatic) or a positive number",
         )
+        require(self.threads <= MOST_THREADS, f"threads = {self.threads}: at most {MOST_THREADS:,}")
         require(self.seed >= 0, f"seed = {self.seed}: it cannot be negative")
         rescale_rules(self.rescale)
         shortest, _ = self.step_range

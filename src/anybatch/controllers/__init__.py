@@ -7,8 +7,8 @@ had not, so that a controller can be tested on recorded signals and a checkpoint
     state = controllers.start(config)
     decision = controllers.in_force(config, state)
     for each iteration, counted from 1:
-        # where controllers.measures_at(config, iteration): keep the policy, to measure from it
-        # collect decision.num_steps, optimize, measure
+        # where controllers.measures_at(config, iteration): measure how far the policy moves in it
+        # collect decision.num_steps, optimize
         state, decision = controllers.decide(config, state, signals)
 """
 
@@ -28,6 +28,7 @@ __all__ = [
     "epochs",
     "in_force",
     "measures_at",
+    "resumed",
     "start",
 ]
 
@@ -38,6 +39,14 @@ def start(config: ControllerConfig) -> ControllerState:
         return ControllerState(length=scheduled.length_at(config, 0))
     length = config.start_steps or config.min_steps
     return ControllerState(length=float(in_use(config, length) if config.rounding == "released" else length))
+
+
+def resumed(config: ControllerConfig, state: ControllerState, env_steps: int) -> ControllerState:
+    """Where a controller stands in a run that goes on: a schedule knows it by the env steps alone."""
+    if config.kind != "schedule":
+        return state
+    length = scheduled.length_at(config, env_steps)
+    return replace(state, length=length, has_changed=state.has_changed or length != state.length)
 
 
 def measures_at(config: ControllerConfig, iteration: int) -> bool:

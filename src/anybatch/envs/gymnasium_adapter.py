@@ -25,6 +25,8 @@ def registered(env_id: str) -> bool:
             importlib.import_module(module)
         except ModuleNotFoundError as error:
             raise EnvError(f"{env_id}: {error}; is it installed, or its folder on PYTHONPATH?") from error
+        except (TypeError, ValueError) as error:  # .x or an empty part is no name of a module
+            raise EnvError(f"{env_id}: {module} is no module: {error}") from error
     return name in gymnasium.registry
 
 
@@ -123,10 +125,10 @@ def _make_engine(env_id: str, config: EnvConfig, num_envs: int) -> VectorEnv:
         )
     except (gymnasium.error.Error, ImportError) as error:
         raise EnvError(f"Gymnasium cannot make {env_id}: {_one_line(error)}") from error
-    except TypeError as error:
-        if "keyword argument" not in str(error):  # unexpected, or one of ours given twice
+    except Exception as error:
+        if not config.options:  # the environment's own fault: its author wants to see where
             raise
-        raise EnvError(f"{env_id} refuses its options: {_one_line(error)}") from error
+        raise EnvError(f"{env_id} refuses its options: {type(error).__name__}: {_one_line(error)}") from error
 
 
 def _one_line(error: Exception) -> str:

@@ -35,7 +35,11 @@ def load(name: str) -> Preset:
         path = Path(name)
         if not path.is_file():
             raise ConfigError(f"there is no preset file {name}")
-        return parse(path.stem, path.read_text())
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the preset file {name} cannot be read: {error}") from None
+        return parse(path.stem, text)
     if name not in names():
         near = difflib.get_close_matches(name, names(), n=3, cutoff=0.3)
         raise ConfigError(f"there is no preset {name!r}; the nearest are {', '.join(near or names())}")
@@ -50,6 +54,9 @@ def parse(name: str, text: str) -> Preset:
         raise ConfigError(f"preset {name}: {error}") from None
     kind = algorithm_config(str(table.pop("algorithm", "ppo")), where=f"preset {name}")
     description, source = str(table.pop("description", "")), str(table.pop("source", ""))
+    for key in ("tuned_at", "update"):
+        if not isinstance(table.get(key, {}), dict):
+            raise ConfigError(f"preset {name}: {key} = {table[key]!r} must be a table, [{key}]")
     tuned_at = table.pop("tuned_at", {})
     settings = overlaid(config_to_dict(kind()), table)
     settings["tuned_at"] = own_batch(settings) | tuned_at

@@ -87,6 +87,9 @@ class Checkpoints:
         """Keep the segment files of a checkpoint that was loaded, instead of writing them again."""
         self._segments.trust(loaded.segment_checksums)
 
+    def exist(self) -> bool:
+        return bool(self._newest_first())
+
     def load_latest(self, say: Callable[[str], None], *, with_segments: bool = True) -> Loaded | None:
         """The newest checkpoint that is whole; None if there never was one.
 
