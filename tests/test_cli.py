@@ -93,6 +93,23 @@ def test_plan_shows_the_table_and_writes_nothing(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("flag", "wanted"),
+    [
+        ("--num-envs", "a whole number"),
+        ("--optimizer.learning-rate", "a number"),
+        ("--objective.clip", "a number or None"),
+    ],
+)
+def test_a_word_for_a_number_is_refused_in_plain_words(
+    flag: str, wanted: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as refusal:
+        main(["plan", flag, "many"])
+    assert refusal.value.code == 2
+    assert capsys.readouterr().err == f"anybatch plan: {flag} many: {wanted} is wanted\n"
+
+
 def test_plan_as_json(capsys: pytest.CaptureFixture[str]):
     plan = json.loads(said(capsys, "plan", "--preset=mujoco-ppo", "--num-envs=4", "--json"))
     assert plan["batch"]["iteration_batch"] == 4 * 2048

@@ -79,4 +79,6 @@ def _flag(name: str) -> str:
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
+    if value is None:
+        return "none"
     return f"{value:,}" if isinstance(value, int) else str(value)
