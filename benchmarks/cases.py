@@ -102,7 +102,9 @@ ATARI_PQN = pqn("atari-pqn")
 PQN_XL = pqn("atari-pqn-xl")
 
 
-PROCGEN_SMALL = replace(presets.load("procgen-small-ppo").config, total_env_steps=UNREACHED)
+PROCGEN_SMALL = replace(
+    presets.load("procgen-small-ppo").config, env="StarpilotEasy-v0", total_env_steps=UNREACHED
+)
 
 
 CASES: dict[str, AnyConfig] = {

@@ -18,8 +18,11 @@ ENGINES: tuple[Engine, ...] = ("gymnasium", "envpool")
 
 
 def engines(config: PPOConfig) -> tuple[Engine, ...]:
-    """Its own environments and EnvPool's, or only these: Atari would need another emulator. It has no PPG."""
-    if config.algorithm != "ppo":
+    """Its own environments and EnvPool's, or only these: Atari would need another emulator.
+
+    It has neither PPG nor PQN nor the IMPALA network.
+    """
+    if config.algorithm != "ppo" or config.network.encoder == "impala":
         return ()
     return ENGINES[1:] if config.network.encoder == "nature" else ENGINES
 
