@@ -18,6 +18,7 @@ import matplotlib
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
+from matplotlib.ticker import MaxNLocator
 
 COLORS = ("#0b5394", "#cc4125", "#38761d", "#8e5ea2", "#b45f06")
 THOUSAND, MILLION = 1_000, 1_000_000
@@ -41,6 +42,7 @@ def named(path: Path) -> tuple[str, str, str]:
 
 
 def in_millions(axis: Any, label: str) -> None:
+    axis.xaxis.set_major_locator(MaxNLocator(5))
     axis.xaxis.set_major_formatter(lambda steps, _: f"{steps / MILLION:g} M" if steps else "0")
     axis.set_xlabel("env steps")
     axis.set_ylabel(label)

@@ -7,4 +7,4 @@ export OMP_NUM_THREADS=1
   --run-dir runs/atari
 .venv/bin/python results/collect.py runs/atari results/atari
 .venv/bin/python results/figures.py curves results/atari results/atari/curve.png
-.venv/bin/anybatch watch runs/atari --out results/atari/breakout.gif --steps 300
+.venv/bin/anybatch watch runs/atari --out results/atari/breakout.gif --steps 400
