@@ -155,6 +155,7 @@ def cut_back(folder: Path, copy: Path, env_steps: int) -> Path:
     for checkpoint in (copy / "checkpoints").iterdir():
         if checkpoint.name > newest:
             shutil.rmtree(checkpoint)
+    (copy / session.RESULT_FILE).unlink()
     return copy
 
 
