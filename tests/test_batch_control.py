@@ -25,7 +25,7 @@ from toy_runs import (
     train,
 )
 
-from anybatch import controllers
+from anybatch import controllers, session
 from anybatch.algorithms import pqn
 from anybatch.algorithms.batch_control import behavioral_divergence
 from anybatch.config import AnyConfig, PPOConfig, PQNConfig
@@ -524,3 +524,15 @@ def test_a_controller_can_be_left_at_a_resume(tmp_path: Path):
     folder = train(config, tmp_path).folder
     resume(folder, changed(config, total_env_steps=100, controller={"kind": "fixed", "schedule": []}))
     assert lengths(folder)[-1] == STEPS
+
+
+@pytest.mark.parametrize(("compensate", "kept"), [("none", True), ("all", False)])
+def test_the_plan_says_whether_its_numbers_follow_a_batch_that_changes(compensate: str, kept: bool):
+    controller = {"kind": "schedule", "schedule": ("0:7", "50:14"), "compensate": compensate}
+    config = toy_config(
+        controller=controller, proximal={"policy": "ewma"}, objective={"advantage_normalization": "iteration"}
+    )
+    rules = [row.rule for row in session.plan(config).rows]
+    assert len(rules) == 3
+    assert all(rule.endswith("; kept while the batch changes") == kept for rule in rules)
+    assert not any("changes" in row.rule for row in session.plan(toy_config()).rows)

@@ -18,6 +18,7 @@ from toy_runs import (
     toy_config,
 )
 
+from anybatch import update
 from anybatch.algorithms import ppo
 from anybatch.algorithms.ppo import PolicyLoss
 from anybatch.config import OptimizerConfig, PPOConfig
@@ -364,11 +365,17 @@ def test_the_noise_scale_is_that_of_the_training_loss_before_clipping():
         assert state.metrics()[metric] == pytest.approx(float(trace / signal), rel=1e-6)
 
 
-def test_a_rank_without_a_sample_of_the_minibatch_adds_nothing_to_the_measurement():
+def test_a_rank_without_a_sample_of_the_minibatch_adds_nothing_to_the_measurement(
+    monkeypatch: pytest.MonkeyPatch,
+):
     steps, data = linear_problem()
+    summed: list[list[float]] = []
+    monkeypatch.setattr(
+        update.collectives, "sum_over_ranks", lambda sums: summed.append(sums.tolist()) or sums
+    )
     records = steps.measured_gradient(torch.empty(0, dtype=torch.int64), data.loss, 4.0)
     assert len(records) == 1 and not steps.flat.grads.any()
-    assert steps.noise["policy"].weight == 0
+    assert summed[0] == [0.0, 0.0]  # Σ b‖g‖² and the number of parts
 
 
 def test_a_loaded_optimizer_is_on_the_device_of_the_parameters():

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anybatch.config import PPGConfig, PPOConfig, RunConfig, rescale_rules
 from anybatch.equations import rescale
@@ -32,7 +32,7 @@ def plan_rows(config: RunConfig, ratios: Ratios, run: Hyperparameters) -> list[P
             rule=_rule(
                 "learning-rate",
                 rules,
-                f"× {power}{ratios.minibatch:.4g} (minibatch){_while_it_changes(config)}",
+                f"× {power}{ratios.minibatch:.4g} (minibatch)",
             ),
         )
     ]
@@ -49,7 +49,7 @@ def plan_rows(config: RunConfig, ratios: Ratios, run: Hyperparameters) -> list[P
         )
     if isinstance(config, PPGConfig) and run.phase is not None:
         rows += phase_rows(config, rules, ratios.iteration_batch, run.phase)
-    return rows
+    return [replace(row, rule=row.rule + _while_it_changes(config)) for row in rows]
 
 
 def policy_rows(
