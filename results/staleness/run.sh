@@ -8,7 +8,7 @@ run() { # a name, then flags
   .venv/bin/anybatch train --preset minatar-ppo-ewma --total-env-steps 1000000 --threads 1 "$@" \
     --run-dir "runs/staleness/$name"
 }
-for seed in 1 2; do
+for seed in 1 2 3 4 5 6; do
   run decoupled --seed $seed --proximal.policy iteration_start --staleness.iterations 8
   run behavior-anchored --seed $seed --proximal.policy behavior --staleness.iterations 8
   run recent-anchored --seed $seed --proximal.policy iteration_start --proximal.importance recent \
