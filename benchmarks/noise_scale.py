@@ -61,7 +61,7 @@ def measure(name: str) -> tuple[float, float, float, int, int]:
     return plain, measured, rollout_seconds, steps, config.update.noise_scale_every
 
 
-def loss(samples: pqn.Samples, values: Callable[[Tensor], Tensor]) -> LossOf:
+def loss(samples: pqn.QSamples, values: Callable[[Tensor], Tensor]) -> LossOf:
     def loss_of(part: Tensor) -> tuple[Tensor, Record]:
         taken = values(samples.obs[part]).gather(1, samples.action[part, None]).squeeze(1)
         return (taken - samples.target[part]).square(), ()

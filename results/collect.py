@@ -39,7 +39,7 @@ def main() -> None:
     runs, results = map(Path, sys.argv[1:])
     results.mkdir(parents=True, exist_ok=True)
     for run in sorted(path.parent for path in runs.glob("*/result.json")):
-        if not (run / "metrics.jsonl").exists():  # stopped before its first iteration
+        if not (run / "metrics.jsonl").read_text():  # stopped before its first iteration
             print(f"{run} has no iterations: left out")
             continue
         name = run.name.rsplit("__", 1)[0]  # without the time

@@ -387,13 +387,13 @@ def test_a_divergence_is_measured_on_so_many_valid_states_at_most(states: int):
     state = start_pqn(config)
     data = state.collector.collect(state.network, 11)
     seen: list[Tensor] = []
-    evaluate = state.collector.evaluate
+    in_chunks = state.collector.in_chunks
 
-    def evaluate_and_keep(network: Any, obs: Tensor) -> Tensor:
+    def run_and_keep(network: Any, obs: Tensor) -> Tensor:
         seen.append(obs)
-        return evaluate(network, obs)
+        return in_chunks(network, obs)
 
-    state.collector.evaluate = evaluate_and_keep  # type: ignore[method-assign]
+    state.collector.in_chunks = run_and_keep  # type: ignore[method-assign]
     assert behavioral_divergence(config, state, data) == 0.0  # nothing has moved
     state.iterations += 1
     behavioral_divergence(config, state, data)

@@ -2,15 +2,18 @@
 
 import json
 import math
+import os
 from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_runs import changed, toy_config
+from toy_runs import changed, toy_config, toy_pqn_config
 
+from anybatch import session
 from anybatch.batch_plan import Resolved, resolve
-from anybatch.config import DEFAULT_RESCALE_RULES, RESCALE_RULES
+from anybatch.config import DEFAULT_RESCALE_RULES, RESCALE_RULES, AnyConfig
 from anybatch.equations.rescale import center_of_mass, effective_sample_size
 from anybatch.rescaling import Hyperparameters
 
@@ -274,3 +277,24 @@ def test_an_iteration_of_one_sample_warns_unless_moments_reach_further():
     assert "An iteration of one sample" in sentence
     for objective in ({"advantage_decay": 0.5}, {"advantage_normalization": "none"}):
         assert not resolve(changed(ONE_STEP, objective=objective), encoder="mlp").warnings
+
+
+@pytest.mark.parametrize(
+    ("config", "microbatch", "convolutions"),
+    [
+        (toy_config(env="toy:Pixels84"), 128, True),
+        (toy_config(env="toy:Pixels"), 64, True),
+        (toy_pqn_config(env="toy:Pixels84"), 128, True),
+        (toy_config(env="toy:Match"), 4096, False),
+        (toy_config(env="toy:Nothing"), 4096, False),
+    ],
+)
+def test_an_automatic_encoder_is_known_to_plan_and_threads_before_the_run(
+    config: AnyConfig, microbatch: int, convolutions: bool, monkeypatch: pytest.MonkeyPatch
+):
+    assert config.network.encoder == "auto"
+    assert session.plan(config).plan.microbatch == microbatch
+    used: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    session.set_threads(config)
+    assert used == [os.cpu_count() if convolutions else 1]

@@ -10,7 +10,7 @@ import torch
 from phase_runs import phase_config, rows, with_changes
 from toy_runs import differences, newest_state, resume, train
 
-from anybatch import batch_plan, minibatch, networks, phase, presets, rescaling, session
+from anybatch import batch_plan, minibatch, networks, ppg_state, presets, rescaling, session
 from anybatch.algorithms import ppg
 from anybatch.cli import main
 from anybatch.config import NetworkConfig, PPGConfig
@@ -333,7 +333,7 @@ def test_an_epoch_of_an_auxiliary_phase_sees_the_whole_phase(tmp_path: Path, mon
     seen: list[tuple[int, int, torch.Tensor]] = []
     step = ppg.auxiliary_step
 
-    def remember(indices: torch.Tensor, count: float, state: phase.PPGState, rest: PPGConfig) -> None:
+    def remember(indices: torch.Tensor, count: float, state: ppg_state.PPGState, rest: PPGConfig) -> None:
         assert state.progress is not None and count == len(indices)
         seen.append((state.phases, state.progress.epoch, indices))
         valid = state.data.valid.flatten().nonzero().squeeze(1).tolist()
@@ -380,8 +380,8 @@ def test_the_auxiliary_phase_has_an_adam_of_its_own_that_lives_on(tmp_path: Path
 
 def test_the_betas_of_the_auxiliary_adam_do_not_follow_the_policy_minibatch():
     config = with_changes(phase_config(), num_envs=1, rescale="adam-betas")
-    state = phase.start(config, say=lambda _: None)
-    state.steps.set_hyperparameters(1e-3, state.hyperparameters)
+    state = ppg_state.start(config, say=lambda _: None)
+    state.steps.begin_iteration(1e-3, state.hyperparameters)
     assert state.hyperparameters.beta1 == pytest.approx(0.9 ** (1 / 3))
     assert state.auxiliary_steps.optimizer.param_groups[0]["betas"] == (0.9, 0.999)
 
@@ -532,7 +532,7 @@ def test_a_phase_beyond_memory_is_refused_with_its_numbers_before_anything_is_co
     def refuse(*_: Any) -> Rollout:
         raise AssertionError("something was computed")
 
-    monkeypatch.setattr(phase, "available_bytes", lambda: needed - 1)
+    monkeypatch.setattr(ppg_state, "available_bytes", lambda: needed - 1)
     with monkeypatch.context() as patch, pytest.raises(ConfigError) as error:
         patch.setattr("anybatch.rollout.Collector.collect", refuse)
         train(phase_config(), tmp_path)
@@ -541,7 +541,7 @@ def test_a_phase_beyond_memory_is_refused_with_its_numbers_before_anything_is_co
         "2.22 kB are available"
     )
     assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(phase, "available_bytes", lambda: needed)
+    monkeypatch.setattr(ppg_state, "available_bytes", lambda: needed)
     train(phase_config(), tmp_path)
 
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from toy_runs import newest_state, train
 
-from anybatch import envs, phase
+from anybatch import envs, ppg_state
 from anybatch.config import PPGConfig
 from anybatch.runs import seeding, state_tree
 
@@ -350,7 +350,7 @@ def test_a_whole_phase_by_hand(
     heads: str, value_epochs: int, clip: float | None, value_clip: float | None, tmp_path: Path
 ):
     config = config_of(heads, value_epochs, clip, value_clip)
-    state = phase.start(config, say=lambda _: None)
+    state = ppg_state.start(config, say=lambda _: None)
     weights = {
         name: weight.detach().clone().requires_grad_() for name, weight in state.network.state_dict().items()
     }
@@ -397,7 +397,7 @@ def test_a_whole_phase_by_hand(
 def test_the_problem_by_hand_is_not_a_trivial_one():
     """Ratios leave 1, episodes end, reset steps occur, and each loss moves the weights."""
     config = config_of("dual", 1, None, None)
-    state = phase.start(config, say=lambda _: None)
+    state = ppg_state.start(config, say=lambda _: None)
     weights = {
         name: weight.detach().clone().requires_grad_() for name, weight in state.network.state_dict().items()
     }

@@ -19,13 +19,14 @@ from toy_runs import (
     start,
     start_in_float64,
     toy_config,
+    toy_pqn_config,
     train,
 )
 
 from anybatch import session, staleness
 from anybatch.algorithms import ppo
 from anybatch.cli import main
-from anybatch.config import PPOConfig
+from anybatch.config import AnyConfig, PPOConfig
 from anybatch.errors import ConfigError
 from anybatch.ppo_state import PPOState
 from anybatch.rollout import Rollout
@@ -281,6 +282,16 @@ def test_a_queue_beyond_memory_is_refused_with_its_numbers_before_anything_is_co
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(staleness, "available_bytes", lambda: 7 * 480)
     train(config, tmp_path)
+
+
+@pytest.mark.parametrize("config", [toy_config(), toy_pqn_config()], ids=["ppo", "pqn"])
+def test_rollouts_beyond_memory_are_refused_without_a_queue_too(
+    config: AnyConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(staleness, "available_bytes", lambda: 2 * 480 - 1)
+    with pytest.raises(ConfigError, match=r"^num-envs and num-steps need 2 rollouts of 480 bytes in memory"):
+        train(config, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("proximal", ALL_PAIRS, ids=lambda pair: "-".join(pair.values()))

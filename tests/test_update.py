@@ -21,12 +21,13 @@ from toy_runs import (
 from anybatch import update
 from anybatch.algorithms import ppo
 from anybatch.algorithms.ppo import PolicyLoss
+from anybatch.algorithms.steps import gradient
 from anybatch.config import OptimizerConfig, PPOConfig
 from anybatch.equations import noise_scale
 from anybatch.errors import TrainingError
 from anybatch.minibatch import microbatches
 from anybatch.networks.flat import FlatParameters
-from anybatch.update import GradientSteps, NoiseAverage, Record
+from anybatch.update import GradientSteps, NoiseAverage
 
 CLIPPED = {"clip": 0.2, "entropy_coefficient": 0.01}
 OBJECTIVES = {
@@ -158,10 +159,12 @@ def test_five_skipped_steps_in_a_row_end_the_run_naming_env_step_and_value(field
 class OutOfMemory:
     """Sums what it is asked for, but has no memory for a part of more than `limit` samples."""
 
-    def __init__(self, loss: Callable[[Tensor], tuple[Tensor, Record]], limit: int, error: Exception) -> None:
+    def __init__(
+        self, loss: Callable[[Tensor], tuple[Tensor, tuple[Tensor, ...]]], limit: int, error: Exception
+    ) -> None:
         self.loss, self.limit, self.error = loss, limit, error
 
-    def __call__(self, part: Tensor) -> tuple[Tensor, Record]:
+    def __call__(self, part: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         if len(part) > self.limit:
             raise self.error
         return self.loss(part)
@@ -183,7 +186,7 @@ def test_out_of_memory_halves_the_microbatch_and_says_so(error: Exception, measu
     # The first part of 34 fits, and its gradient must be forgotten again: the second of 33 does not.
     calls = itertools.count()
 
-    def loss(part: Tensor) -> tuple[Tensor, Record]:
+    def loss(part: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         if next(calls) == 1:
             raise error
         return data.loss(part)
@@ -229,14 +232,14 @@ def test_clipping_equals_torch(size: float):
     assert steps.apply()
     torch.testing.assert_close(before - steps.flat.values, parameter.grad, rtol=1e-12, atol=1e-12)
     assert steps.counts.norms == [pytest.approx(float(norm), rel=1e-12)]
-    assert steps.clipped_fraction() == (1.0 if size > 0.5 else 0.0)
+    assert steps.metrics()["losses/grad_clip_fraction"] == (1.0 if size > 0.5 else 0.0)
 
 
 def test_the_clipped_fraction_is_absent_without_clipping():
     steps, _ = linear_problem()
     steps.flat.grads.fill_(100.0)
     steps.apply()
-    assert steps.clipped_fraction() is None
+    assert steps.metrics()["losses/grad_clip_fraction"] is None
 
 
 SIGNAL = torch.tensor([1.0, -0.5, 0.25, 0.0, 2.0], dtype=torch.float64)
@@ -251,7 +254,7 @@ class LinearData:
         self.parts: list[Tensor] = []
         self._weight = weight
 
-    def loss(self, part: Tensor) -> tuple[Tensor, Record]:
+    def loss(self, part: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         self.parts.append(part)
         return self.gradients[part] @ self._weight, ()
 
@@ -308,14 +311,18 @@ def test_the_measurement_is_that_of_the_equation(microbatch: int):
     assert steps.noise["policy"].scale == pytest.approx(float(trace / signal), rel=1e-9)
 
 
-def test_microbatches_of_a_measurement_are_drawn_at_random():
-    steps, data = linear_problem()
-    steps.measured_gradient(torch.arange(67), data.loss, 67.0)
-    first = data.parts[0]
-    assert not torch.equal(first.sort().values, torch.arange(len(first)))
-    steps.counts.taken += 1
-    steps.measured_gradient(torch.arange(67), data.loss, 67.0)
-    assert not torch.equal(first, data.parts[2])
+def test_microbatches_of_a_measurement_are_drawn_at_random_by_run_and_step():
+    def first_part(seed: int, gradient_steps: int) -> list[int]:
+        steps, data = linear_problem()
+        steps.counts.taken = gradient_steps
+        config = changed(problem(), seed=seed, update={"noise_scale_every": 1})
+        gradient(config, steps, torch.arange(67), data.loss, 67.0)
+        return data.parts[0].tolist()
+
+    draws = [first_part(seed=1, gradient_steps=0), first_part(1, 1), first_part(2, 0)]
+    assert first_part(1, 0) == draws[0]
+    assert len(draws[0]) == 34
+    assert draws[0] != draws[1] and draws[0] != draws[2] and sorted(draws[0]) != list(range(34))
 
 
 def test_means_of_noise_and_signal_are_divided_last():
@@ -414,7 +421,7 @@ def test_hyperparameters_reach_the_optimizer():
         },
     )
     state = start_in_float64(config)
-    state.steps.set_hyperparameters(state.hyperparameters.learning_rate, state.hyperparameters)
+    state.steps.begin_iteration(state.hyperparameters.learning_rate, state.hyperparameters)
     group = state.steps.optimizer.param_groups[0]
     assert group["lr"] == pytest.approx(2.5e-4 / 2)
     assert group["betas"] == (pytest.approx(0.9 ** (1 / 4)), pytest.approx(0.999 ** (1 / 4)))

@@ -1,6 +1,7 @@
 """Running statistics: of observations while acting, of returns and advantages before optimizing.
 
-Only valid samples count. Each normalizer's state is plain data, and sums over ranks before it changes.
+Only valid samples count. Each normalizer's state is plain data; those of returns and advantages sum over
+ranks before they change.
 """
 
 import numpy as np
@@ -14,6 +15,7 @@ from anybatch.errors import EnvError
 # A weight near 0 for the prior of mean 0 and variance 1, as Gymnasium and the paper's code start.
 PRIOR_COUNT = 1e-4
 EPSILON = 1e-8
+"""Keeps divisions by a standard deviation finite."""
 
 
 class ObservationNormalizer:

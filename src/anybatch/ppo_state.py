@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from anybatch import controllers, networks
+from anybatch import networks
 from anybatch.config import PPOConfig, rescale_rules
 from anybatch.controllers import ControllerState
 from anybatch.distributed import collectives
@@ -14,13 +14,11 @@ from anybatch.envs.protocol import BoxActions, EnvSpec
 from anybatch.errors import ConfigError
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.ewma import EwmaNetwork
-from anybatch.networks.flat import FlatParameters
 from anybatch.normalizers import AdvantageNormalizer, ObservationNormalizer, RewardNormalizer
-from anybatch.rollout import Collector, action_width, observation_bytes, rollout_bytes
+from anybatch.rollout import rollout_bytes
 from anybatch.runs import seeding
-from anybatch.staleness import DelayQueue, refuse_beyond_memory
-from anybatch.train_state import TrainState, load_network, make_env, planner, usable_device
-from anybatch.update import GradientSteps
+from anybatch.staleness import DelayQueue, refuse_rollouts_beyond_memory
+from anybatch.train_state import TrainState, load_network, make_env, shared_parts
 
 
 @dataclass(kw_only=True)
@@ -111,54 +109,28 @@ def start(
 
     `auxiliary` gives the network the head that PPG's auxiliary phases train.
     """
-    device = usable_device(config.device)
-    rank = collectives.rank()
     env = make_env(config, env_steps)
-    refuse_beyond_memory(config.staleness.iterations, rollout_bytes(env.spec, config.step_range[1]))
+    refuse_rollouts_beyond_memory(config.staleness.iterations, rollout_bytes(env.spec, config.step_range[1]))
     encoder, network = make_network(config, env.spec, auxiliary=auxiliary)
-    network = network.to(device)
-    flat = FlatParameters(network)
-    controller = controllers.start(config.controller)
-    plan_for = planner(config, encoder, observation_bytes(env.spec))
-    resolved = plan_for(controller)
-    normalize = config.normalize
+    parts = shared_parts(
+        config,
+        env,
+        encoder,
+        network,
+        noise_of=separate_networks(network),
+        normalizer=observation_normalizer(config, env.spec),
+        say=say,
+    )
+    averages = config.proximal.policy == "ewma"
     return PPOState(
-        resolved=resolved,
-        plan_for=plan_for,
-        network=network,
-        steps=GradientSteps(
-            flat,
-            config.optimizer,
-            microbatch=resolved.plan.microbatch,
-            say=say,
-            networks=separate_networks(network),
-        ),
-        ewma=EwmaNetwork(network, flat) if config.proximal.policy == "ewma" else None,
+        **parts,
+        ewma=EwmaNetwork(parts["network"], parts["steps"].flat) if averages else None,
         batch_may_change=config.controller.kind != "fixed",
         compensates=config.controller.compensate == "all",
         rescales_proximal="proximal-ewma" in rescale_rules(config.rescale),
-        collector=Collector(
-            env,
-            generator=seeding.torch_generator(config.seed, role="actions", rank=rank),
-            normalizer=observation_normalizer(config, env.spec),
-            time_limit_is_terminal=config.env_config.time_limit == "terminal",
-            chunk=resolved.plan.microbatch,
-            device=device,
-        ),
-        controller=controller,
-        controller_config=config.controller,
-        reward_normalizer=None
-        if normalize.rewards == "none"
-        else RewardNormalizer(
-            config.num_envs,
-            discount=normalize.reward_discount,
-            clip=normalize.reward_clip,
-            per_step=normalize.rewards == "step",
-        ),
+        reward_normalizer=reward_normalizer(config),
         advantage_normalizer=AdvantageNormalizer(),
         queue=DelayQueue(config.staleness.iterations),
-        minibatch_generator=seeding.torch_generator(config.seed, role="minibatches", rank=rank),
-        device=device,
     )
 
 
@@ -170,7 +142,7 @@ def make_network(config: PPOConfig, spec: EnvSpec, *, auxiliary: bool) -> tuple[
         config.network,
         obs_shape=spec.obs_shape,
         obs_kind=spec.obs_kind,
-        num_actions=action_width(spec.actions),
+        num_actions=spec.action_width,
         continuous=isinstance(spec.actions, BoxActions),
         generator_seed=generator.initial_seed(),
         auxiliary=auxiliary,
@@ -187,12 +159,29 @@ def separate_networks(network: ActorCritic) -> dict[str, slice]:
 def observation_normalizer(config: PPOConfig, spec: EnvSpec) -> ObservationNormalizer | None:
     if not config.normalize.observations:
         return None
+    if collectives.world_size() > 1:
+        raise ConfigError(
+            "normalize.observations = True works in one process only: its statistics change while acting, "
+            "where ranks are not in step"
+        )
     if spec.obs_kind != "vector":
         raise ConfigError(
             f"normalize.observations = True is for vectors, but {spec.env_id} has "
             f"{'images: networks scale them' if spec.obs_kind == 'image' else '0/1 planes'}"
         )
     return ObservationNormalizer(spec.obs_shape, clip=config.normalize.observation_clip)
+
+
+def reward_normalizer(config: PPOConfig) -> RewardNormalizer | None:
+    normalize = config.normalize
+    if normalize.rewards == "none":
+        return None
+    return RewardNormalizer(
+        config.num_envs,
+        discount=normalize.reward_discount,
+        clip=normalize.reward_clip,
+        per_step=normalize.rewards == "step",
+    )
 
 
 def for_playing(

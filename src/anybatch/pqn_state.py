@@ -4,17 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from anybatch import controllers, networks
+from anybatch import networks
 from anybatch.config import PQNConfig
-from anybatch.distributed import collectives
 from anybatch.envs.protocol import DiscreteActions, EnvSpec
 from anybatch.errors import ConfigError
-from anybatch.networks.flat import FlatParameters
 from anybatch.networks.q_network import QNetwork
-from anybatch.rollout import Collector, observation_bytes
+from anybatch.rollout import rollout_bytes
 from anybatch.runs import seeding
-from anybatch.train_state import TrainState, load_network, make_env, planner, usable_device
-from anybatch.update import GradientSteps
+from anybatch.staleness import refuse_rollouts_beyond_memory
+from anybatch.train_state import TrainState, load_network, make_env, shared_parts
 
 
 @dataclass(kw_only=True)
@@ -24,38 +22,11 @@ class PQNState(TrainState[QNetwork]):
 
 def start(config: PQNConfig, *, say: Callable[[str], None], env_steps: int = 0) -> PQNState:
     """A fresh state. `env_steps` is what a run to be resumed had done: engines then get other seeds."""
-    device = usable_device(config.device)
-    rank = collectives.rank()
     env = make_env(config, env_steps)
+    refuse_rollouts_beyond_memory(0, rollout_bytes(env.spec, config.step_range[1]))
     encoder, network = make_network(config, env.spec)
-    network = network.to(device)
-    controller = controllers.start(config.controller)
-    plan_for = planner(config, encoder, observation_bytes(env.spec))
-    resolved = plan_for(controller)
-    return PQNState(
-        resolved=resolved,
-        plan_for=plan_for,
-        network=network,
-        steps=GradientSteps(
-            FlatParameters(network),
-            config.optimizer,
-            microbatch=resolved.plan.microbatch,
-            say=say,
-            networks={"action values": slice(None)},
-        ),
-        collector=Collector(
-            env,
-            generator=seeding.torch_generator(config.seed, role="actions", rank=rank),
-            normalizer=None,
-            time_limit_is_terminal=config.env_config.time_limit == "terminal",
-            chunk=resolved.plan.microbatch,
-            device=device,
-        ),
-        controller=controller,
-        controller_config=config.controller,
-        minibatch_generator=seeding.torch_generator(config.seed, role="minibatches", rank=rank),
-        device=device,
-    )
+    noise_of = {"action values": slice(None)}
+    return PQNState(**shared_parts(config, env, encoder, network, noise_of=noise_of, say=say))
 
 
 def make_network(config: PQNConfig, spec: EnvSpec) -> tuple[str, QNetwork]:

@@ -1,6 +1,5 @@
 """Collecting an iteration batch: step the environments, keep what was seen, decided and returned."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -10,10 +9,10 @@ import torch
 from torch import Tensor
 
 from anybatch.envs.episodes import Episode, EpisodeTracker
-from anybatch.envs.protocol import Actions, BoxActions, EnvSpec, EnvStep, RestorableEnv, VectorEnv
+from anybatch.envs.protocol import BoxActions, EnvSpec, EnvStep, RestorableEnv, VectorEnv
 from anybatch.errors import EnvError
 from anybatch.networks.actor_critic import ActorCritic
-from anybatch.networks.distributions import draw_noise
+from anybatch.networks.distributions import draw_noise, kept_log_std
 from anybatch.networks.q_network import QNetwork
 from anybatch.normalizers import ObservationNormalizer
 
@@ -87,8 +86,7 @@ class Buffers:
     @classmethod
     def allocate(cls, env: VectorEnv, num_steps: int) -> "Buffers":
         spec, shape = env.spec, (num_steps, env.spec.num_envs)
-        width = action_width(spec.actions)
-        continuous = isinstance(spec.actions, BoxActions)
+        width, continuous = spec.action_width, isinstance(spec.actions, BoxActions)
         return cls(
             obs=torch.empty(num_steps + 1, spec.num_envs, *spec.obs_shape, dtype=observation_dtype(spec)),
             action=torch.empty(*shape, width) if continuous else torch.empty(shape, dtype=torch.int64),
@@ -101,24 +99,14 @@ class Buffers:
         )
 
 
-def action_width(actions: Actions) -> int:
-    """Numbers that the policy network gives for one decision."""
-    return len(actions.low) if isinstance(actions, BoxActions) else actions.count
-
-
 def observation_dtype(spec: EnvSpec) -> torch.dtype:
     """Of observations as they are kept: images and planes as small as they come."""
     return {"image": torch.uint8, "planes": torch.bool, "vector": torch.float32}[spec.obs_kind]
 
 
-def observation_bytes(spec: EnvSpec) -> int:
-    """Memory of one env's observation."""
-    return spec.obs_dtype.itemsize * math.prod(spec.obs_shape)
-
-
 def rollout_bytes(spec: EnvSpec, num_steps: int) -> int:
     """Memory of one rollout: nearly all of it is observations."""
-    return (num_steps + 1) * spec.num_envs * observation_bytes(spec)
+    return (num_steps + 1) * spec.num_envs * spec.obs_bytes
 
 
 class Collector:
@@ -162,7 +150,7 @@ class Collector:
             truncated=buffers.truncated,
             valid=buffers.valid,
             location=buffers.location,
-            log_std=policy.log_std.detach().cpu().clone() if policy.log_std is not None else None,
+            log_std=kept_log_std(policy.log_std),
             behavior_logp=logp.view(buffers.reward.shape),
             value=value,
             next_value=next_value,
@@ -225,20 +213,20 @@ class Collector:
     def _values(self, network: Actor, buffers: Buffers) -> tuple[Tensor, Tensor]:
         """Values of the observations acted on, and of those returned. Both [T, N]."""
         if network.shares_encoder:
-            last = self.evaluate(network.value, buffers.obs[-1])
+            last = self.in_chunks(network.value, buffers.obs[-1])
             value = torch.cat([buffers.acting_value, last[None]])
         else:
-            value = self.evaluate(network.value, buffers.obs.flatten(0, 1))
+            value = self.in_chunks(network.value, buffers.obs.flatten(0, 1))
             value = value.view(buffers.obs.shape[:2])
         next_value = value[1:].clone()
         if buffers.final_obs:
             final = torch.from_numpy(np.concatenate([obs for _, _, obs in buffers.final_obs]))
-            final_value = self.evaluate(network.value, final.to(buffers.obs.dtype))
+            final_value = self.in_chunks(network.value, final.to(buffers.obs.dtype))
             rows = np.concatenate([np.full(len(envs), t) for t, envs, _ in buffers.final_obs])
             next_value[rows, np.concatenate([envs for _, envs, _ in buffers.final_obs])] = final_value
         return value[:-1], next_value
 
-    def evaluate(self, network: Callable[[Tensor], Tensor], obs: Tensor) -> Tensor:
+    def in_chunks(self, network: Callable[[Tensor], Tensor], obs: Tensor) -> Tensor:
         """`network` over [B, …] observations, in parts that fit the device, gathered on the CPU."""
         return torch.cat([network(part.to(self.device)).cpu() for part in obs.split(self.chunk)])
 

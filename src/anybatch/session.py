@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from anybatch import controllers, envs, evaluation, train_state
+from anybatch import controllers, envs, evaluation, networks, train_state
 from anybatch.algorithms import ppg, ppo, pqn
 from anybatch.batch_plan import Resolved
-from anybatch.config import CONFIGS, AnyConfig, PPOConfig
+from anybatch.config import CONFIGS, AnyConfig, PPOConfig, PQNConfig
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import CheckpointError, ConfigError
@@ -29,7 +29,6 @@ from anybatch.runs.run import Run
 from anybatch.runs.stop import GracefulStop
 from anybatch.train_state import TrainState
 
-Say = Callable[[str], None]
 RESULT_FILE = "result.json"
 ALGORITHMS: dict[str, Any] = {"ppo": ppo, "ppg": ppg, "pqn": pqn}
 """By the config's name: modules with `start(config, say=…, env_steps=…)`, `train(config, state, run)` and
@@ -251,15 +250,27 @@ def set_threads(config: AnyConfig) -> None:
     if config.threads:
         torch.set_num_threads(config.threads)
         return
-    convolutions = config.network.encoder in ("nature", "impala")
+    convolutions = encoder_of(config) in ("nature", "impala")
     torch.set_num_threads((os.cpu_count() or 1) if convolutions else 1)
 
 
-def plan(config: AnyConfig) -> Resolved:
-    """The plan without training. One env is built where only it knows how large a phase's observations are.
+def encoder_of(config: AnyConfig) -> str:
+    """The encoder that a run will have. An automatic one depends on what the environment shows: one is built.
 
-    An automatic encoder is taken to be the mlp.
+    Where it cannot be, this says mlp, and the run will be refused with the reason.
     """
-    encoder = "mlp" if config.network.encoder == "auto" else config.network.encoder
+    if config.network.encoder != "auto":
+        return config.network.encoder
+    spec = envs.spec_of_one(config.env, config.env_config)
+    if spec is None:
+        return "mlp"
+    shown = {"obs_shape": spec.obs_shape, "obs_kind": spec.obs_kind}
+    if isinstance(config, PQNConfig):
+        return networks.q_encoder_name(config.network, **shown)
+    return networks.encoder_name(config.network, **shown)
+
+
+def plan(config: AnyConfig) -> Resolved:
+    """The plan without training. One env is built where only it knows what an observation is."""
     obs_bytes = envs.observation_bytes(config.env, config.env_config) if config.algorithm == "ppg" else None
-    return train_state.planner(config, encoder, obs_bytes)(controllers.start(config.controller))
+    return train_state.planner(config, encoder_of(config), obs_bytes)(controllers.start(config.controller))

@@ -84,12 +84,13 @@ def rollouts_in_memory(delay: int) -> int:
     return delay + 2
 
 
-def refuse_beyond_memory(delay: int, rollout_bytes: int) -> None:
-    """Before anything is computed: a queue that cannot fit would end the run after hours."""
+def refuse_rollouts_beyond_memory(delay: int, rollout_bytes: int) -> None:
+    """Before anything is computed: what cannot fit would end the run later, a queue perhaps after hours."""
     number = rollouts_in_memory(delay)
     needed, there = number * rollout_bytes, available_bytes()
     if needed > there:
+        cause = f"staleness.iterations = {delay} needs" if delay else "num-envs and num-steps need"
         raise ConfigError(
-            f"staleness.iterations = {delay} needs {number} rollouts of {readable(rollout_bytes)} in memory, "
+            f"{cause} {number} rollouts of {readable(rollout_bytes)} in memory, "
             f"{readable(needed)} in all; {readable(there)} are available"
         )

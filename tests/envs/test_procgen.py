@@ -28,7 +28,7 @@ def test_plain_names_are_the_engines_ids(make: Make):
     assert make("procgen:coinrun").spec.env_id == "CoinrunHard-v0"
     spec = make("procgen-easy:bigfish").spec
     assert spec.env_id == "BigfishEasy-v0" and spec.engine.startswith("envpool")
-    assert spec.obs_dtype.itemsize * int(np.prod(spec.obs_shape)) == procgen.OBSERVATION_BYTES == 12_288
+    assert spec.obs_bytes == procgen.OBSERVATION_BYTES == 12_288
     assert procgen.engine_id("CoinrunHard-v0") is None
 
 

@@ -2,7 +2,6 @@ import io
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -39,20 +38,35 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return Terminal()
 
 
+class Clock:
+    """The time that the display sees."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    stopped = Clock()
+    monkeypatch.setattr(progress, "time", stopped)
+    return stopped
+
+
 def test_only_metrics_that_exist_are_shown():
     assert {name for _, name, _ in (*progress.RESULTS, *progress.BATCHES)} <= set(METRICS)
 
 
-def test_without_a_terminal_there_is_a_line_now_and_then_and_the_last(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(progress, "LINE_EVERY_SECONDS", 0.05)
+def test_without_a_terminal_there_is_a_line_now_and_then_and_the_last(clock: Clock):
     stream = io.StringIO()
     with Progress(1_000_000, "CartPole-v1", stream) as shown:
         for env_steps in range(1000, 31_000, 1000):
             shown.update(env_steps, ROW)
-            time.sleep(0.005)
+            clock.now += progress.LINE_EVERY_SECONDS / 10
     lines = stream.getvalue().splitlines()
-    assert 2 <= len(lines) <= 6
-    assert lines[-1].startswith("30,000 of 1,000,000 env steps (3%) · SPS 12,346 · left 0:0")
+    assert [line.partition(" ")[0] for line in lines] == ["11,000", "21,000", "30,000"]
+    assert lines[-1].startswith("30,000 of 1,000,000 env steps (3%) · SPS 12,346 · left ")
     assert lines[-1].endswith("· return 195.3 · length 201 · KL 0.0081 · clipped 12%")
 
 
@@ -109,26 +123,13 @@ def test_sentences_are_printed_as_they_are_beside_the_panel(terminal: Terminal):
     assert "rate = [bold]x[/bold]" in [line.rstrip() for line in terminal.lines()]
 
 
-def test_the_panel_is_drawn_at_most_four_times_a_second(terminal: Terminal):
+def test_the_panel_is_drawn_at_most_four_times_a_second(terminal: Terminal, clock: Clock):
     with Progress(1000, "CartPole-v1", terminal) as shown:
         for env_steps in range(100):
             shown.update(env_steps, ROW)
-            time.sleep(0.003)
-    drawn = terminal.getvalue().count("╭")
-    assert 2 <= drawn <= 6  # 0.3 seconds or somewhat more, and stopping draws once or twice
-
-
-def test_an_update_that_draws_nothing_costs_less_than_20_microseconds():
-    shown = Progress(1000, "CartPole-v1", io.StringIO())
-    metrics = dict.fromkeys(METRICS, 1.0)
-
-    def seconds_per_update() -> float:
-        start = time.perf_counter()
-        for env_steps in range(100):
-            shown.update(env_steps, metrics)
-        return (time.perf_counter() - start) / 100
-
-    assert min(seconds_per_update() for _ in range(20)) < 20e-6
+            clock.now += 0.01
+        drawn = terminal.getvalue().count("╭")
+    assert drawn == 4
 
 
 def test_slow_packages_are_imported_only_when_they_are_used():

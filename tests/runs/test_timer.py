@@ -41,16 +41,3 @@ def test_a_section_that_raises_is_still_counted():
         time.sleep(0.01)
         raise ValueError
     assert timer.take()["rollout"] >= 0.01
-
-
-def test_a_section_costs_a_microsecond_or_so():
-    timer = Timer()
-
-    def seconds_per_section() -> float:
-        start = time.perf_counter()
-        for _ in range(1000):
-            with timer("rollout"):
-                pass
-        return (time.perf_counter() - start) / 1000
-
-    assert min(seconds_per_section() for _ in range(20)) < 3e-6

@@ -59,7 +59,7 @@ def behavioral_divergence(config: RunConfig, state: PPOState | PQNState, fresh: 
     share = -(-config.controller.states // state.plan.ranks)
     chosen = states[torch.randperm(len(states), generator=generator)[:share]]
     before = fresh.location.flatten(0, 1)[chosen]
-    after = state.collector.evaluate(state.network.locate, fresh.obs[:-1].flatten(0, 1)[chosen])
+    after = state.collector.in_chunks(state.network.locate, fresh.obs[:-1].flatten(0, 1)[chosen])
     if config.controller.kind == "divergence":
         moved = divergence.greedy_action_churn(before, after)
     else:
@@ -74,6 +74,5 @@ def policy_kl(
     state: PPOState | PQNState, fresh: Rollout, before: torch.Tensor, after: torch.Tensor
 ) -> torch.Tensor:
     """KL(current ‖ behavior), exact, its mean over the states."""
-    log_std = state.network.distribution(after).log_std
-    current = make_distribution(after, None if log_std is None else log_std.cpu())
+    current = make_distribution(after, state.network.distribution(after).log_std)
     return make_distribution(before, fresh.log_std).kl_from(current).mean()

@@ -6,31 +6,29 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from anybatch.algorithms.samples import Samples
+from anybatch.algorithms.samples import PolicyRecord, Samples
 from anybatch.config import PPOConfig
 from anybatch.equations import divergence, moments, returns
 from anybatch.ppo_state import PPOState
-from anybatch.update import Record
 
 
 def iteration_metrics(
-    records: list[Record], samples: Samples, state: PPOState, config: PPOConfig, epochs_done: int
+    records: list[PolicyRecord], samples: Samples, state: PPOState, config: PPOConfig, epochs_done: int
 ) -> dict[str, float | None]:
     """Means over all samples of all gradient steps, read from the device once."""
-    gain, value_loss, entropy, logp, behavior_logp, proximal_logp = (
-        torch.cat(column) for column in zip(*records, strict=True)
-    )
+    seen = PolicyRecord(*(torch.cat(column) for column in zip(*records, strict=True)))
+    log_importance = seen.logp - seen.behavior_logp
     clip = math.inf if config.objective.clip is None else config.objective.clip
     means = torch.stack(
         [
-            -gain.mean(),
-            value_loss.mean(),
-            entropy.mean(),
-            divergence.sampled_kl(logp, behavior_logp).mean(),
-            divergence.clip_fraction(logp - proximal_logp, clip),
-            divergence.sampled_kl_squared(logp, proximal_logp).mean(),
-            moments.effective_samples(logp - behavior_logp),
-            (logp - behavior_logp > math.log(config.objective.max_importance)).float().mean(),
+            -seen.objective.mean(),
+            seen.value_loss.mean(),
+            seen.entropy.mean(),
+            divergence.sampled_kl(seen.logp, seen.behavior_logp).mean(),
+            divergence.clip_fraction(seen.logp - seen.proximal_logp, clip),
+            divergence.sampled_kl_squared(seen.logp, seen.proximal_logp).mean(),
+            moments.effective_samples(log_importance),
+            (log_importance > math.log(config.objective.max_importance)).float().mean(),
         ]
     )
     names = (
@@ -44,19 +42,20 @@ def iteration_metrics(
         "importance/capped_fraction",
     )
     metrics: dict[str, float | None] = dict(zip(names, means.tolist(), strict=True))
-    norms = state.steps.counts.norms
     valid = samples.valid.flatten()
-    return metrics | {
-        "losses/explained_variance": float(
-            returns.explained_variance(samples.value[valid], samples.value_target[valid])
-        ),
-        "losses/grad_norm": sum(norms) / len(norms) if norms else None,
-        "losses/grad_clip_fraction": state.steps.clipped_fraction(),
-        "losses/epochs_done": float(epochs_done),
-        "batch/valid_fraction": float(samples.valid.float().mean()),
-        "staleness/iterations": float(samples.age_iterations),
-        "staleness/gradient_steps": float(samples.age_gradient_steps),
-    }
+    return (
+        metrics
+        | state.steps.metrics()
+        | {
+            "losses/explained_variance": float(
+                returns.explained_variance(samples.value[valid], samples.value_target[valid])
+            ),
+            "losses/epochs_done": float(epochs_done),
+            "batch/valid_fraction": float(samples.valid.float().mean()),
+            "staleness/iterations": float(samples.age_iterations),
+            "staleness/gradient_steps": float(samples.age_gradient_steps),
+        }
+    )
 
 
 def bad_value(samples: Samples, state: PPOState, indices: Tensor) -> str:

@@ -9,25 +9,24 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from anybatch import minibatch, phase
+from anybatch import minibatch, ppg_state
 from anybatch.algorithms import ppo
 from anybatch.algorithms.samples import Samples
-from anybatch.algorithms.steps import current_learning_rate, minibatches, take_step
+from anybatch.algorithms.steps import current_learning_rate, minibatches, sizes_over_ranks, take_step
 from anybatch.config import PPGConfig
 from anybatch.distributed import collectives
 from anybatch.equations import objectives
-from anybatch.networks.distributions import make_distribution
-from anybatch.phase import AuxiliaryProgress, PPGState
+from anybatch.networks.distributions import kept_log_std, make_distribution
+from anybatch.ppg_state import AuxiliaryProgress, AuxiliaryRecord, PPGState
 from anybatch.runs import seeding
 from anybatch.runs.run import Run
-from anybatch.update import Record
 
 AUXILIARY_VALUE_COEFFICIENT = 0.5
 """Of both squared value errors in the auxiliary phase, as in the paper's code."""
 VALUE_CULPRIT = "the loss of the value function overflowed"
 
 
-start = phase.start
+start = ppg_state.start
 for_playing = ppo.for_playing
 
 
@@ -56,7 +55,7 @@ def train(config: PPGConfig, state: PPGState, run: Run) -> None:
             )
         state.iterations += 1
         state.env_steps += int(collectives.sum_over_ranks(torch.tensor(fresh.num_valid)))
-        run.record(state, fresh.episodes, metrics | state.take_auxiliary_metrics())
+        run.record(state, fresh.episodes, state.metrics() | metrics | state.take_auxiliary_metrics())
     finish(config, state, run)
 
 
@@ -88,10 +87,9 @@ def improve_value(
     """`value_epochs` passes of the value loss alone. Returns its mean over all samples."""
     steps, objective = state.value_steps, config.objective
     assert steps is not None
-    steps.set_hyperparameters(learning_rate, state.hyperparameters)
-    steps.counts.norms.clear()
+    steps.begin_iteration(learning_rate, state.hyperparameters)
 
-    def loss_of(part: Tensor) -> tuple[Tensor, Record]:
+    def loss_of(part: Tensor) -> tuple[Tensor, tuple[Tensor]]:
         error = objectives.value_loss(
             state.network.value(samples.obs[part].to(state.device)),
             samples.value_target[part].to(state.device),
@@ -100,7 +98,7 @@ def improve_value(
         )
         return objective.value_coefficient * error, (error.detach(),)
 
-    errors: list[Record] = []
+    errors: list[tuple[Tensor]] = []
     for _ in range(config.phase.value_epochs):
         for indices, count in minibatches(samples.valid, state, config):
             errors += steps.gradient(indices, loss_of, count)
@@ -119,7 +117,7 @@ def auxiliary_phase(config: PPGConfig, state: PPGState, run: Run) -> None:
     assert numbers is not None
     if state.progress is None:
         state.progress = AuxiliaryProgress(
-            frozen_location=frozen_policy(state), frozen_log_std=state.log_std()
+            frozen_location=frozen_policy(state), frozen_log_std=kept_log_std(state.network.policy.log_std)
         )
     progress = state.progress
     state.auxiliary_steps.set_learning_rate(numbers.auxiliary_learning_rate)
@@ -154,7 +152,7 @@ def begin_phase(state: PPGState) -> None:
 @torch.no_grad()
 def frozen_policy(state: PPGState) -> Tensor:
     """Outputs of the policy on all of the phase's observations, before any auxiliary step. [S·T·N, A]."""
-    return state.collector.evaluate(state.network.locate, state.data.flat_obs)
+    return state.collector.in_chunks(state.network.locate, state.data.flat_obs)
 
 
 def auxiliary_minibatches(state: PPGState, config: PPGConfig) -> tuple[list[Tensor], list[float]]:
@@ -166,8 +164,7 @@ def auxiliary_minibatches(state: PPGState, config: PPGConfig) -> tuple[list[Tens
     size = state.resolved.phase
     assert size is not None
     parts = minibatch.sequence_epoch(state.data.valid, size.auxiliary_minibatches, generator)
-    counts = collectives.sum_over_ranks(torch.tensor([float(len(part)) for part in parts])).tolist()
-    return parts, counts
+    return parts, sizes_over_ranks(parts)
 
 
 def auxiliary_step(indices: Tensor, count: float, state: PPGState, config: PPGConfig) -> None:
@@ -176,12 +173,10 @@ def auxiliary_step(indices: Tensor, count: float, state: PPGState, config: PPGCo
         return
     progress, data, device = state.progress, state.data, state.device
     assert progress is not None
-    log_std = progress.frozen_log_std
 
-    def loss_of(part: Tensor) -> tuple[Tensor, Record]:
+    def loss_of(part: Tensor) -> tuple[Tensor, AuxiliaryRecord]:
         policy, auxiliary_value, value = state.network.auxiliary(data.flat_obs[part].to(device))
-        location = progress.frozen_location[part].to(device)
-        frozen = make_distribution(location, None if log_std is None else log_std.to(device))
+        frozen = make_distribution(progress.frozen_location[part].to(device), progress.frozen_log_std)
         target = data.flat_value_target[part].to(device)
         clone = policy.kl_from(frozen)
         auxiliary_error = objectives.value_loss(auxiliary_value, target)
@@ -189,7 +184,7 @@ def auxiliary_step(indices: Tensor, count: float, state: PPGState, config: PPGCo
         loss = config.phase.clone_coefficient * clone + AUXILIARY_VALUE_COEFFICIENT * (
             auxiliary_error + error
         )
-        return loss, (clone.detach(), auxiliary_error.detach(), error.detach())
+        return loss, AuxiliaryRecord(clone.detach(), auxiliary_error.detach(), error.detach())
 
     records = state.auxiliary_steps.gradient(indices, loss_of, count)
     take_step(state.auxiliary_steps, lambda: VALUE_CULPRIT)
@@ -197,5 +192,5 @@ def auxiliary_step(indices: Tensor, count: float, state: PPGState, config: PPGCo
 
 
 def auxiliary_metrics(progress: AuxiliaryProgress) -> dict[str, float]:
-    names = ("auxiliary/clone_kl", "auxiliary/auxiliary_value_loss", "auxiliary/value_loss")
+    names = (f"auxiliary/{name}" for name in AuxiliaryRecord._fields)
     return dict(zip(names, progress.means(), strict=True))

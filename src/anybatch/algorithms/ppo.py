@@ -13,19 +13,17 @@ from torch import Tensor
 from anybatch import ppo_state
 from anybatch.algorithms.batch_control import control_batch
 from anybatch.algorithms.diagnostics import bad_value, iteration_metrics
-from anybatch.algorithms.samples import Samples
-from anybatch.algorithms.steps import current_learning_rate, minibatches, noise_is_due, take_step
+from anybatch.algorithms.samples import PolicyRecord, Samples
+from anybatch.algorithms.steps import current_learning_rate, gradient, minibatches, take_step
 from anybatch.config import PPOConfig
 from anybatch.distributed import collectives
 from anybatch.equations import divergence, objectives, returns
-from anybatch.networks.distributions import Distribution, make_distribution
+from anybatch.networks.distributions import Distribution, kept_log_std, make_distribution
+from anybatch.normalizers import EPSILON
 from anybatch.ppo_state import PPOState
 from anybatch.rollout import Rollout
 from anybatch.runs.run import Run
 from anybatch.staleness import Delayed
-from anybatch.update import Record
-
-NORMALIZATION_EPSILON = 1e-8
 
 start = ppo_state.start
 for_playing = ppo_state.for_playing
@@ -100,7 +98,7 @@ def bootstrapped_now(data: Rollout, state: PPOState) -> Tensor:
     """Next values of stale data: of collection time, but for the end, which the current network sees."""
     next_value = data.next_value.clone()
     with torch.no_grad():
-        last = state.collector.evaluate(state.network.value, data.obs[-1])
+        last = state.collector.in_chunks(state.network.value, data.obs[-1])
     next_value[-1] = torch.where(data.episode_end[-1], next_value[-1], last)
     return next_value
 
@@ -108,15 +106,14 @@ def bootstrapped_now(data: Rollout, state: PPOState) -> Tensor:
 def seen_by_current_policy(data: Rollout, state: PPOState) -> Rollout:
     """The same data as if the current policy had taken the actions."""
     with torch.no_grad():
-        location = state.collector.evaluate(state.network.locate, data.obs[:-1].flatten(0, 1))
+        location = state.collector.in_chunks(state.network.locate, data.obs[:-1].flatten(0, 1))
         policy = state.network.distribution(location.to(state.device))
         logp = policy.log_prob(data.action.flatten(0, 1).to(state.device)).cpu()
-    log_std = None if policy.log_std is None else policy.log_std.detach().cpu().clone()
     return replace(
         data,
         location=location.view_as(data.location),
         behavior_logp=logp.view_as(data.reward),
-        log_std=log_std,
+        log_std=kept_log_std(policy.log_std),
     )
 
 
@@ -124,9 +121,8 @@ def improve_policy(
     samples: Samples, state: PPOState, config: PPOConfig, learning_rate: float
 ) -> dict[str, float | None]:
     """Optimize policy and value on one iteration batch, in place. Returns the iteration's metrics."""
-    state.steps.set_hyperparameters(learning_rate, state.hyperparameters)
-    state.steps.counts.norms.clear()
-    records: list[Record] = []
+    state.steps.begin_iteration(learning_rate, state.hyperparameters)
+    records: list[PolicyRecord] = []
     epochs_done, moved = 0, False
     while epochs_done < state.plan.epochs and not moved:
         last = one_epoch(samples, state, config, records)
@@ -140,20 +136,17 @@ def improve_policy(
 
 
 def one_epoch(
-    samples: Samples, state: PPOState, config: PPOConfig, records: list[Record]
-) -> list[Record] | None:
+    samples: Samples, state: PPOState, config: PPOConfig, records: list[PolicyRecord]
+) -> list[PolicyRecord] | None:
     """One pass over the samples; what each step saw is added to `records`.
 
     Returns what the last step saw; None where the policy moved too far within the epoch, to stop there.
     """
     steps, plan, update = state.steps, state.plan, config.update
-    seen: list[Record] = []
+    seen: list[PolicyRecord] = []
     for indices, count in minibatches(samples.valid, state, config):
         loss = PolicyLoss(samples, state, config, indices, count)
-        if noise_is_due(config, steps.counts.taken, count):
-            seen = steps.measured_gradient(indices, loss, count)
-        else:
-            seen = steps.gradient(indices, loss, count)
+        seen = gradient(config, steps, indices, loss, count)
         records += seen
         if update.target_kl_check == "minibatch" and moved_too_far(seen, config):
             return None
@@ -174,7 +167,7 @@ class PolicyLoss:
         if config.objective.advantage_normalization == "minibatch":
             self.shift, self.scale = minibatch_moments(samples.advantage[indices], count)
 
-    def __call__(self, part: Tensor) -> tuple[Tensor, Record]:
+    def __call__(self, part: Tensor) -> tuple[Tensor, PolicyRecord]:
         samples, objective = self.samples, self.config.objective
         obs = self.take(samples.obs, part)
         action = self.take(samples.action, part)
@@ -196,7 +189,8 @@ class PolicyLoss:
             max_importance=objective.max_importance,
         )
         if objective.kl_penalty > 0:
-            gain = gain - objective.kl_penalty * self.kl(policy, logp, proximal_logp, obs, part)
+            kl = self.kl(policy, logp, proximal_logp, obs, part)
+            gain = objectives.penalized(gain, kl, kl_penalty=objective.kl_penalty)
         value_loss = objectives.value_loss(
             value,
             self.take(samples.value_target, part),
@@ -208,7 +202,7 @@ class PolicyLoss:
         if objective.entropy_coefficient:
             loss = loss - objective.entropy_coefficient * entropy
         kept = (gain, value_loss, entropy, logp, behavior_logp, proximal_logp)
-        return loss, tuple(tensor.detach() for tensor in kept)
+        return loss, PolicyRecord(*(tensor.detach() for tensor in kept))
 
     def proximal_logp(self, part: Tensor, obs: Tensor, action: Tensor) -> Tensor:
         """Log-probabilities of the taken actions under the policy that the update is held near."""
@@ -224,11 +218,8 @@ class PolicyLoss:
             return divergence.sampled_kl_squared(logp, proximal_logp)
         if self.state.ewma is not None:
             return policy.kl_from(self.state.ewma.policy_at(obs))
-        log_std = self.samples.proximal_log_std
         location = self.take(self.samples.proximal_location, part)
-        return policy.kl_from(
-            make_distribution(location, None if log_std is None else log_std.to(obs.device))
-        )
+        return policy.kl_from(make_distribution(location, self.samples.proximal_log_std))
 
     def take(self, tensor: Tensor, part: Tensor) -> Tensor:
         """The samples of a microbatch, where the network is. `index_select` costs half of indexing."""
@@ -241,13 +232,13 @@ def minibatch_moments(advantage: Tensor, count: float) -> tuple[float, float]:
         return 0.0, 1.0
     mean = float(collectives.sum_over_ranks(advantage.sum())) / count
     variance = float(collectives.sum_over_ranks((advantage - mean).square().sum())) / (count - 1)
-    return mean, math.sqrt(variance) + NORMALIZATION_EPSILON
+    return mean, math.sqrt(variance) + EPSILON
 
 
-def moved_too_far(records: list[Record], config: PPOConfig) -> bool:
+def moved_too_far(records: list[PolicyRecord], config: PPOConfig) -> bool:
     """Whether the sampled KL from the behavior policy exceeds the limit, over one minibatch."""
     if config.update.target_kl is None or not records:
         return False
-    kl = torch.cat([divergence.sampled_kl(logp, behavior) for *_, logp, behavior, _ in records])
+    kl = torch.cat([divergence.sampled_kl(record.logp, record.behavior_logp) for record in records])
     sums = collectives.sum_over_ranks(torch.stack([kl.sum(), kl.new_tensor(len(kl))]))
     return bool(sums[0] / sums[1] > config.update.target_kl)

@@ -6,6 +6,7 @@ are the same loop with deeper networks, and Adaptive Batch Scaling (arXiv:2605.2
 
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,27 +14,33 @@ from torch import Tensor
 from anybatch import pqn_state
 from anybatch.algorithms.batch_control import control_batch
 from anybatch.algorithms.diagnostics import first_bad_value
-from anybatch.algorithms.steps import current_learning_rate, minibatches, noise_is_due, take_step
+from anybatch.algorithms.steps import current_learning_rate, gradient, minibatches, take_step
 from anybatch.config import PQNConfig
 from anybatch.distributed import collectives
 from anybatch.equations import returns, schedules
 from anybatch.pqn_state import PQNState
 from anybatch.rollout import Rollout
 from anybatch.runs.run import Run
-from anybatch.update import Record
 
 start = pqn_state.start
 for_playing = pqn_state.for_playing
 
 
 @dataclass(frozen=True)
-class Samples:
+class QSamples:
     """An iteration batch ready to be fitted, flattened to [T · N]. `valid` keeps the [T, N] shape."""
 
     obs: Tensor
     action: Tensor
     target: Tensor
     valid: Tensor
+
+
+class ValueRecord(NamedTuple):
+    """What one microbatch saw, sample by sample [b], without gradients."""
+
+    error: Tensor
+    value: Tensor
 
 
 def train(config: PQNConfig, state: PQNState, run: Run) -> None:
@@ -65,7 +72,7 @@ def exploration(config: PQNConfig, env_steps: int) -> float:
     return schedules.linear(settings.start, settings.end, done)
 
 
-def prepare(data: Rollout, config: PQNConfig) -> Samples:
+def prepare(data: Rollout, config: PQNConfig) -> QSamples:
     """Targets once per iteration, from the values that the network had while acting."""
     target = returns.q_lambda(
         data.reward * config.objective.reward_scale,
@@ -75,7 +82,7 @@ def prepare(data: Rollout, config: PQNConfig) -> Samples:
         discount=config.objective.discount,
         q_lambda=config.objective.q_lambda,
     )
-    return Samples(
+    return QSamples(
         obs=data.obs[:-1].flatten(0, 1),
         action=data.action.flatten(),
         target=target.flatten(),
@@ -84,49 +91,45 @@ def prepare(data: Rollout, config: PQNConfig) -> Samples:
 
 
 def improve_values(
-    samples: Samples, state: PQNState, config: PQNConfig, learning_rate: float
+    samples: QSamples, state: PQNState, config: PQNConfig, learning_rate: float
 ) -> dict[str, float | None]:
     """Fit the values of the taken actions to their targets, in place. Returns the iteration's metrics."""
     steps, plan = state.steps, state.plan
-    steps.set_hyperparameters(learning_rate, state.hyperparameters)
-    steps.counts.norms.clear()
+    steps.begin_iteration(learning_rate, state.hyperparameters)
 
-    def loss_of(part: Tensor) -> tuple[Tensor, Record]:
+    def loss_of(part: Tensor) -> tuple[Tensor, ValueRecord]:
         obs = samples.obs.index_select(0, part).to(state.device)
         action = samples.action.index_select(0, part).to(state.device)
         target = samples.target.index_select(0, part).to(state.device)
         value = state.network.locate(obs).gather(1, action[:, None]).squeeze(1)
         error = (value - target).square()
-        return config.objective.loss_coefficient * error, (error.detach(), value.detach())
+        return config.objective.loss_coefficient * error, ValueRecord(error.detach(), value.detach())
 
-    records: list[Record] = []
+    records: list[ValueRecord] = []
     for _ in range(plan.epochs):
         for indices, count in minibatches(samples.valid, state, config):
-            measured = noise_is_due(config, steps.counts.taken, count)
-            gradient = steps.measured_gradient if measured else steps.gradient
-            records += gradient(indices, loss_of, count)
+            records += gradient(config, steps, indices, loss_of, count)
             take_step(steps, partial(bad_value, samples, state, indices))
     if not records:  # reset steps only
         return {"batch/valid_fraction": 0.0}
     return iteration_metrics(records, samples, state)
 
 
-def iteration_metrics(records: list[Record], samples: Samples, state: PQNState) -> dict[str, float | None]:
+def iteration_metrics(
+    records: list[ValueRecord], samples: QSamples, state: PQNState
+) -> dict[str, float | None]:
     """Means over all samples of all gradient steps, read from the device once."""
-    error, value = (torch.cat(column) for column in zip(*records, strict=True))
-    mean_error, mean_value = torch.stack([error.mean(), value.mean()]).tolist()
-    norms = state.steps.counts.norms
-    return {
+    means = [torch.cat(column).mean() for column in zip(*records, strict=True)]
+    mean_error, mean_value = torch.stack(means).tolist()
+    return state.steps.metrics() | {
         "losses/td_loss": mean_error,
         "losses/q_values": mean_value,
-        "losses/grad_norm": sum(norms) / len(norms) if norms else None,
-        "losses/grad_clip_fraction": state.steps.clipped_fraction(),
         "losses/epochs_done": float(state.plan.epochs),
         "batch/valid_fraction": float(samples.valid.float().mean()),
     }
 
 
-def bad_value(samples: Samples, state: PQNState, indices: Tensor) -> str:
+def bad_value(samples: QSamples, state: PQNState, indices: Tensor) -> str:
     """Which value of the last minibatch is the first that is not a number, and where it came from."""
     with torch.no_grad():
         values = state.network.locate(samples.obs[indices].to(state.device)).cpu()

@@ -1,6 +1,7 @@
-"""What an update works on."""
+"""What an update of policy and value works on, and what it keeps of each sample."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -23,3 +24,14 @@ class Samples:
     valid: Tensor
     age_iterations: int
     age_gradient_steps: int
+
+
+class PolicyRecord(NamedTuple):
+    """What one microbatch saw, sample by sample [b], without gradients."""
+
+    objective: Tensor
+    value_loss: Tensor
+    entropy: Tensor
+    logp: Tensor
+    behavior_logp: Tensor
+    proximal_logp: Tensor

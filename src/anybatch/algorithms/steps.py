@@ -11,8 +11,9 @@ from anybatch.config import RunConfig
 from anybatch.distributed import collectives
 from anybatch.equations import schedules
 from anybatch.errors import TrainingError
+from anybatch.runs import seeding
 from anybatch.train_state import TrainState
-from anybatch.update import GradientSteps
+from anybatch.update import GradientSteps, LossOf, Record
 
 SKIPS_BEFORE_GIVING_UP = 5
 """Gradient steps in a row that were not numbers before the run ends."""
@@ -33,13 +34,25 @@ def minibatches(valid: Tensor, state: TrainState[Any], config: RunConfig) -> lis
     parts = minibatch.epoch(
         valid, state.plan.minibatches_per_epoch, config.update.minibatch_of, state.minibatch_generator
     )
-    counts = collectives.sum_over_ranks(torch.tensor([float(len(part)) for part in parts])).tolist()
-    return [(part, count) for part, count in zip(parts, counts, strict=True) if count > 0]
+    return [(part, count) for part, count in zip(parts, sizes_over_ranks(parts), strict=True) if count > 0]
 
 
-def noise_is_due(config: RunConfig, gradient_steps: int, count: float) -> bool:
-    every = config.update.noise_scale_every
-    return every > 0 and gradient_steps % every == 0 and count >= 2
+def sizes_over_ranks(parts: list[Tensor]) -> list[float]:
+    return collectives.sum_over_ranks(torch.tensor([float(len(part)) for part in parts])).tolist()
+
+
+def gradient(
+    config: RunConfig, steps: GradientSteps, indices: Tensor, loss_of: LossOf[Record], count: float
+) -> list[Record]:
+    """Leave the mean gradient of a minibatch in the buffer; now and then, measure its noise scale too."""
+    every, taken = config.update.noise_scale_every, steps.counts.taken
+    if every == 0 or taken % every or count < 2:
+        return steps.gradient(indices, loss_of, count)
+    # A stream of its own: a run that measures takes the same minibatches as one that does not.
+    generator = seeding.torch_generator(
+        config.seed, role="noise_scale", rank=collectives.rank(), draw=(taken,)
+    )
+    return steps.measured_gradient(indices[torch.randperm(len(indices), generator=generator)], loss_of, count)
 
 
 def take_step(steps: GradientSteps, culprit: Callable[[], str]) -> bool:

@@ -93,7 +93,7 @@ def engine(env_id: str) -> Check:
     env.reset()
     spec = env.spec
     if isinstance(spec.actions, BoxActions):
-        action = np.zeros((64, len(spec.actions.low)), dtype=np.float32)
+        action = np.zeros((64, spec.action_width), dtype=np.float32)
     else:
         action = np.zeros(64, dtype=np.int64)
     rate = 64 * calls_per_second(lambda: env.step(action))

@@ -1,6 +1,5 @@
 """Sums over ranks. Identities in a single process, so that there is one code path for any world size."""
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -18,18 +17,3 @@ def sum_over_ranks(tensor: Tensor) -> Tensor:
     if world_size() > 1:
         dist.all_reduce(tensor)
     return tensor
-
-
-def broadcast_from_first(tensor: Tensor) -> Tensor:
-    """The first rank's `tensor` on every rank, in place."""
-    if world_size() > 1:
-        dist.broadcast(tensor, src=0)
-    return tensor
-
-
-def all_ranks_agree(flag: bool) -> bool:
-    """Whether `flag` is true on every rank."""
-    if world_size() == 1:
-        return flag
-    votes = torch.tensor([0 if flag else 1])
-    return int(sum_over_ranks(votes)) == 0

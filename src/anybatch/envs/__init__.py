@@ -1,13 +1,12 @@
 """Environments: one adapter per engine behind one small protocol. `make` finds the engine for an id."""
 
-import difflib
 import importlib.util
-import math
 from collections.abc import Sequence
 
 from anybatch.config import EnvConfig
 from anybatch.envs import procgen
-from anybatch.envs.protocol import VectorEnv
+from anybatch.envs.nearest_names import unknown
+from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import EnvError
 
 ENGINE_PREFIXES = {"gym": "gymnasium", "envpool": "envpool", "minatar": "minatar", "toy": "toy"}
@@ -32,16 +31,22 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
     return _make_gymnasium(name, config, seeds, engine_named=engine_named)
 
 
-def observation_bytes(env_id: str, config: EnvConfig) -> int | None:
-    """The size of one observation, from a single env that is built for it; None where that fails."""
-    if procgen.return_range(env_id) is not None:
-        return procgen.OBSERVATION_BYTES
+def spec_of_one(env_id: str, config: EnvConfig) -> EnvSpec | None:
+    """What is known of an environment, from a single env that is built for it; None where that fails."""
     try:
         env = make(env_id, config, seeds=[0])
     except EnvError:
         return None
     env.close()
-    return env.spec.obs_dtype.itemsize * math.prod(env.spec.obs_shape)
+    return env.spec
+
+
+def observation_bytes(env_id: str, config: EnvConfig) -> int | None:
+    """The size of one observation; None where it cannot be known here."""
+    if procgen.return_range(env_id) is not None:
+        return procgen.OBSERVATION_BYTES
+    spec = spec_of_one(env_id, config)
+    return None if spec is None else spec.obs_bytes
 
 
 def is_atari(env_id: str, config: EnvConfig) -> bool:
@@ -78,7 +83,7 @@ def _make_envpool(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorE
 
     known = envpool_adapter.known_ids()
     if name not in known:
-        raise _unknown(name, known)
+        raise unknown(name, known)
     if not envpool_adapter.is_atari(name):
         _refuse_atari_settings(name, config)
     return envpool_adapter.EnvPoolEnv(name, config, seeds=seeds)
@@ -92,10 +97,10 @@ def _make_gymnasium(name: str, config: EnvConfig, seeds: Sequence[int], *, engin
         return gymnasium_adapter.GymnasiumEnv(name, config, seeds=seeds)
     known = gymnasium_adapter.known_ids()
     if engine_named or ":" in name:
-        raise _unknown(name, known)
+        raise unknown(name, known)
     if envpool_adapter.installed():
-        raise _unknown(name, known + envpool_adapter.known_ids())
-    raise _unknown(name, known, f"; EnvPool has more ({envpool_adapter.INSTALL_COMMAND})")
+        raise unknown(name, known + envpool_adapter.known_ids())
+    raise unknown(name, known, f"; EnvPool has more ({envpool_adapter.INSTALL_COMMAND})")
 
 
 def _make_minatar(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:
@@ -105,7 +110,7 @@ def _make_minatar(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorE
 
     env_id = f"minatar:{name}"
     if name not in minatar_adapter.GAMES:
-        raise _unknown(env_id, [f"minatar:{game}" for game in minatar_adapter.GAMES])
+        raise unknown(env_id, [f"minatar:{game}" for game in minatar_adapter.GAMES])
     _refuse_atari_settings(env_id, config, takes_sticky=True)
     return minatar_adapter.MinAtarEnv(name, config, seeds=seeds)
 
@@ -114,7 +119,7 @@ def _make_toy(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:
     from anybatch.envs import toy
 
     if name not in toy.GAMES:
-        raise _unknown(name, list(toy.GAMES))
+        raise unknown(name, list(toy.GAMES))
     _refuse_atari_settings(f"toy:{name}", config)
     return toy.ToyEnv(name, config, seeds=seeds)
 
@@ -129,11 +134,3 @@ def _refuse_atari_settings(env_id: str, config: EnvConfig, *, takes_sticky: bool
         if value:
             games = "EnvPool's Atari games" + (" and MinAtar's" if field == "sticky" else "")
             raise EnvError(f"env-config.{field} = {value} is for {games}, and {env_id} is not one of them")
-
-
-def _unknown(name: str, known: Sequence[str], hint: str = "") -> EnvError:
-    by_lower_case = {candidate.lower(): candidate for candidate in known}
-    bare = name.rpartition(":")[2].lower()
-    nearest = difflib.get_close_matches(bare, by_lower_case, n=3, cutoff=0.0)
-    names = ", ".join(by_lower_case[candidate] for candidate in nearest)
-    return EnvError(f"there is no environment {name}; the nearest names are {names}{hint}")

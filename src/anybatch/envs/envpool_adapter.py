@@ -74,7 +74,6 @@ class EnvPoolEnv:
             obs_shape=observations.shape,
             obs_dtype=observations.dtype,
             actions=actions,
-            restorable=False,
         )
 
     def reset(self) -> np.ndarray:

@@ -8,15 +8,13 @@ from anybatch.envs.protocol import EnvStep
 
 
 class Episode(NamedTuple):
-    """A finished episode: its undiscounted, unclipped return, its number of decisions, and its env.
-
-    `truncated`: it was cut by a step limit. Checkpoints from before this was kept have three values: False.
-    """
+    """A finished episode: its undiscounted, unclipped return, its number of decisions, and its env."""
 
     episode_return: float
     length: int
     env: int
     truncated: bool = False
+    """Whether it was cut by a step limit."""
 
 
 class EpisodeTracker:
@@ -48,13 +46,9 @@ class EpisodeTracker:
         return finished
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "returns": self._returns.copy(),
-            "lengths": self._lengths.copy(),
-            "finished": [list(episode) for episode in self._finished],
-        }
+        """The episodes under way; the finished ones have been taken before a state is saved."""
+        return {"returns": self._returns.copy(), "lengths": self._lengths.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._returns = np.array(state["returns"], dtype=np.float64)
         self._lengths = np.array(state["lengths"], dtype=np.int64)
-        self._finished = [Episode(*episode) for episode in state["finished"]]

@@ -9,7 +9,7 @@ import numpy as np
 
 from anybatch import envs
 from anybatch.config import EnvConfig
-from anybatch.envs.protocol import BoxActions, EnvSpec, VectorEnv
+from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import EnvError
 
 SMALLEST_SIDE = 320
@@ -65,14 +65,10 @@ def _drawn_by_gymnasium(env_id: str, config: EnvConfig, spec: EnvSpec, seed: int
     options = config.options if is_gymnasium else {}
     env = GymnasiumEnv(spec.env_id, replace(config, options=options), seeds=[seed])
     env.close()
-    if (env.spec.obs_shape, _width(env.spec)) != (spec.obs_shape, _width(spec)):
+    if (env.spec.obs_shape, env.spec.action_width) != (spec.obs_shape, spec.action_width):
         raise EnvError(f"{env_id} cannot be drawn: Gymnasium's has other observations or actions")
     if not env.can_be_drawn:
         raise EnvError(f"{env_id} cannot be drawn: its render modes have no rgb_array")
     options = options | {"render_mode": "rgb_array"}
     env = GymnasiumEnv(spec.env_id, replace(config, options=options), seeds=[seed])
     return DrawnEnv(env, lambda _: enlarged(env.render()))
-
-
-def _width(spec: EnvSpec) -> int:
-    return len(spec.actions.low) if isinstance(spec.actions, BoxActions) else spec.actions.count

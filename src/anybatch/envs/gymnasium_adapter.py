@@ -57,7 +57,6 @@ class GymnasiumEnv:
             obs_shape=observations.shape,
             obs_dtype=observations.dtype,
             actions=actions,
-            restorable=False,
         )
 
     def reset(self) -> np.ndarray:

@@ -88,7 +88,6 @@ class MinAtarEnv:
             obs_shape=(planes, height, width),
             obs_dtype=np.dtype(np.bool_),
             actions=DiscreteActions(self._envs.game.legal_action_mask.shape[1]),
-            restorable=True,
         )
 
     def reset(self) -> np.ndarray:

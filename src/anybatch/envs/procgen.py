@@ -1,10 +1,9 @@
 """Procgen's sixteen games: their ids, and the published scale of their returns."""
 
-import difflib
 import re
 from typing import NamedTuple
 
-from anybatch.errors import EnvError
+from anybatch.envs.nearest_names import unknown
 
 OBSERVATION_BYTES = 64 * 64 * 3
 """An image of 64 × 64 pixels in three colors: known without the engine, which needs Qt."""
@@ -50,9 +49,7 @@ def engine_id(env_id: str) -> str | None:
     if prefix not in MODES:
         return None
     if game not in RANGES:
-        near = difflib.get_close_matches(game.lower(), GAMES, n=3, cutoff=0.0)
-        names = ", ".join(f"{prefix}:{name}" for name in near)
-        raise EnvError(f"there is no environment {env_id}; the nearest names are {names}")
+        raise unknown(env_id, [f"{prefix}:{name}" for name in GAMES])
     return f"{game.capitalize()}{MODES[prefix]}-v0"
 
 

@@ -1,5 +1,6 @@
 """What an environment is to the rest of the library: N of them, stepped together, one kind of step."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -41,8 +42,6 @@ class EnvSpec:
     """uint8 for images, which networks divide by 255; float32 for vectors; bool for planes of 0 and 1, which
     networks take as they are."""
     actions: Actions
-    restorable: bool
-    """Whether the env is a `RestorableEnv`: a resume continues its episodes bit for bit."""
 
     @property
     def obs_kind(self) -> Literal["vector", "image", "planes"]:
@@ -50,6 +49,16 @@ class EnvSpec:
         if self.obs_dtype == np.uint8:
             return "image"
         return "planes" if self.obs_dtype == np.bool_ else "vector"
+
+    @property
+    def obs_bytes(self) -> int:
+        """Memory of one env's observation."""
+        return self.obs_dtype.itemsize * math.prod(self.obs_shape)
+
+    @property
+    def action_width(self) -> int:
+        """Numbers that a policy network gives for one decision."""
+        return len(self.actions.low) if isinstance(self.actions, BoxActions) else self.actions.count
 
 
 class EnvStep(NamedTuple):
@@ -93,7 +102,10 @@ class VectorEnv(Protocol):
 
 @runtime_checkable
 class RestorableEnv(VectorEnv, Protocol):
-    """A VectorEnv whose state is plain data: arrays and JSON values in nested dicts."""
+    """A VectorEnv whose state is plain data: arrays and JSON values in nested dicts.
+
+    A resume continues its episodes bit for bit.
+    """
 
     def state_dict(self) -> dict[str, Any]: ...
 

@@ -189,7 +189,6 @@ class ToyEnv:
             obs_shape=self._game.obs_shape,
             obs_dtype=np.dtype(self._game.obs_dtype),
             actions=self._game.actions,
-            restorable=True,
         )
 
     def reset(self) -> np.ndarray:

@@ -85,7 +85,12 @@ def decoupled_kl_objective(
     of each sample, exact or sampled (`divergence.sampled_kl_squared`). All tensors are [B]; so is the result.
     """
     surrogate = importance_weighted_objective(logp, behavior_logp, advantage, max_importance=max_importance)
-    return torch.sub(surrogate, kl, alpha=kl_penalty)
+    return penalized(surrogate, kl, kl_penalty=kl_penalty)
+
+
+def penalized(objective: Tensor, kl: Tensor, *, kl_penalty: float) -> Tensor:
+    """Any of these objectives, held back by a divergence as well: objective - β · KL. [B] → [B]."""
+    return torch.sub(objective, kl, alpha=kl_penalty)
 
 
 def clip_objective(logp: Tensor, behavior_logp: Tensor, advantage: Tensor, *, clip: float) -> Tensor:

@@ -106,12 +106,18 @@ class EpsilonGreedy:
 
 Distribution = Categorical | DiagonalGaussian
 """Policies with a density that can be trained by their probabilities."""
-ActingPolicy = Distribution | EpsilonGreedy
 
 
 def make_distribution(location: Tensor, log_std: Tensor | None) -> Distribution:
-    """Continuous where there is a log standard deviation."""
-    return Categorical(location) if log_std is None else DiagonalGaussian(location, log_std)
+    """Continuous where there is a log standard deviation, which is moved to where the location is."""
+    if log_std is None:
+        return Categorical(location)
+    return DiagonalGaussian(location, log_std.to(location.device))
+
+
+def kept_log_std(log_std: Tensor | None) -> Tensor | None:
+    """A copy on the CPU, without its gradient."""
+    return None if log_std is None else log_std.detach().cpu().clone()
 
 
 def draw_noise(shape: Sequence[int], generator: torch.Generator, *, continuous: bool) -> Tensor:

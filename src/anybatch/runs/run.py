@@ -35,8 +35,6 @@ class Recordable(Protocol):
 
     def segments(self) -> dict[str, dict[str, Tensor]]: ...
 
-    def metrics(self) -> dict[str, float | None]: ...
-
 
 class Run:
     """Logs, checkpoints, display, timers and the stop request of one run."""
@@ -74,7 +72,7 @@ class Run:
         self, state: Recordable, episodes: Sequence[Episode], metrics: Mapping[str, float | None]
     ) -> None:
         """Write one iteration's row, show it, and save a checkpoint if one is due."""
-        row = state.metrics() | dict(metrics) | self._speed(state.env_steps) | self._episodes(episodes)
+        row = dict(metrics) | self._speed(state.env_steps) | self._episodes(episodes)
         row |= {f"time/{name}": seconds for name, seconds in self.timer.take().items()}
         self.log.write(state.env_steps, {name: value for name, value in row.items() if value is not None})
         self.progress.update(state.env_steps, row)

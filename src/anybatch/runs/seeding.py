@@ -46,15 +46,10 @@ def env_seeds(seed: int, *, role: EnvRole, rank: int, num_envs: int, env_steps: 
 
 
 def torch_generator(
-    seed: int,
-    *,
-    role: GeneratorRole,
-    rank: int,
-    draw: tuple[int, ...] = (),
-    device: torch.device | str = "cpu",
+    seed: int, *, role: GeneratorRole, rank: int, draw: tuple[int, ...] = ()
 ) -> torch.Generator:
     """A generator of its own for one role on one rank, and for one numbered draw where that is given."""
     stream = np.random.SeedSequence(seed, spawn_key=(_GENERATOR_STREAMS[role], rank, *draw))
-    generator = torch.Generator(device)
+    generator = torch.Generator()
     generator.manual_seed(int(stream.generate_state(1, np.uint64)[0]))
     return generator

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,10 +12,10 @@ from anybatch.config import OptimizerConfig, PPGConfig
 from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import ConfigError
 from anybatch.ppo_state import PPOState
-from anybatch.rollout import observation_bytes, observation_dtype, rollout_bytes
+from anybatch.rollout import observation_dtype, rollout_bytes
 from anybatch.runs.memory import available_bytes, readable
 from anybatch.staleness import rollouts_in_memory
-from anybatch.update import GradientSteps, Record
+from anybatch.update import GradientSteps
 
 
 class PhaseData:
@@ -73,6 +73,14 @@ def frozen_policy_name(iteration: int) -> str:
     return f"policy_{iteration:09d}"
 
 
+class AuxiliaryRecord(NamedTuple):
+    """What one microbatch of the auxiliary phase saw, sample by sample [b], without gradients."""
+
+    clone_kl: Tensor
+    auxiliary_value_loss: Tensor
+    value_loss: Tensor
+
+
 @dataclass
 class AuxiliaryProgress:
     """Where an auxiliary phase stands, and the policy that it must not move."""
@@ -86,7 +94,7 @@ class AuxiliaryProgress:
     sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     samples: int = 0
 
-    def add(self, records: list[Record]) -> None:
+    def add(self, records: list[AuxiliaryRecord]) -> None:
         """Count the losses of one gradient step."""
         columns = [torch.cat(column) for column in zip(*records, strict=True)]
         self.sums = [total + float(column.sum()) for total, column in zip(self.sums, columns, strict=True)]
@@ -118,10 +126,6 @@ class PPGState(PPOState):
     phases: int = 0
     auxiliary_metrics: dict[str, float] = field(default_factory=dict[str, float])
     """Of an auxiliary phase that no row of the log has told yet."""
-
-    def log_std(self) -> Tensor | None:
-        parameter = self.network.policy.log_std
-        return None if parameter is None else parameter.detach().cpu().clone()
 
     @property
     def can_be_saved(self) -> bool:
@@ -192,10 +196,10 @@ def start(config: PPGConfig, *, say: Callable[[str], None], env_steps: int = 0) 
     base = ppo_state.start(config, say=say, env_steps=env_steps, auxiliary=True)
     numbers = base.hyperparameters.phase
     assert numbers is not None
-    spec = base.collector.env.spec
-    refuse_beyond_memory(
-        numbers.policy_iterations,
-        phase_bytes=numbers.policy_iterations * config.num_envs * config.num_steps * observation_bytes(spec),
+    spec, iterations = base.collector.env.spec, numbers.policy_iterations
+    refuse_phase_beyond_memory(
+        iterations,
+        phase_bytes=iterations * config.num_steps * spec.num_envs * spec.obs_bytes,
         rollouts_bytes=rollouts_in_memory(config.staleness.iterations)
         * rollout_bytes(spec, config.num_steps),
     )
@@ -211,7 +215,7 @@ def start(config: PPGConfig, *, say: Callable[[str], None], env_steps: int = 0) 
 
     return PPGState(
         **vars(base),
-        data=PhaseData(numbers.policy_iterations, config.num_steps, spec),
+        data=PhaseData(iterations, config.num_steps, spec),
         auxiliary_steps=more_steps(replace(config.optimizer, name="adam")),
         value_steps=more_steps(config.optimizer)
         if config.phase.value_epochs != config.update.epochs
@@ -220,7 +224,7 @@ def start(config: PPGConfig, *, say: Callable[[str], None], env_steps: int = 0) 
     )
 
 
-def refuse_beyond_memory(iterations: int, *, phase_bytes: int, rollouts_bytes: int) -> None:
+def refuse_phase_beyond_memory(iterations: int, *, phase_bytes: int, rollouts_bytes: int) -> None:
     """Before anything is computed: a phase that cannot fit would end the run after hours."""
     there = available_bytes()
     if phase_bytes + rollouts_bytes > there:
