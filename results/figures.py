@@ -2,10 +2,12 @@
 
 python results/figures.py curves FOLDER OUT.png [--window 50000] [--beside PUBLISHED.json]
 python results/figures.py batch RUN.json OUT.png
+python results/figures.py groups FOLDER OUT.png --reference NAME/NAME
 
 `curves`: mean episode return over env steps, one panel an environment, one line a run, and beside them the
 published points [env steps, return] of that environment. `batch`: return, behavioral divergence and
-iteration batch of one run with a controller.
+iteration batch of one run with a controller. `groups`: a panel for each folder in FOLDER, a line for each
+folder in that, the mean over its runs in their range; the reference is drawn in every panel.
 """
 
 import argparse
@@ -91,19 +93,51 @@ def draw_batch(path: Path, out: Path) -> None:
     figure.savefig(out, dpi=150)
 
 
+def draw_groups(folder: Path, out: Path, window: int, reference: str) -> None:
+    panels = sorted(path for path in folder.iterdir() if path.is_dir())
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(1 + 4 * len(panels), 3.4), sharey=True, squeeze=False
+    )
+    for panel, axis in zip(panels, axes[0], strict=True):
+        groups = {path for path in panel.iterdir() if path.is_dir()} | {folder / reference}
+        for color, group in zip(COLORS, sorted(groups, key=lambda path: -int(path.name)), strict=False):
+            draw_range(axis, group, window, color)
+        axis.set_title(f"rules: {panel.name}", fontsize=10)
+        in_millions(axis, "mean episode return")
+        axis.legend(fontsize=8, frameon=False)
+    figure.tight_layout()
+    figure.savefig(out, dpi=150)
+
+
+def draw_range(axis: Any, group: Path, window: int, color: str) -> None:
+    """The mean over a folder's runs, and behind it the range of them."""
+    curves = [
+        smoothed(json.loads(path.read_text())["curve"], window) for path in sorted(group.glob("*.json"))
+    ]
+    length = min(len(steps) for steps, _ in curves)
+    steps = curves[0][0][:length]
+    columns = list(zip(*(returns[:length] for _, returns in curves), strict=True))
+    axis.fill_between(steps, [*map(min, columns)], [*map(max, columns)], color=color, alpha=0.15, linewidth=0)
+    means = [sum(column) / len(column) for column in columns]
+    axis.plot(steps, means, color=color, linewidth=1.6, label=f"{group.name} envs")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("kind", choices=("curves", "batch"))
+    parser.add_argument("kind", choices=("curves", "batch", "groups"))
     parser.add_argument("source", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--window", type=int, default=50 * THOUSAND, help="env steps that one point averages")
     parser.add_argument("--beside", type=Path, help="a file of published points, by environment")
+    parser.add_argument("--reference", help="of `groups`: the folder that is drawn in every panel")
     options = parser.parse_args()
     if options.kind == "curves":
         published = json.loads(options.beside.read_text()) if options.beside else {}
         draw_curves(options.source, options.out, options.window, published)
+    elif options.kind == "groups":
+        draw_groups(options.source, options.out, options.window, options.reference)
     else:
         draw_batch(options.source, options.out)
 

@@ -235,10 +235,10 @@ def test_whole_iterations_by_hand(reset: str, tmp_path: Path, monkeypatch: pytes
     hand = by_hand(config)
     told = [hand.iterate() for _ in range(ITERATIONS)]
 
-    prepared: list[pqn.Samples] = []
+    prepared: list[pqn.QSamples] = []
     prepare = pqn.prepare
 
-    def prepare_and_keep(*arguments: Any) -> pqn.Samples:
+    def prepare_and_keep(*arguments: Any) -> pqn.QSamples:
         prepared.append(prepare(*arguments))
         return prepared[-1]
 

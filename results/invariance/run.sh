@@ -15,3 +15,5 @@ done
 for folder in all/64 all/16 all/4 none/16 none/4; do
   .venv/bin/python results/collect.py "runs/invariance/$folder" "results/invariance/$folder"
 done
+.venv/bin/python results/figures.py groups results/invariance results/invariance/curves.png --reference all/64
+.venv/bin/python results/invariance/summarize.py

@@ -26,7 +26,6 @@ class PPOState(TrainState[ActorCritic]):
     """What training a policy and its value function changes."""
 
     ewma: EwmaNetwork | None
-    batch_may_change: bool
     compensates: bool
     """Whether the numbers of the dial follow a batch that changes within the run."""
     rescales_proximal: bool
@@ -70,7 +69,7 @@ class PPOState(TrainState[ActorCritic]):
         if self.reward_normalizer and state["reward_normalizer"]:
             self.reward_normalizer.load_state_dict(state["reward_normalizer"])
         self.advantage_normalizer.load_state_dict(state["advantage_normalizer"])
-        length = None if self.batch_may_change else self.plan.num_steps
+        length = self.plan.num_steps if self.resolved.step_range is None else None
         self.queue.load_state_dict(
             state["queue"], segments, num_envs=self.plan.num_envs, num_steps=length, say=say
         )
@@ -125,7 +124,6 @@ def start(
     return PPOState(
         **parts,
         ewma=EwmaNetwork(parts["network"], parts["steps"].flat) if averages else None,
-        batch_may_change=config.controller.kind != "fixed",
         compensates=config.controller.compensate == "all",
         rescales_proximal="proximal-ewma" in rescale_rules(config.rescale),
         reward_normalizer=reward_normalizer(config),

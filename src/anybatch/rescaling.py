@@ -82,7 +82,7 @@ def rescaled_phase(config: PPGConfig, rules: frozenset[str], ratio: float) -> Ph
     """
     phase = config.phase
     iterations = rescale.rescaled_phase_iterations(
-        phase.policy_iterations, ratio if "phase-length" in rules else 1.0, floor=True
+        phase.policy_iterations, ratio if "phase-length" in rules else 1.0, rounded=True
     )
     share = max(ratio, SMALLEST_AUXILIARY_SHARE) if "auxiliary-phase" in rules else 1.0
     minibatch = max(1, round(phase.auxiliary_minibatch * share))

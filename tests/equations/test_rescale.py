@@ -90,7 +90,7 @@ def test_a_ratio_of_one_changes_no_bit(decay: float) -> None:
     assert rescale.rescaled_proximal_decay(decay, 1.0) == decay
     assert rescale.rescaled_advantage_decay(decay, 1.0, floor=True) == decay
     assert rescale.rescaled_adam_beta(decay, 1.0) == decay
-    assert rescale.rescaled_phase_iterations(32, 1.0, floor=True) == 32
+    assert rescale.rescaled_phase_iterations(32, 1.0, rounded=True) == 32
     assert rescale.rescaled_learning_rate(decay, 1.0, "adam") == decay
 
 
@@ -104,8 +104,8 @@ def test_floors_come_last_and_only_when_asked() -> None:
     assert rescale.rescaled_advantage_decay(0.0, 4.0) == pytest.approx(-0.6)
     assert rescale.rescaled_advantage_decay(0.0, 4.0, floor=True) == 0.0
     assert rescale.rescaled_phase_iterations(32, 64.0) == 0.5
-    assert rescale.rescaled_phase_iterations(32, 64.0, floor=True) == 1.0
-    assert rescale.rescaled_phase_iterations(32, 3.0, floor=True) == 11.0
+    assert rescale.rescaled_phase_iterations(32, 64.0, rounded=True) == 1.0
+    assert rescale.rescaled_phase_iterations(32, 3.0, rounded=True) == 11.0
 
 
 def test_linear_schedule_is_clamped() -> None:

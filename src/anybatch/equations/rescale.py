@@ -53,13 +53,13 @@ def rescaled_advantage_decay(decay: float, ratio: float, *, floor: bool = False)
     return max(unrounded, 0.0) if floor else unrounded
 
 
-def rescaled_phase_iterations(iterations: float, ratio: float, *, floor: bool = False) -> float:
+def rescaled_phase_iterations(iterations: float, ratio: float, *, rounded: bool = False) -> float:
     """Iterations per phase ÷ ρ of the iteration batch: as many env steps as before (arXiv:2110.00641, §4).
 
-    `floor` rounds to a whole number of at least 1.
+    `rounded`: a whole number of at least 1.
     """
     unrounded = iterations / ratio
-    return float(max(round(unrounded), 1)) if floor else unrounded
+    return float(max(round(unrounded), 1)) if rounded else unrounded
 
 
 def rescaled_adam_beta(beta: float, ratio: float) -> float:
