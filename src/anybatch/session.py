@@ -127,7 +127,7 @@ def record_facts(folder: Path, config: AnyConfig, state: TrainState) -> None:
     )
     run_folder.write_json(folder / run_folder.PLAN_FILE, state.resolved.to_json())
     facts = run_folder.facts(engine=state.collector.env.spec.engine, threads=torch.get_num_threads())
-    run_folder.write_json(folder / run_folder.FACTS_FILE, facts)
+    run_folder.add_facts(folder, facts | {"from_env_steps": state.env_steps})
 
 
 def result_json(outcome: Outcome) -> dict[str, object]:

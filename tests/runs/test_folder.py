@@ -125,3 +125,13 @@ def test_facts_say_what_a_result_depends_on_and_not_whose_machine_it_was(monkeyp
     assert str(facts["torch"]).startswith("2.")
     assert facts["git_commit"] is None or re.fullmatch(r"[0-9a-f]{40}(-dirty)?", str(facts["git_commit"]))
     assert os.uname().nodename not in map(str, facts.values())
+
+
+def test_a_resume_keeps_the_facts_of_those_who_trained_before(tmp_path: Path):
+    for command in ("train", "resume", "resume again"):
+        folder.add_facts(tmp_path, {"command": command})
+    facts = folder.read_json(tmp_path / folder.FACTS_FILE)
+    assert facts == {"command": "resume again", "earlier": [{"command": "train"}, {"command": "resume"}]}
+    (tmp_path / folder.FACTS_FILE).write_text("{")
+    folder.add_facts(tmp_path, {"command": "after damage"})
+    assert folder.read_json(tmp_path / folder.FACTS_FILE) == {"command": "after damage", "earlier": []}

@@ -100,6 +100,16 @@ def facts(*, engine: str, threads: int) -> dict[str, str | int | list[str] | Non
     }
 
 
+def add_facts(folder: Path, facts: dict[str, Any]) -> None:
+    """Write the facts of this process; those of the processes that trained before it stay, as `earlier`."""
+    path = folder / FACTS_FILE
+    before: dict[str, Any] = {}
+    with contextlib.suppress(UserError):  # of a new run there are none; a damaged record must stop no resume
+        before = read_json(path)
+    earlier = [*before.pop("earlier", []), before] if before else []
+    write_json(path, facts | {"earlier": earlier})
+
+
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
