@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
-from toy_runs import toy_config, toy_pqn_config
+from toy_runs import changed, toy_config, toy_pqn_config
 
+from anybatch import presets, session
 from anybatch.advice import Advice, advise
 from anybatch.config import AnyConfig
+from anybatch.equations.rescale import center_of_mass
 
 
 def only(config: AnyConfig, **metrics: Any) -> Advice:
@@ -31,7 +33,7 @@ def rows(**metrics: Any) -> list[dict[str, Any]]:
 def test_clipping_far_from_the_range_of_the_paper_is_said(epochs: int, share: float, flag: str):
     found = only(toy_config(update={"epochs": epochs}), losses__clipfrac=share)
     assert f"{share:.2%} of the ratios are clipped with {epochs} epoch" in found.measured
-    assert flag in found.flag and flag in found.sentence()
+    assert flag in found.flag
 
 
 @pytest.mark.parametrize(("epochs", "share"), [(1, 0.005), (1, 0.1), (3, 0.2)])
@@ -60,7 +62,15 @@ def test_a_deviation_that_drifts_over_a_long_run_is_no_swing():
     assert drift[-1]["advantage/std"] > 100 and not advise(drift, toy_config())
 
 
+@pytest.mark.parametrize("iterations", [5, 19, 21, 59])
+def test_a_swing_in_a_window_that_is_not_full_counts(iterations: int):
+    deviations = [{"advantage/std": 1000.0 if number % 2 else 1.0} for number in range(iterations)]
+    assert [advice.flag for advice in advise(deviations, toy_config())] == ["--objective.advantage-decay"]
+
+
 def test_few_effective_samples_are_said():
+    stale = only(toy_config(staleness={"iterations": 8}), importance__effective_samples=0.1)
+    assert stale.flag.startswith("--staleness.iterations")
     found = only(toy_config(), importance__effective_samples=0.3)
     assert "30% of the samples effective" in found.measured and "--update.epochs" in found.flag
     assert not advise(rows(importance__effective_samples=0.6), toy_config())
@@ -68,11 +78,22 @@ def test_few_effective_samples_are_said():
 
 @pytest.mark.parametrize(("age", "word"), [(16, "young"), (10_000, "old")])
 def test_a_proximal_policy_of_another_age_than_iterations_have_is_said(age: float, word: str):
-    config = toy_config(proximal={"policy": "ewma"})
+    config = toy_config(proximal={"policy": "ewma"}, num_envs=12)
     found = only(config, proximal__age_env_steps=age, batch__iteration=84)
-    assert f"{age / 84:.3g} iterations old" in found.measured and word in found.meaning
-    assert found.flag == "--proximal.ewma-decay"
+    assert found.measured == (
+        f"the proximal policy is {age:,} env steps old on average, "
+        f"{age / 84:.3g} iterations of the batch tuned at"
+    )
+    assert word in found.meaning and found.flag == "--proximal.ewma-decay"
     assert not advise(rows(proximal__age_env_steps=84, batch__iteration=84), config)
+
+
+@pytest.mark.parametrize("envs", [1, 16, 256, 4096])
+def test_the_age_that_the_rule_keeps_is_right_at_any_batch(envs: int):
+    config = changed(presets.load("procgen-ppg-ewma").config, num_envs=envs)
+    age = center_of_mass(session.plan(config).hyperparameters.proximal_decay) * 65_536 / 8 * envs / 256
+    assert age == pytest.approx(65_536)
+    assert not advise(rows(proximal__age_env_steps=age, batch__iteration=256 * envs), config)
 
 
 def test_a_minibatch_above_the_noise_scale_is_said_for_every_algorithm():

@@ -43,6 +43,7 @@ def test_train_resume_and_evaluate(env: str, tmp_path: Path, capsys: pytest.Capt
     folder = run_in(tmp_path)
     assert "8 envs × 16 steps = 128 samples" in out  # the plan comes first
     assert "mean return over 2 episodes" in out and str(folder) in out
+    assert f"anybatch train --env={env} {' '.join(SHORT)} --num-envs 2" in out  # the same, at a smaller batch
     files = {path.name for path in folder.iterdir()}
     assert files >= {"config.json", "plan.json", "facts.json", "metrics.jsonl", "result.json", "checkpoints"}
     assert any(name.startswith("events.out.tfevents") for name in files)

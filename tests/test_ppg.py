@@ -139,6 +139,23 @@ def test_plan_states_the_phase_its_memory_and_its_disk_and_that_they_do_not_foll
     assert "none: checkpoints are saved between two phases only" in said
 
 
+def test_plan_says_of_a_phase_that_was_rounded_how_large_it_is_and_not_that_it_is_so_at_any_batch(
+    capsys: pytest.CaptureFixture[str],
+):
+    said = words_of(capsys, "plan", "--preset=procgen-ppg", "--num-envs=16384")
+    assert "= 51.5 GB of observations phase disk" in said
+    assert "A phase would be 0.5 iterations; 1 is the nearest that can be." in said
+
+
+def test_an_auxiliary_minibatch_has_no_more_samples_than_a_phase():
+    resolved = session.plan(phase_config(phase={"auxiliary_minibatch": 1000}))
+    numbers, size = resolved.hyperparameters.phase, resolved.phase
+    assert numbers is not None and size is not None
+    assert numbers.auxiliary_minibatch == size.env_steps == ITERATIONS * STEPS * ENVS
+    assert numbers.auxiliary_learning_rate == pytest.approx(5e-4 * math.sqrt(size.env_steps / 1000))
+    assert size.auxiliary_minibatches == 1
+
+
 def test_plan_knows_the_observations_of_procgen_without_its_engine(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("anybatch.envs.make", kill)
     resolved = session.plan(presets.load("procgen-ppg").config)
@@ -513,7 +530,7 @@ def test_without_the_phases_data_checkpoints_are_of_phase_ends_and_of_the_end(tm
 def test_without_the_phases_data_a_stopped_run_goes_on_from_the_last_phase_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    config = phase_config(**BUSY, phase={"save_data": False}, record={"checkpoint_every_iterations": 1})
+    config = phase_config(**BUSY, phase={"save_data": False})  # no other checkpoint is due so early
     whole = train(config, tmp_path / "whole").folder
     stopped = train_and_stop(config, tmp_path / "stopped", "policy_iteration", 5, monkeypatch)
     assert "the newest checkpoint is from before this phase" in capsys.readouterr().out
@@ -536,9 +553,9 @@ def test_a_phase_beyond_memory_is_refused_with_its_numbers_before_anything_is_co
     with monkeypatch.context() as patch, pytest.raises(ConfigError) as error:
         patch.setattr("anybatch.rollout.Collector.collect", refuse)
         train(phase_config(), tmp_path)
-    assert str(error.value).startswith(
+    assert str(error.value) == (
         "a phase of 3 iterations keeps 1.26 kB of observations in memory, beside 960 bytes of rollouts; "
-        "2.22 kB are available"
+        "2.22 kB are available. phase.policy-iterations, 3 at the batch tuned at, can be 2 at most"
     )
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(ppg_state, "available_bytes", lambda: needed)

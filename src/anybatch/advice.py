@@ -6,7 +6,6 @@ Each piece of advice shows the number it comes from and the flag that would chan
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
@@ -21,7 +20,7 @@ ADVANTAGE_WINDOW = 20
 """Iterations within which the standard deviation should not swing that far: over a whole run it may drift."""
 EFFECTIVE_SAMPLES_LOW = 0.5
 PROXIMAL_AGE_LOW, PROXIMAL_AGE_HIGH = 0.25, 8.0
-"""In iterations. The paper's choice of decay gives about 1."""
+"""In iterations of the batch tuned at, since the rule keeps the age in env steps. The paper's is about 1."""
 GRADIENT_CLIP_OFTEN = 0.10
 
 
@@ -32,9 +31,6 @@ class Advice:
     measured: str
     meaning: str
     flag: str
-
-    def sentence(self) -> str:
-        return f"{self.measured}: {self.meaning} ({self.flag})"
 
 
 def advise(rows: Sequence[Row], config: AnyConfig) -> list[Advice]:
@@ -73,8 +69,8 @@ def advantage_swing(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
     if config.objective.advantage_normalization != "iteration":
         return None
     deviations = [value for value in known(rows, "advantage/std") if value > 0]
-    cuts = range(0, len(deviations) + 1, ADVANTAGE_WINDOW)
-    windows = [deviations[start:end] for start, end in pairwise(cuts)]
+    starts = range(0, len(deviations), ADVANTAGE_WINDOW)
+    windows = [deviations[start : start + ADVANTAGE_WINDOW] for start in starts]
     swing = median([max(window) / min(window) for window in windows]) if windows else 1.0
     if swing < ADVANTAGE_STD_SWING:
         return None
@@ -85,26 +81,24 @@ def advantage_swing(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
     )
 
 
-def effective_samples(rows: Sequence[Row], _config: PPOConfig) -> Advice | None:
+def effective_samples(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
     shares = known(rows, "importance/effective_samples")
     if not shares or fmean(shares) >= EFFECTIVE_SAMPLES_LOW:
         return None
+    delay = config.staleness.iterations
     return Advice(
         f"importance weights leave {fmean(shares):.0%} of the samples effective",
-        "the policy moves far from the one that acted; fewer epochs or smaller steps use the data better",
-        "--update.epochs, --optimizer.learning-rate",
+        "the policy moves far from the one that acted; "
+        f"{'fresher data, ' * bool(delay)}fewer epochs or smaller steps use the data better",
+        f"{'--staleness.iterations, ' * bool(delay)}--update.epochs, --optimizer.learning-rate",
     )
 
 
 def proximal_age(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
-    ages = [
-        row["proximal/age_env_steps"] / row["batch/iteration"]
-        for row in rows
-        if row.get("proximal/age_env_steps") is not None
-    ]
-    if config.proximal.policy != "ewma" or not ages:
+    env_steps = known(rows, "proximal/age_env_steps")
+    if config.proximal.policy != "ewma" or not env_steps:
         return None
-    age = median(ages)
+    age = median(env_steps) / config.tuned_at.iteration_batch
     if PROXIMAL_AGE_LOW <= age <= PROXIMAL_AGE_HIGH:
         return None
     meaning = (
@@ -113,7 +107,10 @@ def proximal_age(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
         else "so old that it may hold the update back more than needed"
     )
     return Advice(
-        f"the proximal policy is {age:.3g} iterations old on average", meaning, "--proximal.ewma-decay"
+        f"the proximal policy is {median(env_steps):,.0f} env steps old on average, "
+        f"{age:.3g} iterations of the batch tuned at",
+        meaning,
+        "--proximal.ewma-decay",
     )
 
 

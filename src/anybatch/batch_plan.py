@@ -192,5 +192,6 @@ def phase_size(config: PPGConfig, plan: BatchPlan, numbers: PhaseNumbers, obs_by
         auxiliary_minibatches=min(max(1, round(env_steps / numbers.auxiliary_minibatch)), most),
         obs_bytes=obs_bytes,
         is_saved=config.phase.save_data,
-        follows_the_batch="phase-length" in rescale_rules(config.rescale),
+        keeps_env_steps="phase-length" in rescale_rules(config.rescale)
+        and env_steps == config.phase.policy_iterations * config.tuned_at.iteration_batch,
     )

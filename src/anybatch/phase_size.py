@@ -18,8 +18,8 @@ class PhaseSize:
     """Of one observation; None where the environment could not be asked."""
     is_saved: bool
     """Whether checkpoints keep the data of the phase under way."""
-    follows_the_batch: bool
-    """Whether the number of iterations follows from the iteration batch."""
+    keeps_env_steps: bool
+    """Whether the rule made it as many env steps as at the batch tuned at."""
 
     @property
     def env_steps(self) -> int:
@@ -50,7 +50,7 @@ class PhaseSize:
         )
         return [
             f"phase memory     {self.env_steps:,} × {self.obs_bytes:,} bytes = {once} of observations"
-            + at_any_batch * self.follows_the_batch,
+            + at_any_batch * self.keeps_env_steps,
             f"phase disk       {on_disk}",
         ]
 

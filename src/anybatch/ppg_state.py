@@ -199,6 +199,7 @@ def start(config: PPGConfig, *, say: Callable[[str], None], env_steps: int = 0) 
     spec, iterations = base.collector.env.spec, numbers.policy_iterations
     refuse_phase_beyond_memory(
         iterations,
+        config.phase.policy_iterations,
         phase_bytes=iterations * config.num_steps * spec.num_envs * spec.obs_bytes,
         rollouts_bytes=rollouts_in_memory(config.staleness.iterations)
         * rollout_bytes(spec, config.num_steps),
@@ -224,12 +225,17 @@ def start(config: PPGConfig, *, say: Callable[[str], None], env_steps: int = 0) 
     )
 
 
-def refuse_phase_beyond_memory(iterations: int, *, phase_bytes: int, rollouts_bytes: int) -> None:
+def refuse_phase_beyond_memory(
+    iterations: int, tuned_iterations: int, *, phase_bytes: int, rollouts_bytes: int
+) -> None:
     """Before anything is computed: a phase that cannot fit would end the run after hours."""
     there = available_bytes()
-    if phase_bytes + rollouts_bytes > there:
-        raise ConfigError(
-            f"a phase of {iterations:,} iterations keeps {readable(phase_bytes)} of observations in memory, "
-            f"beside {readable(rollouts_bytes)} of rollouts; {readable(there)} are available. The rule keeps "
-            "a phase as large at any batch size; a smaller phase.policy-iterations makes it shorter"
-        )
+    if phase_bytes + rollouts_bytes <= there:
+        return
+    most = int(tuned_iterations * (there - rollouts_bytes) / phase_bytes)
+    allowed = f"can be {most:,} at most" if most > 0 else "is too much even at 1"
+    raise ConfigError(
+        f"a phase of {iterations:,} iterations keeps {readable(phase_bytes)} of observations in memory, "
+        f"beside {readable(rollouts_bytes)} of rollouts; {readable(there)} are available. "
+        f"phase.policy-iterations, {tuned_iterations:,} at the batch tuned at, {allowed}"
+    )

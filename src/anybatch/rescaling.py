@@ -85,7 +85,8 @@ def rescaled_phase(config: PPGConfig, rules: frozenset[str], ratio: float) -> Ph
         phase.policy_iterations, ratio if "phase-length" in rules else 1.0, rounded=True
     )
     share = max(ratio, SMALLEST_AUXILIARY_SHARE) if "auxiliary-phase" in rules else 1.0
-    minibatch = max(1, round(phase.auxiliary_minibatch * share))
+    whole_phase = iterations * ratio * config.tuned_at.iteration_batch
+    minibatch = max(1, round(min(phase.auxiliary_minibatch * share, whole_phase)))
     return PhaseNumbers(
         policy_iterations=int(iterations),
         auxiliary_minibatch=minibatch,

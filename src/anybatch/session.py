@@ -16,6 +16,7 @@ from anybatch.algorithms import ppg, ppo, pqn
 from anybatch.batch_plan import Resolved
 from anybatch.config import CONFIGS, AnyConfig, PPOConfig, PQNConfig
 from anybatch.distributed import collectives
+from anybatch.envs import procgen
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import CheckpointError, ConfigError
 from anybatch.evaluation import Evaluation, Player
@@ -41,6 +42,8 @@ class Outcome:
 
     folder: Path
     env_steps: int
+    saved_env_steps: int
+    """Of the newest checkpoint, from which a resume would go on."""
     finished: bool
     training_return: float | None
     """Mean over the last training episodes."""
@@ -112,6 +115,7 @@ def run_to_end(
     outcome = Outcome(
         folder=folder,
         env_steps=state.env_steps,
+        saved_env_steps=run.saved_env_steps,
         finished=finished,
         training_return=sum(recent) / len(recent) if recent else None,
         evaluation=played,
@@ -272,5 +276,6 @@ def encoder_of(config: AnyConfig) -> str:
 
 def plan(config: AnyConfig) -> Resolved:
     """The plan without training. One env is built where only it knows what an observation is."""
+    procgen.engine_id(config.env)  # refuses games that do not exist; other ids only their engines know
     obs_bytes = envs.observation_bytes(config.env, config.env_config) if config.algorithm == "ppg" else None
     return train_state.planner(config, encoder_of(config), obs_bytes)(controllers.start(config.controller))

@@ -1,6 +1,7 @@
 """Procgen: plain names, the published scale of returns, and levels for training and testing."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,9 +108,16 @@ def test_levels_can_be_split_for_training_and_testing(make: Make):
     assert trained_on == first_frames(make, seeds[:12], num_levels="2")
 
 
+def test_a_step_limit_which_the_engine_does_not_keep_is_refused(make: Make):
+    with pytest.raises(
+        EnvError, match=r"^env-config.max-episode-steps = 20 cannot be kept: StarpilotEasy-v0 has"
+    ):
+        make("procgen-easy:starpilot", seeds=[0], max_episode_steps=20)
+
+
 def test_a_run_on_levels_logs_the_normalized_return(tmp_path: Path):
     flags = "--total-env-steps 1600 --num-envs 16 --num-steps 50 --threads 1 --evaluation.num-envs 1"
-    options = "--env-config.options num_levels 2 start_level 7 --env-config.max-episode-steps 40"
+    options = "--env-config.options num_levels 2 start_level 7"
     network = "--network.encoder impala --network.impala-channels 2 --network.impala-features 7"
     words = ["train", "--preset=procgen-small-ppo", f"--run-dir={tmp_path}", "--record.no-tensorboard"]
     main([*words, *flags.split(), *options.split(), *network.split()])
@@ -119,3 +127,28 @@ def test_a_run_on_levels_logs_the_normalized_return(tmp_path: Path):
     for row in table:
         expected = (row["charts/episodic_return"] - 2.5) / (64 - 2.5)
         assert row["charts/normalized_return"] == pytest.approx(expected)
+
+
+def test_a_run_can_be_tested_on_other_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    network = "--network.encoder impala --network.impala-channels 2 --network.impala-features 7"
+    flags = f"--total-env-steps 32 --num-envs 4 --num-steps 8 --update.minibatches-per-epoch 1 {network}"
+    words = ["train", "--preset=procgen-small-ppo", f"--run-dir={tmp_path}", "--record.no-tensorboard"]
+    words += ["--threads=1", "--env=procgen:coinrun", "--env-config.options", "num_levels", "2"]
+    seen: list[dict[str, str]] = []
+
+    def keep(_: str, config: EnvConfig, **__: Any) -> Any:
+        seen.append(config.options)
+        raise EnvError("enough")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("anybatch.session.evaluate_state", lambda *_: None)
+        main([*words, *flags.split()])
+    monkeypatch.setattr("anybatch.envs.make", keep)
+    for options in ("start_level 2", "num_levels 0", "num_levels 0 start_level 9"):
+        with pytest.raises(SystemExit):
+            main(["evaluate", str(tmp_path), "--env-config.options", *options.split()])
+    assert seen == [
+        {"num_levels": "2", "start_level": "2"},
+        {"num_levels": "0"},
+        {"num_levels": "0", "start_level": "9"},
+    ]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anybatch.errors import DiskError
+from anybatch.errors import DiskError, UserError
 from anybatch.runs import log, metric_names
 from anybatch.runs.log import MetricLog
 
@@ -55,6 +55,19 @@ def test_an_unknown_name_raises_and_writes_nothing(tmp_path: Path):
     ):
         metrics.write(1, {"losses/approx_kk": 0.1})
     assert log.read(tmp_path) == []
+
+
+def test_a_damaged_row_is_named_when_read_and_put_aside_by_a_resume(tmp_path: Path):
+    write_rows(tmp_path, 1, 2, 3)
+    path = tmp_path / log.METRICS_FILE
+    first, _, last = path.read_text().splitlines()
+    path.write_text(f"{first}\n{{'env_steps\n{last}\n")
+    with pytest.raises(UserError, match=r"^line 2 of .*metrics.jsonl is damaged"):
+        log.read(tmp_path)
+    with MetricLog(tmp_path) as metrics:
+        metrics.truncate_after(3)
+    assert [row["env_steps"] for row in log.read(tmp_path)] == [1, 3]
+    assert (tmp_path / log.SUPERSEDED_FILE).read_text() == "{'env_steps\n"
 
 
 def test_every_metric_has_a_meaning_of_one_sentence():

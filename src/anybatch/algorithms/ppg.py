@@ -134,7 +134,10 @@ def auxiliary_phase(config: PPGConfig, state: PPGState, run: Run) -> None:
         progress.epoch, progress.minibatch = progress.epoch + 1, 0
     begin_phase(state)
     run.progress.update(state.env_steps, {"auxiliary/epochs": None})
-    run.save_if_due(state)
+    if config.phase.save_data:
+        run.save_if_due(state)
+    else:  # the only moments that can be saved
+        run.save(state)
 
 
 def begin_phase(state: PPGState) -> None:

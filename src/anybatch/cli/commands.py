@@ -1,6 +1,7 @@
 """What each command does with its flags."""
 
 import json
+import shlex
 import sys
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -86,18 +87,16 @@ def train(words: list[str]) -> None:
     outcome = session.train(
         flags.config, preset=Path(flags.preset).stem, base=flags.run_dir, show_plan=show.plan
     )
-    show.outcome(outcome, smaller=smaller_batch(flags))
+    show.outcome(outcome, smaller=smaller_batch(flags, words))
     advise([str(outcome.folder)])
 
 
-def smaller_batch(flags: TrainFlags) -> str:
-    """The flags that would train the same with a quarter of the envs; none where there is one only."""
-    config = flags.config
-    if config.num_envs == 1:
+def smaller_batch(flags: TrainFlags, words: list[str]) -> str:
+    """The words that would train the same with a quarter of the envs; none where there is one only."""
+    if flags.config.num_envs == 1:
         return ""
-    named = f"--preset {flags.preset} " * (flags.preset != preset_files.DEFAULT)
-    env = f"--env {config.env} " * (config.env != preset_files.load(flags.preset).config.env)
-    return f"{named}{env}--num-envs {max(1, config.num_envs // 4)}"
+    others = without("--run-dir", without("--num-envs", words))
+    return shlex.join([*others, "--num-envs", str(max(1, flags.config.num_envs // 4))])
 
 
 def plan(words: list[str]) -> None:
@@ -221,9 +220,11 @@ def value_of(flag: str, words: list[str]) -> str | None:
 
 
 def without(flag: str, words: list[str]) -> list[str]:
-    """The words but for a flag that is among them and its value."""
-    place = next(i for i, word in enumerate(words) if word == flag or word.startswith(f"{flag}="))
-    return words[:place] + words[place + (2 if words[place] == flag else 1) :]
+    """The words but for a flag and its value, if it is among them."""
+    for place, word in enumerate(words):
+        if word == flag or word.startswith(f"{flag}="):
+            return words[:place] + without(flag, words[place + (2 if word == flag else 1) :])
+    return words
 
 
 def parse(defaults: AnyFlags, words: list[str], command: str) -> AnyFlags:
@@ -233,5 +234,19 @@ def parse(defaults: AnyFlags, words: list[str], command: str) -> AnyFlags:
         help_page.show(defaults, prog, description)
         sys.exit(0)
     every = ["--help" if word == "--help-all" else word for word in words]
+    # Of a dict that is not empty tyro would make one flag per key, and take no others.
+    known = defaults.config.env_config.options
     with as_user_error():
-        return tyro.cli(type(defaults), default=defaults, args=every, prog=prog, description=description)
+        flags = tyro.cli(
+            type(defaults),
+            default=with_options(defaults, {}),
+            args=every,
+            prog=prog,
+            description=description,
+        )
+    return with_options(flags, known | flags.config.env_config.options)
+
+
+def with_options(flags: AnyFlags, options: dict[str, str]) -> AnyFlags:
+    env_config = replace(flags.config.env_config, options=options)
+    return replace(flags, config=replace(flags.config, env_config=env_config))

@@ -60,8 +60,11 @@ def advice(folder: Path, findings: Sequence[Advice]) -> None:
         return
     console.print(f"\nadvice, from the metrics of {folder.name}:", markup=False, soft_wrap=True)
     for finding in findings:
-        console.print(Text("· ") + Text(finding.measured, style="bold") + Text(f": {finding.meaning}."))
-        console.print(Text(f"  {finding.flag}", style="dim"))
+        said = Text(finding.measured, style="bold") + Text(f": {finding.meaning}.", style="not bold")
+        table = Table.grid()
+        table.add_row("· ", said)
+        table.add_row("", Text(finding.flag, style="dim"))
+        console.print(table)
 
 
 def suite(result: SuiteResult) -> None:
@@ -83,6 +86,13 @@ def suite(result: SuiteResult) -> None:
         console.print(sentence, markup=False, soft_wrap=True)
 
 
+def checkpoint(result: Outcome) -> str:
+    """What a stopped run left to go on from."""
+    if result.saved_env_steps == result.env_steps:
+        return "with a checkpoint"
+    return f"with a checkpoint of {result.saved_env_steps:,}"
+
+
 def outcome(result: Outcome, smaller: str = "") -> None:
     """What came out, and what to try next; `smaller` are the flags of the same run at a smaller batch."""
     print()
@@ -91,7 +101,7 @@ def outcome(result: Outcome, smaller: str = "") -> None:
     if result.evaluation is not None:
         print(f"evaluation  {result.evaluation.sentence()}")
     if not result.finished:
-        print(f"stopped     after {result.env_steps:,} env steps, with a checkpoint")
+        print(f"stopped     after {result.env_steps:,} env steps, {checkpoint(result)}")
     print(f"run folder  {result.folder}")
     print("\nnext:")
     if not result.finished:

@@ -26,7 +26,7 @@ class EnvConfig:
     """Threads of the EnvPool engine; 0: one for each core, at most one for each env."""
     options: dict[str, str] = field(default_factory=dict[str, str])
     """Further options passed to the engine as they are, such as num_levels 200 start_level 0 for Procgen
-    (numbers are recognized)."""
+    (numbers are recognized). Those of a preset or a recorded run stay where they are not named here."""
 
     def __post_init__(self) -> None:
         require(
@@ -228,3 +228,7 @@ class TunedAt:
     def __post_init__(self) -> None:
         sizes = (self.num_envs, self.num_steps, self.minibatches_per_epoch, self.epochs, self.ranks)
         require(all(size >= 1 for size in sizes), f"tuned-at sizes must all be at least 1, got {sizes}")
+
+    @property
+    def iteration_batch(self) -> int:
+        return self.num_envs * self.num_steps * self.ranks

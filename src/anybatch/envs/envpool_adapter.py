@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from anybatch.config import EnvConfig
-from anybatch.envs import options
+from anybatch.envs import options, procgen
 from anybatch.envs.protocol import EnvSpec, EnvStep
 from anybatch.errors import EnvError
 
@@ -134,6 +134,12 @@ def _settings(env_id: str, config: EnvConfig) -> dict[str, options.OptionValue]:
             listed = ", ".join(sorted(offered))
             raise EnvError(f"{env_id} has no option {name}; EnvPool's options for it are {listed}")
     if config.max_episode_steps is not None:
+        if procgen.return_range(env_id) is not None:
+            # The engine goes on playing, and only calls the ends after so many steps truncations.
+            raise EnvError(
+                f"env-config.max-episode-steps = {config.max_episode_steps} cannot be kept: "
+                f"{env_id} has a limit of its own, as all of Procgen's games"
+            )
         settings["max_episode_steps"] = config.max_episode_steps
     if is_atari(env_id):
         settings["episodic_life"] = config.episodic_life

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, SupportsFloat
 
-from anybatch.errors import DiskError
+from anybatch.errors import DiskError, UserError
 from anybatch.runs import atomic_file, metric_names
 from anybatch.runs.sinks import Sink
 
@@ -19,7 +19,11 @@ METRICS_FILE, SUPERSEDED_FILE = "metrics.jsonl", "metrics-superseded.jsonl"
 def read(folder: Path) -> list[dict[str, Any]]:
     """The rows of a run, without a last line that was cut by a kill. Empty if nothing was logged yet."""
     path = folder / METRICS_FILE
-    return [json.loads(line) for line in _whole_lines(path)] if path.exists() else []
+    return (
+        [_row(path, number, line) for number, line in enumerate(_whole_lines(path), 1)]
+        if path.exists()
+        else []
+    )
 
 
 class MetricLog:
@@ -57,10 +61,10 @@ class MetricLog:
             sink.write(env_steps, known)
 
     def truncate_after(self, env_steps: int) -> None:
-        """Before a resume: rows beyond the checkpoint are moved to metrics-superseded.jsonl."""
+        """Before a resume: rows beyond the checkpoint, and damaged ones, go to metrics-superseded.jsonl."""
         lines = _whole_lines(self._path)
-        kept = [line for line in lines if json.loads(line)["env_steps"] <= env_steps]
-        superseded = [line for line in lines if json.loads(line)["env_steps"] > env_steps]
+        kept = [line for line in lines if _env_steps(line) <= env_steps]
+        superseded = [line for line in lines if _env_steps(line) > env_steps]
         try:
             if superseded:
                 with self._superseded_path.open("ab") as file:
@@ -94,6 +98,21 @@ class MetricLog:
         except OSError as error:
             os.truncate(self._path, size)
             raise DiskError(f"{self._path} could not be written: {error}.") from error
+
+
+def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise UserError(f"line {number} of {path} is damaged: {error}") from None
+
+
+def _env_steps(line: bytes) -> float:
+    """Of a row; infinite where it is damaged."""
+    try:
+        return json.loads(line)["env_steps"]
+    except (ValueError, KeyError, TypeError):
+        return math.inf
 
 
 def _whole_lines(path: Path) -> list[bytes]:

@@ -59,6 +59,8 @@ class Run:
         self.checkpoints = Checkpoints(folder, keep=record.keep_checkpoints)
         self.recent_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
         self._saved_at, self._saved_iterations = time.monotonic(), 0
+        self.saved_env_steps = 0
+        """Of the newest checkpoint."""
         self._recorded_at, self._recorded_env_steps = time.perf_counter(), 0
 
     def begin(self, state: Recordable) -> None:
@@ -91,6 +93,7 @@ class Run:
         tree: StateTree = {"train": state.state_dict(), "recent_returns": list(self.recent_returns)}
         self.checkpoints.save(state.env_steps, tree, state.segments())
         self._saved_at, self._saved_iterations = time.monotonic(), state.iterations
+        self.saved_env_steps = state.env_steps
 
     def _speed(self, env_steps: int) -> dict[str, float | None]:
         now = time.perf_counter()

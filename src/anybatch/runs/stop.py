@@ -43,4 +43,4 @@ class GracefulStop:
         self.requested = True
         # trap: the signal may have interrupted a write to the same stream, which refuses to be re-entered.
         with contextlib.suppress(RuntimeError, OSError):
-            self._say("Stopping after this iteration, with a checkpoint. Press Ctrl-C again to stop at once.")
+            self._say("Stopping after this iteration. Press Ctrl-C again to stop at once.")
