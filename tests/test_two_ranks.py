@@ -4,11 +4,13 @@ import multiprocessing
 from dataclasses import replace
 from multiprocessing.queues import Queue
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from phase_runs import phase_config
 from toy_runs import (
     collect,
     in_float64,
@@ -20,9 +22,11 @@ from toy_runs import (
     toy_pqn_config,
 )
 
-from anybatch.algorithms import ppo, pqn
+from anybatch import ppg_state
+from anybatch.algorithms import ppg, ppo, pqn
 from anybatch.algorithms.batch_control import behavioral_divergence
 from anybatch.config import AnyConfig
+from anybatch.ppg_state import PPGState
 from anybatch.ppo_state import PPOState
 from anybatch.pqn_state import PQNState
 from anybatch.rollout import Rollout
@@ -43,6 +47,15 @@ PQN_CONFIG = toy_pqn_config(
     update={"epochs": 3, "minibatches_per_epoch": 1, "noise_scale_every": 2},
     optimizer={"max_grad_norm": 0.1},
     controller={"kind": "divergence", "min_steps": 7, "max_steps": 7},
+)
+# Pixels stay bytes in the data of a phase, whatever the network computes in.
+PHASE_CONFIG = phase_config(
+    env="toy:Pixels",
+    num_envs=4,
+    num_steps=7,
+    network={"encoder": "impala", "impala_channels": [2], "impala_features": 7},
+    update={"epochs": 2, "minibatches_per_epoch": 1},
+    phase={"policy_iterations": 1, "value_epochs": 1, "auxiliary_epochs": 3, "auxiliary_minibatch": 28},
 )
 
 
@@ -72,12 +85,39 @@ def pqn_update(data: Rollout, num_envs: int) -> list[float]:
     return state.steps.flat.values.tolist()
 
 
+def ppg_phase(data: Rollout, num_envs: int) -> list[float]:
+    """A policy iteration, value epochs of their own, and the auxiliary phase."""
+    config = replace(PHASE_CONFIG, num_envs=num_envs)
+    torch.set_default_dtype(torch.float64)
+    state = ppg_state.start(config, say=print)
+    torch.set_default_dtype(torch.float32)
+    samples = prepare(in_float64(data), state, config)
+    ppg.policy_iteration(samples, state, config, LEARNING_RATE)
+    state.data.add(0, obs=samples.obs, value_target=samples.value_target, valid=samples.valid)
+    ppg.auxiliary_phase(config, state, UnrecordedRun())  # type: ignore[arg-type]
+    assert state.phases == 1
+    return state.steps.flat.values.tolist()
+
+
+class UnrecordedRun:
+    """What an auxiliary phase asks of a run, with nothing shown and nothing saved."""
+
+    stop = SimpleNamespace(requested=False)
+    progress = SimpleNamespace(update=lambda *_: None)
+
+    def save_if_due(self, state: PPGState) -> None: ...
+
+
 def divergence(data: Rollout, num_envs: int) -> list[float]:
     """Of a network that has nothing to do with the one that acted."""
     config = replace(PQN_CONFIG, num_envs=num_envs, seed=2)
     state = start_pqn(config)
     spread_over_ranks(state, config)
     return [behavioral_divergence(config, state, data)]
+
+
+def rollouts() -> tuple[Rollout, Rollout, Rollout]:
+    return collect(CONFIG), collect(PHASE_CONFIG), pqn_rollout()
 
 
 def pqn_rollout() -> Rollout:
@@ -93,10 +133,13 @@ def idle_from(data: Rollout, env: int) -> Rollout:
     return replace(data, valid=valid)
 
 
-def answers_of(ppo_data: Rollout, pqn_data: Rollout, envs: slice) -> dict[str, list[float]]:
+def answers_of(
+    ppo_data: Rollout, ppg_data: Rollout, pqn_data: Rollout, envs: slice
+) -> dict[str, list[float]]:
     num_envs = envs.stop - envs.start
     return {
         "ppo": ppo_update(columns(ppo_data, envs), num_envs),
+        "ppg": ppg_phase(columns(ppg_data, envs), num_envs),
         "pqn": pqn_update(columns(pqn_data, envs), num_envs),
         "divergence": divergence(columns(pqn_data, envs), num_envs),
         "divergence, one rank idle": divergence(columns(idle_from(pqn_data, 2), envs), num_envs),
@@ -105,15 +148,15 @@ def answers_of(ppo_data: Rollout, pqn_data: Rollout, envs: slice) -> dict[str, l
 
 def one_rank(rank: int, meeting_point: Path, answers: "Queue[tuple[int, dict[str, Any]]]") -> None:
     torch.set_num_threads(1)
-    ppo_data, pqn_data = collect(CONFIG), pqn_rollout()  # before there are ranks: both have the same
+    data = rollouts()  # before there are ranks: both have the same
     dist.init_process_group("gloo", init_method=f"file://{meeting_point}", rank=rank, world_size=2)
-    answers.put((rank, answers_of(ppo_data, pqn_data, slice(2 * rank, 2 * rank + 2))))
+    answers.put((rank, answers_of(*data, slice(2 * rank, 2 * rank + 2))))
     dist.destroy_process_group()
 
 
 @pytest.mark.timeout(120)
 def test_two_ranks_with_half_of_the_data_equal_one_with_all_of_it(tmp_path: Path) -> None:
-    together = answers_of(collect(CONFIG), pqn_rollout(), slice(0, 4))
+    together = answers_of(*rollouts(), slice(0, 4))
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     ranks = [context.Process(target=one_rank, args=(rank, tmp_path / "meet", answers)) for rank in (0, 1)]
