@@ -441,6 +441,11 @@ def test_a_preset_file_that_is_no_text_is_refused_in_one_sentence(tmp_path: Path
         (["--objective.value-clip=-1"], "value-clip = -1.0: a positive number or None"),
         (["--network.impala-channels"], "impala-channels is empty"),
         (["--threads=1000000"], "at most 1,024"),
+        (["--env-config.engine-threads=-3"], "engine-threads = -3: from 0 to 1,024 is wanted"),
+        (["--num-envs=100000000000000000000"], "at most 1,048,576"),
+        (["--optimizer.learning-rate=inf"], "optimizer.learning-rate = inf: a finite number is wanted"),
+        (["--objective.entropy-coefficient=nan"], "entropy-coefficient = nan: a finite number is wanted"),
+        (["--env=gym:"], "env = 'gym:' is no id"),
     ],
 )
 def test_settings_that_no_run_can_have_are_refused(

@@ -18,7 +18,7 @@ from anybatch.config import CONFIGS, AnyConfig, PPOConfig, PQNConfig
 from anybatch.distributed import collectives
 from anybatch.envs import procgen
 from anybatch.envs.protocol import EnvSpec, VectorEnv
-from anybatch.errors import CheckpointError, ConfigError
+from anybatch.errors import CheckpointError, ConfigError, UserError
 from anybatch.evaluation import Evaluation, Player
 from anybatch.runs import folder as run_folder
 from anybatch.runs import seeding, sinks
@@ -78,6 +78,8 @@ def refuse_finished(folder: Path, config: AnyConfig, env_steps: int) -> None:
     if env_steps < config.total_env_steps or not (folder / RESULT_FILE).exists():
         return
     result = run_folder.read_json(folder / RESULT_FILE)
+    if not isinstance(result, dict):
+        raise UserError(f"{folder / RESULT_FILE} is damaged: it is no result")
     if result.get("env_steps") == env_steps and result.get("evaluation") is not None:
         raise ConfigError(
             f"this run has done its {env_steps:,} env steps; --total-env-steps with a larger number "

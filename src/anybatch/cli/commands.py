@@ -233,17 +233,13 @@ def parse(defaults: AnyFlags, words: list[str], command: str) -> AnyFlags:
     if {"-h", "--help"} & set(words):
         help_page.show(defaults, prog, description)
         sys.exit(0)
-    every = ["--help" if word == "--help-all" else word for word in words]
     # Of a dict that is not empty tyro would make one flag per key, and take no others.
     known = defaults.config.env_config.options
+    defaults = with_options(defaults, {})
+    if "--help-all" in words:
+        tyro.cli(type(defaults), default=defaults, args=["--help"], prog=prog, description=description)
     with as_user_error():
-        flags = tyro.cli(
-            type(defaults),
-            default=with_options(defaults, {}),
-            args=every,
-            prog=prog,
-            description=description,
-        )
+        flags = tyro.cli(type(defaults), default=defaults, args=words, prog=prog, description=description)
     return with_options(flags, known | flags.config.env_config.options)
 
 

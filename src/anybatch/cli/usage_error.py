@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import re
 from collections.abc import Iterator
 from itertools import groupby
@@ -23,12 +24,24 @@ def as_user_error() -> Iterator[None]:
     """Turn the box that tyro prints before it exits into a UserError."""
     box = io.StringIO()
     try:
-        with contextlib.redirect_stderr(box):
+        with contextlib.redirect_stderr(box), one_line():
             yield
-    except SystemExit as exit_:
-        if not exit_.code:  # --help-all
-            raise
+    except SystemExit:
         raise UserError(sentence_in(box.getvalue())) from None
+
+
+@contextlib.contextmanager
+def one_line() -> Iterator[None]:
+    """A terminal so wide that no sentence is wrapped: tyro would break 1,024 at its comma."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "10000"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
 
 
 def sentence_in(box: str) -> str:

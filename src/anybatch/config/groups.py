@@ -5,6 +5,8 @@ from typing import Literal
 
 from anybatch.config.require import require
 
+MOST_THREADS = 1024
+
 
 @dataclass(frozen=True, kw_only=True)
 class EnvConfig:
@@ -32,6 +34,10 @@ class EnvConfig:
         require(
             self.max_episode_steps is None or self.max_episode_steps >= 1,
             f"env-config.max-episode-steps = {self.max_episode_steps}: an episode has at least one step",
+        )
+        require(
+            0 <= self.engine_threads <= MOST_THREADS,
+            f"env-config.engine-threads = {self.engine_threads}: from 0 to {MOST_THREADS:,} is wanted",
         )
         require(0 <= self.sticky < 1, f"env-config.sticky = {self.sticky}: a probability below 1 is wanted")
 

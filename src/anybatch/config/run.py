@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from anybatch.config.controller import ControllerConfig
 from anybatch.config.groups import (
+    MOST_THREADS,
     EnvConfig,
     EvaluationConfig,
     OptimizerConfig,
@@ -12,7 +13,7 @@ from anybatch.config.groups import (
     TunedAt,
     UpdateConfig,
 )
-from anybatch.config.require import require
+from anybatch.config.require import require, require_finite
 
 RESCALE_RULES = (
     "learning-rate",
@@ -23,7 +24,7 @@ RESCALE_RULES = (
     "adam-betas",
 )
 DEFAULT_RESCALE_RULES = RESCALE_RULES[:-1]
-MOST_THREADS = 1024
+MOST_ENVS = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +65,16 @@ class RunConfig:
     )
 
     def __post_init__(self) -> None:
+        require_finite(self)
+        require(
+            self.env != "" and not self.env.endswith(":"),
+            f"env = {self.env!r} is no id; one such as CartPole-v1 or minatar:Breakout is wanted",
+        )
         require(
             self.num_envs >= 1 and self.num_steps >= 1,
             f"num-envs = {self.num_envs}, num-steps = {self.num_steps}: both must be at least 1",
         )
+        require(self.num_envs <= MOST_ENVS, f"num-envs = {self.num_envs}: at most {MOST_ENVS:,}")
         require(self.total_env_steps >= 1, f"total-env-steps = {self.total_env_steps}: at least 1 is wanted")
         require(
             self.threads >= 0 and self.microbatch >= 0,

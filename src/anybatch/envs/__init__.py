@@ -119,7 +119,7 @@ def _make_toy(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:
     from anybatch.envs import toy
 
     if name not in toy.GAMES:
-        raise unknown(name, list(toy.GAMES))
+        raise unknown(f"toy:{name}", [f"toy:{game}" for game in toy.GAMES])
     _refuse_atari_settings(f"toy:{name}", config)
     return toy.ToyEnv(name, config, seeds=seeds)
 

@@ -102,9 +102,12 @@ class MetricLog:
 
 def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        return json.loads(line)
-    except ValueError as error:
-        raise UserError(f"line {number} of {path} is damaged: {error}") from None
+        row = json.loads(line)
+    except ValueError:
+        row = None
+    if not isinstance(row, dict):
+        raise UserError(f"line {number} of {path} is damaged: it is no row of metrics")
+    return row
 
 
 def _env_steps(line: bytes) -> float:
