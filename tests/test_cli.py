@@ -220,3 +220,17 @@ def test_a_stop_signal_ends_a_run_with_a_checkpoint_and_code_0(number: signal.Si
     state = newest_state(folder)["train"]
     assert state["iterations"] >= 1 and log.read(folder)[-1]["env_steps"] == state["env_steps"]
     assert not json.loads((folder / "result.json").read_text())["finished"]
+
+
+def test_files_that_are_not_what_they_should_be_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    main(["train", "--env=toy:Match", "--num-envs=3", f"--run-dir={tmp_path}", *SHORT])
+    metrics = run_in(tmp_path) / log.METRICS_FILE
+    metrics.unlink()
+    assert "has no metrics yet" in said(capsys, "advise", str(tmp_path))
+    metrics.mkdir()
+    with pytest.raises(SystemExit) as refusal:
+        main(["advise", str(tmp_path)])
+    assert refusal.value.code == 2
+    assert capsys.readouterr().err == f"anybatch advise: {metrics}: Is a directory\n"

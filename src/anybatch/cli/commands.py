@@ -178,7 +178,11 @@ def advise(words: list[str]) -> None:
     if len(words) != 1 or words[0].startswith("-"):
         raise UserError("name one run folder, such as runs/ for the newest run in it")
     folder = run_folder.find_run(Path(words[0]))
-    show.advice(folder, advice.advise(log.read(folder), session.recorded_config(folder)))
+    rows = log.read(folder)
+    if not rows:
+        print(f"\nadvice: {folder.name} has no metrics yet")
+        return
+    show.advice(folder, advice.advise(rows, session.recorded_config(folder)))
 
 
 def presets(words: list[str]) -> None:

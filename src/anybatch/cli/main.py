@@ -44,6 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(2) from None
     except BrokenPipeError:  # `anybatch presets | head`: the reader has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"anybatch {name}: {error.filename}: {error.strerror}", file=sys.stderr)
+        raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("\nStopped. The newest checkpoint is from before.", file=sys.stderr)
         raise SystemExit(130) from None
