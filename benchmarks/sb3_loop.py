@@ -87,7 +87,8 @@ def make_env(config: PPOConfig, engine: Engine) -> VecEnv:
     if engine == "gymnasium":
         env = make_vec_env(config.env, n_envs=config.num_envs, seed=1)
     else:
-        env = VecMonitor(EnvPoolVecEnv(make_engine(config), config.num_envs))
+        own, _ = make_engine(config)
+        env = VecMonitor(EnvPoolVecEnv(own, config.num_envs))
     if config.normalize.observations:
         env = VecNormalize(env, gamma=config.objective.discount)
     return env
