@@ -1,5 +1,6 @@
 """A training run from its first line to its last: start or resume, train, evaluate, say what came out."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 
@@ -19,7 +20,7 @@ from anybatch.distributed import collectives
 from anybatch.envs import procgen
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import CheckpointError, ConfigError, UserError
-from anybatch.evaluation import Evaluation, Player
+from anybatch.evaluation import Evaluation, Player, Slots
 from anybatch.runs import folder as run_folder
 from anybatch.runs import seeding, sinks
 from anybatch.runs.checkpoint import Checkpoints, Loaded
@@ -27,7 +28,7 @@ from anybatch.runs.config_record import config_from_dict, config_to_dict
 from anybatch.runs.log import MetricLog
 from anybatch.runs.progress import Progress
 from anybatch.runs.run import Run
-from anybatch.runs.stop import GracefulStop
+from anybatch.runs.stop import GracefulStop, Stopped, stopping_at_once
 from anybatch.train_state import TrainState
 
 RESULT_FILE = "result.json"
@@ -112,7 +113,7 @@ def run_to_end(
             run.checkpoints.go_on_from(loaded)
         ALGORITHMS[config.algorithm].train(config, state, run)
         finished = state.env_steps >= config.total_env_steps
-    played = evaluate_state(config, state) if finished else None
+    state.collector.env.close()
     recent = run.recent_returns
     outcome = Outcome(
         folder=folder,
@@ -120,10 +121,14 @@ def run_to_end(
         saved_env_steps=run.saved_env_steps,
         finished=finished,
         training_return=sum(recent) / len(recent) if recent else None,
-        evaluation=played,
+        evaluation=None,
     )
+    # Before the evaluation too: a run that is killed within it has been trained to its end.
     run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
-    state.collector.env.close()
+    if finished:
+        with contextlib.suppress(Stopped):  # a resume makes up for it
+            outcome = replace(outcome, evaluation=evaluate_state(config, state))
+            run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
     return outcome
 
 
@@ -152,7 +157,7 @@ def evaluate_run(folder: Path, config: AnyConfig) -> tuple[Evaluation, int]:
     env = evaluation_env(config)
     try:
         player = trained_player(loaded, config, env.spec)
-        played = play_episodes(config, player, env)
+        played = play_episodes(config, player, env, sys.stderr)  # what came out is for stdout
     finally:
         env.close()
     return played, loaded.env_steps
@@ -173,9 +178,30 @@ def evaluate_state(config: AnyConfig, state: TrainState) -> Evaluation:
         env.close()
 
 
-def play_episodes(config: AnyConfig, player: Player, env: VectorEnv) -> Evaluation:
-    episodes = config.evaluation.episodes_per_env
-    return evaluation.evaluate(player, env, episodes_per_env=episodes, protocol=evaluation_protocol(config))
+def play_episodes(
+    config: AnyConfig, player: Player, env: VectorEnv, stream: TextIO | None = None
+) -> Evaluation:
+    """Evaluate, showing progress. Raises Stopped at the first signal."""
+    settings = config.evaluation
+    total = settings.num_envs * settings.episodes_per_env
+    cap = settings.max_episode_steps
+    at_most = f" of at most {cap:,}" if cap is not None else ""
+    with Progress(total, f"evaluation on {config.env}", stream, unit="episodes", transient=True) as progress:
+
+        def show(slots: Slots) -> None:
+            progress.update(
+                slots.num_played, {}, f"the longest under way at step {slots.longest_under_way:,}{at_most}"
+            )
+
+        with stopping_at_once():
+            return evaluation.evaluate(
+                player,
+                env,
+                episodes_per_env=settings.episodes_per_env,
+                max_episode_steps=cap,
+                protocol=evaluation_protocol(config),
+                report=show,
+            )
 
 
 def evaluation_protocol(config: AnyConfig) -> str | None:
@@ -194,9 +220,12 @@ def evaluation_protocol(config: AnyConfig) -> str | None:
 def evaluation_env(config: AnyConfig) -> VectorEnv:
     rank, slots = collectives.rank(), config.evaluation.num_envs
     seeds = seeding.env_seeds(config.seed, role="evaluation", rank=rank, num_envs=slots)
-    env_config = config.env_config
+    env_config, cap = config.env_config, config.evaluation.max_episode_steps
     if evaluation_protocol(config) == "released":
         env_config = replace(env_config, episodic_life=False, reward_clip=False)
+    if envs.is_atari(config.env, env_config) and cap is not None:
+        # By the engine itself: its reset within a game that goes on over lost lives starts no new game.
+        env_config = replace(env_config, max_episode_steps=min(cap, env_config.max_episode_steps or cap))
     return envs.make(config.env, env_config, seeds=seeds)
 
 
