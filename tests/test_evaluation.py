@@ -180,20 +180,21 @@ def signalled(
 ONE_AT_A_TIME = ["--evaluation.max-episode-steps=None", "--evaluation.num-envs=1", "--record.no-tensorboard"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_ends_the_final_evaluation_and_a_resume_completes_it(
     number: signal.Signals, tmp_path: Path
 ):
     words = ["train", *ENDLESS, *ONE_AT_A_TIME, f"--run-dir={tmp_path}"]
-    _, out, _ = signalled(number, lambda: any(tmp_path.glob("*/result.json")), words)
+    code, out, _ = signalled(number, lambda: any(tmp_path.glob("*/result.json")), words)
     (folder,) = tmp_path.iterdir()
     result = json.loads((folder / "result.json").read_text())
-    assert result["finished"] and result["evaluation"] is None and str(folder) in out
+    assert result["finished"] and result["evaluation"] is None
+    assert code == 128 + number and f"Stopped. Continue with: anybatch resume {folder}" in out
     main(["resume", str(folder), "--evaluation.max-episode-steps=20"])
     assert json.loads((folder / "result.json").read_text())["evaluation"]["mean_length"] == 20
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_ends_evaluate(number: signal.Signals, tmp_path: Path):
     config = toy_config(env="endless_envs:Hanging-v0", total_env_steps=9, num_steps=3)
     hanging = tmp_path / "hanging"
@@ -201,8 +202,8 @@ def test_the_first_signal_ends_evaluate(number: signal.Signals, tmp_path: Path):
         changed(config, evaluation={"num_envs": 1, "max_episode_steps": 5}), tmp_path / "runs"
     ).folder
     words = ["evaluate", str(folder), "--evaluation.max-episode-steps=None"]
-    code, out, _ = signalled(number, hanging.exists, words, **{endless_envs.HANGING: str(hanging)})
-    assert code != 0 and not out
+    code, out, err = signalled(number, hanging.exists, words, **{endless_envs.HANGING: str(hanging)})
+    assert code == 128 + number and not out and err == "\nStopped.\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -210,7 +211,12 @@ def test_the_second_signal_ends_a_training_whose_env_hangs(number: signal.Signal
     hanging = tmp_path / "hanging"
     runs = tmp_path / "runs"
     words = ["train", "--env=endless_envs:Hanging-v0", "--num-envs=1", "--num-steps=16", f"--run-dir={runs}"]
-    code, out, _ = signalled(number, hanging.exists, words, times=2, **{endless_envs.HANGING: str(hanging)})
-    assert code != 0 and "send the signal again" in out
+    code, out, err = signalled(number, hanging.exists, words, times=2, **{endless_envs.HANGING: str(hanging)})
+    assert "send the signal again" in out
     (folder,) = runs.iterdir()
     assert session.has_checkpoint(folder)
+    if number == signal.SIGINT:
+        assert code == 130
+        assert err == f"\nStopped. Continue with: anybatch resume {folder} (saved at 0 env steps).\n"
+    else:
+        assert code == -signal.SIGTERM  # by the signal itself, which a shell calls 143

@@ -1,7 +1,8 @@
 """A training run from its first line to its last: start or resume, train, evaluate, say what came out."""
 
-import contextlib
 import os
+import shlex
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -49,6 +50,13 @@ class Outcome:
     training_return: float | None
     """Mean over the last training episodes."""
     evaluation: Evaluation | None
+    stopped_by: signal.Signals | None = None
+    """The signal that ended the training, or the evaluation after it."""
+
+    def how_to_continue(self) -> str:
+        """What a person who stopped the run wants to know."""
+        resume = shlex.join(["anybatch", "resume", str(self.folder)])
+        return f"Stopped. Continue with: {resume} (saved at {self.saved_env_steps:,} env steps)."
 
 
 def train(config: AnyConfig, *, preset: str, base: Path, show_plan: Callable[[Resolved], None]) -> Outcome:
@@ -111,25 +119,35 @@ def run_to_end(
             log.truncate_after(state.env_steps)
             run.recent_returns.extend(loaded.tree["recent_returns"])
             run.checkpoints.go_on_from(loaded)
-        ALGORITHMS[config.algorithm].train(config, state, run)
-        finished = state.env_steps >= config.total_env_steps
+        try:
+            ALGORITHMS[config.algorithm].train(config, state, run)
+        except KeyboardInterrupt:
+            raise Stopped(signal.SIGINT, outcome_of(config, state, run).how_to_continue()) from None
     state.collector.env.close()
-    recent = run.recent_returns
-    outcome = Outcome(
-        folder=folder,
-        env_steps=state.env_steps,
-        saved_env_steps=run.saved_env_steps,
-        finished=finished,
-        training_return=sum(recent) / len(recent) if recent else None,
-        evaluation=None,
-    )
+    outcome = outcome_of(config, state, run)
     # Before the evaluation too: a run that is killed within it has been trained to its end.
     run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
-    if finished:
-        with contextlib.suppress(Stopped):  # a resume makes up for it
+    if outcome.finished and not stop.requested:
+        try:
             outcome = replace(outcome, evaluation=evaluate_state(config, state))
-            run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
+        except Stopped as stopped:  # a resume makes up for it
+            return replace(outcome, stopped_by=stopped.signal)
+        run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
     return outcome
+
+
+def outcome_of(config: AnyConfig, state: TrainState, run: Run) -> Outcome:
+    """What training came to, before the evaluation."""
+    recent = run.recent_returns
+    return Outcome(
+        folder=run.folder,
+        env_steps=state.env_steps,
+        saved_env_steps=run.saved_env_steps,
+        finished=state.env_steps >= config.total_env_steps,
+        training_return=sum(recent) / len(recent) if recent else None,
+        evaluation=None,
+        stopped_by=run.stop.signal,
+    )
 
 
 def record_facts(folder: Path, config: AnyConfig, state: TrainState) -> None:

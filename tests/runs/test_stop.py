@@ -7,7 +7,7 @@ import pytest
 from anybatch.runs.stop import GracefulStop, Stopped, stopping_at_once
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_asks_for_a_stop_and_says_so_once(number: signal.Signals):
     said: list[str] = []
     with GracefulStop(said.append) as stop:
@@ -17,21 +17,21 @@ def test_the_first_signal_asks_for_a_stop_and_says_so_once(number: signal.Signal
     assert len(said) == 1 and "Ctrl-C again" in said[0] and "send the signal again" in said[0]
 
 
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_after_a_first_signal_stops_at_once(first: signal.Signals):
     with pytest.raises(KeyboardInterrupt), GracefulStop(lambda _: None):
         os.kill(os.getpid(), first)
         os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_sigterm_after_a_first_signal_ends_the_process_whatever_it_is_doing(first: signal.Signals):
     with GracefulStop(lambda _: None):
         os.kill(os.getpid(), first)
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_what_stops_at_once_raises_at_the_first_signal(number: signal.Signals):
     with pytest.raises(Stopped) as stopped, stopping_at_once():
         os.kill(os.getpid(), number)

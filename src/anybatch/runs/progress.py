@@ -1,9 +1,10 @@
 """What is shown while a run trains: a small live panel on a terminal, a line now and then elsewhere."""
 
+import contextlib
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
@@ -78,7 +79,8 @@ class Progress:
         if self._drawn_env_steps != self._env_steps and not self._transient:
             self._draw()
         if self._live is not None:
-            self._live.stop()
+            with contextlib.suppress(OSError):
+                self._live.stop()
 
     def update(self, env_steps: int, metrics: Mapping[str, float | None], note: str = "") -> None:
         """Take the latest numbers, and draw them if it is time to. What is absent keeps its last value."""
@@ -96,16 +98,25 @@ class Progress:
         """Print a sentence; on a terminal, above the panel."""
         if self._live is None:
             self._print(sentence)
-        else:
-            self._live.console.print(sentence, markup=False, highlight=False)
+        elif not self._reader_is_gone:
+            with self._noticing_a_closed_terminal():
+                self._live.console.print(sentence, markup=False, highlight=False)
 
     def _draw(self) -> None:
         self._drawn_env_steps = self._env_steps
         if self._live is None:
             pairs = [*self._pace(), *self._known(RESULTS)]
             self._print(" · ".join([f"{self._steps()} ({self._share():.0%})", *map(" ".join, pairs)]))
-        else:
-            self._live.update(self._panel(self._live.console.width), refresh=True)
+        elif not self._reader_is_gone:
+            with self._noticing_a_closed_terminal():
+                self._live.update(self._panel(self._live.console.width), refresh=True)
+
+    @contextlib.contextmanager
+    def _noticing_a_closed_terminal(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:  # it ends the display, not the training
+            self._reader_is_gone = True
 
     def _print(self, line: str) -> None:
         if self._reader_is_gone:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Self
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -15,19 +15,21 @@ Handler = Callable[[int, FrameType | None], None]
 class Stopped(KeyboardInterrupt):
     """A signal ended what was under way. Not an Exception: no environment's own code may swallow it."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name}")
+    def __init__(self, number: int, sentence: str = "Stopped.") -> None:
+        super().__init__(sentence)
         self.signal = signal.Signals(number)
 
 
 class GracefulStop:
-    """The first Ctrl-C or SIGTERM sets `requested`; the second one ends the process at once.
+    """The first Ctrl-C, SIGTERM or SIGHUP sets `requested`; the second one ends the process at once.
 
     Only the main thread can have signal handlers: elsewhere this is inert.
     """
 
     def __init__(self, say: Callable[[str], None] = print) -> None:
         self.requested = False
+        self.signal: signal.Signals | None = None
+        """The one that asked for the stop."""
         self._say = say
         self._handling = handling(self._handle)
 
@@ -40,8 +42,8 @@ class GracefulStop:
     ) -> None:
         self._handling.__exit__(kind, error, trace)
 
-    def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        self.requested = True
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self.requested, self.signal = True, signal.Signals(number)
         # trap: the signal may have interrupted a write to the same stream, which refuses to be re-entered.
         with contextlib.suppress(RuntimeError, OSError):
             self._say(
@@ -52,7 +54,7 @@ class GracefulStop:
 
 @contextlib.contextmanager
 def stopping_at_once() -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM raises Stopped here, also within an environment's step."""
+    """The first Ctrl-C, SIGTERM or SIGHUP raises Stopped here, also within an environment's step."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
         raise Stopped(number)
