@@ -1,5 +1,6 @@
 """Environments that have no end, or hang, registered on import as a user's own would be."""
 
+import ctypes
 import os
 import time
 from pathlib import Path
@@ -44,5 +45,18 @@ class Hanging(Endless):
         return super().step(action)
 
 
+class Stuck(Hanging):
+    """Hangs like an engine that waits in its own code for ever, and does not let Python run meanwhile."""
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        Path(os.environ[HANGING]).touch()
+        libc = ctypes.PyDLL(None)
+        mutex = ctypes.create_string_buffer(256)
+        libc.pthread_mutex_lock(mutex)
+        libc.pthread_mutex_lock(mutex)
+        return super().step(action)
+
+
+gymnasium.register("Stuck-v0", entry_point=Stuck)
 gymnasium.register("Endless-v0", entry_point=Endless)
 gymnasium.register("Hanging-v0", entry_point=Hanging)

@@ -206,6 +206,26 @@ def test_the_first_signal_ends_evaluate(number: signal.Signals, tmp_path: Path):
     assert code == 128 + number and not out and err == "\nStopped.\n"
 
 
+@pytest.mark.parametrize(
+    ("command", "number"), [("train", signal.SIGINT), ("train", signal.SIGTERM), ("evaluate", signal.SIGTERM)]
+)
+def test_the_second_signal_ends_what_is_stuck_in_an_engine(
+    command: str, number: signal.Signals, tmp_path: Path
+):
+    """Python's own handlers do not run then."""
+    stuck, runs = tmp_path / "stuck", tmp_path / "runs"
+    words = ["train", "--env=endless_envs:Stuck-v0", "--num-envs=1", f"--run-dir={runs}"]
+    if command == "evaluate":
+        folder = train(
+            toy_config(env="endless_envs:Endless-v0", evaluation={"max_episode_steps": 5}), runs
+        ).folder
+        config = folder / "config.json"
+        config.write_text(config.read_text().replace("Endless", "Stuck"))
+        words = ["evaluate", str(folder)]
+    code, _, _ = signalled(number, stuck.exists, words, times=2, **{endless_envs.HANGING: str(stuck)})
+    assert code == -number
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_second_signal_ends_a_training_whose_env_hangs(number: signal.Signals, tmp_path: Path):
     hanging = tmp_path / "hanging"

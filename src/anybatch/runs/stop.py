@@ -1,6 +1,7 @@
 """Stopping a run at the end of an iteration, or an evaluation at once."""
 
 import contextlib
+import ctypes
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -85,9 +86,24 @@ def handling(first: Handler) -> Iterator[None]:
     }
     for number in before:
         signal.signal(number, handle)
+        _handle_once(number)
     try:
         yield
     finally:
         for number, handler in before.items():
             # None stands for a handler that was not installed from Python and cannot be put back by it.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def _handle_once(number: int) -> None:
+    """Let the kernel put the default back when the signal is delivered, before Python's handler has run.
+
+    It runs between two bytecodes of the main thread: never, while an engine hangs in code of its own. A
+    second signal then still ends the process. Without glibc the default comes back when the handler runs.
+    """
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "sysv_signal"):
+        return
+    for function in (libc.signal, libc.sysv_signal):
+        function.argtypes, function.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+    libc.sysv_signal(number, libc.signal(number, None))  # the handler is what the first call replaced
