@@ -21,8 +21,8 @@ from rich.table import Table
 from stopwatch import Stopwatch
 from torch import Tensor
 
+from anybatch.acting.rollout import Rollout
 from anybatch.config import AnyConfig
-from anybatch.rollout import Rollout
 
 MIB = 2**20
 RUNS = (

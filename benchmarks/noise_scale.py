@@ -13,10 +13,10 @@ from time import perf_counter
 from torch import Tensor
 
 from anybatch import presets, session
-from anybatch.algorithms import pqn
+from anybatch.algorithms.pqn import loop as pqn
 from anybatch.algorithms.steps import minibatches
 from anybatch.config import PQNConfig
-from anybatch.update import LossOf, Record
+from anybatch.learning.updater import LossOf, Record
 
 PAIRS = 30
 

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from stopwatch import WARM_UP_ITERATIONS, Stopwatch
 
 from anybatch import session
+from anybatch.algorithms.state import TrainState
 from anybatch.config import AnyConfig
+from anybatch.config.serialization import config_to_dict
 from anybatch.runs import sinks
-from anybatch.runs.config_record import config_to_dict
+from anybatch.runs.display import Progress
 from anybatch.runs.log import MetricLog
-from anybatch.runs.progress import Progress
 from anybatch.runs.run import Run
 from anybatch.runs.stop import GracefulStop
-from anybatch.train_state import TrainState
 
 PPG_WARM_UP_ITERATIONS = 1
 """Of hundreds of passes through each network: a second one would only take time."""

@@ -13,8 +13,8 @@ from time import perf_counter
 from cases import ATARI_PQN
 
 from anybatch import session
-from anybatch.algorithms import pqn
-from anybatch.pqn_state import PQNState
+from anybatch.algorithms.pqn import loop as pqn
+from anybatch.algorithms.pqn.state import PQNState
 
 SHORT, LONG = 16, 128
 

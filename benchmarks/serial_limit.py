@@ -19,12 +19,12 @@ from stopwatch import calls_per_second
 from torch import Tensor
 
 from anybatch import envs, networks, session
-from anybatch.batch_plan import BatchPlan, Resolved
+from anybatch.batch.phase import PhaseSize
+from anybatch.batch.plan import BatchPlan, Resolved
 from anybatch.config import AnyConfig, EnvConfig, PPOConfig, PQNConfig
 from anybatch.networks.actor_critic import ActorCritic, Policy
 from anybatch.networks.encoders import ObsKind
 from anybatch.networks.q_network import QNetwork
-from anybatch.phase_size import PhaseSize
 
 DIFFERENT_ACTIONS = 64
 """Random ones drawn beforehand, so that episodes are as long as those of an untrained policy."""

@@ -7,8 +7,8 @@ from toy_runs import SMALL
 
 from anybatch import presets
 from anybatch.config import PPGConfig
+from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.runs import log
-from anybatch.runs.config_record import config_from_dict, config_to_dict
 
 SMALL_PHASE: dict[str, Any] = {
     "update": {"epochs": 1, "minibatch_of": "sequences"},

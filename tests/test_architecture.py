@@ -16,7 +16,8 @@ import anybatch
 from anybatch import config as config_package
 from anybatch.cli.help_page import documented
 from anybatch.config import CONFIGS
-from anybatch.runs import log, metric_names
+from anybatch.runs import log
+from anybatch.runs import metrics as metric_names
 
 PACKAGE = Path(anybatch.__file__).parent
 REPOSITORY = PACKAGE.parents[1]

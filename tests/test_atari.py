@@ -10,13 +10,13 @@ import pytest
 from toy_runs import toy_config
 
 from anybatch import session
+from anybatch.acting.evaluation import Evaluation
 from anybatch.cli import main
 from anybatch.config import EnvConfig
 from anybatch.envs import atari, envpool_adapter, is_atari
 from anybatch.envs.published_scale import on_published_scale
 from anybatch.errors import ConfigError
-from anybatch.evaluation import Evaluation
-from anybatch.runs import metric_names
+from anybatch.runs import metrics as metric_names
 
 
 def test_there_are_57_games_and_the_engine_has_them_all():

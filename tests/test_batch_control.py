@@ -25,16 +25,17 @@ from toy_runs import (
     train,
 )
 
-from anybatch import controllers, session
-from anybatch.algorithms import pqn
-from anybatch.algorithms.batch_control import behavioral_divergence
+from anybatch import session
+from anybatch.acting.rollout import Rollout
+from anybatch.algorithms.control import behavioral_divergence
+from anybatch.algorithms.ppo.state import PPOState
+from anybatch.algorithms.pqn import loop as pqn
+from anybatch.algorithms.pqn.state import PQNState
+from anybatch.batch import controllers
+from anybatch.batch.controllers import Signals
 from anybatch.config import AnyConfig, PPOConfig, PQNConfig
-from anybatch.controllers import Signals
+from anybatch.learning.normalizers import AdvantageNormalizer
 from anybatch.networks.ewma import EwmaNetwork
-from anybatch.normalizers import AdvantageNormalizer
-from anybatch.ppo_state import PPOState
-from anybatch.pqn_state import PQNState
-from anybatch.rollout import Rollout
 from anybatch.runs.checkpoint import Checkpoints
 
 Make = Callable[..., AnyConfig]

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from toy_runs import changed, toy_config, toy_pqn_config
 
 from anybatch import session
-from anybatch.batch_plan import Resolved, resolve
+from anybatch.batch.plan import Resolved, resolve
+from anybatch.batch.rescaling import Hyperparameters
 from anybatch.config import DEFAULT_RESCALE_RULES, RESCALE_RULES, AnyConfig
 from anybatch.equations.rescale import center_of_mass, effective_sample_size
-from anybatch.rescaling import Hyperparameters
 
 PROCGEN = toy_config(
     num_envs=256,

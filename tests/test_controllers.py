@@ -14,12 +14,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from anybatch import controllers
+from anybatch.batch import controllers
+from anybatch.batch.controllers import ControllerState, Decision, Signals
 from anybatch.config import ControllerConfig, schedule_points
-from anybatch.controllers import ControllerState, Decision, Signals
+from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.equations import batch_scaling
 from anybatch.errors import ConfigError
-from anybatch.runs.config_record import config_from_dict, config_to_dict
 
 ENVS = 128
 ABS = ControllerConfig(kind="divergence")  # [16, 64], K = 50, thresholds 0.05 and 0.95
@@ -624,7 +624,7 @@ def test_what_another_kind_reads_is_not_refused(settings: Row):
 
 
 def test_controllers_import_config_and_equations_only():
-    allowed = ("anybatch.config", "anybatch.equations", "anybatch.controllers")
+    allowed = ("anybatch.config", "anybatch.equations", "anybatch.batch.controllers")
     for path in Path(controllers.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -637,8 +637,8 @@ def test_controllers_import_config_and_equations_only():
 
 
 def test_controllers_need_no_torch():
-    code = "import sys, anybatch.controllers; print(*sys.modules)"
+    code = "import sys, anybatch.batch.controllers; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert "anybatch.controllers.by_noise_scale" in loaded
+    assert "anybatch.batch.controllers.by_noise_scale" in loaded
     assert not loaded & {"torch", "numpy"}

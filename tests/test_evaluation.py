@@ -15,10 +15,10 @@ import pytest
 from toy_runs import changed, toy_config, train
 
 from anybatch import session
+from anybatch.acting.evaluation import Evaluation, Slots, evaluate
 from anybatch.cli import main
 from anybatch.envs.protocol import DiscreteActions, EnvSpec, EnvStep
-from anybatch.evaluation import Evaluation, Slots, evaluate
-from anybatch.runs import progress
+from anybatch.runs import display
 
 COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
 ENDLESS = ["--env=endless_envs:Endless-v0", "--num-envs=3", "--num-steps=7", "--total-env-steps=60"]
@@ -142,7 +142,7 @@ def test_an_evaluation_shows_how_far_it_is(
 ):
     config = toy_config(env="endless_envs:Endless-v0", evaluation={"num_envs": 2, "max_episode_steps": 50})
     folder = train(config, tmp_path).folder
-    monkeypatch.setattr(progress, "LINE_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(display, "LINE_EVERY_SECONDS", 0.0)
     capsys.readouterr()
     session.evaluate_run(folder, changed(config, evaluation={"episodes_per_env": 3}))
     shown = capsys.readouterr()

@@ -10,13 +10,17 @@ import torch
 from phase_runs import phase_config, rows, with_changes
 from toy_runs import differences, newest_state, resume, train
 
-from anybatch import batch_plan, minibatch, networks, ppg_state, presets, rescaling, session
-from anybatch.algorithms import ppg
+from anybatch import networks, presets, session
+from anybatch.acting.rollout import Rollout
+from anybatch.algorithms.ppg import loop as ppg
+from anybatch.algorithms.ppg import state as ppg_state
+from anybatch.batch import plan as batch_plan
+from anybatch.batch import rescaling
 from anybatch.cli import main
 from anybatch.config import NetworkConfig, PPGConfig
+from anybatch.config.serialization import config_to_dict
 from anybatch.errors import ConfigError
-from anybatch.rollout import Rollout
-from anybatch.runs.config_record import config_to_dict
+from anybatch.learning import minibatch
 
 STEPS, ENVS, ITERATIONS = 7, 3, 3
 # Everything that must survive a resume.
@@ -551,7 +555,7 @@ def test_a_phase_beyond_memory_is_refused_with_its_numbers_before_anything_is_co
 
     monkeypatch.setattr(ppg_state, "available_bytes", lambda: needed - 1)
     with monkeypatch.context() as patch, pytest.raises(ConfigError) as error:
-        patch.setattr("anybatch.rollout.Collector.collect", refuse)
+        patch.setattr("anybatch.acting.rollout.Collector.collect", refuse)
         train(phase_config(), tmp_path)
     assert str(error.value) == (
         "a phase of 3 iterations keeps 1.26 kB of observations in memory, beside 960 bytes of rollouts; "

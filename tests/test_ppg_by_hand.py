@@ -17,9 +17,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 from toy_runs import newest_state, train
 
-from anybatch import envs, ppg_state
+from anybatch import envs, seeding
+from anybatch.algorithms.ppg import state as ppg_state
 from anybatch.config import PPGConfig
-from anybatch.runs import seeding, state_tree
+from anybatch.runs import state_tree
 
 ENVS, STEPS, ACTIONS, ITERATIONS, AUXILIARY_EPOCHS, AUXILIARY_MINIBATCHES = 3, 5, 4, 2, 2, 4
 DISCOUNT, LAMBDA, ENTROPY, VALUE, KL, CLIP = 0.97, 0.9, 0.01, 0.5, 1.0, 0.2

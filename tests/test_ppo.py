@@ -20,10 +20,10 @@ from toy_runs import (
     train,
 )
 
-from anybatch.algorithms import ppo
+from anybatch.acting.rollout import Rollout
+from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.steps import current_learning_rate
 from anybatch.config import PPOConfig
-from anybatch.rollout import Rollout
 
 Weights = dict[str, Tensor]
 LEARNING_RATE, CLIP, GAMMA, LAMBDA, ENTROPY, VALUE = 2e-2, 0.2, 0.97, 0.9, 0.01, 0.25

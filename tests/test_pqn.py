@@ -22,13 +22,14 @@ from toy_runs import (
 )
 
 from anybatch import session
-from anybatch.algorithms import pqn
+from anybatch.acting.rollout import Rollout
+from anybatch.algorithms.pqn import loop as pqn
+from anybatch.algorithms.pqn.state import PQNState
 from anybatch.cli import main
 from anybatch.config import PQNConfig
 from anybatch.errors import ConfigError, TrainingError
-from anybatch.pqn_state import PQNState
-from anybatch.rollout import Rollout
-from anybatch.runs import log, metric_names
+from anybatch.runs import log
+from anybatch.runs import metrics as metric_names
 
 RATE = 1e-2
 EPISODES_OF_3 = {"max_episode_steps": 3}

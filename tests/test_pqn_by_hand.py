@@ -18,10 +18,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 from toy_runs import toy_pqn_config, train
 
-from anybatch import envs, pqn_state
-from anybatch.algorithms import pqn
+from anybatch import envs, seeding
+from anybatch.algorithms.pqn import loop as pqn
+from anybatch.algorithms.pqn import state as pqn_state
 from anybatch.config import PQNConfig
-from anybatch.runs import seeding, state_tree
+from anybatch.runs import state_tree
 
 ENVS, STEPS, ACTIONS, ITERATIONS, EPOCHS, MINIBATCHES = 3, 11, 4, 3, 2, 3
 DISCOUNT, LAMBDA, COEFFICIENT, REWARD_SCALE, MAX_GRAD_NORM = 0.97, 0.65, 0.5, 0.7, 8.0

@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 from phase_runs import rows
 
-from anybatch import controllers, envs, presets, session, train_state
-from anybatch.batch_plan import Resolved
+from anybatch import envs, presets, session
+from anybatch.algorithms import state as train_state
+from anybatch.batch import controllers
+from anybatch.batch.controllers import ControllerState
+from anybatch.batch.plan import Resolved
 from anybatch.cli import main
 from anybatch.config import PPOConfig
-from anybatch.controllers import ControllerState
+from anybatch.config.serialization import config_to_dict
 from anybatch.envs.protocol import DiscreteActions
 from anybatch.errors import ConfigError
 from anybatch.networks.actor_critic import encoder_name
-from anybatch.runs.config_record import config_to_dict
 
 # From CleanRL's scripts, in this library's words: their value loss has a factor of ½ that ours has not, their
 # clip range for values is that of the policy, and "gae", "anneal_lr" and "norm_adv" are on.

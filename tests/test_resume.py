@@ -18,7 +18,7 @@ from toy_runs import (
 )
 
 from anybatch import session
-from anybatch.algorithms import ppo
+from anybatch.algorithms.ppo import loop as ppo
 from anybatch.config import PPOConfig
 from anybatch.errors import ConfigError, UserError
 from anybatch.runs import folder as run_folder

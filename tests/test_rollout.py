@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from toy_runs import changed, collect, differences, prepare, start, toy_config
 
-from anybatch.algorithms import ppo
+from anybatch.acting.rollout import Collector, Rollout
+from anybatch.algorithms.ppo import loop as ppo
 from anybatch.config import PPOConfig
 from anybatch.envs.protocol import EnvSpec, EnvStep, VectorEnv
+from anybatch.equations.moments import PRIOR_COUNT
 from anybatch.errors import EnvError
-from anybatch.normalizers import PRIOR_COUNT
-from anybatch.rollout import Collector, Rollout
 
 DISCOUNT = 0.9
 NO_NORMALIZATION = {"discount": DISCOUNT, "advantage_normalization": "none"}

@@ -23,14 +23,15 @@ from toy_runs import (
     train,
 )
 
-from anybatch import session, staleness
-from anybatch.algorithms import ppo
+from anybatch import session
+from anybatch.acting import sources as staleness
+from anybatch.acting.rollout import Rollout
+from anybatch.acting.sources import Delayed, DelayQueue
+from anybatch.algorithms.ppo import loop as ppo
+from anybatch.algorithms.ppo.state import PPOState
 from anybatch.cli import main
 from anybatch.config import AnyConfig, PPOConfig
 from anybatch.errors import ConfigError
-from anybatch.ppo_state import PPOState
-from anybatch.rollout import Rollout
-from anybatch.staleness import Delayed, DelayQueue
 
 STEPS, ENVS, ACTIONS = 7, 3, 5
 DECOUPLED = {"policy": "iteration_start", "importance": "behavior"}

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from toy_runs import toy_config, train
 
-from anybatch import suite
+from anybatch.acting.evaluation import Evaluation
 from anybatch.cli import main
 from anybatch.envs import atari
 from anybatch.envs.episodes import Episode
-from anybatch.evaluation import Evaluation
+from anybatch.reports import suites as suite
+from anybatch.reports.suites import PlayedRun
 from anybatch.runs import log
-from anybatch.suite import PlayedRun
 
 
 def played(game: str, *percents: float, capped: bool = False) -> list[PlayedRun]:

@@ -22,14 +22,16 @@ from toy_runs import (
     toy_pqn_config,
 )
 
-from anybatch import ppg_state
-from anybatch.algorithms import ppg, ppo, pqn
-from anybatch.algorithms.batch_control import behavioral_divergence
+from anybatch.acting.rollout import Rollout
+from anybatch.algorithms.control import behavioral_divergence
+from anybatch.algorithms.ppg import loop as ppg
+from anybatch.algorithms.ppg import state as ppg_state
+from anybatch.algorithms.ppg.state import PPGState
+from anybatch.algorithms.ppo import loop as ppo
+from anybatch.algorithms.ppo.state import PPOState
+from anybatch.algorithms.pqn import loop as pqn
+from anybatch.algorithms.pqn.state import PQNState
 from anybatch.config import AnyConfig
-from anybatch.ppg_state import PPGState
-from anybatch.ppo_state import PPOState
-from anybatch.pqn_state import PQNState
-from anybatch.rollout import Rollout
 
 LEARNING_RATE = 1e-2
 # One minibatch an epoch: which samples share a minibatch is each rank's own draw.

@@ -18,16 +18,16 @@ from toy_runs import (
     toy_config,
 )
 
-from anybatch import update
-from anybatch.algorithms import ppo
-from anybatch.algorithms.ppo import PolicyLoss
+from anybatch.algorithms.ppo import loop as ppo
+from anybatch.algorithms.ppo.loop import PolicyLoss
 from anybatch.algorithms.steps import gradient
 from anybatch.config import OptimizerConfig, PPOConfig
 from anybatch.equations import noise_scale
 from anybatch.errors import TrainingError
-from anybatch.minibatch import microbatches
+from anybatch.learning import updater as update
+from anybatch.learning.minibatch import microbatches
+from anybatch.learning.updater import GradientSteps, NoiseAverage
 from anybatch.networks.flat import FlatParameters
-from anybatch.update import GradientSteps, NoiseAverage
 
 CLIPPED = {"clip": 0.2, "entropy_coefficient": 0.01}
 OBJECTIVES = {

@@ -7,21 +7,23 @@ from typing import Any, TypeVar
 
 import torch
 
-from anybatch import ppo_state, pqn_state, presets, session
-from anybatch.algorithms import ppo
-from anybatch.algorithms.ppo import Samples
+from anybatch import presets, session
+from anybatch.acting.rollout import Rollout
+from anybatch.acting.sources import Delayed
+from anybatch.algorithms.ppo import loop as ppo
+from anybatch.algorithms.ppo import state as ppo_state
+from anybatch.algorithms.ppo.loop import Samples
+from anybatch.algorithms.ppo.state import PPOState
+from anybatch.algorithms.pqn import state as pqn_state
+from anybatch.algorithms.pqn.state import PQNState
 from anybatch.config import AnyConfig, PPOConfig, PQNConfig
+from anybatch.config.serialization import config_from_dict, config_to_dict
+from anybatch.learning.updater import GradientSteps
 from anybatch.networks.ewma import EwmaNetwork
 from anybatch.networks.flat import FlatParameters
-from anybatch.ppo_state import PPOState
-from anybatch.pqn_state import PQNState
-from anybatch.rollout import Rollout
 from anybatch.runs.checkpoint import Checkpoints
-from anybatch.runs.config_record import config_from_dict, config_to_dict
 from anybatch.runs.state_tree import StateTree
 from anybatch.session import Outcome
-from anybatch.staleness import Delayed
-from anybatch.update import GradientSteps
 
 SMALL: dict[str, Any] = {
     "env": "toy:Match",

@@ -13,24 +13,29 @@ from typing import Any, TextIO
 
 import torch
 
-from anybatch import controllers, envs, evaluation, networks, train_state
-from anybatch.algorithms import ppg, ppo, pqn
-from anybatch.batch_plan import Resolved
+from anybatch import envs, networks, seeding
+from anybatch.acting import evaluation
+from anybatch.acting.evaluation import Evaluation, Player, Slots
+from anybatch.algorithms import state as train_state
+from anybatch.algorithms.ppg import loop as ppg
+from anybatch.algorithms.ppo import loop as ppo
+from anybatch.algorithms.pqn import loop as pqn
+from anybatch.algorithms.state import TrainState
+from anybatch.batch import controllers
+from anybatch.batch.plan import Resolved
 from anybatch.config import CONFIGS, AnyConfig, PPOConfig, PQNConfig
+from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.distributed import collectives
 from anybatch.envs import procgen
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import CheckpointError, ConfigError, UserError
-from anybatch.evaluation import Evaluation, Player, Slots
 from anybatch.runs import folder as run_folder
-from anybatch.runs import seeding, sinks
+from anybatch.runs import sinks
 from anybatch.runs.checkpoint import Checkpoints, Loaded
-from anybatch.runs.config_record import config_from_dict, config_to_dict
+from anybatch.runs.display import Progress
 from anybatch.runs.log import MetricLog
-from anybatch.runs.progress import Progress
 from anybatch.runs.run import Run
 from anybatch.runs.stop import GracefulStop, Stopped, stopping_at_once
-from anybatch.train_state import TrainState
 
 RESULT_FILE = "result.json"
 ALGORITHMS: dict[str, Any] = {"ppo": ppo, "ppg": ppg, "pqn": pqn}

@@ -8,12 +8,12 @@ import pytest
 from conftest import Make
 
 from anybatch import envs
+from anybatch.acting.evaluation import Evaluation
 from anybatch.cli import main
 from anybatch.config import EnvConfig
 from anybatch.envs import envpool_adapter, procgen
 from anybatch.envs.episodes import Episode
 from anybatch.errors import EnvError
-from anybatch.evaluation import Evaluation
 from anybatch.runs import log
 
 

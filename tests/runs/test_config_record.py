@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from anybatch.config import EnvConfig, NetworkConfig, OptimizerConfig, PPOConfig
+from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.errors import ConfigError
-from anybatch.runs.config_record import config_from_dict, config_to_dict
 
 CONFIG = PPOConfig(
     seed=17,

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from anybatch.errors import DiskError, UserError
-from anybatch.runs import log, metric_names
+from anybatch.runs import log
+from anybatch.runs import metrics as metric_names
 from anybatch.runs.log import MetricLog
 
 

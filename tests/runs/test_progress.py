@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from anybatch.runs import progress
-from anybatch.runs.metric_names import METRICS
-from anybatch.runs.progress import Progress
+from anybatch.runs import display as progress
+from anybatch.runs.display import Progress
+from anybatch.runs.metrics import METRICS
 
 ROW = {
     "charts/SPS": 12345.6,

@@ -3,7 +3,7 @@ import itertools
 import pytest
 import torch
 
-from anybatch.runs.seeding import env_seeds, torch_generator
+from anybatch.seeding import env_seeds, torch_generator
 
 GOLDEN_ENV_SEEDS = [369929762, 1626088155, 323174865]
 GOLDEN_GENERATOR_SEED = 5986519294958235966
@@ -22,7 +22,7 @@ def test_env_seeds_are_distinct_and_fit_a_c_int():
 
 def test_env_seeds_stay_distinct_when_the_stream_repeats_itself(monkeypatch: pytest.MonkeyPatch):
     # With seeds of four bits, collisions are certain: all sixteen must come out, each once.
-    monkeypatch.setattr("anybatch.runs.seeding._LARGEST_SEED", 15)
+    monkeypatch.setattr("anybatch.seeding._LARGEST_SEED", 15)
     assert sorted(env_seeds(1, role="train", rank=0, num_envs=16)) == list(range(16))
 
 

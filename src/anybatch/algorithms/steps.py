@@ -6,14 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anybatch import minibatch
+from anybatch import seeding
+from anybatch.algorithms.state import TrainState
 from anybatch.config import RunConfig
 from anybatch.distributed import collectives
 from anybatch.equations import schedules
 from anybatch.errors import TrainingError
-from anybatch.runs import seeding
-from anybatch.train_state import TrainState
-from anybatch.update import GradientSteps, LossOf, Record
+from anybatch.learning import minibatch
+from anybatch.learning.updater import GradientSteps, LossOf, Record
 
 SKIPS_BEFORE_GIVING_UP = 5
 """Gradient steps in a row that were not numbers before the run ends."""

@@ -10,14 +10,15 @@ from typing import Annotated, TypeVar
 
 import tyro
 
-from anybatch import advice, session, suite
 from anybatch import presets as preset_files
-from anybatch import watch as video
+from anybatch import session
 from anybatch.cli import help_page, lost_output, show
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.usage_error import as_user_error
 from anybatch.config import AnyConfig, PPOConfig
 from anybatch.errors import UserError
+from anybatch.reports import advice, video
+from anybatch.reports import suites as suite
 from anybatch.runs import folder as run_folder
 from anybatch.runs import log
 

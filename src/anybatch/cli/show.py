@@ -7,11 +7,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from anybatch.advice import Advice
-from anybatch.batch_plan import Resolved
+from anybatch.batch.plan import Resolved
 from anybatch.presets import Preset
+from anybatch.reports.advice import Advice
+from anybatch.reports.suites import SuiteResult
 from anybatch.session import Outcome
-from anybatch.suite import SuiteResult
 
 WIDTH_IN_A_FILE = 160
 

@@ -6,6 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+PRIOR_COUNT = 1e-4
+"""Weight of the prior of mean 0 and variance 1 that running statistics start from, as in Gymnasium."""
+EPSILON = 1e-8
+"""Keeps divisions by a standard deviation finite."""
+
 
 class Moments(NamedTuple):
     """Decaying sums behind a mean and a variance. `Moments(0.0, 0.0, 0.0)` has seen nothing."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from anybatch.config import CONFIGS, AnyConfig
+from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.errors import ConfigError
-from anybatch.runs.config_record import config_from_dict, config_to_dict
 
 DEFAULT = "cartpole-ppo-ewma"
 

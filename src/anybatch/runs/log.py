@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any, Self, SupportsFloat
 
 from anybatch.errors import DiskError, UserError
-from anybatch.runs import atomic_file, metric_names
+from anybatch.runs import atomic_file
+from anybatch.runs import metrics as metric_names
 from anybatch.runs.sinks import Sink
 
 METRICS_FILE, SUPERSEDED_FILE = "metrics.jsonl", "metrics-superseded.jsonl"

@@ -12,8 +12,8 @@ from anybatch.config import RecordConfig
 from anybatch.envs.episodes import Episode
 from anybatch.envs.published_scale import on_published_scale
 from anybatch.runs.checkpoint import Checkpoints
+from anybatch.runs.display import Progress
 from anybatch.runs.log import MetricLog
-from anybatch.runs.progress import Progress
 from anybatch.runs.state_tree import StateTree
 from anybatch.runs.stop import GracefulStop
 from anybatch.runs.timer import Timer

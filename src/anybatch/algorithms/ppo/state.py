@@ -6,19 +6,19 @@ from typing import Any
 
 from torch import Tensor
 
-from anybatch import networks
+from anybatch import networks, seeding
+from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.acting.rollout import rollout_bytes
+from anybatch.acting.sources import DelayQueue, refuse_rollouts_beyond_memory
+from anybatch.algorithms.state import TrainState, load_network, make_env, shared_parts
+from anybatch.batch.controllers import ControllerState
 from anybatch.config import PPOConfig, rescale_rules
-from anybatch.controllers import ControllerState
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import BoxActions, EnvSpec
 from anybatch.errors import ConfigError
+from anybatch.learning.normalizers import AdvantageNormalizer, RewardNormalizer
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.ewma import EwmaNetwork
-from anybatch.normalizers import AdvantageNormalizer, ObservationNormalizer, RewardNormalizer
-from anybatch.rollout import rollout_bytes
-from anybatch.runs import seeding
-from anybatch.staleness import DelayQueue, refuse_rollouts_beyond_memory
-from anybatch.train_state import TrainState, load_network, make_env, shared_parts
 
 
 @dataclass(kw_only=True)

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from anybatch.batch.controllers.state import ControllerState, Signals
 from anybatch.config import ControllerConfig, schedule_points
-from anybatch.controllers.state import ControllerState, Signals
 
 
 def advanced(config: ControllerConfig, state: ControllerState, signals: Signals) -> ControllerState:

@@ -6,10 +6,10 @@ from the numbers at the batch they were tuned at, never from another plan.
 
 from dataclasses import asdict, dataclass, replace
 
+from anybatch.batch.phase import PhaseSize
+from anybatch.batch.rescaling import Hyperparameters, PhaseNumbers, Ratios, rescaled
+from anybatch.batch.table import PlanRow, broken_preconditions, plan_rows
 from anybatch.config import PPGConfig, RunConfig, TunedAt, rescale_rules
-from anybatch.phase_size import PhaseSize
-from anybatch.plan_table import PlanRow, broken_preconditions, plan_rows
-from anybatch.rescaling import Hyperparameters, PhaseNumbers, Ratios, rescaled
 
 # Samples per forward and backward pass. Large activations are mapped and unmapped at every step on a CPU, so
 # images go in small parts; a plain rule instead of a timing keeps two runs on one machine bitwise equal.

@@ -8,21 +8,21 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from anybatch import controllers, envs
-from anybatch.batch_plan import BatchPlan, Resolved, resolve
+from anybatch import envs, seeding
+from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.acting.rollout import Collector
+from anybatch.batch import controllers
+from anybatch.batch.controllers import ControllerState
+from anybatch.batch.plan import BatchPlan, Resolved, resolve
+from anybatch.batch.rescaling import Hyperparameters
 from anybatch.config import ControllerConfig, RunConfig
-from anybatch.controllers import ControllerState
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import VectorEnv
 from anybatch.errors import CheckpointError, ConfigError
+from anybatch.learning.updater import GradientSteps
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.flat import FlatParameters
 from anybatch.networks.q_network import QNetwork
-from anybatch.normalizers import ObservationNormalizer
-from anybatch.rescaling import Hyperparameters
-from anybatch.rollout import Collector
-from anybatch.runs import seeding
-from anybatch.update import GradientSteps
 
 Network = TypeVar("Network", ActorCritic, QNetwork)
 

@@ -11,15 +11,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from anybatch import pqn_state
-from anybatch.algorithms.batch_control import control_batch
-from anybatch.algorithms.diagnostics import first_bad_value
+from anybatch.acting.rollout import Rollout
+from anybatch.algorithms.control import control_batch
+from anybatch.algorithms.ppo.diagnostics import first_bad_value
+from anybatch.algorithms.pqn import state as pqn_state
+from anybatch.algorithms.pqn.state import PQNState
 from anybatch.algorithms.steps import current_learning_rate, gradient, minibatches, take_step
 from anybatch.config import PQNConfig
 from anybatch.distributed import collectives
 from anybatch.equations import returns, schedules
-from anybatch.pqn_state import PQNState
-from anybatch.rollout import Rollout
 from anybatch.runs.run import Run
 
 start = pqn_state.start

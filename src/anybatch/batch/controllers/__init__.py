@@ -14,10 +14,10 @@ had not, so that a controller can be tested on recorded signals and a checkpoint
 
 from dataclasses import replace
 
+from anybatch.batch.controllers import by_divergence, by_noise_scale, scheduled
+from anybatch.batch.controllers.rollout_length import in_use
+from anybatch.batch.controllers.state import ControllerState, Decision, Signals
 from anybatch.config import ControllerConfig
-from anybatch.controllers import by_divergence, by_noise_scale, scheduled
-from anybatch.controllers.rollout_length import in_use
-from anybatch.controllers.state import ControllerState, Decision, Signals
 from anybatch.equations import batch_scaling
 
 __all__ = [

@@ -10,20 +10,20 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from anybatch import ppo_state
-from anybatch.algorithms.batch_control import control_batch
-from anybatch.algorithms.diagnostics import bad_value, iteration_metrics
-from anybatch.algorithms.samples import PolicyRecord, Samples
+from anybatch.acting.rollout import Rollout
+from anybatch.acting.sources import Delayed
+from anybatch.algorithms.control import control_batch
+from anybatch.algorithms.ppo import state as ppo_state
+from anybatch.algorithms.ppo.diagnostics import bad_value, iteration_metrics
+from anybatch.algorithms.ppo.samples import PolicyRecord, Samples
+from anybatch.algorithms.ppo.state import PPOState
 from anybatch.algorithms.steps import current_learning_rate, gradient, minibatches, take_step
 from anybatch.config import PPOConfig
 from anybatch.distributed import collectives
 from anybatch.equations import divergence, objectives, returns
+from anybatch.equations.moments import EPSILON
 from anybatch.networks.distributions import Distribution, kept_log_std, make_distribution
-from anybatch.normalizers import EPSILON
-from anybatch.ppo_state import PPOState
-from anybatch.rollout import Rollout
 from anybatch.runs.run import Run
-from anybatch.staleness import Delayed
 
 start = ppo_state.start
 for_playing = ppo_state.for_playing

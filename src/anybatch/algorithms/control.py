@@ -2,16 +2,16 @@
 
 import torch
 
-from anybatch import controllers
+from anybatch import seeding
+from anybatch.acting.rollout import Rollout
+from anybatch.algorithms.ppo.state import PPOState
+from anybatch.algorithms.pqn.state import PQNState
+from anybatch.batch import controllers
+from anybatch.batch.controllers import Signals
 from anybatch.config import RunConfig
-from anybatch.controllers import Signals
 from anybatch.distributed import collectives
 from anybatch.equations import divergence
 from anybatch.networks.distributions import make_distribution
-from anybatch.ppo_state import PPOState
-from anybatch.pqn_state import PQNState
-from anybatch.rollout import Rollout
-from anybatch.runs import seeding
 from anybatch.runs.run import Run
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from anybatch.algorithms.samples import PolicyRecord, Samples
+from anybatch.algorithms.ppo.samples import PolicyRecord, Samples
+from anybatch.algorithms.ppo.state import PPOState
 from anybatch.config import PPOConfig
 from anybatch.equations import divergence, moments, returns
-from anybatch.ppo_state import PPOState
 
 
 def iteration_metrics(

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 
-from anybatch.runs.memory import readable
+from anybatch.machine import readable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,4 +55,4 @@ class PhaseSize:
         ]
 
     def to_json(self) -> dict[str, object]:
-        return asdict(self) | {"env_steps": self.env_steps, "memory_bytes": self.memory_bytes}
+        return {**asdict(self), "env_steps": self.env_steps, "memory_bytes": self.memory_bytes}

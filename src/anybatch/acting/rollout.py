@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.envs.protocol import BoxActions, EnvSpec, EnvStep, RestorableEnv, VectorEnv
 from anybatch.errors import EnvError
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.distributions import draw_noise, kept_log_std
 from anybatch.networks.q_network import QNetwork
-from anybatch.normalizers import ObservationNormalizer
 
 Actor = ActorCritic | QNetwork
 """What acts and values what it sees. A Q-network's locations are action values."""

@@ -3,9 +3,9 @@
 import math
 from dataclasses import replace
 
+from anybatch.batch.controllers.rollout_length import adapted
+from anybatch.batch.controllers.state import ControllerState, Signals
 from anybatch.config import ControllerConfig
-from anybatch.controllers.rollout_length import adapted
-from anybatch.controllers.state import ControllerState, Signals
 from anybatch.equations.batch_scaling import noise_scale_steps
 
 

@@ -11,13 +11,13 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from anybatch.batch.rescaling import Hyperparameters
 from anybatch.config import OptimizerConfig
 from anybatch.distributed import collectives
 from anybatch.equations import noise_scale
-from anybatch.minibatch import microbatches
+from anybatch.learning.minibatch import microbatches
+from anybatch.learning.radam import FusedRAdam
 from anybatch.networks.flat import FlatParameters
-from anybatch.radam import FusedRAdam
-from anybatch.rescaling import Hyperparameters
 
 CLIP_EPSILON = 1e-6
 """As torch.nn.utils.clip_grad_norm_ has it."""

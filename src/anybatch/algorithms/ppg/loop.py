@@ -9,16 +9,17 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from anybatch import minibatch, ppg_state
-from anybatch.algorithms import ppo
-from anybatch.algorithms.samples import Samples
+from anybatch import seeding
+from anybatch.algorithms.ppg import state as ppg_state
+from anybatch.algorithms.ppg.state import AuxiliaryProgress, AuxiliaryRecord, PPGState
+from anybatch.algorithms.ppo import loop as ppo
+from anybatch.algorithms.ppo.samples import Samples
 from anybatch.algorithms.steps import current_learning_rate, minibatches, sizes_over_ranks, take_step
 from anybatch.config import PPGConfig
 from anybatch.distributed import collectives
 from anybatch.equations import objectives
+from anybatch.learning import minibatch
 from anybatch.networks.distributions import kept_log_std, make_distribution
-from anybatch.ppg_state import AuxiliaryProgress, AuxiliaryRecord, PPGState
-from anybatch.runs import seeding
 from anybatch.runs.run import Run
 
 AUXILIARY_VALUE_COEFFICIENT = 0.5

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from anybatch.acting.evaluation import Evaluation
 from anybatch.envs import atari
 from anybatch.errors import UserError
-from anybatch.evaluation import Evaluation
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ One rule for both measures: the share of changed greedy actions (PQN) and the KL
 import math
 from dataclasses import replace
 
+from anybatch.batch.controllers.rollout_length import adapted
+from anybatch.batch.controllers.state import ControllerState, Signals
 from anybatch.config import ControllerConfig
-from anybatch.controllers.rollout_length import adapted
-from anybatch.controllers.state import ControllerState, Signals
 from anybatch.equations.batch_scaling import divergence_position, steps_at_position
 
 

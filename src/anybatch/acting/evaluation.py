@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.acting.rollout import Actor
 from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.envs.protocol import EnvStep, VectorEnv
 from anybatch.envs.published_scale import on_published_scale
 from anybatch.networks.distributions import draw_noise
-from anybatch.normalizers import ObservationNormalizer
-from anybatch.rollout import Actor
 
 
 @dataclass(frozen=True)

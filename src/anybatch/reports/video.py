@@ -8,14 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from anybatch import session
+from anybatch import seeding, session
+from anybatch.acting.evaluation import Player
 from anybatch.config import AnyConfig
 from anybatch.distributed import collectives
 from anybatch.envs import frames
 from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.errors import DiskError, UserError
-from anybatch.evaluation import Player
-from anybatch.runs import seeding
 
 FORMATS = (".gif", ".mp4")
 EXTRA = "pip install 'anybatch[video]' adds it"

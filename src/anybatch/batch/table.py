@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from anybatch.batch.rescaling import Hyperparameters, PhaseNumbers, Ratios
 from anybatch.config import PPGConfig, PPOConfig, RunConfig, rescale_rules
 from anybatch.equations import rescale
-from anybatch.rescaling import Hyperparameters, PhaseNumbers, Ratios
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from anybatch import ppo_state
+from anybatch.acting.rollout import observation_dtype, rollout_bytes
+from anybatch.acting.sources import rollouts_in_memory
+from anybatch.algorithms.ppo import state as ppo_state
+from anybatch.algorithms.ppo.state import PPOState
 from anybatch.config import OptimizerConfig, PPGConfig
 from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import ConfigError
-from anybatch.ppo_state import PPOState
-from anybatch.rollout import observation_dtype, rollout_bytes
-from anybatch.runs.memory import available_bytes, readable
-from anybatch.staleness import rollouts_in_memory
-from anybatch.update import GradientSteps
+from anybatch.learning.updater import GradientSteps
+from anybatch.machine import available_bytes, readable
 
 
 class PhaseData:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from anybatch.acting.rollout import Rollout
 from anybatch.errors import ConfigError
-from anybatch.rollout import Rollout
-from anybatch.runs.memory import available_bytes, readable
+from anybatch.machine import available_bytes, readable
 
 
 @dataclass(frozen=True)

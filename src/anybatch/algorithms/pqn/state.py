@@ -4,15 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from anybatch import networks
+from anybatch import networks, seeding
+from anybatch.acting.rollout import rollout_bytes
+from anybatch.acting.sources import refuse_rollouts_beyond_memory
+from anybatch.algorithms.state import TrainState, load_network, make_env, shared_parts
 from anybatch.config import PQNConfig
 from anybatch.envs.protocol import DiscreteActions, EnvSpec
 from anybatch.errors import ConfigError
 from anybatch.networks.q_network import QNetwork
-from anybatch.rollout import rollout_bytes
-from anybatch.runs import seeding
-from anybatch.staleness import refuse_rollouts_beyond_memory
-from anybatch.train_state import TrainState, load_network, make_env, shared_parts
 
 
 @dataclass(kw_only=True)

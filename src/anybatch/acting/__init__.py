@@ -1,0 +1,1 @@
+"""Collecting and evaluating: everything that steps environments."""

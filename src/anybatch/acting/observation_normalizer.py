@@ -1,0 +1,51 @@
+"""Running statistics of vector observations, kept while acting."""
+
+import numpy as np
+
+from anybatch.equations.moments import EPSILON, PRIOR_COUNT
+from anybatch.errors import EnvError
+
+
+class ObservationNormalizer:
+    """Shifts and scales vector observations by the running moments of those that were decided upon."""
+
+    def __init__(self, obs_shape: tuple[int, ...], *, clip: float):
+        self.clip = clip
+        self.count = PRIOR_COUNT
+        self.mean = np.zeros(obs_shape)
+        self.square_sum = np.full(obs_shape, PRIOR_COUNT)  # Σ (x - mean)²: variance 1
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self._inverse_std = 1.0 / np.sqrt(self.square_sum / self.count + EPSILON)
+
+    def update(self, obs: np.ndarray, envs: np.ndarray | None = None) -> None:
+        """Count `obs` [M, …], by the parallel formula of Chan et al. 1979; `envs` [M] are whose they are."""
+        finite = np.isfinite(obs)
+        if not finite.all():
+            row, *index = np.argwhere(~finite)[0]
+            env = row if envs is None else envs[row]
+            value = obs[row, *index]
+            raise EnvError(f"environment {env} returned an observation that is not a finite number, {value}")
+        count = len(obs)
+        mean = obs.mean(axis=0, dtype=np.float64) if count > 1 else obs[0].astype(np.float64)
+        delta = mean - self.mean
+        total = self.count + count
+        self.square_sum += delta * delta * (self.count * count / total)
+        if count > 1:
+            self.square_sum += np.square(obs - mean).sum(axis=0)
+        self.mean += delta * (count / total)
+        self.count = total
+        self._refresh()
+
+    def normalize(self, obs: np.ndarray) -> np.ndarray:
+        scaled = (obs - self.mean) * self._inverse_std
+        return np.minimum(np.maximum(scaled, -self.clip, out=scaled), self.clip, out=scaled)
+
+    def state_dict(self) -> dict[str, object]:
+        return {"count": self.count, "mean": self.mean, "square_sum": self.square_sum}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.count = state["count"]
+        self.mean, self.square_sum = state["mean"].copy(), state["square_sum"].copy()
+        self._refresh()

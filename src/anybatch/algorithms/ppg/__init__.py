@@ -1,0 +1,1 @@
+"""PPG and PPG-EWMA."""

@@ -1,0 +1,1 @@
+"""PPO, decoupled PPO and PPO-EWMA."""

@@ -1,0 +1,1 @@
+"""PQN, PQN-L and PQN-XL."""

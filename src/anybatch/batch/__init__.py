@@ -1,0 +1,1 @@
+"""The batches of a run, the numbers that follow them, and what changes them inside a run."""

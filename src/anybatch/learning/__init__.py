@@ -1,0 +1,1 @@
+"""From an iteration batch to gradient steps."""

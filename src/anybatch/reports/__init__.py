@@ -1,0 +1,1 @@
+"""Advice, suites of games and videos made from finished runs."""
