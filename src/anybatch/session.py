@@ -270,7 +270,7 @@ def recorded_config(folder: Path) -> AnyConfig:
     algorithm = data.pop("algorithm", None) if isinstance(data, dict) else None
     if algorithm not in CONFIGS:
         raise ConfigError(f"{folder} is a run of {algorithm!r}, which this version does not know")
-    return config_from_dict(CONFIGS[algorithm], data, where=folder.name)
+    return config_from_dict(CONFIGS[algorithm], data, where=folder.name, may_lack_settings=True)
 
 
 def has_checkpoint(folder: Path) -> bool:
