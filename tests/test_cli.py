@@ -1,9 +1,11 @@
 """The real commands for a few hundred steps."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -196,8 +198,12 @@ def test_doctor_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     assert "--microbatch" in checks["nature microbatch"]["finding"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_signal_ends_a_run_with_a_checkpoint_and_code_0(number: signal.Signals, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_stop_signal_ends_a_run_with_a_checkpoint_and_its_code(
+    number: signal.Signals, code: int, tmp_path: Path
+):
     flags = ["--env=toy:Match", "--num-envs=3", "--num-steps=16", "--total-env-steps=1000000000"]
     with subprocess.Popen(
         [*COMMAND, "train", *flags, f"--run-dir={tmp_path}"],
@@ -214,12 +220,41 @@ def test_a_stop_signal_ends_a_run_with_a_checkpoint_and_code_0(number: signal.Si
             out, err = process.communicate(timeout=120)
         finally:
             process.kill()  # or a test that fails would wait for it forever
-    assert process.returncode == 0 and err == ""
-    assert "Stopping after this iteration" in out and "anybatch resume" in out
+    assert process.returncode == code and err == ""
     folder = run_in(tmp_path)
-    state = newest_state(folder)["train"]
+    state = newest_state(folder)["shared"]["learner"]
+    saved = f"(saved at {state['env_steps']:,} env steps)."
+    assert "Stopping after this iteration" in out
+    assert out.endswith(f"Stopped. Continue with: anybatch resume {folder} {saved}\n")
     assert state["iterations"] >= 1 and log.read(folder)[-1]["env_steps"] == state["env_steps"]
     assert not json.loads((folder / "result.json").read_text())["finished"]
+
+
+def test_a_run_whose_terminal_is_closed_saves_and_ends(tmp_path: Path):
+    master, terminal = os.openpty()
+    train = "import os, sys; os.setsid(); os.close(os.open(os.ttyname(1), os.O_RDWR)); "  # its terminal
+    command = [sys.executable, "-c", train + "from anybatch.cli import main; main()", "train"]
+    flags = ["--env=toy:Match", "--num-envs=3", "--total-env-steps=1000000000", f"--run-dir={tmp_path}"]
+    streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
+    with subprocess.Popen([*command, *flags], **streams, env=os.environ | {"TERM": "xterm"}) as process:
+        try:
+            os.close(terminal)
+            reader = threading.Thread(target=drain, args=[master, tmp_path])
+            reader.start()
+            reader.join(120)
+            os.close(master)
+            assert process.wait(60) == 129
+        finally:
+            process.kill()
+    folder = run_in(tmp_path)
+    assert newest_state(folder)["shared"]["learner"]["env_steps"] == log.read(folder)[-1]["env_steps"] > 0
+    assert json.loads((folder / "result.json").read_text())["finished"] is False
+
+
+def drain(terminal: int, runs: Path) -> None:
+    """Read what a terminal shows until a run has some metrics."""
+    while os.read(terminal, 10_000) and not any(path.stat().st_size for path in runs.glob("*/metrics.jsonl")):
+        pass
 
 
 def test_files_that_are_not_what_they_should_be_are_one_sentence(

@@ -1,18 +1,21 @@
 """A training run from its first line to its last: start or resume, train, evaluate, say what came out."""
 
 import os
+import shlex
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
+from typing import TextIO
 
 import torch
 
 from anybatch import envs, machine, networks, seeding
 from anybatch.acting import evaluation
-from anybatch.acting.evaluation import Evaluation, Player
+from anybatch.acting.evaluation import Evaluation, Player, Slots
 from anybatch.algorithms import algorithm_of, schema_1
 from anybatch.algorithms.state import TrainState, make_env
 from anybatch.batch.control import BatchControl
@@ -30,7 +33,7 @@ from anybatch.runs.checkpoint import Checkpoints, Loaded, Snapshot
 from anybatch.runs.display import Progress
 from anybatch.runs.log import MetricLog
 from anybatch.runs.run import Run
-from anybatch.runs.stop import GracefulStop
+from anybatch.runs.stop import GracefulStop, Stopped, stopping_at_once
 
 RESULT_FILE = "result.json"
 ShowPlan = Callable[[AnyConfig, Plan], None]
@@ -48,6 +51,13 @@ class Outcome:
     training_return: float | None
     """Mean over the last training episodes."""
     evaluation: Evaluation | None
+    stopped_by: signal.Signals | None = None
+    """The signal that ended the training, or the evaluation after it."""
+
+    def how_to_continue(self) -> str:
+        """What a person who stopped the run wants to know."""
+        resume = shlex.join(["anybatch", "resume", str(self.folder)])
+        return f"Stopped. Continue with: {resume} (saved at {self.saved_env_steps:,} env steps)."
 
 
 def train(config: AnyConfig, *, preset: str, base: Path, show_plan: ShowPlan) -> Outcome:
@@ -116,21 +126,35 @@ def run_to_end(
             log.truncate_after(state.env_steps)
             run.recent_returns.extend(loaded.tree["recent_returns"])
             run.checkpoints.go_on_from(loaded)
-        algorithm_of(config).train(config, state, run)
-        finished = state.env_steps >= config.total_env_steps
-    played = evaluate_state(config, state) if finished else None
+        try:
+            algorithm_of(config).train(config, state, run)
+        except KeyboardInterrupt:
+            raise Stopped(signal.SIGINT, outcome_of(config, state, run).how_to_continue()) from None
+    state.source.collector.env.close()
+    outcome = outcome_of(config, state, run)
+    # Before the evaluation too: a run that is killed within it has been trained to its end.
+    run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
+    if outcome.finished and not stop.requested:
+        try:
+            outcome = replace(outcome, evaluation=evaluate_state(config, state))
+        except Stopped as stopped:  # a resume makes up for it
+            return replace(outcome, stopped_by=stopped.signal)
+        run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
+    return outcome
+
+
+def outcome_of(config: AnyConfig, state: TrainState, run: Run) -> Outcome:
+    """What training came to, before the evaluation."""
     recent = run.recent_returns
-    outcome = Outcome(
-        folder=folder,
+    return Outcome(
+        folder=run.folder,
         env_steps=state.env_steps,
         saved_env_steps=run.saved_env_steps,
-        finished=finished,
+        finished=state.env_steps >= config.total_env_steps,
         training_return=sum(recent) / len(recent) if recent else None,
-        evaluation=played,
+        evaluation=None,
+        stopped_by=run.stop.signal,
     )
-    run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
-    state.source.collector.env.close()
-    return outcome
 
 
 def record_facts(folder: Path, config: AnyConfig, state: TrainState) -> None:
@@ -160,7 +184,7 @@ def evaluate_run(folder: Path, config: AnyConfig) -> tuple[Evaluation, int]:
     env = evaluation_env(config)
     try:
         player = trained_player(loaded, config, env.spec)
-        played = play_episodes(config, player, env)
+        played = play_episodes(config, player, env, sys.stderr)  # what came out is for stdout
     finally:
         env.close()
     return played, loaded.env_steps
@@ -181,9 +205,30 @@ def evaluate_state(config: AnyConfig, state: TrainState) -> Evaluation:
         env.close()
 
 
-def play_episodes(config: AnyConfig, player: Player, env: VectorEnv) -> Evaluation:
-    episodes = config.evaluation.episodes_per_env
-    return evaluation.evaluate(player, env, episodes_per_env=episodes, protocol=evaluation_protocol(config))
+def play_episodes(
+    config: AnyConfig, player: Player, env: VectorEnv, stream: TextIO | None = None
+) -> Evaluation:
+    """Evaluate, showing progress. Raises Stopped at the first signal."""
+    settings = config.evaluation
+    total = settings.num_envs * settings.episodes_per_env
+    cap = settings.max_episode_steps
+    at_most = f" of at most {cap:,}" if cap is not None else ""
+    with Progress(total, f"evaluation on {config.env}", stream, unit="episodes", transient=True) as progress:
+
+        def show(slots: Slots) -> None:
+            progress.update(
+                slots.num_played, {}, f"the longest under way at step {slots.longest_under_way:,}{at_most}"
+            )
+
+        with stopping_at_once():
+            return evaluation.evaluate(
+                player,
+                env,
+                episodes_per_env=settings.episodes_per_env,
+                max_episode_steps=cap,
+                protocol=evaluation_protocol(config),
+                report=show,
+            )
 
 
 def evaluation_protocol(config: AnyConfig) -> str | None:
@@ -202,9 +247,12 @@ def evaluation_protocol(config: AnyConfig) -> str | None:
 def evaluation_env(config: AnyConfig) -> VectorEnv:
     rank, slots = collectives.rank(), config.evaluation.num_envs
     seeds = seeding.env_seeds(config.seed, role="evaluation", rank=rank, num_envs=slots)
-    env_config = config.env_config
+    env_config, cap = config.env_config, config.evaluation.max_episode_steps
     if evaluation_protocol(config) == "released":
         env_config = replace(env_config, episodic_life=False, reward_clip=False)
+    if envs.is_atari(config.env, env_config) and cap is not None:
+        # By the engine itself: its reset within a game that goes on over lost lives starts no new game.
+        env_config = replace(env_config, max_episode_steps=min(cap, env_config.max_episode_steps or cap))
     return envs.make(config.env, env_config, seeds=seeds)
 
 
@@ -226,7 +274,7 @@ def recorded_config(folder: Path) -> AnyConfig:
     algorithm = data.pop("algorithm", None) if isinstance(data, dict) else None
     if algorithm not in CONFIGS:
         raise ConfigError(f"{folder} is a run of {algorithm!r}, which this version does not know")
-    return config_from_dict(CONFIGS[algorithm], data, where=folder.name)
+    return config_from_dict(CONFIGS[algorithm], data, where=folder.name, may_lack_settings=True)
 
 
 def has_checkpoint(folder: Path) -> bool:

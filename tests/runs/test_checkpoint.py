@@ -179,6 +179,44 @@ def test_leftovers_of_a_killed_save_are_ignored_and_removed(tmp_path: Path):
     assert names(checkpoints) == ["step_000000000001", "step_000000000003"]
 
 
+def test_what_a_run_did_not_write_is_never_deleted(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    first = checkpoints.save(1, state(1))
+    (first / "notes.txt").write_text("the good one")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "state.json").write_text("precious")
+    for name in (".aside-mine", "step_5", ".aside-step_5"):
+        shutil.copytree(mine, checkpoints.folder / name)
+    (checkpoints.folder / ".aside-step_000000000004").symlink_to(mine)
+    (checkpoints.folder / "step_000000000000").symlink_to(mine)
+    for env_steps in (2, 3):
+        checkpoints.save(env_steps, state(env_steps))
+    left = {path.read_text() for path in checkpoints.folder.glob("*/notes.txt")}
+    assert left == {"the good one"}
+    for name in (".aside-mine", "step_5", ".aside-step_5"):
+        assert (checkpoints.folder / name / "state.json").read_text() == "precious"
+    assert (mine / "state.json").read_text() == "precious"
+    with pytest.raises(DiskError, match="is a link"):
+        checkpoints.save(4, state(4))
+    assert [path.name for path in mine.iterdir()] == ["state.json"]
+
+
+def test_checkpoints_behind_a_link_are_not_removed(tmp_path: Path):
+    """A copy of a run that links to the checkpoints of the first one must leave it all of them."""
+    first = Checkpoints(tmp_path / "first", keep=2)
+    for env_steps in (1, 2):
+        first.save(env_steps, state(env_steps))
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "checkpoints").symlink_to(first.folder)
+    copy = Checkpoints(tmp_path / "copy", keep=1)
+    for env_steps in (3, 3, 3):
+        copy.save(env_steps, state(env_steps))
+    assert set(names(first)) >= {f"step_{env_steps:012d}" for env_steps in (1, 2, 3)}
+    loaded = first.load_latest(fail_to_say)
+    assert loaded is not None and loaded.tree["number"] == 3
+
+
 @pytest.mark.parametrize(
     "size", [0, 1, 300, 2000]
 )  # fails in the tensors, or at the size of 300 in none but them

@@ -38,6 +38,16 @@ def test_unknown_and_missing_settings_are_both_named_with_their_place():
         config_from_dict(PPOConfig, data)
 
 
+def test_a_record_of_an_earlier_version_gets_the_defaults_of_what_it_lacks():
+    data = recorded()
+    del data["evaluation"]["max_episode_steps"], data["seed"], data["update"]
+    config = config_from_dict(PPOConfig, data, may_lack_settings=True)
+    assert config == replace(CONFIG, seed=PPOConfig().seed)
+    del data["tuned_at"]["num_envs"]
+    with pytest.raises(ConfigError, match=r"tuned_at .*: missing num_envs$"):  # it has no default
+        config_from_dict(PPOConfig, data, may_lack_settings=True)
+
+
 @pytest.mark.parametrize(
     ("path", "value", "sentence"),
     [

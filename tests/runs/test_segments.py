@@ -8,12 +8,25 @@ from torch import Tensor
 
 from anybatch.errors import CheckpointError
 from anybatch.runs.checkpoint import Checkpoints
+from anybatch.runs.segments import SegmentFiles
 
 Segments = dict[str, dict[str, Tensor]]
 
 
-def segments(*names: str) -> Segments:
-    return {name: {"obs": torch.full((7, 3), float(ord(name[-1]))), "valid": torch.ones(7)} for name in names}
+def name_of(letter: str) -> str:
+    """The name of the segment that the tests call by a letter."""
+    return f"iteration_{ord(letter):09d}"
+
+
+def segments(*letters: str) -> Segments:
+    return {
+        name_of(letter): {"obs": torch.full((7, 3), float(ord(letter))), "valid": torch.ones(7)}
+        for letter in letters
+    }
+
+
+def names_of(letters: str) -> set[str]:
+    return {name_of(letter) for letter in letters}
 
 
 def files(folder: Path) -> dict[str, int]:
@@ -33,13 +46,16 @@ def test_a_segment_is_written_once_and_deleted_when_no_checkpoint_needs_it(tmp_p
     checkpoints = Checkpoints(tmp_path, keep=2)
     checkpoints.save(10, {}, segments("a", "b"))
     first = files(tmp_path)
-    assert set(first) == {"a", "b"}
+    assert set(first) == names_of("ab")
     checkpoints.save(20, {}, segments("b", "c"))
     second = files(tmp_path)
-    assert set(second) == {"a", "b", "c"} and second["b"] == first["b"]  # a is the first one's still
+    assert (
+        set(second) == names_of("abc") and second[name_of("b")] == first[name_of("b")]
+    )  # a is the first one's still
     checkpoints.save(30, {}, segments("c", "d"))
     third = files(tmp_path)
-    assert set(third) == {"b", "c", "d"} and third["b"] == first["b"] and third["c"] == second["c"]
+    assert set(third) == names_of("bcd")
+    assert third[name_of("b")] == first[name_of("b")] and third[name_of("c")] == second[name_of("c")]
     checkpoints.save(40, {})
     checkpoints.save(50, {})
     assert not files(tmp_path)
@@ -47,7 +63,7 @@ def test_a_segment_is_written_once_and_deleted_when_no_checkpoint_needs_it(tmp_p
 
 def test_segments_come_back_as_they_were(tmp_path: Path):
     loaded = saved(tmp_path).load_latest(pytest.fail)
-    assert loaded is not None and set(loaded.segments) == {"c", "d"}
+    assert loaded is not None and set(loaded.segments) == names_of("cd")
     for name, tensors in segments("c", "d").items():
         assert {key: tensor.tolist() for key, tensor in loaded.segments[name].items()} == {
             key: tensor.tolist() for key, tensor in tensors.items()
@@ -65,14 +81,14 @@ def test_a_resume_does_not_write_the_segments_again(tmp_path: Path):
     resumed.save(30, loaded.tree, loaded.segments)
     resumed.save(40, loaded.tree, segments("d", "e"))
     after = files(tmp_path)
-    assert after["c"] == before["c"] and after["d"] == before["d"]
+    assert all(after[name_of(letter)] == before[name_of(letter)] for letter in "cd")
     assert Checkpoints(tmp_path, keep=1).load_latest(pytest.fail) is not None
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
 def test_a_damaged_segment_makes_the_checkpoint_before_it_the_newest(harm: str, tmp_path: Path):
     checkpoints = saved(tmp_path)
-    path = tmp_path / "segments" / "d.safetensors"
+    path = tmp_path / "segments" / f"{name_of('d')}.safetensors"
     content = path.read_bytes()
     if harm == "remove":
         path.unlink()
@@ -80,13 +96,13 @@ def test_a_damaged_segment_makes_the_checkpoint_before_it_the_newest(harm: str, 
         path.write_bytes(content[:-1] + (bytes([content[-1] ^ 1]) if harm == "flip" else b""))
     said: list[str] = []
     loaded = checkpoints.load_latest(said.append)
-    assert loaded is not None and loaded.env_steps == 20 and set(loaded.segments) == {"b", "c"}
-    assert len(said) == 1 and "step_000000000030 cannot be used" in said[0] and "d.safetensors" in said[0]
+    assert loaded is not None and loaded.env_steps == 20 and set(loaded.segments) == names_of("bc")
+    assert len(said) == 1 and "step_000000000030 cannot be used" in said[0] and path.name in said[0]
 
 
 def test_a_segment_that_all_need_leaves_none(tmp_path: Path):
     checkpoints = saved(tmp_path)
-    (tmp_path / "segments" / "c.safetensors").write_bytes(b"")
+    (tmp_path / "segments" / f"{name_of('c')}.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match="None of the 2 checkpoints"):
         checkpoints.load_latest(lambda _: None)
 
@@ -102,17 +118,51 @@ def test_who_wants_the_state_only_reads_no_segment(tmp_path: Path):
 def test_what_a_kill_left_half_written_is_removed(tmp_path: Path):
     checkpoints = Checkpoints(tmp_path, keep=2)
     checkpoints.save(10, {}, segments("a"))
-    for name in (".aside-b.safetensors", "orphan.safetensors"):
-        (tmp_path / "segments" / name).write_bytes(b"half")
+    for name in (name_of("b"), f".aside-{name_of('c')}", "phase_000000003", "policy_000000003"):
+        (tmp_path / "segments" / f"{name}.safetensors").write_bytes(b"half")
     checkpoints.save(20, {}, segments("a"))
-    assert set(files(tmp_path)) == {"a"}
+    assert set(files(tmp_path)) == names_of("a")
+
+
+def test_what_a_run_did_not_write_is_never_deleted(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(10, {}, segments("a"))
+    mine = tmp_path / "mine.safetensors"
+    mine.write_bytes(b"precious")
+    folder = tmp_path / "segments"
+    for name in ("notes.txt", "weights.safetensors", "phase_3.safetensors", "my_phase_000000003.safetensors"):
+        (folder / name).write_bytes(b"precious")
+    (folder / "phase_000000007.safetensors").mkdir()  # a folder, and a link, under names like ours
+    (folder / "phase_000000008.safetensors").symlink_to(mine)
+    before = set(folder.iterdir())
+    checkpoints.save(20, {}, segments("b"))
+    gone, new = (folder / f"{name_of(letter)}.safetensors" for letter in "ab")
+    assert set(folder.iterdir()) == before - {gone} | {new}
+    assert mine.read_bytes() == b"precious"
+
+
+def test_a_linked_segments_folder_is_not_emptied(tmp_path: Path):
+    """A copy of a run that links to the data of the first one must leave it its data."""
+    Checkpoints(tmp_path / "first", keep=1).save(10, {}, segments("a"))
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "segments").symlink_to(tmp_path / "first" / "segments")
+    Checkpoints(tmp_path / "copy", keep=1).save(10, {}, segments("b"))
+    assert set(files(tmp_path / "first")) == names_of("ab")
+
+
+@pytest.mark.parametrize("name", ["../../mine", "/tmp/mine", "mine", ".aside-phase_000000001", ""])
+def test_a_checkpoint_that_names_a_file_elsewhere_is_refused(name: str, tmp_path: Path):
+    with pytest.raises(ValueError, match="is not the name of a segment"):
+        SegmentFiles(tmp_path).load({name: "0"})
+    with pytest.raises(ValueError, match="is not the name of a segment"):
+        SegmentFiles(tmp_path).save({name: {}})
 
 
 def test_a_segment_written_by_a_run_that_died_is_not_taken_for_this_ones(tmp_path: Path):
     """The same iteration played again on an engine that cannot restore its episodes has other data."""
     Checkpoints(tmp_path, keep=2).save(10, {}, segments("a"))
     again = Checkpoints(tmp_path, keep=2)
-    other = {"a": {"obs": torch.zeros(7, 3), "valid": torch.zeros(7)}}
+    other = {name_of("a"): {"obs": torch.zeros(7, 3), "valid": torch.zeros(7)}}
     again.save(10, {}, other)
     loaded = again.load_latest(pytest.fail)
-    assert loaded is not None and not loaded.segments["a"]["obs"].any()
+    assert loaded is not None and not loaded.segments[name_of("a")]["obs"].any()

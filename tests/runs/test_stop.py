@@ -4,25 +4,50 @@ import threading
 
 import pytest
 
-from anybatch.runs.stop import GracefulStop
+from anybatch.runs.stop import GracefulStop, Stopped, stopping_at_once
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_asks_for_a_stop_and_says_so_once(number: signal.Signals):
     said: list[str] = []
     with GracefulStop(said.append) as stop:
         assert not stop.requested
         os.kill(os.getpid(), number)
         assert stop.requested
-        os.kill(os.getpid(), signal.SIGTERM)  # a scheduler may repeat itself
-    assert len(said) == 1 and "Ctrl-C again" in said[0]
+    assert len(said) == 1 and "Ctrl-C again" in said[0] and "send the signal again" in said[0]
 
 
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_after_a_first_signal_stops_at_once(first: signal.Signals):
     with pytest.raises(KeyboardInterrupt), GracefulStop(lambda _: None):
         os.kill(os.getpid(), first)
         os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_sigterm_after_a_first_signal_ends_the_process_whatever_it_is_doing(first: signal.Signals):
+    with GracefulStop(lambda _: None):
+        os.kill(os.getpid(), first)
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_what_stops_at_once_raises_at_the_first_signal(number: signal.Signals):
+    with pytest.raises(Stopped) as stopped, stopping_at_once():
+        os.kill(os.getpid(), number)
+    assert stopped.value.signal == number
+
+
+def test_a_signal_that_is_ignored_stays_ignored():
+    """As `nohup` and the background jobs of a shell ask for."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with GracefulStop() as stop:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert not stop.requested
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_the_handlers_that_were_there_are_put_back():

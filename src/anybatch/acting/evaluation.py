@@ -1,5 +1,6 @@
 """How good a policy is: a fixed number of episodes in each env slot, so that short ones do not count more."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from anybatch.acting.collector import Actor
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.envs.episodes import Episode, EpisodeTracker
-from anybatch.envs.protocol import VectorEnv
+from anybatch.envs.protocol import EnvStep, VectorEnv
 from anybatch.envs.published_scale import on_published_scale
 from anybatch.networks.distributions import draw_noise
 
@@ -44,7 +45,7 @@ class Evaluation:
 
     @property
     def capped_share(self) -> float:
-        """Share of the episodes that were cut by the step limit."""
+        """Share of the episodes that were cut, at the environment's step limit or at the evaluation's cap."""
         return float(np.mean([episode.truncated for episode in self.episodes]))
 
     def to_json(self) -> dict[str, object]:
@@ -96,18 +97,77 @@ class Player:
         return policy.sample(noise.to(self.device)).cpu().numpy()
 
 
+class Slots:
+    """The episodes that each env slot has played, and where one goes on that was cut at the step cap.
+
+    An engine resets a slot by itself when its episode ends, and otherwise only all slots together.
+    """
+
+    def __init__(self, num_envs: int, *, episodes_per_env: int, max_episode_steps: int | None) -> None:
+        self._num_envs, self._episodes_per_env, self._cap = num_envs, episodes_per_env, max_episode_steps
+        self._played: list[list[Episode]] = [[] for _ in range(num_envs)]
+        self._lacking = np.full(num_envs, episodes_per_env)
+        self.restart()
+
+    def restart(self) -> None:
+        """All slots begin an episode."""
+        self._tracker = EpisodeTracker(self._num_envs)
+        self._was_cut = np.zeros(self._num_envs, dtype=np.bool_)
+
+    def update(self, step: EnvStep) -> None:
+        self._tracker.update(step)
+        self._take(cut=False)
+        if self._cap is not None:
+            self._tracker.cut(self._cap)
+            self._take(cut=True)
+
+    def _take(self, *, cut: bool) -> None:
+        for episode in self._tracker.take():
+            if not self._was_cut[episode.env] and self._lacking[episode.env]:
+                self._played[episode.env].append(episode)
+                self._lacking[episode.env] -= 1
+            self._was_cut[episode.env] = cut
+
+    @property
+    def are_done(self) -> bool:
+        return not self._lacking.any()
+
+    @property
+    def must_restart(self) -> bool:
+        """Whether every slot that lacks episodes is within one that was cut."""
+        lacking = self._lacking > 0
+        return bool(lacking.any() and self._was_cut[lacking].all())
+
+    @property
+    def num_played(self) -> int:
+        return self._num_envs * self._episodes_per_env - int(self._lacking.sum())
+
+    def episodes(self) -> tuple[Episode, ...]:
+        return tuple(episode for slot in self._played for episode in slot)
+
+    @property
+    def longest_under_way(self) -> int:
+        return self._tracker.longest
+
+
 def evaluate(
-    player: Player, env: VectorEnv, *, episodes_per_env: int, protocol: str | None = None
+    player: Player,
+    env: VectorEnv,
+    *,
+    episodes_per_env: int,
+    max_episode_steps: int | None = None,
+    protocol: str | None = None,
+    report: Callable[[Slots], None] = lambda _: None,
 ) -> Evaluation:
-    """Play until every slot has finished `episodes_per_env` episodes."""
-    tracker = EpisodeTracker(env.spec.num_envs)
-    played: list[list[Episode]] = [[] for _ in range(env.spec.num_envs)]
+    """Play until every slot has finished `episodes_per_env` episodes. `report` is called at every step."""
+    slots = Slots(env.spec.num_envs, episodes_per_env=episodes_per_env, max_episode_steps=max_episode_steps)
     obs = env.reset()
-    while any(len(slot) < episodes_per_env for slot in played):
+    while not slots.are_done:
         step = env.step(player.act(obs))
-        tracker.update(step)
-        for episode in tracker.take():
-            played[episode.env].append(episode)
+        slots.update(step)
+        report(slots)
         obs = step.obs
-    episodes = tuple(episode for slot in played for episode in slot[:episodes_per_env])
-    return Evaluation(env.spec.env_id, episodes, player.greedy, protocol)
+        if slots.must_restart:
+            slots.restart()
+            obs = env.reset()
+    return Evaluation(env.spec.env_id, slots.episodes(), player.greedy, protocol)

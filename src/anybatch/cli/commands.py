@@ -13,7 +13,7 @@ import tyro
 from anybatch import presets as preset_files
 from anybatch import session
 from anybatch.batch.table import plan_table
-from anybatch.cli import help_page, show
+from anybatch.cli import help_page, lost_output, show
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.usage_error import as_user_error
 from anybatch.config import AnyConfig, PPOConfig
@@ -89,8 +89,17 @@ def train(words: list[str]) -> None:
     outcome = session.train(
         flags.config, preset=Path(flags.preset).stem, base=flags.run_dir, show_plan=show.plan
     )
+    exit_if_stopped(outcome)
     show.outcome(outcome, smaller=smaller_batch(flags, words))
     advise([str(outcome.folder)])
+
+
+def exit_if_stopped(outcome: session.Outcome) -> None:
+    """Say how to continue, and exit with the code that a scheduler expects of what a signal has ended."""
+    if outcome.stopped_by is not None:
+        with lost_output.tolerated():  # the signal may have been that the terminal was closed
+            show.outcome(outcome)
+        sys.exit(128 + outcome.stopped_by)
 
 
 def smaller_batch(flags: TrainFlags, words: list[str]) -> str:
@@ -116,6 +125,7 @@ def resume(words: list[str]) -> None:
     """Go on with a run from its newest good checkpoint, also at another batch size."""
     flags = with_run(ResumeFlags, words, "resume")
     outcome = session.resume(flags.run, flags.config, show_plan=show.plan)
+    exit_if_stopped(outcome)
     show.outcome(outcome)
 
 

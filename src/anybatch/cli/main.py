@@ -1,11 +1,13 @@
 """`anybatch COMMAND …`: which command, and how its errors reach a person."""
 
-import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
 from anybatch import __version__
+from anybatch.cli import lost_output
 from anybatch.errors import UserError
+from anybatch.runs.stop import Stopped
 
 USAGE = """anybatch: on-policy deep RL in which the batch size is a dial
 
@@ -43,15 +45,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"anybatch {name}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except BrokenPipeError:  # `anybatch presets | head`: the reader has what it wanted
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        lost_output.discard()
     except OSError as error:
         if error.filename is None:
             raise
         print(f"anybatch {name}: {error.filename}: {error.strerror}", file=sys.stderr)
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("\nStopped. The newest checkpoint is from before.", file=sys.stderr)
-        raise SystemExit(130) from None
+    except KeyboardInterrupt as stop:
+        stopped = stop if isinstance(stop, Stopped) else Stopped(signal.SIGINT)
+        with lost_output.tolerated():
+            print(f"\n{stopped}", file=sys.stderr)
+        raise SystemExit(128 + stopped.signal) from None
 
 
 def command(name: str) -> Callable[[list[str]], None]:

@@ -89,13 +89,6 @@ def suite(result: SuiteResult) -> None:
         console.print(sentence, markup=False, soft_wrap=True)
 
 
-def checkpoint(result: Outcome) -> str:
-    """What a stopped run left to go on from."""
-    if result.saved_env_steps == result.env_steps:
-        return "with a checkpoint"
-    return f"with a checkpoint of {result.saved_env_steps:,}"
-
-
 def outcome(result: Outcome, smaller: str = "") -> None:
     """What came out, and what to try next; `smaller` are the flags of the same run at a smaller batch."""
     print()
@@ -103,14 +96,13 @@ def outcome(result: Outcome, smaller: str = "") -> None:
         print(f"training    {result.training_return:.6g} mean return over the last episodes")
     if result.evaluation is not None:
         print(f"evaluation  {result.evaluation.sentence()}")
-    if not result.finished:
-        print(f"stopped     after {result.env_steps:,} env steps, {checkpoint(result)}")
     print(f"run folder  {result.folder}")
+    if result.stopped_by is not None:
+        print(f"\n{result.how_to_continue()}")
+        return
     print("\nnext:")
-    if not result.finished:
-        print(f"  anybatch resume {result.folder}")
     print(f"  anybatch evaluate {result.folder} --evaluation.greedy")
-    if result.finished and smaller:
+    if smaller:
         print(f"  anybatch plan {smaller}     what changes at another batch size")
         print(f"  anybatch train {smaller}    the same learning curve, from a smaller batch?")
     print(f"  tensorboard --logdir {result.folder.parent}")

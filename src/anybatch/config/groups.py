@@ -177,6 +177,10 @@ class EvaluationConfig:
     """Env slots, each with its own seed."""
     episodes_per_env: int = 1
     """Episodes each slot plays: a fixed number, so that short episodes are not counted more often."""
+    max_episode_steps: int | None = 27_000
+    """Decisions after which an episode is cut and counted as truncated, so that an evaluation ends also where
+    the environment has no limit of its own. The default is Atari's usual half an hour of play: 108,000 frames
+    at 4 frames a decision. None: no cap."""
     greedy: bool = False
     """Take the most probable action instead of sampling one."""
     protocol: Literal["lives", "released"] = "lives"
@@ -189,6 +193,10 @@ class EvaluationConfig:
             self.num_envs >= 1 and self.episodes_per_env >= 1,
             f"evaluation.num-envs = {self.num_envs}, evaluation.episodes-per-env = {self.episodes_per_env}: "
             "both must be at least 1",
+        )
+        require(
+            self.max_episode_steps is None or self.max_episode_steps >= 1,
+            f"evaluation.max-episode-steps = {self.max_episode_steps}: an episode has at least one step",
         )
 
 

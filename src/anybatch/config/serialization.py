@@ -17,23 +17,44 @@ def config_to_dict(config: Any) -> dict[str, Any]:
     return {field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config)}
 
 
-def config_from_dict(kind: type[Config], data: object, where: str = "") -> Config:
+def config_from_dict(
+    kind: type[Config], data: object, where: str = "", *, may_lack_settings: bool = False
+) -> Config:
     """The config that `config_to_dict` was given. A ConfigError names what is unknown, missing or wrong.
 
-    `where` is the place of `data` in the whole config, for the messages.
+    `where` is the place of `data` in the whole config, for the messages. A record of an earlier version may
+    lack settings that came later: they get their defaults.
     """
     hints = {name: hint for name, hint in get_type_hints(kind).items() if get_origin(hint) is not ClassVar}
     title = where or kind.__name__
     if not isinstance(data, dict):
         raise ConfigError(f"{title} = {data!r}: a table of settings is wanted")
     unknown, missing = sorted(data.keys() - hints.keys()), sorted(hints.keys() - data.keys())
+    if may_lack_settings:
+        missing = [name for name in missing if name in _required(kind)]
     if unknown or missing:
         parts = [f"unknown {', '.join(unknown)}"] * bool(unknown) + [f"missing {', '.join(missing)}"] * bool(
             missing
         )
         raise ConfigError(f"the settings of {title} do not fit this version: {'; '.join(parts)}")
     prefix = f"{where}." if where else ""
-    return kind(**{name: _value(hints[name], data[name], prefix + name) for name in hints})
+    return kind(
+        **{
+            name: _value(hints[name], data[name], prefix + name, may_lack_settings)
+            for name in hints
+            if name in data
+        }
+    )
+
+
+def _required(kind: Any) -> set[str]:
+    """The fields of a config that have no default."""
+    none = dataclasses.MISSING
+    return {
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.default is none and field.default_factory is none
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -46,9 +67,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _value(hint: Any, value: Any, where: str) -> Any:
+def _value(hint: Any, value: Any, where: str, may_lack_settings: bool) -> Any:
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return config_from_dict(hint, value, where)
+        return config_from_dict(hint, value, where, may_lack_settings=may_lack_settings)
     if get_origin(hint) is tuple and isinstance(value, list):
         value = tuple(value)
     if value == NONE and _fits(hint, None):

@@ -40,6 +40,17 @@ class EpisodeTracker:
         self._returns[ended] = 0
         self._lengths[ended] = 0
 
+    def cut(self, length: int) -> None:
+        """Finish, as truncated, every episode under way that has lasted `length` decisions."""
+        too_long = self._lengths >= length
+        if too_long.any():
+            self._finish(too_long, too_long)
+
+    @property
+    def longest(self) -> int:
+        """Decisions of the longest episode under way."""
+        return int(self._lengths.max())
+
     def take(self) -> list[Episode]:
         """The episodes finished since the last call."""
         finished, self._finished = self._finished, []

@@ -4,9 +4,9 @@ A checkpoint is a folder, written aside under a name that is no checkpoint's, sy
 called `step_…` is whole unless the disk lost a part of it, and the checksums tell.
 """
 
+import contextlib
 import json
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,8 @@ TENSORS, STATE, CHECKSUMS = "tensors.safetensors", "state.json", "checksums.json
 
 _ASIDE = ".aside-"  # being written or being removed
 _REPLACED = ".replaced"  # still good, kept until the one that replaces it is in place
-_NAME = re.compile(rf"step_(\d+)({re.escape(_REPLACED)})?")
+_NAME = re.compile(rf"step_(\d{{12,}})({re.escape(_REPLACED)})?")
+_LEFTOVER = re.compile(rf"{re.escape(_ASIDE)}{_NAME.pattern}")
 
 
 class _NewerSchemaError(Exception):
@@ -73,7 +74,9 @@ class Checkpoints:
         aside = self.folder / f"{_ASIDE}{path.name}"
         try:
             self._remove_leftovers()  # first: what a killed run left may be the space that is missing
-            aside.mkdir(parents=True)
+            if aside.is_symlink():
+                raise FileExistsError(f"{aside} is a link")
+            aside.mkdir(parents=True, exist_ok=True)
             content = {
                 "schema": SCHEMA,
                 "env_steps": env_steps,
@@ -91,7 +94,7 @@ class Checkpoints:
         except (OSError, SafetensorError) as error:
             raise DiskError(self._failure(env_steps, error)) from error
         finally:
-            shutil.rmtree(aside, ignore_errors=True)
+            _delete(aside)
         self._remove_older_than(path)
         self._segments.remove_all_but(name for kept in self._newest_first() for name in _segments_of(kept))
         return path
@@ -159,6 +162,8 @@ class Checkpoints:
 
     def _remove_older_than(self, saved: Path) -> None:
         # Later ones are left: load_latest passed them over, and what it could not read is not ours to judge.
+        if self.folder.is_symlink():  # another run's, perhaps
+            return
         older = [
             path for path in self._newest_first() if _env_steps(path) <= _env_steps(saved) and path != saved
         ]
@@ -167,22 +172,37 @@ class Checkpoints:
             self._remove(path)
 
     def _remove(self, path: Path) -> None:
+        if path.is_symlink():
+            return
         # Renamed first, so that a kill never leaves half a checkpoint under a checkpoint's name.
         aside = path.with_name(_ASIDE + path.name)
         try:
             path.rename(aside)
         except OSError:
             return
-        shutil.rmtree(aside, ignore_errors=True)
+        _delete(aside)
 
     def _remove_leftovers(self) -> None:
-        for path in self.folder.glob(f"{_ASIDE}*"):
-            shutil.rmtree(path, ignore_errors=True)
+        if self.folder.is_symlink() or not self.folder.is_dir():
+            return
+        for path in self.folder.iterdir():
+            if _LEFTOVER.fullmatch(path.name):
+                _delete(path)
 
     def _failure(self, env_steps: int, error: Exception) -> str:
         newest = next((path for path in self._newest_first() if _is_whole(path)), None)
         rest = f"the newest good one is {newest}" if newest else "there is no earlier one"
         return f"No checkpoint could be written to {self.folder} at {env_steps} env steps ({error}); {rest}."
+
+
+def _delete(checkpoint: Path) -> None:
+    """Delete the files of a checkpoint, and its folder if nothing else lies in it. Links are not followed."""
+    if checkpoint.is_symlink():
+        return
+    with contextlib.suppress(OSError):
+        for name in (TENSORS, STATE, CHECKSUMS):
+            (checkpoint / name).unlink(missing_ok=True)
+        checkpoint.rmdir()
 
 
 def _segments_of(path: Path) -> list[str]:

@@ -1,9 +1,10 @@
 """What is shown while a run trains: a small live panel on a terminal, a line now and then elsewhere."""
 
+import contextlib
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
@@ -34,9 +35,21 @@ BATCHES = (
 class Progress:
     """Shows env steps, speed, time left, results and batches. A call that draws nothing is nearly free."""
 
-    def __init__(self, total_env_steps: int, title: str, stream: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        total_env_steps: int,
+        title: str,
+        stream: TextIO | None = None,
+        *,
+        unit: str = "env steps",
+        transient: bool = False,
+    ) -> None:
+        """`unit` is what is counted. What is transient leaves nothing behind but the lines printed so far."""
         self._total = total_env_steps
         self._title = title
+        self._unit = unit
+        self._transient = transient
+        self._note = ""
         self._stream = sys.stdout if stream is None else stream
         self._on_terminal = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         self._live: Live | None = None
@@ -54,21 +67,25 @@ class Progress:
             from rich.live import Live
 
             # No refresh thread: it would take turns with the training loop, which draws often enough.
-            self._live = Live(console=Console(file=self._stream), auto_refresh=False)
+            self._live = Live(
+                console=Console(file=self._stream), auto_refresh=False, transient=self._transient
+            )
             self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._drawn_env_steps != self._env_steps:
+        if self._drawn_env_steps != self._env_steps and not self._transient:
             self._draw()
         if self._live is not None:
-            self._live.stop()
+            with contextlib.suppress(OSError):
+                self._live.stop()
 
-    def update(self, env_steps: int, metrics: Mapping[str, float | None]) -> None:
+    def update(self, env_steps: int, metrics: Mapping[str, float | None], note: str = "") -> None:
         """Take the latest numbers, and draw them if it is time to. What is absent keeps its last value."""
         self._env_steps = env_steps
+        self._note = note
         self._latest.update(metrics)
         now = time.monotonic()
         if self._first is None:
@@ -81,16 +98,25 @@ class Progress:
         """Print a sentence; on a terminal, above the panel."""
         if self._live is None:
             self._print(sentence)
-        else:
-            self._live.console.print(sentence, markup=False, highlight=False)
+        elif not self._reader_is_gone:
+            with self._noticing_a_closed_terminal():
+                self._live.console.print(sentence, markup=False, highlight=False)
 
     def _draw(self) -> None:
         self._drawn_env_steps = self._env_steps
         if self._live is None:
             pairs = [*self._pace(), *self._known(RESULTS)]
             self._print(" · ".join([f"{self._steps()} ({self._share():.0%})", *map(" ".join, pairs)]))
-        else:
-            self._live.update(self._panel(self._live.console.width), refresh=True)
+        elif not self._reader_is_gone:
+            with self._noticing_a_closed_terminal():
+                self._live.update(self._panel(self._live.console.width), refresh=True)
+
+    @contextlib.contextmanager
+    def _noticing_a_closed_terminal(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:  # it ends the display, not the training
+            self._reader_is_gone = True
 
     def _print(self, line: str) -> None:
         if self._reader_is_gone:
@@ -129,7 +155,8 @@ class Progress:
         return min(1.0, self._env_steps / self._total)
 
     def _steps(self) -> str:
-        return f"{self._env_steps:,} of {self._total:,} env steps"
+        note = f", {self._note}" if self._note else ""
+        return f"{self._env_steps:,} of {self._total:,} {self._unit}{note}"
 
     def _pace(self) -> list[tuple[str, str]]:
         pairs = self._known((("SPS", "charts/SPS", ",.0f"),))

@@ -6,6 +6,8 @@ of its own, named after the iteration that collected it; a checkpoint names thos
 
 import hashlib
 import os
+import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from anybatch.runs.atomic_file import sync
 Segment = Mapping[str, Tensor]
 
 _ASIDE = ".aside-"
+_NAME = re.compile(r"(iteration|phase|policy)_\d{9,}")
+_FILE = re.compile(rf"({re.escape(_ASIDE)})?{_NAME.pattern}\.safetensors")
 
 
 class StoredSegments(Mapping[str, dict[str, Tensor]]):
@@ -66,10 +70,15 @@ class SegmentFiles:
         self._checksums |= checksums
 
     def remove_all_but(self, needed: Iterable[str]) -> None:
-        """Delete the segments that no checkpoint needs any more, and what a kill left half written."""
-        keep = {self._path(name).name for name in needed}
-        for path in self.folder.glob("*") if self.folder.is_dir() else ():
-            if path.name not in keep:
+        """Delete the segments that no checkpoint needs any more, and what a kill left half written.
+
+        Whatever else lies in the folder stays, and a folder that is a link is another's to empty.
+        """
+        keep = {f"{name}.safetensors" for name in needed}
+        if self.folder.is_symlink() or not self.folder.is_dir():
+            return
+        for path in self.folder.iterdir():
+            if path.name not in keep and _FILE.fullmatch(path.name) and _is_regular(path):
                 path.unlink(missing_ok=True)
 
     def _write(self, name: str, tensors: Segment) -> None:
@@ -86,7 +95,14 @@ class SegmentFiles:
         self._checksums[name] = checksum
 
     def _path(self, name: str) -> Path:
+        if not _NAME.fullmatch(name):  # a checkpoint must not name a file that is somewhere else
+            raise ValueError(f"{name!r} is not the name of a segment")
         return self.folder / f"{name}.safetensors"
+
+
+def _is_regular(path: Path) -> bool:
+    """Whether a file is one itself, and not a link or a folder."""
+    return stat.S_ISREG(path.lstat().st_mode)
 
 
 def sha256(path: Path) -> str:

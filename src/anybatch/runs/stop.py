@@ -1,46 +1,109 @@
-"""Stopping a run at the end of an iteration instead of in the middle of one."""
+"""Stopping a run at the end of an iteration, or an evaluation at once."""
 
 import contextlib
+import ctypes
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Self
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+Handler = Callable[[int, FrameType | None], None]
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal ended what was under way. Not an Exception: no environment's own code may swallow it."""
+
+    def __init__(self, number: int, sentence: str = "Stopped.") -> None:
+        super().__init__(sentence)
+        self.signal = signal.Signals(number)
 
 
 class GracefulStop:
-    """The first Ctrl-C or SIGTERM sets `requested`; Ctrl-C after that raises KeyboardInterrupt.
+    """The first Ctrl-C, SIGTERM or SIGHUP sets `requested`; the second one ends the process at once.
 
     Only the main thread can have signal handlers: elsewhere this is inert.
     """
 
     def __init__(self, say: Callable[[str], None] = print) -> None:
         self.requested = False
+        self.signal: signal.Signals | None = None
+        """The one that asked for the stop."""
         self._say = say
-        self._handlers_before: dict[signal.Signals, object] = {}
+        self._handling = handling(self._handle)
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            for number in SIGNALS:
-                self._handlers_before[number] = signal.signal(number, self._handle)
+        self._handling.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._handlers_before.items():
-            # None stands for a handler that was not installed from Python and cannot be put back by it.
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # pyright: ignore[reportArgumentType]
-        self._handlers_before.clear()
+        self._handling.__exit__(kind, error, trace)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        if self.requested:
-            if number == signal.SIGINT:
-                raise KeyboardInterrupt
-            return
-        self.requested = True
+        self.requested, self.signal = True, signal.Signals(number)
         # trap: the signal may have interrupted a write to the same stream, which refuses to be re-entered.
         with contextlib.suppress(RuntimeError, OSError):
-            self._say("Stopping after this iteration. Press Ctrl-C again to stop at once.")
+            self._say(
+                "Stopping after this iteration. If it does not end, press Ctrl-C again, or send the signal "
+                "again: that stops at once, and the newest checkpoint stays."
+            )
+
+
+@contextlib.contextmanager
+def stopping_at_once() -> Iterator[None]:
+    """The first Ctrl-C, SIGTERM or SIGHUP raises Stopped here, also within an environment's step."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        raise Stopped(number)
+
+    with handling(stop):
+        yield
+
+
+@contextlib.contextmanager
+def handling(first: Handler) -> Iterator[None]:
+    """Call `first` at the first signal that asks for an end. From then on they do what they do by default.
+
+    By default Ctrl-C raises KeyboardInterrupt, and the others end the process. A checkpoint is whole or
+    absent, so nothing is lost.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        for each in before:
+            signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
+        first(number, frame)
+
+    # What is ignored stays ignored: `nohup`, or a shell's background job, asked for that.
+    before = {
+        number: handler for number in SIGNALS if (handler := signal.getsignal(number)) != signal.SIG_IGN
+    }
+    for number in before:
+        signal.signal(number, handle)
+        _handle_once(number)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            # None stands for a handler that was not installed from Python and cannot be put back by it.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def _handle_once(number: int) -> None:
+    """Let the kernel put the default back when the signal is delivered, before Python's handler has run.
+
+    It runs between two bytecodes of the main thread: never, while an engine hangs in code of its own. A
+    second signal then still ends the process. Without glibc the default comes back when the handler runs.
+    """
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "sysv_signal"):
+        return
+    for function in (libc.signal, libc.sysv_signal):
+        function.argtypes, function.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+    libc.sysv_signal(number, libc.signal(number, None))  # the handler is what the first call replaced
