@@ -81,7 +81,7 @@ def measure(config: AnyConfig) -> Peak:
     before_training = peak_bytes()
     our_loop.train(config, state, Stopwatch(math.inf))
     training = peak_bytes()
-    rollout = state.collector.collect(state.network, config.num_steps)
+    rollout = state.source.collector.collect(state.network, config.num_steps)
     return Peak(before_training, training, all_bytes(rollout), rollout.obs.nbytes)
 
 

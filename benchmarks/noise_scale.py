@@ -16,7 +16,7 @@ from anybatch import presets, session
 from anybatch.algorithms.pqn import loop as pqn
 from anybatch.algorithms.steps import minibatches
 from anybatch.config import PQNConfig
-from anybatch.learning.updater import LossOf, Record
+from anybatch.learning.gradient_steps import LossOf, Record
 
 PAIRS = 30
 
@@ -41,9 +41,9 @@ def measure(name: str) -> tuple[float, float, float, int, int]:
     assert isinstance(config, PQNConfig)
     session.set_threads(config)
     state = pqn.start(config, say=print)
-    state.collector.collect(state.network, state.plan.num_steps)
+    state.source.collector.collect(state.network, state.batch.num_steps)
     began = perf_counter()
-    rollout = state.collector.collect(state.network, state.plan.num_steps)
+    rollout = state.source.collector.collect(state.network, state.batch.num_steps)
     rollout_seconds = perf_counter() - began
     samples = pqn.prepare(rollout, config)
     loss_of = loss(samples, state.network.locate)
@@ -57,7 +57,7 @@ def measure(name: str) -> tuple[float, float, float, int, int]:
             state.steps.apply()
             seconds.append(perf_counter() - began)
     plain, measured = (median(seconds) for seconds in times.values())
-    steps = state.plan.gradient_steps_per_iteration
+    steps = state.batch.gradient_steps_per_iteration
     return plain, measured, rollout_seconds, steps, config.update.noise_scale_every
 
 

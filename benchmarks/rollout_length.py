@@ -46,7 +46,7 @@ def iterate(state: PQNState, iterations: int) -> float:
     """Seconds for each sample."""
     began, samples = perf_counter(), 0
     for _ in range(iterations):
-        rollout = state.collector.collect(state.network, state.plan.num_steps)
+        rollout = state.source.collector.collect(state.network, state.batch.num_steps)
         pqn.improve_values(pqn.prepare(rollout, ATARI_PQN), state, ATARI_PQN, learning_rate=1e-4)
         samples += rollout.num_valid
     return (perf_counter() - began) / samples

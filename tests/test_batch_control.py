@@ -386,15 +386,15 @@ def test_a_divergence_is_measured_on_so_many_valid_states_at_most(states: int):
         controller={"kind": "divergence", "states": states, "min_steps": 11, "max_steps": 11},
     )
     state = start_pqn(config)
-    data = state.collector.collect(state.network, 11)
+    data = state.source.collector.collect(state.network, 11)
     seen: list[Tensor] = []
-    in_chunks = state.collector.in_chunks
+    in_chunks = state.source.collector.in_chunks
 
     def run_and_keep(network: Any, obs: Tensor) -> Tensor:
         seen.append(obs)
         return in_chunks(network, obs)
 
-    state.collector.in_chunks = run_and_keep  # type: ignore[method-assign]
+    state.source.collector.in_chunks = run_and_keep  # type: ignore[method-assign]
     assert behavioral_divergence(config, state, data) == 0.0  # nothing has moved
     state.iterations += 1
     behavioral_divergence(config, state, data)

@@ -267,7 +267,7 @@ def test_a_run_resumes_to_the_bit(tmp_path: Path):
 def test_planes_stay_bits_until_the_network():
     config = toy_config(env="minatar:Breakout", num_steps=20)
     state = start(config)
-    data = state.collector.collect(state.network, config.num_steps)
+    data = state.source.collector.collect(state.network, config.num_steps)
     assert data.obs.dtype == torch.bool and data.obs.shape == (21, 3, 4, 10, 10)
     assert data.valid.all() and data.terminated.any()  # so the final observations were valued too
 

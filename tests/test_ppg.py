@@ -402,8 +402,8 @@ def test_the_auxiliary_phase_has_an_adam_of_its_own_that_lives_on(tmp_path: Path
 def test_the_betas_of_the_auxiliary_adam_do_not_follow_the_policy_minibatch():
     config = with_changes(phase_config(), num_envs=1, rescale="adam-betas")
     state = ppg_state.start(config, say=lambda _: None)
-    state.steps.begin_iteration(1e-3, state.hyperparameters)
-    assert state.hyperparameters.beta1 == pytest.approx(0.9 ** (1 / 3))
+    state.steps.begin_iteration(1e-3, state.plan.hyperparameters)
+    assert state.plan.hyperparameters.beta1 == pytest.approx(0.9 ** (1 / 3))
     assert state.auxiliary_steps.optimizer.param_groups[0]["betas"] == (0.9, 0.999)
 
 
@@ -555,7 +555,7 @@ def test_a_phase_beyond_memory_is_refused_with_its_numbers_before_anything_is_co
 
     monkeypatch.setattr(ppg_state, "available_bytes", lambda: needed - 1)
     with monkeypatch.context() as patch, pytest.raises(ConfigError) as error:
-        patch.setattr("anybatch.acting.rollout.Collector.collect", refuse)
+        patch.setattr("anybatch.acting.collector.Collector.collect", refuse)
         train(phase_config(), tmp_path)
     assert str(error.value) == (
         "a phase of 3 iterations keeps 1.26 kB of observations in memory, beside 960 bytes of rollouts; "

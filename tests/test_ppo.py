@@ -164,7 +164,7 @@ def test_one_iteration_equals_a_straight_line_ppo(env: str):
     assert (~data.valid).any() and data.terminated.any() and data.truncated.any()
     weights = {name: weight.clone().requires_grad_() for name, weight in state.network.state_dict().items()}
     shuffler = torch.Generator()
-    shuffler.set_state(state.minibatch_generator.get_state())
+    shuffler.set_state(state.rank.minibatch_generator.get_state())
 
     metrics = ppo.improve_policy(prepare(data, state, config), state, config, LEARNING_RATE)
     norms = plain_ppo(weights, plain_batch(data), shuffler)
@@ -180,7 +180,7 @@ def test_one_iteration_equals_a_straight_line_ppo_ewma(env: str):
     state, data = start_in_float64(config), in_float64(collect(config))
     weights = {name: weight.clone().requires_grad_() for name, weight in state.network.state_dict().items()}
     shuffler = torch.Generator()
-    shuffler.set_state(state.minibatch_generator.get_state())
+    shuffler.set_state(state.rank.minibatch_generator.get_state())
 
     metrics = ppo.improve_policy(prepare(data, state, config), state, config, LEARNING_RATE)
     average = plain_ppo_ewma(weights, plain_batch(data), shuffler)
@@ -308,7 +308,7 @@ def learned(config: PPOConfig) -> float:
     with torch.no_grad():
         state.network.policy.head.weight.mul_(1e3)
         state.network.policy.head.bias.mul_(1e3)
-    data = state.collector.collect(state.network, 200)
+    data = state.source.collector.collect(state.network, 200)
     return float(data.reward[data.valid].mean())
 
 

@@ -46,7 +46,7 @@ BUSY: dict[str, Any] = {
 def collect(config: PQNConfig, epsilon: float = 0.5) -> Rollout:
     state = start_pqn(config)
     state.network.epsilon = epsilon
-    return state.collector.collect(state.network, config.num_steps)
+    return state.source.collector.collect(state.network, config.num_steps)
 
 
 def improved(config: PQNConfig, data: Rollout, microbatch: int | None = None) -> tuple[PQNState, dict]:
@@ -352,7 +352,7 @@ def test_the_way_out_of_a_corridor_is_learned_with_its_values():
     state = start_pqn(config)
     while state.env_steps < config.total_env_steps:
         state.network.epsilon = pqn.exploration(config, state.env_steps)
-        data = state.collector.collect(state.network, config.num_steps)
+        data = state.source.collector.collect(state.network, config.num_steps)
         rate = 3e-3 * (1 - state.env_steps / config.total_env_steps)
         pqn.improve_values(pqn.prepare(data, config), state, config, rate)
         state.env_steps += data.num_valid

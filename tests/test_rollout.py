@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from toy_runs import changed, collect, differences, prepare, start, toy_config
 
-from anybatch.acting.rollout import Collector, Rollout
+from anybatch.acting.collector import Collector
+from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.config import PPOConfig
 from anybatch.envs.protocol import EnvSpec, EnvStep, VectorEnv
@@ -41,8 +42,8 @@ def with_constant_value(config: PPOConfig, monkeypatch: pytest.MonkeyPatch) -> t
     """Advantages where every observation is worth what it is worth if the reward stays 1 forever."""
     state = start(config)
     monkeypatch.setattr(state.network, "value", lambda obs: torch.full((len(obs),), 1 / (1 - DISCOUNT)))
-    data = state.collector.collect(state.network, config.num_steps)
-    state.collector.env.close()
+    data = state.source.collector.collect(state.network, config.num_steps)
+    state.source.collector.env.close()
     return data, prepare(data, state, config).advantage.view(data.valid.shape)
 
 
@@ -81,8 +82,8 @@ def test_a_termination_does_not_bootstrap(monkeypatch: pytest.MonkeyPatch):
 )
 def test_an_end_on_the_last_row_makes_the_first_row_of_the_next_rollout_a_reset_step(env: str, limit: int):
     state = start(toy_config(env=env, num_steps=limit, env_config={"max_episode_steps": limit}))
-    first, second = (state.collector.collect(state.network, limit) for _ in range(2))
-    state.collector.env.close()
+    first, second = (state.source.collector.collect(state.network, limit) for _ in range(2))
+    state.source.collector.env.close()
     assert first.valid.all() and first.truncated[-1].all()
     assert not second.valid[0].any() and second.valid[1:].all()
     assert torch.equal(first.obs[-1], second.obs[0])
@@ -105,7 +106,7 @@ def test_reset_steps_reach_no_loss_and_no_statistic(rewards: str):
     outcomes = []
     for disturb in (False, True):
         state = start(config)
-        data = state.collector.collect(state.network, config.num_steps)
+        data = state.source.collector.collect(state.network, config.num_steps)
         if disturb:
             disturb_reset_steps(data)
         samples = prepare(data, state, config)
@@ -157,7 +158,7 @@ def test_both_ways_to_reset_give_the_same_targets_for_the_same_transitions(game:
             env_config={"max_episode_steps": 7, "options": {"reset": reset}},
         )
         state = greedy_start(config)
-        data = state.collector.collect(state.network, config.num_steps)
+        data = state.source.collector.collect(state.network, config.num_steps)
         target = prepare(data, state, config).value_target.view(data.valid.shape)
         columns = (data.reward, data.value, data.next_value, data.terminated, data.truncated, target)
         per_env.append([finished_rows(data, columns, env) for env in range(3)])
@@ -178,7 +179,7 @@ def finished_rows(data: Rollout, columns: tuple[Tensor, ...], env: int) -> list[
 def test_behavior_logp_and_values_are_those_of_the_network_that_acted(env: str, heads: str):
     config = toy_config(env=env, num_steps=31, network={"heads": heads, "log_std": -0.7})
     state = start(config)
-    data = state.collector.collect(state.network, config.num_steps)
+    data = state.source.collector.collect(state.network, config.num_steps)
     with torch.no_grad():
         policy, value = state.network(data.obs[:-1].flatten(0, 1))
         next_value = state.network.value(data.obs[1:].flatten(0, 1))
@@ -193,8 +194,8 @@ def test_behavior_logp_and_values_are_those_of_the_network_that_acted(env: str, 
 def test_actions_of_ten_times_the_bound_are_stored_as_they_were_drawn(env: str):
     config = toy_config(env=env, num_steps=11, network={"log_std": float(np.log(20.0))})
     state = start(config)
-    data = state.collector.collect(state.network, config.num_steps)
-    state.collector.env.close()
+    data = state.source.collector.collect(state.network, config.num_steps)
+    state.source.collector.env.close()
     assert float(data.action.abs().max()) > 10
     assert float(data.action.std()) == pytest.approx(20, rel=0.3)
     # The env got them clipped: an unclipped action would cost 0.1 · 6 · 20² = 240 on HalfCheetah.
@@ -206,8 +207,8 @@ def test_observation_statistics_count_what_is_decided_upon_and_nothing_else():
     plain = collect(config)
     decided = np.concatenate([plain.obs[:-1][plain.valid].numpy(), plain.obs[-1].numpy()])
     state = start(changed(config, normalize={"observations": True}))
-    seen = state.collector.collect(state.network, config.num_steps)
-    normalizer = state.collector.normalizer
+    seen = state.source.collector.collect(state.network, config.num_steps)
+    normalizer = state.source.collector.normalizer
     assert (~plain.valid).any() and not plain.episode_end[-1].any()
     assert normalizer.count == pytest.approx(PRIOR_COUNT + len(decided))
     np.testing.assert_allclose(normalizer.mean, decided.mean(0), rtol=1e-4)
@@ -260,9 +261,9 @@ def test_what_is_not_a_number_is_refused_with_the_env_it_came_from(field: str, s
     config = toy_config(**PHANTOMS, normalize={"observations": normalize})
     state = start(config)
     collector = Collector(
-        Disturbed(state.collector.env, 2, field),
+        Disturbed(state.source.collector.env, 2, field),
         generator=torch.Generator().manual_seed(1),
-        normalizer=state.collector.normalizer,
+        normalizer=state.source.collector.normalizer,
         time_limit_is_terminal=False,
         chunk=64,
         device=torch.device("cpu"),

@@ -59,7 +59,7 @@ def test_without_delay_a_run_is_the_plain_loop_to_the_bit(policy: str, tmp_path:
     run = trained_state(config, tmp_path)
     state = start(config)
     while state.env_steps < 100:
-        data = state.collector.collect(state.network, STEPS)
+        data = state.source.collector.collect(state.network, STEPS)
         fresh = Delayed(data, state.iterations, state.steps.counts.taken)
         ppo.improve_policy(ppo.prepare(fresh, state, config), state, config, 1e-2)
         state.iterations += 1
@@ -80,7 +80,7 @@ def test_without_delay_the_three_losses_are_one_to_the_bit(tmp_path: Path):
 def test_fresh_data_use_the_log_probabilities_that_were_stored():
     config = toy_config(proximal=DECOUPLED)
     state = start(config)
-    data = state.collector.collect(state.network, STEPS)
+    data = state.source.collector.collect(state.network, STEPS)
     state.steps.flat.values.add_(1.0)  # the policy now is another one, which must not be asked
     samples = ppo.prepare(Delayed(data, iteration=0, gradient_steps=0), state, config)
     assert torch.equal(samples.proximal_logp, data.behavior_logp.flatten())

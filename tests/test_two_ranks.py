@@ -125,7 +125,7 @@ def rollouts() -> tuple[Rollout, Rollout, Rollout]:
 def pqn_rollout() -> Rollout:
     state = start_pqn(PQN_CONFIG)
     state.network.epsilon = 0.5
-    return state.collector.collect(state.network, PQN_CONFIG.num_steps)
+    return state.source.collector.collect(state.network, PQN_CONFIG.num_steps)
 
 
 def idle_from(data: Rollout, env: int) -> Rollout:

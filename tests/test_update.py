@@ -24,9 +24,9 @@ from anybatch.algorithms.steps import gradient
 from anybatch.config import OptimizerConfig, PPOConfig
 from anybatch.equations import noise_scale
 from anybatch.errors import TrainingError
-from anybatch.learning import updater as update
+from anybatch.learning import gradient_steps as update
+from anybatch.learning.gradient_steps import GradientSteps, NoiseAverage
 from anybatch.learning.minibatch import microbatches
-from anybatch.learning.updater import GradientSteps, NoiseAverage
 from anybatch.networks.flat import FlatParameters
 
 CLIPPED = {"clip": 0.2, "entropy_coefficient": 0.01}
@@ -421,7 +421,7 @@ def test_hyperparameters_reach_the_optimizer():
         },
     )
     state = start_in_float64(config)
-    state.steps.begin_iteration(state.hyperparameters.learning_rate, state.hyperparameters)
+    state.steps.begin_iteration(state.plan.hyperparameters.learning_rate, state.plan.hyperparameters)
     group = state.steps.optimizer.param_groups[0]
     assert group["lr"] == pytest.approx(2.5e-4 / 2)
     assert group["betas"] == (pytest.approx(0.9 ** (1 / 4)), pytest.approx(0.999 ** (1 / 4)))

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,16 +10,16 @@ import torch
 
 from anybatch import presets, session
 from anybatch.acting.rollout import Rollout
-from anybatch.acting.sources import Delayed
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo import state as ppo_state
-from anybatch.algorithms.ppo.loop import Samples
+from anybatch.algorithms.ppo.samples import Samples
 from anybatch.algorithms.ppo.state import PPOState
 from anybatch.algorithms.pqn import state as pqn_state
 from anybatch.algorithms.pqn.state import PQNState
+from anybatch.algorithms.state import make_env
 from anybatch.config import AnyConfig, PPOConfig, PQNConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
-from anybatch.learning.updater import GradientSteps
+from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.networks.ewma import EwmaNetwork
 from anybatch.networks.flat import FlatParameters
 from anybatch.runs.checkpoint import Checkpoints
@@ -61,18 +62,18 @@ def changed(config: Config, **changes: Any) -> Config:
 
 
 def start(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> PPOState:
-    return ppo_state.start(config, say=say)
+    return ppo_state.start(config, make_env(config, env_steps=0), say=say)
 
 
 def start_in_float64(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> PPOState:
     """A state whose network, optimizer and proximal average compute in float64."""
-    state = ppo_state.start(config, say=say)
+    state = start(config, say)
     network = state.network.double()
     flat = FlatParameters(network)
-    state.steps = GradientSteps(
+    state.learner.steps = GradientSteps(
         flat,
         config.optimizer,
-        microbatch=state.plan.microbatch,
+        microbatch=state.batch.microbatch,
         say=say,
         networks=ppo_state.separate_networks(network),
     )
@@ -81,16 +82,16 @@ def start_in_float64(config: PPOConfig, say: Callable[[str], None] = lambda _: N
 
 
 def start_pqn(config: PQNConfig, say: Callable[[str], None] = lambda _: None) -> PQNState:
-    return pqn_state.start(config, say=say)
+    return pqn_state.start(config, make_env(config, env_steps=0), say=say)
 
 
 def start_pqn_in_float64(config: PQNConfig, say: Callable[[str], None] = lambda _: None) -> PQNState:
     """A state whose network and optimizer compute in float64."""
-    state = pqn_state.start(config, say=say)
-    state.steps = GradientSteps(
+    state = start_pqn(config, say)
+    state.learner.steps = GradientSteps(
         FlatParameters(state.network.double()),
         config.optimizer,
-        microbatch=state.plan.microbatch,
+        microbatch=state.batch.microbatch,
         say=say,
         networks=state.steps.networks,
     )
@@ -101,8 +102,8 @@ def collect(config: PPOConfig, iterations: int = 1) -> Rollout:
     """The last of the first rollouts of a run, by the policy it starts with."""
     state = start(config)
     for _ in range(iterations - 1):
-        state.collector.collect(state.network, config.num_steps)
-    return state.collector.collect(state.network, config.num_steps)
+        state.source.collector.collect(state.network, config.num_steps)
+    return state.source.collector.collect(state.network, config.num_steps)
 
 
 def in_float64(data: Any) -> Any:
@@ -116,15 +117,14 @@ def in_float64(data: Any) -> Any:
 
 def prepare(data: Rollout, state: PPOState, config: PPOConfig) -> Samples:
     """A rollout that has not waited, ready to be optimized on."""
-    fresh = Delayed(data, iteration=state.iterations, gradient_steps=state.steps.counts.taken)
-    return ppo.prepare(fresh, state, config)
+    return ppo.prepare(replace(data, origin=state.learner.origin), state, config)
 
 
 def one_iteration(config: PPOConfig, state: PPOState) -> dict[str, float | None]:
     """Collect, prepare and improve, as the loop does."""
-    data = state.collector.collect(state.network, config.num_steps)
+    data = state.source.collector.collect(state.network, config.num_steps)
     samples = prepare(data, state, config)
-    return ppo.improve_policy(samples, state, config, state.hyperparameters.learning_rate)
+    return ppo.improve_policy(samples, state, config, state.plan.hyperparameters.learning_rate)
 
 
 def moved_policy_and_samples(config: PPOConfig) -> tuple[PPOState, Samples]:
@@ -142,11 +142,11 @@ def moved_policy_and_samples(config: PPOConfig) -> tuple[PPOState, Samples]:
 
 
 def train(config: AnyConfig, base: Path) -> Outcome:
-    return session.train(config, preset="test", base=base, show_plan=lambda _: None)
+    return session.train(config, preset="test", base=base, show_plan=lambda *_: None)
 
 
 def resume(folder: Path, config: AnyConfig) -> Outcome:
-    return session.resume(folder, config, show_plan=lambda _: None)
+    return session.resume(folder, config, show_plan=lambda *_: None)
 
 
 def cut_back(folder: Path, copy: Path, env_steps: int) -> Path:

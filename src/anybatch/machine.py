@@ -1,7 +1,14 @@
-"""How much memory there is, and sizes for a person."""
+"""What the machine has: memory, cores and devices."""
 
 import os
+import textwrap
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anybatch.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
 
 # Where Linux says what a container may use; version 2 of the interface, then version 1.
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -33,3 +40,20 @@ def readable(count: int) -> str:
             return f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:.3g} TB"
+
+
+def usable_device(name: str) -> "torch.device":
+    """The device of that name, or a refusal if torch cannot put anything there."""
+    import torch
+
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device = {name} cannot be used: {textwrap.shorten(str(error), 160)}") from None
+    return device
+
+
+def available_cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

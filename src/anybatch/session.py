@@ -9,20 +9,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import torch
 
-from anybatch import envs, networks, seeding, user_modules
+from anybatch import envs, machine, networks, seeding, user_modules
 from anybatch.acting import evaluation
 from anybatch.acting.evaluation import Evaluation, Player, Slots
-from anybatch.algorithms import state as train_state
-from anybatch.algorithms.ppg import loop as ppg
-from anybatch.algorithms.ppo import loop as ppo
-from anybatch.algorithms.pqn import loop as pqn
-from anybatch.algorithms.state import TrainState
-from anybatch.batch import controllers
-from anybatch.batch.plan import Resolved
+from anybatch.algorithms import algorithm_of, schema_1
+from anybatch.algorithms.state import TrainState, make_env
+from anybatch.batch.control import BatchControl
+from anybatch.batch.plan import Plan
+from anybatch.batch.table import plan_table
 from anybatch.config import CONFIGS, AnyConfig, PPOConfig, PQNConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.distributed import collectives
@@ -31,16 +29,14 @@ from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import CheckpointError, ConfigError, UserError
 from anybatch.runs import folder as run_folder
 from anybatch.runs import sinks
-from anybatch.runs.checkpoint import Checkpoints, Loaded
+from anybatch.runs.checkpoint import Checkpoints, Loaded, Snapshot
 from anybatch.runs.display import Progress
 from anybatch.runs.log import MetricLog
 from anybatch.runs.run import Run
 from anybatch.runs.stop import GracefulStop, Stopped, stopping_at_once
 
 RESULT_FILE = "result.json"
-ALGORITHMS: dict[str, Any] = {"ppo": ppo, "ppg": ppg, "pqn": pqn}
-"""By the config's name: modules with `start(config, say=…, env_steps=…)`, `train(config, state, run)` and
-`for_playing(config, spec, saved)`, which gives the network and the observation normalizer of a checkpoint."""
+ShowPlan = Callable[[AnyConfig, Plan], None]
 
 
 @dataclass(frozen=True)
@@ -72,17 +68,17 @@ class Outcome:
         )
 
 
-def train(config: AnyConfig, *, preset: str, base: Path, show_plan: Callable[[Resolved], None]) -> Outcome:
+def train(config: AnyConfig, *, preset: str, base: Path, show_plan: ShowPlan) -> Outcome:
     """A new run, in a new folder under `base`."""
     set_threads(config)
     evaluation_protocol(config)  # what cannot be evaluated is refused now, not after the training
-    state = ALGORITHMS[config.algorithm].start(config, say=print)
+    state = algorithm_of(config).start(config, make_env(config, env_steps=0), say=print)
     folder = run_folder.create(base, config.env, preset, config.seed, datetime.now())
     with run_folder.lock(folder):
         return run_to_end(config, state, folder, show_plan=show_plan, loaded=None)
 
 
-def resume(folder: Path, config: AnyConfig, *, show_plan: Callable[[Resolved], None]) -> Outcome:
+def resume(folder: Path, config: AnyConfig, *, show_plan: ShowPlan) -> Outcome:
     """Go on with the newest good checkpoint of a run, with the batch and numbers that `config` now has."""
     refuse_another_run(recorded_config(folder), config)
     evaluation_protocol(config)
@@ -90,9 +86,15 @@ def resume(folder: Path, config: AnyConfig, *, show_plan: Callable[[Resolved], N
     with run_folder.lock(folder):  # before the checkpoint is read: no other process may train on from it
         loaded = load_checkpoint(folder)
         refuse_finished(folder, config, loaded.env_steps)
-        state = ALGORITHMS[config.algorithm].start(config, say=print, env_steps=loaded.env_steps)
-        state.load_state_dict(loaded.tree["train"], loaded.segments, say=print)
+        algorithm = algorithm_of(config)
+        state = algorithm.start(config, make_env(config, loaded.env_steps), say=print)
+        algorithm.restore(state, snapshot_of(loaded), config, print)
         return run_to_end(config, state, folder, show_plan=show_plan, loaded=loaded)
+
+
+def snapshot_of(loaded: Loaded) -> Snapshot:
+    """The state that a checkpoint holds."""
+    return Snapshot(shared=loaded.tree["shared"], own=loaded.tree["own"], segments=loaded.segments)
 
 
 def refuse_finished(folder: Path, config: AnyConfig, env_steps: int) -> None:
@@ -114,14 +116,14 @@ def run_to_end(
     state: TrainState,
     folder: Path,
     *,
-    show_plan: Callable[[Resolved], None],
+    show_plan: ShowPlan,
     loaded: Loaded | None,
 ) -> Outcome:
-    spec = state.collector.env.spec
+    spec = state.source.collector.env.spec
     title = f"{spec.env_id} on {spec.engine}, seed {config.seed}"
     with ExitStack() as stack:
         record_facts(folder, config, state)
-        show_plan(state.resolved)
+        show_plan(config, state.plan)
         progress = stack.enter_context(Progress(config.total_env_steps, title))
         stop = stack.enter_context(GracefulStop(progress.say))
         outputs = sinks.open_sinks(config.record, folder, config_to_dict(config), progress.say)
@@ -133,10 +135,10 @@ def run_to_end(
             run.recent_returns.extend(loaded.tree["recent_returns"])
             run.checkpoints.go_on_from(loaded)
         try:
-            ALGORITHMS[config.algorithm].train(config, state, run)
+            algorithm_of(config).train(config, state, run)
         except KeyboardInterrupt:
             raise Stopped(signal.SIGINT, outcome_of(config, state, run).how_to_continue()) from None
-    state.collector.env.close()
+    state.source.collector.env.close()
     outcome = outcome_of(config, state, run)
     # Before the evaluation too: a run that is killed within it has been trained to its end.
     run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
@@ -173,8 +175,10 @@ def record_facts(folder: Path, config: AnyConfig, state: TrainState) -> None:
     run_folder.write_json(
         folder / run_folder.CONFIG_FILE, {"algorithm": config.algorithm} | config_to_dict(config)
     )
-    run_folder.write_json(folder / run_folder.PLAN_FILE, state.resolved.to_json())
-    facts = run_folder.facts(engine=state.collector.env.spec.engine, threads=torch.get_num_threads())
+    run_folder.write_json(
+        folder / run_folder.PLAN_FILE, state.plan.to_json() | plan_table(config, state.plan).to_json()
+    )
+    facts = run_folder.facts(engine=state.source.collector.env.spec.engine, threads=torch.get_num_threads())
     run_folder.add_facts(folder, facts | {"from_env_steps": state.env_steps})
 
 
@@ -205,7 +209,7 @@ def evaluate_state(config: AnyConfig, state: TrainState) -> Evaluation:
     try:
         player = Player(
             state.network,
-            state.collector.normalizer,
+            state.source.collector.normalizer,
             state.device,
             evaluation_generator(config),
             config.evaluation.greedy,
@@ -272,8 +276,8 @@ def evaluation_generator(config: AnyConfig) -> torch.Generator:
 
 def trained_player(loaded: Loaded, config: AnyConfig, spec: EnvSpec) -> Player:
     """The policy of a checkpoint, without what only training needs."""
-    device = train_state.usable_device(config.device)
-    network, normalizer = ALGORITHMS[config.algorithm].for_playing(config, spec, loaded.tree["train"])
+    device = machine.usable_device(config.device)
+    network, normalizer = algorithm_of(config).for_playing(config, spec, loaded.tree["shared"])
     return Player(
         network.to(device), normalizer, device, evaluation_generator(config), config.evaluation.greedy
     )
@@ -297,7 +301,7 @@ def load_checkpoint(folder: Path, *, with_segments: bool = True) -> Loaded:
     )
     if loaded is None:
         raise CheckpointError(f"{folder} has no checkpoint yet")
-    return loaded
+    return loaded if loaded.schema > 1 else replace(loaded, tree=schema_1.upgraded(loaded.tree))
 
 
 def refuse_another_run(recorded: AnyConfig, config: AnyConfig) -> None:
@@ -342,8 +346,8 @@ def encoder_of(config: AnyConfig) -> str:
     return networks.encoder_name(config.network, **shown)
 
 
-def plan(config: AnyConfig) -> Resolved:
+def plan(config: AnyConfig) -> Plan:
     """The plan without training. One env is built where only it knows what an observation is."""
     procgen.engine_id(config.env)  # refuses games that do not exist; other ids only their engines know
     obs_bytes = envs.observation_bytes(config.env, config.env_config) if config.algorithm == "ppg" else None
-    return train_state.planner(config, encoder_of(config), obs_bytes)(controllers.start(config.controller))
+    return BatchControl(config, encoder=encoder_of(config), obs_bytes=obs_bytes).plan

@@ -1,23 +1,25 @@
-"""Collecting an iteration batch: step the environments, keep what was seen, decided and returned."""
+"""One iteration batch as it was collected."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from functools import cached_property
+from dataclasses import dataclass, fields
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from anybatch.acting.observation_normalizer import ObservationNormalizer
-from anybatch.envs.episodes import Episode, EpisodeTracker
-from anybatch.envs.protocol import BoxActions, EnvSpec, EnvStep, RestorableEnv, VectorEnv
-from anybatch.errors import EnvError
-from anybatch.networks.actor_critic import ActorCritic
-from anybatch.networks.distributions import draw_noise, kept_log_std
-from anybatch.networks.q_network import QNetwork
+from anybatch.envs.episodes import Episode
+from anybatch.envs.protocol import EnvSpec
 
-Actor = ActorCritic | QNetwork
-"""What acts and values what it sees. A Q-network's locations are action values."""
+
+class Origin(NamedTuple):
+    """How far the learner was when a rollout was collected."""
+
+    iteration: int = 0
+    gradient_steps: int = 0
+    version: int = 0
+    """Version of the weights that acted: the iterations that had been trained before them."""
+
+
+START_OF_RUN = Origin()
 
 
 @dataclass
@@ -42,16 +44,17 @@ class Rollout:
     """[T, N] value of the observation that step t returned, the final one where an episode ended."""
     episodes: list[Episode]
     """Episodes that ended in this rollout."""
+    origin: Origin = START_OF_RUN
 
     def tensors(self) -> dict[str, Tensor]:
-        """All but the episodes, which are reported when they end."""
-        named = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "episodes"}
-        return {name: tensor for name, tensor in named.items() if tensor is not None}
+        """Everything but the episodes, which are reported when they end, and the origin."""
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in named.items() if isinstance(value, Tensor)}
 
     @classmethod
-    def from_tensors(cls, tensors: dict[str, Tensor]) -> "Rollout":
+    def from_tensors(cls, tensors: dict[str, Tensor], origin: Origin) -> "Rollout":
         rest = {name: tensor for name, tensor in tensors.items() if name != "log_std"}
-        return cls(**rest, log_std=tensors.get("log_std"), episodes=[])
+        return cls(**rest, log_std=tensors.get("log_std"), episodes=[], origin=origin)
 
     @property
     def num_valid(self) -> int:
@@ -62,208 +65,11 @@ class Rollout:
         return self.terminated | self.truncated
 
 
-@dataclass
-class Buffers:
-    """What is written at every step, and numpy views of it for the engine's side."""
-
-    obs: Tensor
-    action: Tensor
-    location: Tensor
-    acting_value: Tensor
-    """Stays empty where the value network is not run while acting."""
-    reward: Tensor
-    terminated: Tensor
-    truncated: Tensor
-    valid: Tensor
-    final_obs: list[tuple[int, np.ndarray, np.ndarray]] = field(default_factory=list)
-    """Same-step reset: row, envs and the observations that ended their episodes."""
-
-    @cached_property
-    def views(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What the engine writes, as numpy sees it: made once, since a view costs more than a row."""
-        return self.reward.numpy(), self.terminated.numpy(), self.truncated.numpy(), self.valid.numpy()
-
-    @classmethod
-    def allocate(cls, env: VectorEnv, num_steps: int) -> "Buffers":
-        spec, shape = env.spec, (num_steps, env.spec.num_envs)
-        width, continuous = spec.action_width, isinstance(spec.actions, BoxActions)
-        return cls(
-            obs=torch.empty(num_steps + 1, spec.num_envs, *spec.obs_shape, dtype=observation_dtype(spec)),
-            action=torch.empty(*shape, width) if continuous else torch.empty(shape, dtype=torch.int64),
-            location=torch.empty(*shape, width),
-            acting_value=torch.empty(shape),
-            reward=torch.empty(shape),
-            terminated=torch.empty(shape, dtype=torch.bool),
-            truncated=torch.empty(shape, dtype=torch.bool),
-            valid=torch.empty(shape, dtype=torch.bool),
-        )
-
-
 def observation_dtype(spec: EnvSpec) -> torch.dtype:
-    """Of observations as they are kept: images and planes as small as they come."""
+    """The type in which observations are kept: images and planes as small as they come."""
     return {"image": torch.uint8, "planes": torch.bool, "vector": torch.float32}[spec.obs_kind]
 
 
 def rollout_bytes(spec: EnvSpec, num_steps: int) -> int:
     """Memory of one rollout: nearly all of it is observations."""
     return (num_steps + 1) * spec.num_envs * spec.obs_bytes
-
-
-class Collector:
-    """Steps one vector env with a policy, and knows where the envs stand between two rollouts."""
-
-    def __init__(
-        self,
-        env: VectorEnv,
-        *,
-        generator: torch.Generator,
-        normalizer: ObservationNormalizer | None,
-        time_limit_is_terminal: bool,
-        chunk: int,
-        device: torch.device,
-    ):
-        self.env = env
-        self.generator = generator
-        self.normalizer = normalizer
-        self.time_limit_is_terminal = time_limit_is_terminal
-        self.chunk = chunk
-        self.device = device
-        self.episodes = EpisodeTracker(env.spec.num_envs)
-        self.obs = self._seen(env.reset(), decides=None)
-
-    def collect(self, network: Actor, num_steps: int) -> Rollout:
-        """Step every env `num_steps` times."""
-        buffers = Buffers.allocate(self.env, num_steps)
-        self._act(network, buffers, num_steps)
-        refuse_bad_numbers(buffers)
-        if self.time_limit_is_terminal:
-            buffers.terminated |= buffers.truncated
-        value, next_value = self._values(network, buffers)
-        policy = network.distribution(buffers.location.flatten(0, 1).to(self.device))
-        with torch.no_grad():
-            logp = policy.log_prob(buffers.action.flatten(0, 1).to(self.device)).cpu()
-        return Rollout(
-            obs=buffers.obs,
-            action=buffers.action,
-            reward=buffers.reward,
-            terminated=buffers.terminated,
-            truncated=buffers.truncated,
-            valid=buffers.valid,
-            location=buffers.location,
-            log_std=kept_log_std(policy.log_std),
-            behavior_logp=logp.view(buffers.reward.shape),
-            value=value,
-            next_value=next_value,
-            episodes=self.episodes.take(),
-        )
-
-    def _act(self, network: Actor, buffers: Buffers, num_steps: int) -> None:
-        # Everything per step is in this loop; at one env its cost per call is what decides the speed.
-        continuous = isinstance(self.env.spec.actions, BoxActions)
-        noise = draw_noise(tuple(buffers.location.shape), self.generator, continuous=continuous)
-        obs_rows, obs_views = buffers.obs.unbind(), buffers.obs.numpy()
-        action_rows, action_views = buffers.action.unbind(), buffers.action.numpy()
-        location_rows, value_rows = buffers.location.unbind(), buffers.acting_value.unbind()
-        noise_rows = noise.to(self.device).unbind()
-        obs_views[0] = self.obs
-        with torch.inference_mode():
-            for t in range(num_steps):
-                seen = obs_rows[t].to(self.device)
-                if network.shares_encoder:
-                    policy, value = network(seen)
-                    value_rows[t].copy_(value)
-                else:
-                    policy = network.distribution(network.locate(seen))
-                location_rows[t].copy_(policy.location)
-                action_rows[t].copy_(policy.sample(noise_rows[t]))
-                step = self.env.step(action_views[t])
-                self._keep(buffers, t, step)
-                obs_views[t + 1] = self.obs
-
-    def _keep(self, buffers: Buffers, t: int, step: EnvStep) -> None:
-        reward, terminated, truncated, valid = buffers.views
-        reward[t] = step.reward
-        terminated[t] = step.terminated
-        truncated[t] = step.truncated
-        valid[t] = step.valid
-        self.episodes.update(step)
-        ended = step.terminated | step.truncated
-        if step.final_obs is None:
-            # Next-step reset: the coming row shows the final observation, and decides nothing.
-            self.obs = self._seen(step.obs, decides=~ended)
-        else:
-            self.obs = self._seen(step.obs, decides=None)
-            envs = ended.nonzero()[0]
-            if len(envs):
-                final = step.final_obs[envs]
-                seen = final if self.normalizer is None else self.normalizer.normalize(final)
-                buffers.final_obs.append((t, envs, seen))
-
-    def _seen(self, obs: np.ndarray, decides: np.ndarray | None) -> np.ndarray:
-        """`obs` as the network sees it; statistics count those that a decision will be based on."""
-        if self.normalizer is None:
-            return obs
-        if decides is None or decides.all():
-            self.normalizer.update(obs)
-        elif decides.any():
-            self.normalizer.update(obs[decides], envs=decides.nonzero()[0])
-        return self.normalizer.normalize(obs)
-
-    @torch.no_grad()
-    def _values(self, network: Actor, buffers: Buffers) -> tuple[Tensor, Tensor]:
-        """Values of the observations acted on, and of those returned. Both [T, N]."""
-        if network.shares_encoder:
-            last = self.in_chunks(network.value, buffers.obs[-1])
-            value = torch.cat([buffers.acting_value, last[None]])
-        else:
-            value = self.in_chunks(network.value, buffers.obs.flatten(0, 1))
-            value = value.view(buffers.obs.shape[:2])
-        next_value = value[1:].clone()
-        if buffers.final_obs:
-            final = torch.from_numpy(np.concatenate([obs for _, _, obs in buffers.final_obs]))
-            final_value = self.in_chunks(network.value, final.to(buffers.obs.dtype))
-            rows = np.concatenate([np.full(len(envs), t) for t, envs, _ in buffers.final_obs])
-            next_value[rows, np.concatenate([envs for _, envs, _ in buffers.final_obs])] = final_value
-        return value[:-1], next_value
-
-    def in_chunks(self, network: Callable[[Tensor], Tensor], obs: Tensor) -> Tensor:
-        """`network` over [B, …] observations, in parts that fit the device, gathered on the CPU."""
-        return torch.cat([network(part.to(self.device)).cpu() for part in obs.split(self.chunk)])
-
-    def state_dict(self) -> dict[str, object]:
-        """All that is needed to go on; engines that cannot be restored start fresh episodes instead."""
-        state: dict[str, object] = {
-            "generator": self.generator.get_state(),
-            "num_envs": self.env.spec.num_envs,
-        }
-        if isinstance(self.env, RestorableEnv):
-            state |= {"env": self.env.state_dict(), "obs": self.obs, "episodes": self.episodes.state_dict()}
-        return state
-
-    def load_state_dict(self, state: dict) -> bool:
-        """Whether the episodes under way were restored."""
-        self.generator.set_state(state["generator"])
-        if not isinstance(self.env, RestorableEnv) or state["num_envs"] != self.env.spec.num_envs:
-            # The first observations were seen with statistics that had not been restored yet.
-            self.obs = self._seen(self.env.reset(), decides=None)
-            return False
-        self.env.load_state_dict(state["env"])
-        self.obs = state["obs"]
-        self.episodes.load_state_dict(state["episodes"])
-        return True
-
-
-def refuse_bad_numbers(buffers: Buffers) -> None:
-    """A reward or observation that is not a number would poison every statistic: name the first one."""
-    named = {"a reward": buffers.reward}
-    if buffers.obs.is_floating_point():
-        named["an observation"] = buffers.obs
-    for name, tensor in named.items():
-        finite = torch.isfinite(tensor)
-        if not finite.all():
-            row, env, *index = (~finite).nonzero()[0].tolist()
-            step = row if name == "a reward" else row - 1
-            raise EnvError(
-                f"environment {env} returned {name} that is not a finite number, "
-                f"{tensor[row, env, *index].item()}, at step {step} of the iteration"
-            )

@@ -1,4 +1,4 @@
-"""The batch inside a run: what a controller sees of an iteration, and what follows from its decision."""
+"""What a controller sees of an iteration, and what follows from its decision."""
 
 import torch
 
@@ -8,6 +8,7 @@ from anybatch.algorithms.ppo.state import PPOState
 from anybatch.algorithms.pqn.state import PQNState
 from anybatch.batch import controllers
 from anybatch.batch.controllers import Signals
+from anybatch.batch.table import change_of_batch
 from anybatch.config import RunConfig
 from anybatch.distributed import collectives
 from anybatch.equations import divergence
@@ -16,54 +17,53 @@ from anybatch.runs.run import Run
 
 
 def control_batch(
-    config: RunConfig, state: PPOState | PQNState, fresh: Rollout, run: Run, *, trained: bool = True
+    config: RunConfig, state: PPOState | PQNState, collected: Rollout, run: Run, *, trained: bool = True
 ) -> dict[str, float]:
     """Let the controller decide on the next batch. Call after an iteration has been counted.
 
-    `fresh` was collected by the policy as it was before this iteration's updates. Where there were none,
-    because a queue of stale data is still filling, not `trained`: a divergence of 0 would say nothing.
+    `collected` is by the policy as it was before this iteration's updates. Where there were none, because
+    delayed data are still on their way, not `trained`: a divergence of 0 would say nothing.
     """
     if config.controller.kind == "fixed":
         return {}
     moved = None
     if trained and controllers.measures_at(config.controller, state.iterations):
-        moved = behavioral_divergence(config, state, fresh)
+        moved = behavioral_divergence(config, state, collected)
     acting = next(iter(state.steps.noise.values()))
+    before = state.batch
     signals = Signals(
         iteration=state.iterations,
         env_steps=state.env_steps,
-        samples_per_step=state.plan.num_envs * state.plan.ranks,
-        minibatches=state.plan.minibatches_per_epoch,
+        samples_per_step=before.num_envs * before.ranks,
+        minibatches=before.minibatches_per_epoch,
         divergence=moved,
         noise_trace=acting.trace if acting.weight else None,
         noise_signal=acting.signal if acting.weight else None,
     )
-    controller, _ = controllers.decide(config.controller, state.controller, signals)
-    sentence = state.follow(controller)
-    if sentence is not None:
-        run.progress.say(sentence)
+    if state.learner.control.decide(signals):
+        run.say(change_of_batch(before, state.plan, state.env_steps))
     name = "batch/behavioral_divergence" if config.controller.kind == "divergence" else "batch/policy_kl"
     return {} if moved is None else {name: moved}
 
 
 @torch.no_grad()
-def behavioral_divergence(config: RunConfig, state: PPOState | PQNState, fresh: Rollout) -> float:
-    """How far one iteration moved the policy, on some of the states that it was collected from.
+def behavioral_divergence(config: RunConfig, state: PPOState | PQNState, collected: Rollout) -> float:
+    """How far one iteration moved the policy, measured on some of the states in its rollout.
 
-    What the policy before it did there is in the rollout: no copy of its weights is needed.
+    The rollout has the outputs of the policy before it: no copy of its weights is needed.
     """
-    states = fresh.valid.flatten().nonzero().squeeze(1)
+    states = collected.valid.flatten().nonzero().squeeze(1)
     generator = seeding.torch_generator(
         config.seed, role="probe", rank=collectives.rank(), draw=(state.iterations,)
     )
-    share = -(-config.controller.states // state.plan.ranks)
+    share = -(-config.controller.states // state.batch.ranks)
     chosen = states[torch.randperm(len(states), generator=generator)[:share]]
-    before = fresh.location.flatten(0, 1)[chosen]
-    after = state.collector.in_chunks(state.network.locate, fresh.obs[:-1].flatten(0, 1)[chosen])
+    before = collected.location.flatten(0, 1)[chosen]
+    after = state.learner.over(state.network.locate, collected.obs[:-1].flatten(0, 1)[chosen])
     if config.controller.kind == "divergence":
         moved = divergence.greedy_action_churn(before, after)
     else:
-        moved = policy_kl(state, fresh, before, after)
+        moved = policy_kl(state, collected, before, after)
     # A rank of reset steps only has no mean, and adds nothing to that of the others.
     total = moved * len(chosen) if len(chosen) else torch.zeros_like(moved)
     sums = collectives.sum_over_ranks(torch.stack([total, torch.tensor(float(len(chosen)))]))
@@ -71,8 +71,8 @@ def behavioral_divergence(config: RunConfig, state: PPOState | PQNState, fresh: 
 
 
 def policy_kl(
-    state: PPOState | PQNState, fresh: Rollout, before: torch.Tensor, after: torch.Tensor
+    state: PPOState | PQNState, collected: Rollout, before: torch.Tensor, after: torch.Tensor
 ) -> torch.Tensor:
     """KL(current ‖ behavior), exact, its mean over the states."""
     current = make_distribution(after, state.network.distribution(after).log_std)
-    return make_distribution(before, fresh.log_std).kl_from(current).mean()
+    return make_distribution(before, collected.log_std).kl_from(current).mean()

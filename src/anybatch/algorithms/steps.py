@@ -13,14 +13,14 @@ from anybatch.distributed import collectives
 from anybatch.equations import schedules
 from anybatch.errors import TrainingError
 from anybatch.learning import minibatch
-from anybatch.learning.updater import GradientSteps, LossOf, Record
+from anybatch.learning.gradient_steps import GradientSteps, LossOf, Record
 
 SKIPS_BEFORE_GIVING_UP = 5
 """Gradient steps in a row that were not numbers before the run ends."""
 
 
 def current_learning_rate(config: RunConfig, state: TrainState[Any]) -> float:
-    learning_rate = state.hyperparameters.learning_rate
+    learning_rate = state.plan.hyperparameters.learning_rate
     if config.optimizer.anneal == "none":
         return learning_rate
     return schedules.annealed_learning_rate(learning_rate, state.env_steps, config.total_env_steps)
@@ -32,7 +32,7 @@ def minibatches(valid: Tensor, state: TrainState[Any], config: RunConfig) -> lis
     `valid` is [T, N]; indices are into the flattened samples.
     """
     parts = minibatch.epoch(
-        valid, state.plan.minibatches_per_epoch, config.update.minibatch_of, state.minibatch_generator
+        valid, state.batch.minibatches_per_epoch, config.update.minibatch_of, state.rank.minibatch_generator
     )
     return [(part, count) for part, count in zip(parts, sizes_over_ranks(parts), strict=True) if count > 0]
 

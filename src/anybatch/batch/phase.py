@@ -1,58 +1,63 @@
-"""PPG: what a phase amounts to, in env steps, gradient steps, memory and disk."""
+"""PPG: how long a phase is, how its auxiliary part steps, and what its data take."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from anybatch.machine import readable
+from anybatch.batch.rescaling import Ratios
+from anybatch.batch.sizes import BatchSizes
+from anybatch.config import PPGConfig, rescale_rules
+from anybatch.equations import rescale
+
+SMALLEST_AUXILIARY_SHARE = 1 / 4
+"""The auxiliary minibatch does not fall below this share of its tuned size: smaller ones take too long."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhaseSize:
+class PhasePlan:
     """A phase, over all ranks. Reset steps are included, as in every nominal batch."""
 
-    iterations: int
-    iteration_batch: int
+    policy_iterations: int
+    env_steps: int
     auxiliary_epochs: int
+    auxiliary_minibatch: int
+    """Samples behind one gradient step of the auxiliary phase."""
     auxiliary_minibatches: int
     """Gradient steps of an auxiliary epoch."""
+    auxiliary_learning_rate: float
     obs_bytes: int | None
-    """Of one observation; None where the environment could not be asked."""
-    is_saved: bool
-    """Whether checkpoints keep the data of the phase under way."""
-    keeps_env_steps: bool
-    """Whether the rule made it as many env steps as at the batch tuned at."""
-
-    @property
-    def env_steps(self) -> int:
-        return self.iterations * self.iteration_batch
+    """Bytes of one observation; None where the environment could not be asked."""
 
     @property
     def memory_bytes(self) -> int | None:
-        """Of the observations, nearly all of a phase's data."""
+        """Memory of the observations, nearly all of a phase's data."""
         return None if self.obs_bytes is None else self.env_steps * self.obs_bytes
 
-    def lines(self) -> list[str]:
-        """The phase as products, and what its data take, for a person."""
-        lines = [
-            f"phase            {self.iterations:,} iterations × {self.iteration_batch:,}"
-            f" = {self.env_steps:,} env steps, then {self.auxiliary_epochs} auxiliary epochs of"
-            f" {self.auxiliary_minibatches:,} gradient steps"
-        ]
-        if self.memory_bytes is not None:
-            lines += self._memory_lines(readable(self.memory_bytes), readable(2 * self.memory_bytes))
-        return lines
 
-    def _memory_lines(self, once: str, twice: str) -> list[str]:
-        at_any_batch = "; as much at any batch, since the rule keeps a phase's env steps"
-        on_disk = (
-            f"{once} in checkpoints, up to {twice} while they need two phases (--phase.no-save-data: none)"
-            if self.is_saved
-            else "none: checkpoints are saved between two phases only"
+def plan_phase(config: PPGConfig, batch: BatchSizes, ratios: Ratios, obs_bytes: int | None) -> PhasePlan:
+    """A phase keeps its env steps. Its auxiliary minibatch follows the iteration batch down to a quarter.
+
+    The paper kept the auxiliary minibatch of a worker and rescaled for the change from 4 workers to 1 only
+    (arXiv:2110.00641, App. A): for any number of ranks that is this floor.
+    """
+    phase, rules, ratio = config.phase, rescale_rules(config.rescale), ratios.iteration_batch
+    iterations = int(
+        rescale.rescaled_phase_iterations(
+            phase.policy_iterations, ratio if "phase-length" in rules else 1.0, rounded=True
         )
-        return [
-            f"phase memory     {self.env_steps:,} × {self.obs_bytes:,} bytes = {once} of observations"
-            + at_any_batch * self.keeps_env_steps,
-            f"phase disk       {on_disk}",
-        ]
-
-    def to_json(self) -> dict[str, object]:
-        return {**asdict(self), "env_steps": self.env_steps, "memory_bytes": self.memory_bytes}
+    )
+    share = max(ratio, SMALLEST_AUXILIARY_SHARE) if "auxiliary-phase" in rules else 1.0
+    whole_phase = iterations * ratio * config.tuned_at.iteration_batch
+    minibatch = max(1, round(min(phase.auxiliary_minibatch * share, whole_phase)))
+    env_steps = iterations * batch.iteration_batch
+    # No more gradient steps than every rank has samples.
+    most = iterations * batch.num_envs * batch.num_steps
+    return PhasePlan(
+        policy_iterations=iterations,
+        env_steps=env_steps,
+        auxiliary_epochs=phase.auxiliary_epochs,
+        auxiliary_minibatch=minibatch,
+        auxiliary_minibatches=min(max(1, round(env_steps / minibatch)), most),
+        auxiliary_learning_rate=rescale.rescaled_learning_rate(
+            phase.auxiliary_learning_rate, minibatch / phase.auxiliary_minibatch, "adam"
+        ),
+        obs_bytes=obs_bytes,
+    )

@@ -1,12 +1,16 @@
-"""What a person is told of a plan: *number · tuned at · this run · rule*, and why the rule may not hold."""
+"""What a person is told of a plan: its batches, *number · tuned at · this run · rule*, and its limits."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
-from anybatch.batch.rescaling import Hyperparameters, PhaseNumbers, Ratios
+from anybatch.batch.phase import PhasePlan
+from anybatch.batch.plan import Plan
+from anybatch.batch.rescaling import Hyperparameters, Ratios
+from anybatch.batch.sizes import BatchSizes
 from anybatch.config import PPGConfig, PPOConfig, RunConfig, rescale_rules
 from anybatch.equations import rescale
+from anybatch.machine import readable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +23,100 @@ class PlanRow:
     rule: str
 
 
-def plan_rows(config: RunConfig, ratios: Ratios, run: Hyperparameters) -> list[PlanRow]:
+@dataclass(frozen=True, kw_only=True)
+class PlanTable:
+    """A plan in words."""
+
+    lines: tuple[str, ...]
+    """The batches as products and, where there are such, the controller's range and PPG's phase."""
+    rows: tuple[PlanRow, ...]
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> dict[str, object]:
+        return {"rows": [asdict(row) for row in self.rows], "warnings": list(self.warnings)}
+
+
+def plan_table(config: RunConfig, plan: Plan) -> PlanTable:
+    return PlanTable(
+        lines=(*batch_lines(plan.batch), *controller_lines(plan), *phase_lines(config, plan)),
+        rows=tuple(plan_rows(config, plan)),
+        warnings=tuple(broken_preconditions(config, plan)),
+    )
+
+
+def batch_lines(batch: BatchSizes) -> list[str]:
+    """The batches as products."""
+    ranks = "" if batch.ranks == 1 else f" × {batch.ranks} ranks"
+    minibatch = f"{batch.minibatch:,.0f}" if batch.minibatch.is_integer() else f"{batch.minibatch:,.1f}"
+    microbatches = -(-batch.minibatch // batch.microbatch)
+    return [
+        f"iteration batch  {batch.num_envs:,} env{'s' * (batch.num_envs > 1)} × "
+        f"{batch.num_steps:,} steps{ranks}"
+        f" = {batch.iteration_batch:,} samples",
+        f"minibatch        {batch.iteration_batch:,} ÷ {batch.minibatches_per_epoch} = {minibatch} samples,"
+        f" {batch.epochs} epoch{'s' * (batch.epochs > 1)}"
+        f" = {batch.gradient_steps_per_iteration} gradient steps per iteration",
+        f"microbatch       {batch.microbatch:,} samples at most: "
+        f"{microbatches:.0f} pass{'es' * (microbatches > 1)} per gradient step",
+    ]
+
+
+def controller_lines(plan: Plan) -> list[str]:
+    """The range of batches that a controller may choose."""
+    if plan.step_range is None:
+        return []
+    smallest, largest = (replace(plan.batch, num_steps=steps) for steps in plan.step_range)
+    return [
+        f"controller       {smallest.num_steps:,} to {largest.num_steps:,} steps: iteration batch "
+        f"{smallest.iteration_batch:,} to {largest.iteration_batch:,} samples, minibatch "
+        f"{smallest.minibatch:,.0f} to {largest.minibatch:,.0f}",
+    ]
+
+
+def phase_lines(config: RunConfig, plan: Plan) -> list[str]:
+    """PPG's phase as products, and the memory and disk that its data take."""
+    phase = plan.phase
+    if phase is None or not isinstance(config, PPGConfig):
+        return []
+    lines = [
+        f"phase            {phase.policy_iterations:,} iterations × {plan.batch.iteration_batch:,}"
+        f" = {phase.env_steps:,} env steps, then {phase.auxiliary_epochs} auxiliary epochs of"
+        f" {phase.auxiliary_minibatches:,} gradient steps"
+    ]
+    if phase.memory_bytes is None:
+        return lines
+    once, twice = readable(phase.memory_bytes), readable(2 * phase.memory_bytes)
+    keeps_env_steps = "phase-length" in rescale_rules(config.rescale) and phase.env_steps == (
+        config.phase.policy_iterations * config.tuned_at.iteration_batch
+    )
+    at_any_batch = "; the same at any batch, since the rule keeps a phase's env steps" * keeps_env_steps
+    on_disk = (
+        f"{once} in checkpoints, up to {twice} while they need two phases (--phase.no-save-data: none)"
+        if config.phase.save_data
+        else "none: checkpoints are saved between two phases only"
+    )
+    return [
+        *lines,
+        f"phase memory     {phase.env_steps:,} × {phase.obs_bytes:,} bytes = {once} of observations"
+        + at_any_batch,
+        f"phase disk       {on_disk}",
+    ]
+
+
+def change_of_batch(before: BatchSizes, now: Plan, env_steps: int) -> str:
+    """One sentence for a batch that a controller changed."""
+    batch = now.batch
+    return (
+        f"{env_steps:,} env steps: rollouts of {before.num_steps:,} → {batch.num_steps:,} steps, "
+        f"iteration batch {batch.iteration_batch:,}, minibatch {batch.minibatch:,.0f}, "
+        f"{batch.epochs} epoch{'s' * (batch.epochs > 1)}, "
+        f"learning rate {now.hyperparameters.learning_rate:.4g}"
+    )
+
+
+def plan_rows(config: RunConfig, plan: Plan) -> list[PlanRow]:
     """The table of what changed and why. Numbers that this run does not use have no row."""
+    ratios, run = plan.ratios, plan.hyperparameters
     rules = rescale_rules(config.rescale)
     optimizer = config.optimizer
     power = "" if optimizer.name == "sgd" else "√"
@@ -47,8 +143,8 @@ def plan_rows(config: RunConfig, ratios: Ratios, run: Hyperparameters) -> list[P
                 rule=_rule("adam-betas", rules, f"power {ratios.minibatch:.4g} (minibatch)"),
             )
         )
-    if isinstance(config, PPGConfig) and run.phase is not None:
-        rows += phase_rows(config, rules, ratios.iteration_batch, run.phase)
+    if isinstance(config, PPGConfig) and plan.phase is not None:
+        rows += phase_rows(config, rules, ratios.iteration_batch, plan.phase)
     return [replace(row, rule=row.rule + _while_it_changes(config)) for row in rows]
 
 
@@ -88,7 +184,7 @@ def policy_rows(
     return rows
 
 
-def phase_rows(config: PPGConfig, rules: frozenset[str], ratio: float, run: PhaseNumbers) -> list[PlanRow]:
+def phase_rows(config: PPGConfig, rules: frozenset[str], ratio: float, run: PhasePlan) -> list[PlanRow]:
     phase = config.phase
     share = run.auxiliary_minibatch / phase.auxiliary_minibatch
     return [
@@ -113,10 +209,10 @@ def phase_rows(config: PPGConfig, rules: frozenset[str], ratio: float, run: Phas
     ]
 
 
-def broken_preconditions(config: RunConfig, ratios: Ratios, run: Hyperparameters) -> list[str]:
+def broken_preconditions(config: RunConfig, plan: Plan) -> list[str]:
     """One sentence for each reason why the rule may not hold in this run, as far as can be known before."""
     epochs, tuned_steps = config.update.epochs, config.tuned_at.num_steps
-    rescales = bool(rescale_rules(config.rescale)) and not _is_tuned(ratios)
+    rescales = bool(rescale_rules(config.rescale)) and not plan.ratios.are_one
     reasons = [
         (
             rescales and epochs > 1,
@@ -129,9 +225,9 @@ def broken_preconditions(config: RunConfig, ratios: Ratios, run: Hyperparameters
         ),
     ]
     if isinstance(config, PPOConfig):
-        reasons += _broken_for_policies(config, run, rescales=rescales)
-    if isinstance(config, PPGConfig) and run.phase is not None:
-        reasons.append(_broken_for_phases(config, ratios.iteration_batch, run.phase))
+        reasons += _broken_for_policies(config, plan.hyperparameters, rescales=rescales)
+    if isinstance(config, PPGConfig) and plan.phase is not None:
+        reasons.append(_broken_for_phases(config, plan.ratios.iteration_batch, plan.phase))
     return [sentence for broken, sentence in reasons if broken]
 
 
@@ -165,17 +261,13 @@ def _broken_for_policies(
     ]
 
 
-def _broken_for_phases(config: PPGConfig, ratio: float, run: PhaseNumbers) -> tuple[bool, str]:
+def _broken_for_phases(config: PPGConfig, ratio: float, run: PhasePlan) -> tuple[bool, str]:
     iterations = rescale.rescaled_phase_iterations(config.phase.policy_iterations, ratio)
     return (
         "phase-length" in rescale_rules(config.rescale)
         and not math.isclose(iterations, run.policy_iterations),
         f"A phase would be {iterations:.4g} iterations; {run.policy_iterations} is the nearest that can be.",
     )
-
-
-def _is_tuned(ratios: Ratios) -> bool:
-    return ratios.minibatch == ratios.iteration_batch == ratios.env_steps_per_gradient_step == 1
 
 
 def _rule(name: str, rules: frozenset[str], sentence: str) -> str:

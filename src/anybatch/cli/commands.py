@@ -12,6 +12,7 @@ import tyro
 
 from anybatch import envs, session
 from anybatch import presets as preset_files
+from anybatch.batch.table import plan_table
 from anybatch.cli import help_page, lost_output, show
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.usage_error import as_user_error
@@ -112,11 +113,12 @@ def smaller_batch(flags: TrainFlags, words: list[str]) -> str:
 def plan(words: list[str]) -> None:
     """Show the batches of a run and the numbers that follow from them, without training."""
     flags = with_preset(PlanFlags, words, "plan")
-    resolved = session.plan(flags.config)
+    numbers = session.plan(flags.config)
     if flags.json:
-        print(json.dumps(resolved.to_json(), indent=2, ensure_ascii=False))
+        shown = numbers.to_json() | plan_table(flags.config, numbers).to_json()
+        print(json.dumps(shown, indent=2, ensure_ascii=False))
     else:
-        show.plan(resolved)
+        show.plan(flags.config, numbers)
 
 
 def resume(words: list[str]) -> None:

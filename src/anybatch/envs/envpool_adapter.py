@@ -1,7 +1,6 @@
 """EnvPool: Atari, Procgen, MuJoCo, classic control. The only module that imports envpool."""
 
 import importlib.util
-import os
 from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from anybatch import machine
 from anybatch.config import EnvConfig
 from anybatch.envs import options, procgen
 from anybatch.envs.protocol import EnvSpec, EnvStep
@@ -114,7 +114,7 @@ def _make_engine(env_id: str, config: EnvConfig, seeds: Sequence[int]) -> Any:
             env_id,
             env_type="gymnasium",
             num_envs=len(seeds),
-            num_threads=config.engine_threads or min(_available_cores(), len(seeds)),
+            num_threads=config.engine_threads or min(machine.available_cores(), len(seeds)),
             seed=[int(seed) for seed in seeds],
             **settings,
         )
@@ -158,7 +158,3 @@ def _option_names(env_id: str) -> tuple[str, ...]:
         raise EnvError(
             f"{env_id} needs the system library Qt 5, which is missing: {QT_INSTALL_COMMAND} installs it"
         ) from error
-
-
-def _available_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -23,18 +23,7 @@ def capped_behavior_logp(logp: Tensor, behavior_logp: Tensor, max_importance: fl
     return torch.maximum(behavior_logp, logp.detach() - math.log(max_importance))
 
 
-def importance_weighted_objective(
-    logp: Tensor, behavior_logp: Tensor, advantage: Tensor, *, max_importance: float
-) -> Tensor:
-    """π / π_behavior · Â, the policy gradient without any proximal policy. To be maximized.
-
-    arXiv:1707.06347, eq. 6, and the limit of both decoupled objectives at ε = ∞ or β = 0
-    (Hilton et al. 2021, arXiv:2110.00641, §2). [B] → [B].
-    """
-    return (logp - capped_behavior_logp(logp, behavior_logp, max_importance)).exp() * advantage
-
-
-def decoupled_clip_objective(
+def decoupled_objective(
     logp: Tensor,
     proximal_logp: Tensor,
     behavior_logp: Tensor,
@@ -42,71 +31,41 @@ def decoupled_clip_objective(
     *,
     clip: float,
     max_importance: float = 100.0,
+    kl: Tensor | None = None,
+    kl_penalty: float = 0.0,
 ) -> Tensor:
-    """Clipped surrogate with the proximal policy decoupled from the behavior policy. To be maximized.
+    """Surrogate with the proximal policy decoupled from the behavior policy. To be maximized.
 
-        min( π/π_behavior · Â,  π_proximal/π_behavior · clip(π/π_proximal, 1-ε, 1+ε) · Â )
+        min( π/π_behavior · Â,  π_proximal/π_behavior · clip(π/π_proximal, 1-ε, 1+ε) · Â )  -  β · KL
 
-    Hilton et al. 2021 (arXiv:2110.00641), §2, the decoupled clipped objective.
-    With proximal == behavior this is PPO (arXiv:1707.06347, eq. 7); ε may be ∞.
+    Hilton et al. 2021 (arXiv:2110.00641), §2: with β = 0 the decoupled clipped objective, with ε = ∞ the
+    decoupled KL-penalized one. Where the proximal policy is the behavior policy these are PPO's
+    (arXiv:1707.06347, eq. 7 and 8); with ε = ∞ and β = 0, the importance-weighted policy gradient (eq. 6).
+    `kl` is the divergence from the proximal policy of each sample, exact or sampled.
 
-    All tensors are [B]; the result is [B]. Gradients flow through `logp` only.
+    All tensors are [B]; the result is [B]. Gradients flow through `logp` and `kl` only.
     """
-    if clip == math.inf:
-        return importance_weighted_objective(logp, behavior_logp, advantage, max_importance=max_importance)
     behavior_logp = capped_behavior_logp(logp, behavior_logp, max_importance)
-    # The minimum lets only one bound bite: the upper one where Â ≥ 0, the lower one where Â < 0.
+    held_logp = logp if clip == math.inf else clipped_logp(logp, proximal_logp, advantage, clip)
+    surrogate = (held_logp - behavior_logp).exp() * advantage
+    return surrogate if kl is None else torch.sub(surrogate, kl, alpha=kl_penalty)
+
+
+def clipped_logp(logp: Tensor, proximal_logp: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """log π, held to the range around log π_proximal in which the minimum of the objective is its first term.
+
+    The minimum lets only one bound bite: the upper one where Â ≥ 0, the lower one where Â < 0. [B] → [B].
+    """
     lower_log, upper_log = log_clip_range(clip)
     is_bad = advantage < 0
     lower = torch.where(is_bad, proximal_logp + lower_log, -math.inf)
     upper = torch.where(is_bad, math.inf, proximal_logp + upper_log)
-    return (torch.clamp(logp, lower, upper) - behavior_logp).exp() * advantage
+    return torch.clamp(logp, lower, upper)
 
 
 def log_clip_range(clip: float) -> tuple[float, float]:
     """log(1-ε) and log(1+ε); the lower end is -∞ from ε = 1 on."""
     return (math.log1p(-clip) if clip < 1 else -math.inf), math.log1p(clip)
-
-
-def decoupled_kl_objective(
-    logp: Tensor,
-    behavior_logp: Tensor,
-    advantage: Tensor,
-    kl: Tensor,
-    *,
-    kl_penalty: float,
-    max_importance: float = 100.0,
-) -> Tensor:
-    """Importance-weighted surrogate, penalized for divergence from the proximal policy. To be maximized.
-
-        π/π_behavior · Â - β · KL(π_proximal, π)
-
-    Hilton et al. 2021 (arXiv:2110.00641), §2, the decoupled KL-penalized objective. `kl` is the divergence
-    of each sample, exact or sampled (`divergence.sampled_kl_squared`). All tensors are [B]; so is the result.
-    """
-    surrogate = importance_weighted_objective(logp, behavior_logp, advantage, max_importance=max_importance)
-    return penalized(surrogate, kl, kl_penalty=kl_penalty)
-
-
-def penalized(objective: Tensor, kl: Tensor, *, kl_penalty: float) -> Tensor:
-    """Any of these objectives, held back by a divergence as well: objective - β · KL. [B] → [B]."""
-    return torch.sub(objective, kl, alpha=kl_penalty)
-
-
-def clip_objective(logp: Tensor, behavior_logp: Tensor, advantage: Tensor, *, clip: float) -> Tensor:
-    """PPO's clipped surrogate (arXiv:1707.06347, eq. 7), uncapped. [B] → [B], to be maximized."""
-    return decoupled_clip_objective(
-        logp, behavior_logp, behavior_logp, advantage, clip=clip, max_importance=math.inf
-    )
-
-
-def kl_objective(
-    logp: Tensor, behavior_logp: Tensor, advantage: Tensor, kl: Tensor, *, kl_penalty: float
-) -> Tensor:
-    """PPO's KL-penalized surrogate (arXiv:1707.06347, eq. 8), uncapped; `kl` is from the behavior policy."""
-    return decoupled_kl_objective(
-        logp, behavior_logp, advantage, kl, kl_penalty=kl_penalty, max_importance=math.inf
-    )
 
 
 def value_loss(

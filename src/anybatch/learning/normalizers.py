@@ -50,18 +50,16 @@ class RewardNormalizer:
         variance = total_squares / count - np.square(total / count)
         return np.sqrt(np.maximum(variance, 0.0) + EPSILON)[:, None]
 
+    def continue_returns(self, running_return: np.ndarray) -> None:
+        """Take over the returns of episodes in progress, if they are of as many envs."""
+        if len(running_return) == len(self.running_return):
+            self.running_return = running_return.copy()
+
     def state_dict(self) -> dict[str, object]:
-        return {
-            "running_return": self.running_return,
-            "count": self.count,
-            "total": self.total,
-            "total_squares": self.total_squares,
-        }
+        """The statistics. `running_return` belongs to the envs of one rank and is kept with them."""
+        return {"count": self.count, "total": self.total, "total_squares": self.total_squares}
 
     def load_state_dict(self, state: dict) -> None:
-        """Statistics come back always, the returns under way only for the same envs."""
-        if len(state["running_return"]) == len(self.running_return):
-            self.running_return = state["running_return"].copy()
         self.count, self.total = state["count"], state["total"]
         self.total_squares = state["total_squares"]
 

@@ -21,7 +21,7 @@ from anybatch.runs.atomic_file import sync
 from anybatch.runs.segments import Segment, SegmentFiles, sha256
 from anybatch.runs.state_tree import StateTree
 
-SCHEMA = 1
+SCHEMA = 2
 TENSORS, STATE, CHECKSUMS = "tensors.safetensors", "state.json", "checksums.json"
 
 _ASIDE = ".aside-"  # being written or being removed
@@ -34,12 +34,25 @@ class _NewerSchemaError(Exception):
     pass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A train state at one moment, as nested dicts of plain values, tensors and arrays."""
+
+    shared: StateTree
+    """What all ranks share."""
+    own: StateTree
+    """What is this rank's own."""
+    segments: Mapping[str, dict[str, Tensor]]
+    """Collected data that the state still needs, by name, each in a file of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Loaded:
     """A checkpoint that was read back whole."""
 
     path: Path
     env_steps: int
+    schema: int
     tree: StateTree
     segments: Mapping[str, dict[str, Tensor]]
     """Collected data that the state still needs, by name; empty where only the state was asked for."""
@@ -126,6 +139,7 @@ class Checkpoints:
         return Loaded(
             path=path,
             env_steps=state["env_steps"],
+            schema=state["schema"],
             tree=tree,
             segments=self._segments.load(state["segments"]) if with_segments else {},
             segment_checksums=state["segments"],

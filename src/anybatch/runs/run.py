@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from torch import Tensor
-
 from anybatch.config import RecordConfig
 from anybatch.envs.episodes import Episode
 from anybatch.envs.published_scale import on_published_scale
-from anybatch.runs.checkpoint import Checkpoints
+from anybatch.runs.checkpoint import Checkpoints, Snapshot
 from anybatch.runs.display import Progress
 from anybatch.runs.log import MetricLog
 from anybatch.runs.state_tree import StateTree
@@ -25,15 +23,15 @@ RECENT_EPISODES = 100
 class Recordable(Protocol):
     """A train state, as far as recording it goes."""
 
-    env_steps: int
-    iterations: int
+    @property
+    def env_steps(self) -> int: ...
 
     @property
-    def can_be_saved(self) -> bool: ...
+    def iterations(self) -> int: ...
 
-    def state_dict(self) -> StateTree: ...
-
-    def segments(self) -> dict[str, dict[str, Tensor]]: ...
+    def snapshot(self) -> Snapshot | None:
+        """The state to be saved; None at a moment that could not be continued from."""
+        ...
 
 
 class Run:
@@ -80,6 +78,10 @@ class Run:
         self.progress.update(state.env_steps, row)
         self.save_if_due(state)
 
+    def say(self, sentence: str) -> None:
+        """Tell the person who watches the run."""
+        self.progress.say(sentence)
+
     def save_if_due(self, state: Recordable) -> None:
         """Save where enough time or, if that was asked for, enough iterations went by since the last one."""
         every = self.config.checkpoint_every_iterations
@@ -88,10 +90,15 @@ class Run:
             self.save(state)
 
     def save(self, state: Recordable) -> None:
-        if not state.can_be_saved:
+        snapshot = state.snapshot()
+        if snapshot is None:
             return
-        tree: StateTree = {"train": state.state_dict(), "recent_returns": list(self.recent_returns)}
-        self.checkpoints.save(state.env_steps, tree, state.segments())
+        tree: StateTree = {
+            "shared": snapshot.shared,
+            "own": snapshot.own,
+            "recent_returns": list(self.recent_returns),
+        }
+        self.checkpoints.save(state.env_steps, tree, snapshot.segments)
         self._saved_at, self._saved_iterations = time.monotonic(), state.iterations
         self.saved_env_steps = state.env_steps
 

@@ -4,13 +4,10 @@ A phase is `policy_iterations` of PPO, then an auxiliary phase: the data of the 
 function and, through an auxiliary head, the policy's encoder, while the policy itself is held where it was.
 """
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
 from anybatch import seeding
-from anybatch.algorithms.ppg import state as ppg_state
 from anybatch.algorithms.ppg.state import AuxiliaryProgress, AuxiliaryRecord, PPGState
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo.samples import Samples
@@ -27,10 +24,6 @@ AUXILIARY_VALUE_COEFFICIENT = 0.5
 VALUE_CULPRIT = "the loss of the value function overflowed"
 
 
-start = ppg_state.start
-for_playing = ppo.for_playing
-
-
 def train(config: PPGConfig, state: PPGState, run: Run) -> None:
     """Train `state` in place until it has seen `total_env_steps`, or a stop is asked for."""
     run.begin(state)
@@ -40,34 +33,30 @@ def train(config: PPGConfig, state: PPGState, run: Run) -> None:
                 auxiliary_phase(config, state, run)
             continue
         learning_rate = current_learning_rate(config, state)
-        with run.timer("rollout"):
-            fresh = state.collector.collect(state.network, state.plan.num_steps)
         metrics: dict[str, float | None] = {"charts/learning_rate": learning_rate}
-        data = state.queue.exchange(
-            fresh, iteration=state.iterations, gradient_steps=state.steps.counts.taken
-        )
-        if data is not None:  # else the queue is still filling
+        with run.timer("rollout"):
+            collected, due = state.source.next(state.network, state.batch.num_steps, state.learner.origin)
+        if due is not None:  # delayed data may still be on their way
             with run.timer("returns"):
-                samples = ppo.prepare(data, state, config)
+                samples = ppo.prepare(due, state.policy, config)
             with run.timer("update"):
                 metrics |= policy_iteration(samples, state, config, learning_rate)
             state.data.add(
                 state.iterations, obs=samples.obs, value_target=samples.value_target, valid=samples.valid
             )
-        state.iterations += 1
-        state.env_steps += int(collectives.sum_over_ranks(torch.tensor(fresh.num_valid)))
-        run.record(state, fresh.episodes, state.metrics() | metrics | state.take_auxiliary_metrics())
+        state.learner.count(collected)
+        run.record(state, collected.episodes, state.metrics() | metrics | state.take_auxiliary_metrics())
     finish(config, state, run)
 
 
 def finish(config: PPGConfig, state: PPGState, run: Run) -> None:
     """Save where the run ended; where phases are not saved, only its last weights or the last phase's end."""
-    if not state.can_be_saved:
+    if not state.data.can_be_saved:
         if state.env_steps >= config.total_env_steps:
             state.data.clear()
-            run.progress.say("phase.save-data is off: a resume of this run would start a new phase.")
+            run.say("phase.save-data is off: a resume of this run would start a new phase.")
         else:
-            run.progress.say("phase.save-data is off: the newest checkpoint is from before this phase.")
+            run.say("phase.save-data is off: the newest checkpoint is from before this phase.")
     run.save(state)
 
 
@@ -76,9 +65,8 @@ def policy_iteration(
 ) -> dict[str, float | None]:
     """PPO on one iteration batch. The value has epochs and an optimizer of its own where they differ."""
     if state.value_steps is None:
-        return ppo.improve_policy(samples, state, config, learning_rate)
-    policy_only = replace(config, objective=replace(config.objective, value_coefficient=0.0))
-    metrics = ppo.improve_policy(samples, state, policy_only, learning_rate)
+        return ppo.improve_policy(samples, state.policy, config, learning_rate)
+    metrics = ppo.improve_policy(samples, state.policy, config, learning_rate, with_value=False)
     return metrics | improve_value(samples, state, config, learning_rate)
 
 
@@ -88,7 +76,7 @@ def improve_value(
     """`value_epochs` passes of the value loss alone. Returns its mean over all samples."""
     steps, objective = state.value_steps, config.objective
     assert steps is not None
-    steps.begin_iteration(learning_rate, state.hyperparameters)
+    steps.begin_iteration(learning_rate, state.plan.hyperparameters)
 
     def loss_of(part: Tensor) -> tuple[Tensor, tuple[Tensor]]:
         error = objectives.value_loss(
@@ -114,14 +102,14 @@ def auxiliary_phase(config: PPGConfig, state: PPGState, run: Run) -> None:
 
     Where it stands is part of the state, so that a checkpoint can be taken, and a run resumed, in the middle.
     """
-    numbers = state.hyperparameters.phase
-    assert numbers is not None
+    phase = state.plan.phase
+    assert phase is not None
     if state.progress is None:
         state.progress = AuxiliaryProgress(
             frozen_location=frozen_policy(state), frozen_log_std=kept_log_std(state.network.policy.log_std)
         )
     progress = state.progress
-    state.auxiliary_steps.set_learning_rate(numbers.auxiliary_learning_rate)
+    state.auxiliary_steps.set_learning_rate(phase.auxiliary_learning_rate)
     while progress.epoch < config.phase.auxiliary_epochs:
         parts, counts = auxiliary_minibatches(state, config)
         while progress.minibatch < len(parts):
@@ -149,14 +137,14 @@ def begin_phase(state: PPGState) -> None:
     state.phases += 1
     state.data.clear()
     state.progress = None
-    if state.ewma is not None:
-        state.ewma.reset()
+    if state.policy.ewma is not None:
+        state.policy.ewma.reset()
 
 
 @torch.no_grad()
 def frozen_policy(state: PPGState) -> Tensor:
     """Outputs of the policy on all of the phase's observations, before any auxiliary step. [S·T·N, A]."""
-    return state.collector.in_chunks(state.network.locate, state.data.flat_obs)
+    return state.learner.over(state.network.locate, state.data.flat_obs)
 
 
 def auxiliary_minibatches(state: PPGState, config: PPGConfig) -> tuple[list[Tensor], list[float]]:
@@ -165,9 +153,9 @@ def auxiliary_minibatches(state: PPGState, config: PPGConfig) -> tuple[list[Tens
     generator = seeding.torch_generator(
         config.seed, role="auxiliary", rank=collectives.rank(), draw=(state.phases, state.progress.epoch)
     )
-    size = state.resolved.phase
-    assert size is not None
-    parts = minibatch.sequence_epoch(state.data.valid, size.auxiliary_minibatches, generator)
+    phase = state.plan.phase
+    assert phase is not None
+    parts = minibatch.sequence_epoch(state.data.valid, phase.auxiliary_minibatches, generator)
     return parts, sizes_over_ranks(parts)
 
 

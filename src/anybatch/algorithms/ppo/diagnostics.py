@@ -1,4 +1,4 @@
-"""What an update says about itself: its metrics, and the culprit when numbers stop being numbers."""
+"""Metrics of an update, and the culprit when values become non-finite."""
 
 import math
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ def iteration_metrics(
 
 
 def bad_value(samples: Samples, state: PPOState, indices: Tensor) -> str:
-    """Which value of the last minibatch is the first that is not a number, and where it came from."""
+    """The first non-finite value of the last minibatch, and where it came from."""
     with torch.no_grad():
         policy, value = state.network(samples.obs[indices].to(state.device))
     candidates = {

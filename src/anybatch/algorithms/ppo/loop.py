@@ -11,22 +11,19 @@ import torch
 from torch import Tensor
 
 from anybatch.acting.rollout import Rollout
-from anybatch.acting.sources import Delayed
 from anybatch.algorithms.control import control_batch
-from anybatch.algorithms.ppo import state as ppo_state
 from anybatch.algorithms.ppo.diagnostics import bad_value, iteration_metrics
-from anybatch.algorithms.ppo.samples import PolicyRecord, Samples
-from anybatch.algorithms.ppo.state import PPOState
+from anybatch.algorithms.ppo.loss import policy_loss
+from anybatch.algorithms.ppo.samples import PolicyBatch, PolicyRecord, Samples, take
+from anybatch.algorithms.ppo.state import PPOState, keep_proximal_age
 from anybatch.algorithms.steps import current_learning_rate, gradient, minibatches, take_step
 from anybatch.config import PPOConfig
 from anybatch.distributed import collectives
-from anybatch.equations import divergence, objectives, returns
+from anybatch.equations import divergence, returns
 from anybatch.equations.moments import EPSILON
+from anybatch.learning.gradient_steps import LossOf
 from anybatch.networks.distributions import Distribution, kept_log_std, make_distribution
 from anybatch.runs.run import Run
-
-start = ppo_state.start
-for_playing = ppo_state.for_playing
 
 
 def train(config: PPOConfig, state: PPOState, run: Run) -> None:
@@ -34,29 +31,27 @@ def train(config: PPOConfig, state: PPOState, run: Run) -> None:
     run.begin(state)
     while state.env_steps < config.total_env_steps and not run.stop.requested:
         learning_rate = current_learning_rate(config, state)
-        with run.timer("rollout"):
-            fresh = state.collector.collect(state.network, state.plan.num_steps)
         metrics: dict[str, float | None] = {"charts/learning_rate": learning_rate}
-        data = state.queue.exchange(
-            fresh, iteration=state.iterations, gradient_steps=state.steps.counts.taken
-        )
-        if data is not None:  # else the queue is still filling
+        with run.timer("rollout"):
+            collected, due = state.source.next(state.network, state.batch.num_steps, state.learner.origin)
+        if due is not None:  # delayed data may still be on their way
             with run.timer("returns"):
-                samples = prepare(data, state, config)
+                samples = prepare(due, state, config)
             with run.timer("update"):
                 metrics |= improve_policy(samples, state, config, learning_rate)
-        state.iterations += 1
-        state.env_steps += int(collectives.sum_over_ranks(torch.tensor(fresh.num_valid)))
+        state.learner.count(collected)
         metrics = state.metrics() | metrics  # of the batch that this iteration had
-        metrics |= control_batch(config, state, fresh, run, trained=data is not None)
-        run.record(state, fresh.episodes, metrics)
+        before = state.batch.env_steps_per_gradient_step
+        metrics |= control_batch(config, state, collected, run, trained=due is not None)
+        if config.controller.compensate == "all":
+            keep_proximal_age(state, config, before)
+        run.record(state, collected.episodes, metrics)
     run.save(state)
 
 
-def prepare(delayed: Delayed, state: PPOState, config: PPOConfig) -> Samples:
+def prepare(data: Rollout, state: PPOState, config: PPOConfig) -> Samples:
     """Rewards, advantages and value targets, computed and normalized once over the whole iteration batch."""
-    data = delayed.rollout
-    age = state.iterations - delayed.iteration
+    age = state.iterations - data.origin.iteration
     reward = data.reward
     if state.reward_normalizer is not None:
         reward = state.reward_normalizer(reward, data.valid, data.episode_end)
@@ -70,7 +65,7 @@ def prepare(delayed: Delayed, state: PPOState, config: PPOConfig) -> Samples:
         gae_lambda=config.objective.gae_lambda,
     )
     value_target = advantage + data.value
-    state.advantage_normalizer.update(advantage, data.valid, decay=state.hyperparameters.advantage_decay)
+    state.advantage_normalizer.update(advantage, data.valid, decay=state.plan.hyperparameters.advantage_decay)
     if config.objective.advantage_normalization == "iteration":
         advantage = state.advantage_normalizer.normalize(advantage)
     proximal = data
@@ -90,7 +85,7 @@ def prepare(delayed: Delayed, state: PPOState, config: PPOConfig) -> Samples:
         value_target=value_target.flatten(),
         valid=data.valid,
         age_iterations=age,
-        age_gradient_steps=state.steps.counts.taken - delayed.gradient_steps,
+        age_gradient_steps=state.steps.counts.taken - data.origin.gradient_steps,
     )
 
 
@@ -98,7 +93,7 @@ def bootstrapped_now(data: Rollout, state: PPOState) -> Tensor:
     """Next values of stale data: of collection time, but for the end, which the current network sees."""
     next_value = data.next_value.clone()
     with torch.no_grad():
-        last = state.collector.in_chunks(state.network.value, data.obs[-1])
+        last = state.learner.over(state.network.value, data.obs[-1])
     next_value[-1] = torch.where(data.episode_end[-1], next_value[-1], last)
     return next_value
 
@@ -106,7 +101,7 @@ def bootstrapped_now(data: Rollout, state: PPOState) -> Tensor:
 def seen_by_current_policy(data: Rollout, state: PPOState) -> Rollout:
     """The same data as if the current policy had taken the actions."""
     with torch.no_grad():
-        location = state.collector.in_chunks(state.network.locate, data.obs[:-1].flatten(0, 1))
+        location = state.learner.over(state.network.locate, data.obs[:-1].flatten(0, 1))
         policy = state.network.distribution(location.to(state.device))
         logp = policy.log_prob(data.action.flatten(0, 1).to(state.device)).cpu()
     return replace(
@@ -118,14 +113,22 @@ def seen_by_current_policy(data: Rollout, state: PPOState) -> Rollout:
 
 
 def improve_policy(
-    samples: Samples, state: PPOState, config: PPOConfig, learning_rate: float
+    samples: Samples,
+    state: PPOState,
+    config: PPOConfig,
+    learning_rate: float,
+    *,
+    with_value: bool = True,
 ) -> dict[str, float | None]:
-    """Optimize policy and value on one iteration batch, in place. Returns the iteration's metrics."""
-    state.steps.begin_iteration(learning_rate, state.hyperparameters)
+    """Optimize policy and value on one iteration batch, in place. Returns the iteration's metrics.
+
+    Not `with_value`, the value function is left to an optimizer of its own.
+    """
+    state.steps.begin_iteration(learning_rate, state.plan.hyperparameters)
     records: list[PolicyRecord] = []
     epochs_done, moved = 0, False
-    while epochs_done < state.plan.epochs and not moved:
-        last = one_epoch(samples, state, config, records)
+    while epochs_done < state.batch.epochs and not moved:
+        last = one_epoch(samples, state, config, records, with_value=with_value)
         if last is None:
             break
         epochs_done += 1
@@ -136,94 +139,73 @@ def improve_policy(
 
 
 def one_epoch(
-    samples: Samples, state: PPOState, config: PPOConfig, records: list[PolicyRecord]
+    samples: Samples,
+    state: PPOState,
+    config: PPOConfig,
+    records: list[PolicyRecord],
+    *,
+    with_value: bool = True,
 ) -> list[PolicyRecord] | None:
     """One pass over the samples; what each step saw is added to `records`.
 
     Returns what the last step saw; None where the policy moved too far within the epoch, to stop there.
     """
-    steps, plan, update = state.steps, state.plan, config.update
+    steps, batch = state.steps, state.batch
     seen: list[PolicyRecord] = []
     for indices, count in minibatches(samples.valid, state, config):
-        loss = PolicyLoss(samples, state, config, indices, count)
-        seen = gradient(config, steps, indices, loss, count)
+        loss_of = minibatch_loss(samples, indices, count, state, config, with_value=with_value)
+        seen = gradient(config, steps, indices, loss_of, count)
         records += seen
-        if update.target_kl_check == "minibatch" and moved_too_far(seen, config):
+        if config.update.target_kl_check == "minibatch" and moved_too_far(seen, config):
             return None
         taken = take_step(steps, partial(bad_value, samples, state, indices))
         if taken and state.ewma is not None:
-            state.ewma.update(state.hyperparameters.proximal_decay, plan.env_steps_per_gradient_step)
+            state.ewma.update(state.plan.hyperparameters.proximal_decay, batch.env_steps_per_gradient_step)
     return seen
 
 
-class PolicyLoss:
-    """The loss of each sample of one minibatch, to be minimized."""
+def minibatch_loss(
+    samples: Samples, indices: Tensor, count: float, state: PPOState, config: PPOConfig, *, with_value: bool
+) -> LossOf[PolicyRecord]:
+    """The loss of any microbatch of the minibatch `indices`, which has `count` samples over all ranks."""
+    shift, scale = 0.0, 1.0
+    if config.objective.advantage_normalization == "minibatch":
+        shift, scale = minibatch_moments(samples.advantage[indices], count)
+    value_coefficient = config.objective.value_coefficient if with_value else 0.0
 
-    def __init__(self, samples: Samples, state: PPOState, config: PPOConfig, indices: Tensor, count: float):
-        self.samples = samples
-        self.state = state
-        self.config = config
-        self.shift, self.scale = 0.0, 1.0
+    def loss_of(part: Tensor) -> tuple[Tensor, PolicyRecord]:
+        batch = gather(samples, part, state, config)
         if config.objective.advantage_normalization == "minibatch":
-            self.shift, self.scale = minibatch_moments(samples.advantage[indices], count)
+            batch = batch._replace(advantage=(batch.advantage - shift) / scale)
+        return policy_loss(state.network, batch, config.objective, value_coefficient=value_coefficient)
 
-    def __call__(self, part: Tensor) -> tuple[Tensor, PolicyRecord]:
-        samples, objective = self.samples, self.config.objective
-        obs = self.take(samples.obs, part)
-        action = self.take(samples.action, part)
-        behavior_logp = self.take(samples.behavior_logp, part)
-        advantage = self.take(samples.advantage, part)
-        if objective.advantage_normalization == "minibatch":
-            advantage = (advantage - self.shift) / self.scale
+    return loss_of
 
-        # Before the network: its temporaries would lie on top of a graph that is kept, and cost page faults.
-        proximal_logp = self.proximal_logp(part, obs, action)
-        policy, value = self.state.network(obs)
-        logp = policy.log_prob(action)
-        gain = objectives.decoupled_clip_objective(
-            logp,
-            proximal_logp,
-            behavior_logp,
-            advantage,
-            clip=math.inf if objective.clip is None else objective.clip,
-            max_importance=objective.max_importance,
-        )
-        if objective.kl_penalty > 0:
-            kl = self.kl(policy, logp, proximal_logp, obs, part)
-            gain = objectives.penalized(gain, kl, kl_penalty=objective.kl_penalty)
-        value_loss = objectives.value_loss(
-            value,
-            self.take(samples.value_target, part),
-            collected_value=self.take(samples.value, part) if objective.value_clip is not None else None,
-            clip=objective.value_clip,
-        )
-        entropy = policy.entropy()
-        loss = objective.value_coefficient * value_loss - gain
-        if objective.entropy_coefficient:
-            loss = loss - objective.entropy_coefficient * entropy
-        kept = (gain, value_loss, entropy, logp, behavior_logp, proximal_logp)
-        return loss, PolicyRecord(*(tensor.detach() for tensor in kept))
 
-    def proximal_logp(self, part: Tensor, obs: Tensor, action: Tensor) -> Tensor:
-        """Log-probabilities of the taken actions under the policy that the update is held near."""
-        if self.state.ewma is None:
-            return self.take(self.samples.proximal_logp, part)
-        return self.state.ewma.policy_at(obs).log_prob(action)
-
-    def kl(
-        self, policy: Distribution, logp: Tensor, proximal_logp: Tensor, obs: Tensor, part: Tensor
-    ) -> Tensor:
-        """Divergence from the proximal policy, sample by sample."""
-        if self.config.objective.kl == "sampled":
-            return divergence.sampled_kl_squared(logp, proximal_logp)
-        if self.state.ewma is not None:
-            return policy.kl_from(self.state.ewma.policy_at(obs))
-        location = self.take(self.samples.proximal_location, part)
-        return policy.kl_from(make_distribution(location, self.samples.proximal_log_std))
-
-    def take(self, tensor: Tensor, part: Tensor) -> Tensor:
-        """The samples of a microbatch, where the network is. `index_select` costs half of indexing."""
-        return tensor.index_select(0, part).to(self.state.device)
+def gather(samples: Samples, part: Tensor, state: PPOState, config: PPOConfig) -> PolicyBatch:
+    """The samples of a microbatch, and the proximal policy at their observations."""
+    device, objective = state.device, config.objective
+    obs, action = take(samples.obs, part, device), take(samples.action, part, device)
+    # Before the network: its temporaries would lie on top of a graph that is kept, and cost page faults.
+    proximal: Distribution | None = None
+    if state.ewma is not None:
+        proximal = state.ewma.policy_at(obs)
+        proximal_logp = proximal.log_prob(action)
+    else:
+        proximal_logp = take(samples.proximal_logp, part, device)
+        if objective.kl_penalty > 0 and objective.kl == "exact":
+            location = take(samples.proximal_location, part, device)
+            proximal = make_distribution(location, samples.proximal_log_std)
+    return PolicyBatch(
+        obs=obs,
+        action=action,
+        behavior_logp=take(samples.behavior_logp, part, device),
+        proximal_logp=proximal_logp,
+        proximal=proximal,
+        advantage=take(samples.advantage, part, device),
+        value_target=take(samples.value_target, part, device),
+        value=take(samples.value, part, device) if objective.value_clip is not None else None,
+    )
 
 
 def minibatch_moments(advantage: Tensor, count: float) -> tuple[float, float]:

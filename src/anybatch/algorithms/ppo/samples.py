@@ -1,9 +1,12 @@
-"""What an update of policy and value works on, and what it keeps of each sample."""
+"""What an update of policy and value works on: an iteration batch, and the samples of one microbatch."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
+
+from anybatch.networks.distributions import Distribution
 
 
 @dataclass
@@ -13,9 +16,9 @@ class Samples:
     obs: Tensor
     action: Tensor
     behavior_logp: Tensor
-    """What importance weights divide by."""
+    """Log-probabilities that importance weights divide by."""
     proximal_logp: Tensor
-    """Of the policy the update is held near, where that is not an average of weights that moves."""
+    """Log-probabilities under the proximal policy, where that is not an average of weights that moves."""
     proximal_location: Tensor
     proximal_log_std: Tensor | None
     advantage: Tensor
@@ -24,6 +27,21 @@ class Samples:
     valid: Tensor
     age_iterations: int
     age_gradient_steps: int
+
+
+class PolicyBatch(NamedTuple):
+    """The samples of one microbatch, [b], where the network is."""
+
+    obs: Tensor
+    action: Tensor
+    behavior_logp: Tensor
+    proximal_logp: Tensor
+    proximal: Distribution | None
+    """The proximal policy, where its exact divergence is penalized."""
+    advantage: Tensor
+    value_target: Tensor
+    value: Tensor | None
+    """Values at collection time, where changes from them are clipped."""
 
 
 class PolicyRecord(NamedTuple):
@@ -35,3 +53,8 @@ class PolicyRecord(NamedTuple):
     logp: Tensor
     behavior_logp: Tensor
     proximal_logp: Tensor
+
+
+def take(tensor: Tensor, part: Tensor, device: torch.device) -> Tensor:
+    """The samples of a microbatch, where the network is. `index_select` costs half of indexing."""
+    return tensor.index_select(0, part).to(device)

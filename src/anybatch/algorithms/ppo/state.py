@@ -9,127 +9,121 @@ from torch import Tensor
 from anybatch import networks, seeding
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import rollout_bytes
-from anybatch.acting.sources import DelayQueue, refuse_rollouts_beyond_memory
-from anybatch.algorithms.state import TrainState, load_network, make_env, shared_parts
-from anybatch.batch.controllers import ControllerState
+from anybatch.acting.sources import refuse_rollouts_beyond_memory
+from anybatch.algorithms.state import Learner, RankState, TrainState, load_network
 from anybatch.config import PPOConfig, rescale_rules
 from anybatch.distributed import collectives
-from anybatch.envs.protocol import BoxActions, EnvSpec
+from anybatch.envs.protocol import BoxActions, EnvSpec, VectorEnv
 from anybatch.errors import ConfigError
 from anybatch.learning.normalizers import AdvantageNormalizer, RewardNormalizer
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.ewma import EwmaNetwork
+from anybatch.runs.checkpoint import Snapshot
 
 
 @dataclass(kw_only=True)
 class PPOState(TrainState[ActorCritic]):
     """What training a policy and its value function changes."""
 
+    learner: Learner[ActorCritic]
     ewma: EwmaNetwork | None
-    compensates: bool
-    """Whether the numbers of the dial follow a batch that changes within the run."""
-    rescales_proximal: bool
-    """Whether the proximal decay is among those numbers."""
     reward_normalizer: RewardNormalizer | None
     advantage_normalizer: AdvantageNormalizer
-    queue: DelayQueue
+    rank: RankState
 
-    def follow(self, controller: ControllerState) -> str | None:
-        was = self.plan.env_steps_per_gradient_step
-        sentence = super().follow(controller)
-        if self.compensates:
-            self._keep_proximal_age(was)
-        return sentence
-
-    def _keep_proximal_age(self, was: float) -> None:
-        """The age of the average in env steps is what must not jump; `was` is those per gradient step."""
-        now = self.plan.env_steps_per_gradient_step
-        if self.ewma is not None and self.rescales_proximal and was != now:
-            self.ewma.rescale_weight(was / now)
-
-    def state_dict(self) -> dict[str, Any]:
-        normalizer = self.collector.normalizer
-        return super().state_dict() | {
-            "ewma": self.ewma.state_dict() if self.ewma else None,
-            "observation_normalizer": normalizer.state_dict() if normalizer else None,
-            "reward_normalizer": self.reward_normalizer.state_dict() if self.reward_normalizer else None,
-            "advantage_normalizer": self.advantage_normalizer.state_dict(),
-            "queue": self.queue.state_dict(),
-        }
-
-    def segments(self) -> dict[str, dict[str, Tensor]]:
-        return self.queue.segments()
-
-    def load_state_dict(
-        self, state: dict[str, Any], segments: Mapping[str, dict[str, Tensor]], say: Callable[[str], None]
-    ) -> None:
-        # Before the rest: the first observations of fresh episodes are seen with these statistics.
-        if self.collector.normalizer and state["observation_normalizer"]:
-            self.collector.normalizer.load_state_dict(state["observation_normalizer"])
-        if self.reward_normalizer and state["reward_normalizer"]:
-            self.reward_normalizer.load_state_dict(state["reward_normalizer"])
-        self.advantage_normalizer.load_state_dict(state["advantage_normalizer"])
-        length = self.plan.num_steps if self.resolved.step_range is None else None
-        self.queue.load_state_dict(
-            state["queue"], segments, num_envs=self.plan.num_envs, num_steps=length, say=say
-        )
-        super().load_state_dict(state, segments, say)
-        self._load_ewma(state, say)
-
-    def forget_episodes(self) -> None:
-        # Data that wait go on with the episodes before them: the returns under way are theirs.
-        if self.reward_normalizer and not len(self.queue):
-            self.reward_normalizer.running_return[:] = 0.0
-
-    def _load_ewma(self, state: dict[str, Any], say: Callable[[str], None]) -> None:
-        if self.ewma is None:
-            return
-        if state["ewma"] is None:
-            self.ewma.reset()
-            say("The checkpoint has no proximal EWMA: it starts from the current weights.")
-            return
-        self.ewma.load_state_dict(state["ewma"])
-        self._keep_proximal_age(state["env_steps_per_gradient_step"])
+    @property
+    def observation_normalizer(self) -> ObservationNormalizer | None:
+        return self.source.collector.normalizer
 
     def metrics(self) -> dict[str, float | None]:
+        """Current values, apart from this iteration's losses."""
         mean, std = self.advantage_normalizer.mean_std
-        return super().metrics() | {
+        return self.learner.metrics() | {
             "advantage/mean": mean,
             "advantage/std": std,
             "proximal/age_env_steps": self.ewma.age_env_steps if self.ewma else None,
             "proximal/age_gradient_steps": self.ewma.age_gradient_steps if self.ewma else None,
         }
 
+    def snapshot(self) -> Snapshot:
+        observations, rewards = self.observation_normalizer, self.reward_normalizer
+        return Snapshot(
+            shared={
+                "learner": self.learner.state_dict(),
+                "ewma": self.ewma.state_dict() if self.ewma else None,
+                "observation_normalizer": observations.state_dict() if observations else None,
+                "reward_normalizer": rewards.state_dict() if rewards else None,
+                "advantage_normalizer": self.advantage_normalizer.state_dict(),
+            },
+            own={
+                "rank": self.rank.state_dict(),
+                "running_return": rewards.running_return if rewards else None,
+            },
+            segments=self.source.segments(),
+        )
+
 
 def start(
-    config: PPOConfig, *, say: Callable[[str], None], env_steps: int = 0, auxiliary: bool = False
+    config: PPOConfig, env: VectorEnv, *, say: Callable[[str], None], auxiliary: bool = False
 ) -> PPOState:
-    """A fresh state. `env_steps` is what a run to be resumed had done: engines then get other seeds.
-
-    `auxiliary` gives the network the head that PPG's auxiliary phases train.
-    """
-    env = make_env(config, env_steps)
-    refuse_rollouts_beyond_memory(config.staleness.iterations, rollout_bytes(env.spec, config.step_range[1]))
+    """A fresh state. `auxiliary` gives the network the head that PPG's auxiliary phases train."""
+    delay = config.staleness.iterations
+    refuse_rollouts_beyond_memory(delay, rollout_bytes(env.spec, config.step_range[1]))
+    normalizer = make_observation_normalizer(config, env.spec)
     encoder, network = make_network(config, env.spec, auxiliary=auxiliary)
-    parts = shared_parts(
+    learner = Learner.fresh(
         config,
-        env,
-        encoder,
         network,
+        encoder=encoder,
+        obs_bytes=env.spec.obs_bytes,
         noise_of=separate_networks(network),
-        normalizer=observation_normalizer(config, env.spec),
         say=say,
     )
     averages = config.proximal.policy == "ewma"
     return PPOState(
-        **parts,
-        ewma=EwmaNetwork(parts["network"], parts["steps"].flat) if averages else None,
-        compensates=config.controller.compensate == "all",
-        rescales_proximal="proximal-ewma" in rescale_rules(config.rescale),
-        reward_normalizer=reward_normalizer(config),
+        learner=learner,
+        ewma=EwmaNetwork(learner.network, learner.steps.flat) if averages else None,
+        reward_normalizer=make_reward_normalizer(config),
         advantage_normalizer=AdvantageNormalizer(),
-        queue=DelayQueue(config.staleness.iterations),
+        rank=RankState.fresh(config, env, learner, delay=delay, normalizer=normalizer),
     )
+
+
+def restore(state: PPOState, saved: Snapshot, config: PPOConfig, say: Callable[[str], None]) -> None:
+    """Continue from `saved`, also at another batch: what belongs to a batch follows the plan of this run."""
+    shared, own = saved.shared, saved.own
+    state.learner.load_state_dict(shared["learner"])
+    restore_ewma(state, shared, config, say)
+    # Before the environments: the first observations of fresh episodes are seen with these statistics.
+    if state.observation_normalizer and shared["observation_normalizer"]:
+        state.observation_normalizer.load_state_dict(shared["observation_normalizer"])
+    state.advantage_normalizer.load_state_dict(shared["advantage_normalizer"])
+    continues = state.rank.load_state_dict(own["rank"], saved.segments, plan=state.plan, say=say)
+    if state.reward_normalizer and shared["reward_normalizer"]:
+        state.reward_normalizer.load_state_dict(shared["reward_normalizer"])
+        # Waiting data continue the episodes before them, also where the environments start fresh ones.
+        if continues or state.source.segments():
+            state.reward_normalizer.continue_returns(own["running_return"])
+
+
+def restore_ewma(
+    state: PPOState, shared: Mapping[str, Any], config: PPOConfig, say: Callable[[str], None]
+) -> None:
+    if state.ewma is None:
+        return
+    if shared["ewma"] is None:
+        state.ewma.reset()
+        say("The checkpoint has no proximal EWMA: it starts from the current weights.")
+        return
+    state.ewma.load_state_dict(shared["ewma"])
+    keep_proximal_age(state, config, shared["learner"]["control"]["env_steps_per_gradient_step"])
+
+
+def keep_proximal_age(state: PPOState, config: PPOConfig, before: float) -> None:
+    """Keep the average's age in env steps when the env steps per gradient step change from `before`."""
+    now = state.batch.env_steps_per_gradient_step
+    if state.ewma is not None and "proximal-ewma" in rescale_rules(config.rescale) and before != now:
+        state.ewma.rescale_weight(before / now)
 
 
 def make_network(config: PPOConfig, spec: EnvSpec, *, auxiliary: bool) -> tuple[str, ActorCritic]:
@@ -154,7 +148,7 @@ def separate_networks(network: ActorCritic) -> dict[str, slice]:
     return {"policy": slice(network.policy_numel), "value": slice(network.policy_numel, None)}
 
 
-def observation_normalizer(config: PPOConfig, spec: EnvSpec) -> ObservationNormalizer | None:
+def make_observation_normalizer(config: PPOConfig, spec: EnvSpec) -> ObservationNormalizer | None:
     if not config.normalize.observations:
         return None
     if collectives.world_size() > 1:
@@ -170,7 +164,7 @@ def observation_normalizer(config: PPOConfig, spec: EnvSpec) -> ObservationNorma
     return ObservationNormalizer(spec.obs_shape, clip=config.normalize.observation_clip)
 
 
-def reward_normalizer(config: PPOConfig) -> RewardNormalizer | None:
+def make_reward_normalizer(config: PPOConfig) -> RewardNormalizer | None:
     normalize = config.normalize
     if normalize.rewards == "none":
         return None
@@ -183,13 +177,14 @@ def reward_normalizer(config: PPOConfig) -> RewardNormalizer | None:
 
 
 def for_playing(
-    config: PPOConfig, spec: EnvSpec, saved: dict[str, Any]
+    config: PPOConfig, spec: EnvSpec, shared: Mapping[str, Any]
 ) -> tuple[ActorCritic, ObservationNormalizer | None]:
     """The network of a checkpoint and its view of observations, without what only training needs."""
-    auxiliary = any(name.startswith("auxiliary_head.") for name in saved["network"])
+    saved: dict[str, Tensor] = shared["learner"]["network"]
+    auxiliary = any(name.startswith("auxiliary_head.") for name in saved)
     _, network = make_network(config, spec, auxiliary=auxiliary)
-    load_network(network, saved["network"])
-    normalizer = observation_normalizer(config, spec)
-    if normalizer is not None and saved["observation_normalizer"] is not None:
-        normalizer.load_state_dict(saved["observation_normalizer"])
+    load_network(network, saved)
+    normalizer = make_observation_normalizer(config, spec)
+    if normalizer is not None and shared["observation_normalizer"] is not None:
+        normalizer.load_state_dict(shared["observation_normalizer"])
     return network, normalizer

@@ -14,16 +14,11 @@ from torch import Tensor
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.control import control_batch
 from anybatch.algorithms.ppo.diagnostics import first_bad_value
-from anybatch.algorithms.pqn import state as pqn_state
 from anybatch.algorithms.pqn.state import PQNState
 from anybatch.algorithms.steps import current_learning_rate, gradient, minibatches, take_step
 from anybatch.config import PQNConfig
-from anybatch.distributed import collectives
 from anybatch.equations import returns, schedules
 from anybatch.runs.run import Run
-
-start = pqn_state.start
-for_playing = pqn_state.for_playing
 
 
 @dataclass(frozen=True)
@@ -49,19 +44,19 @@ def train(config: PQNConfig, state: PQNState, run: Run) -> None:
     while state.env_steps < config.total_env_steps and not run.stop.requested:
         learning_rate = current_learning_rate(config, state)
         state.network.epsilon = exploration(config, state.env_steps)
+        metrics = {"charts/learning_rate": learning_rate, "charts/epsilon": state.network.epsilon}
         with run.timer("rollout"):
-            fresh = state.collector.collect(state.network, state.plan.num_steps)
+            collected, due = state.source.next(state.network, state.batch.num_steps, state.learner.origin)
+        assert due is not None  # PQN has no delayed data
         with run.timer("returns"):
-            samples = prepare(fresh, config)
+            samples = prepare(due, config)
         with run.timer("update"):
-            metrics = improve_values(samples, state, config, learning_rate)
-        metrics |= {"charts/learning_rate": learning_rate, "charts/epsilon": state.network.epsilon}
-        state.iterations += 1
-        state.env_steps += int(collectives.sum_over_ranks(torch.tensor(fresh.num_valid)))
+            metrics |= improve_values(samples, state, config, learning_rate)
+        state.learner.count(collected)
         metrics = state.metrics() | metrics  # of the batch that this iteration had
-        metrics |= control_batch(config, state, fresh, run)
-        run.record(state, fresh.episodes, metrics)
-    state.network.epsilon = config.exploration.end  # at play it explores as a checkpoint of it does
+        metrics |= control_batch(config, state, collected, run)
+        run.record(state, collected.episodes, metrics)
+    state.network.epsilon = config.exploration.end  # the evaluation explores as one of a checkpoint does
     run.save(state)
 
 
@@ -94,8 +89,8 @@ def improve_values(
     samples: QSamples, state: PQNState, config: PQNConfig, learning_rate: float
 ) -> dict[str, float | None]:
     """Fit the values of the taken actions to their targets, in place. Returns the iteration's metrics."""
-    steps, plan = state.steps, state.plan
-    steps.begin_iteration(learning_rate, state.hyperparameters)
+    steps = state.steps
+    steps.begin_iteration(learning_rate, state.plan.hyperparameters)
 
     def loss_of(part: Tensor) -> tuple[Tensor, ValueRecord]:
         obs = samples.obs.index_select(0, part).to(state.device)
@@ -106,7 +101,7 @@ def improve_values(
         return config.objective.loss_coefficient * error, ValueRecord(error.detach(), value.detach())
 
     records: list[ValueRecord] = []
-    for _ in range(plan.epochs):
+    for _ in range(state.batch.epochs):
         for indices, count in minibatches(samples.valid, state, config):
             records += gradient(config, steps, indices, loss_of, count)
             take_step(steps, partial(bad_value, samples, state, indices))
@@ -124,13 +119,13 @@ def iteration_metrics(
     return state.steps.metrics() | {
         "losses/td_loss": mean_error,
         "losses/q_values": mean_value,
-        "losses/epochs_done": float(state.plan.epochs),
+        "losses/epochs_done": float(state.batch.epochs),
         "batch/valid_fraction": float(samples.valid.float().mean()),
     }
 
 
 def bad_value(samples: QSamples, state: PQNState, indices: Tensor) -> str:
-    """Which value of the last minibatch is the first that is not a number, and where it came from."""
+    """The first non-finite value of the last minibatch, and where it came from."""
     with torch.no_grad():
         values = state.network.locate(samples.obs[indices].to(state.device)).cpu()
     named = {

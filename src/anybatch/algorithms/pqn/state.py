@@ -1,31 +1,59 @@
 """The state of PQN."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from anybatch import networks, seeding
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
-from anybatch.algorithms.state import TrainState, load_network, make_env, shared_parts
+from anybatch.algorithms.state import Learner, RankState, TrainState, load_network
 from anybatch.config import PQNConfig
-from anybatch.envs.protocol import DiscreteActions, EnvSpec
+from anybatch.envs.protocol import DiscreteActions, EnvSpec, VectorEnv
 from anybatch.errors import ConfigError
 from anybatch.networks.q_network import QNetwork
+from anybatch.runs.checkpoint import Snapshot
 
 
 @dataclass(kw_only=True)
 class PQNState(TrainState[QNetwork]):
     """What training action values changes."""
 
+    learner: Learner[QNetwork]
+    rank: RankState
 
-def start(config: PQNConfig, *, say: Callable[[str], None], env_steps: int = 0) -> PQNState:
-    """A fresh state. `env_steps` is what a run to be resumed had done: engines then get other seeds."""
-    env = make_env(config, env_steps)
+    def metrics(self) -> dict[str, float | None]:
+        """Current values, apart from this iteration's losses."""
+        return self.learner.metrics()
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            shared={"learner": self.learner.state_dict()},
+            own={"rank": self.rank.state_dict()},
+            segments=self.source.segments(),
+        )
+
+
+def start(config: PQNConfig, env: VectorEnv, *, say: Callable[[str], None]) -> PQNState:
+    """A fresh state."""
     refuse_rollouts_beyond_memory(0, rollout_bytes(env.spec, config.step_range[1]))
     encoder, network = make_network(config, env.spec)
-    noise_of = {"action values": slice(None)}
-    return PQNState(**shared_parts(config, env, encoder, network, noise_of=noise_of, say=say))
+    learner = Learner.fresh(
+        config,
+        network,
+        encoder=encoder,
+        obs_bytes=env.spec.obs_bytes,
+        noise_of={"action values": slice(None)},
+        say=say,
+    )
+    return PQNState(learner=learner, rank=RankState.fresh(config, env, learner))
+
+
+def restore(state: PQNState, saved: Snapshot, config: PQNConfig, say: Callable[[str], None]) -> None:
+    """Continue from `saved`, also at another batch: what belongs to a batch follows the plan of this run."""
+    del config
+    state.learner.load_state_dict(saved.shared["learner"])
+    state.rank.load_state_dict(saved.own["rank"], saved.segments, plan=state.plan, say=say)
 
 
 def make_network(config: PQNConfig, spec: EnvSpec) -> tuple[str, QNetwork]:
@@ -43,9 +71,9 @@ def make_network(config: PQNConfig, spec: EnvSpec) -> tuple[str, QNetwork]:
     )
 
 
-def for_playing(config: PQNConfig, spec: EnvSpec, saved: dict[str, Any]) -> tuple[QNetwork, None]:
+def for_playing(config: PQNConfig, spec: EnvSpec, shared: Mapping[str, Any]) -> tuple[QNetwork, None]:
     """The network of a checkpoint, exploring as little as at the end of a run where it is to explore."""
     _, network = make_network(config, spec)
-    load_network(network, saved["network"])
+    load_network(network, shared["learner"]["network"])
     network.epsilon = config.exploration.end
     return network, None

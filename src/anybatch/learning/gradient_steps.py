@@ -16,37 +16,17 @@ from anybatch.config import OptimizerConfig
 from anybatch.distributed import collectives
 from anybatch.equations import noise_scale
 from anybatch.learning.minibatch import microbatches
-from anybatch.learning.radam import FusedRAdam
+from anybatch.learning.noise import NoiseAverage
+from anybatch.learning.optimizers import make_optimizer
 from anybatch.networks.flat import FlatParameters
 
 CLIP_EPSILON = 1e-6
 """As torch.nn.utils.clip_grad_norm_ has it."""
-NOISE_DECAY = 0.95
-"""Of the running means of noise and signal, per measurement. Their ratio is taken last: it is biased."""
 
 Accumulated = TypeVar("Accumulated")
 Record = TypeVar("Record", bound=tuple[Tensor, ...])
 LossOf = Callable[[Tensor], tuple[Tensor, Record]]
 """Sample indices to per-sample losses [b] and whatever per-sample tensors are to be kept for metrics."""
-
-
-@dataclass
-class NoiseAverage:
-    """Running means of tr(Σ) and |G|², kept apart."""
-
-    trace: float = 0.0
-    signal: float = 0.0
-    weight: float = 0.0
-
-    def add(self, trace: float, signal: float) -> None:
-        self.trace = NOISE_DECAY * self.trace + (1 - NOISE_DECAY) * trace
-        self.signal = NOISE_DECAY * self.signal + (1 - NOISE_DECAY) * signal
-        self.weight = NOISE_DECAY * self.weight + (1 - NOISE_DECAY)
-
-    @property
-    def scale(self) -> float | None:
-        """In samples; None before the first measurement, infinite where noise hides the signal."""
-        return noise_scale.noise_scale(self.trace, self.signal) if self.weight else None
 
 
 @dataclass
@@ -200,17 +180,3 @@ class GradientSteps:
             }
         self.counts = StepCounts(state["taken"], state["skipped"], state["skipped_in_a_row"])
         self.noise = {name: NoiseAverage(*numbers) for name, numbers in state["noise"].items()}
-
-
-def make_optimizer(parameter: torch.nn.Parameter, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """On one flat parameter, in fused form: torch's default on a CPU is a slow loop."""
-    betas = (config.beta1, config.beta2)
-    match config.name:
-        case "adam":
-            return torch.optim.Adam(
-                [parameter], lr=config.learning_rate, betas=betas, eps=config.eps, fused=True
-            )
-        case "radam":
-            return FusedRAdam(parameter, lr=config.learning_rate, betas=betas, eps=config.eps)
-        case "sgd":
-            return torch.optim.SGD([parameter], lr=config.learning_rate, fused=True)

@@ -1,0 +1,68 @@
+"""The data of a PPG phase, which its auxiliary epochs train on."""
+
+import torch
+from torch import Tensor
+
+from anybatch.acting.rollout import observation_dtype
+from anybatch.envs.protocol import EnvSpec
+
+
+class PhaseData:
+    """Observations, value targets and masks of a phase's iterations, on the CPU. Images stay uint8."""
+
+    def __init__(self, policy_iterations: int, num_steps: int, spec: EnvSpec, *, is_saved: bool = True):
+        shape = (policy_iterations, num_steps, spec.num_envs)
+        self.obs = torch.empty(*shape, *spec.obs_shape, dtype=observation_dtype(spec))
+        self.value_target = torch.empty(shape)
+        self.valid = torch.empty(shape, dtype=torch.bool)
+        self.iterations: list[int] = []
+        """Which iterations of the run are in it, in their order."""
+        self.is_saved = is_saved
+        """Whether checkpoints keep the data; otherwise there are checkpoints between two phases only."""
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.iterations) == len(self.obs)
+
+    @property
+    def can_be_saved(self) -> bool:
+        return self.is_saved or not self.iterations
+
+    @property
+    def flat_obs(self) -> Tensor:
+        return self.obs.flatten(0, 2)
+
+    @property
+    def flat_value_target(self) -> Tensor:
+        return self.value_target.flatten()
+
+    def add(self, iteration: int, *, obs: Tensor, value_target: Tensor, valid: Tensor) -> None:
+        """Keep one iteration, flattened to [T · N] as it was optimized on; `valid` is [T, N]."""
+        position = len(self.iterations)
+        self.obs[position] = obs.view_as(self.obs[position])
+        self.value_target[position] = value_target.view_as(valid)
+        self.valid[position] = valid
+        self.iterations.append(iteration)
+
+    def fits(self, valid: Tensor, number: int, *, is_whole: bool) -> bool:
+        """Whether `number` saved iterations like the one with `valid` [T, N] can be continued with here."""
+        longest, *shape = self.valid.shape
+        return list(valid.shape) == shape and (number == longest if is_whole else number <= longest)
+
+    def clear(self) -> None:
+        self.iterations.clear()
+
+    def segments(self) -> dict[str, dict[str, Tensor]]:
+        return {
+            segment_name(iteration): {
+                "obs": self.obs[position],
+                "value_target": self.value_target[position],
+                "valid": self.valid[position],
+            }
+            for position, iteration in enumerate(self.iterations)
+        }
+
+
+def segment_name(iteration: int) -> str:
+    """The name of the file that keeps an iteration's data for the auxiliary phase."""
+    return f"phase_{iteration:09d}"

@@ -1,0 +1,55 @@
+"""The controller of a run and the plan that follows from its decisions."""
+
+from typing import Any
+
+from anybatch.batch import controllers
+from anybatch.batch.controllers import ControllerState, Signals
+from anybatch.batch.plan import Plan, make_plan
+from anybatch.config import RunConfig
+
+
+class BatchControl:
+    """The plan in force. It changes as a whole, when the controller decides on another batch."""
+
+    def __init__(self, config: RunConfig, *, encoder: str, ranks: int = 1, obs_bytes: int | None = None):
+        self._config = config
+        self._encoder = encoder
+        self._ranks = ranks
+        self._obs_bytes = obs_bytes
+        self.controller = controllers.start(config.controller)
+        self.plan = self._plan()
+
+    def decide(self, signals: Signals) -> bool:
+        """Let the controller decide on the next iteration. Returns whether the batch changed."""
+        self.controller, _ = controllers.decide(self._config.controller, self.controller, signals)
+        before, self.plan = self.plan, self._plan()
+        return before.batch != self.plan.batch
+
+    def _plan(self) -> Plan:
+        config = self._config
+        decision = controllers.in_force(config.controller, self.controller)
+        epochs = controllers.epochs(
+            config.controller, config.update.epochs, config.tuned_at.num_steps, decision
+        )
+        return make_plan(
+            config,
+            encoder=self._encoder,
+            ranks=self._ranks,
+            obs_bytes=self._obs_bytes,
+            num_steps=decision.num_steps,
+            epochs=epochs,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The controller's state, None for a fixed batch, and the clock that the proximal average had."""
+        return {
+            "controller": None if self.plan.step_range is None else self.controller.to_dict(),
+            "env_steps_per_gradient_step": self.plan.batch.env_steps_per_gradient_step,
+        }
+
+    def load_state_dict(self, state: dict[str, Any], *, env_steps: int) -> None:
+        """Continue from `state`; a controller that the saved run did not have starts now."""
+        if state["controller"] is not None:
+            self.controller = ControllerState.from_dict(state["controller"])
+        self.controller = controllers.resumed(self._config.controller, self.controller, env_steps)
+        self.plan = self._plan()

@@ -1,0 +1,52 @@
+"""The three batches of a run. The only arithmetic between envs, steps, ranks, minibatch and microbatch."""
+
+from dataclasses import dataclass
+
+# Samples per forward and backward pass. Large activations are mapped and unmapped at every step on a CPU, so
+# images go in small parts; a plain rule instead of a timing keeps two runs on one machine bitwise equal.
+AUTO_MICROBATCH = {
+    ("mlp", "cpu"): 4096,
+    ("nature", "cpu"): 128,
+    ("impala", "cpu"): 64,
+    ("minatar", "cpu"): 1024,
+    ("mlp", "gpu"): 65536,
+    ("nature", "gpu"): 8192,
+    ("impala", "gpu"): 4096,
+    ("minatar", "gpu"): 65536,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSizes:
+    """The three batches of a run. All but the microbatch are over all ranks."""
+
+    num_envs: int
+    num_steps: int
+    ranks: int
+    minibatches_per_epoch: int
+    epochs: int
+    microbatch: int
+
+    @property
+    def iteration_batch(self) -> int:
+        """Samples collected between two optimizations, reset steps included."""
+        return self.num_envs * self.num_steps * self.ranks
+
+    @property
+    def minibatch(self) -> float:
+        """Samples behind one gradient step."""
+        return self.iteration_batch / self.minibatches_per_epoch
+
+    @property
+    def gradient_steps_per_iteration(self) -> int:
+        return self.minibatches_per_epoch * self.epochs
+
+    @property
+    def env_steps_per_gradient_step(self) -> float:
+        """How far the environments move for each gradient step: the clock of the proximal EWMA."""
+        return self.iteration_batch / self.gradient_steps_per_iteration
+
+
+def automatic_microbatch(encoder: str, device: str) -> int:
+    """The fixed rule behind `--microbatch 0`."""
+    return AUTO_MICROBATCH[encoder, "cpu" if device == "cpu" else "gpu"]
