@@ -10,8 +10,8 @@ from typing import Annotated, TypeVar
 
 import tyro
 
+from anybatch import envs, session
 from anybatch import presets as preset_files
-from anybatch import session
 from anybatch.batch.table import plan_table
 from anybatch.cli import help_page, lost_output, show
 from anybatch.cli.help_page import HELP_FLAGS
@@ -269,6 +269,8 @@ def parse(defaults: AnyFlags, words: list[str], command: str) -> AnyFlags:
         tyro.cli(type(defaults), default=defaults, args=["--help"], prog=prog, description=description)
     with as_user_error():
         flags = tyro.cli(type(defaults), default=defaults, args=words, prog=prog, description=description)
+    if value_of("--env", words) is not None:  # named here, not by a preset or by the record of a run
+        envs.import_as_named(flags.config.env)
     return with_options(flags, known | flags.config.env_config.options)
 
 

@@ -36,8 +36,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if words[0] == "--version":
         print(__version__)
         return
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # as `python -m` does: my_package:MyEnv-v0 is found where it is being written
     name, *rest = words
     try:
         command(name)(rest)

@@ -101,7 +101,7 @@ def outcome(result: Outcome, smaller: str = "") -> None:
         print(f"\n{result.how_to_continue()}")
         return
     print("\nnext:")
-    print(f"  anybatch evaluate {result.folder} --evaluation.greedy")
+    print(f"  {result.command('evaluate')} --evaluation.greedy")
     if smaller:
         print(f"  anybatch plan {smaller}     what changes at another batch size")
         print(f"  anybatch train {smaller}    the same learning curve, from a smaller batch?")

@@ -3,11 +3,12 @@
 import importlib.util
 from collections.abc import Sequence
 
+from anybatch import user_modules
 from anybatch.config import EnvConfig
 from anybatch.envs import procgen
 from anybatch.envs.nearest_names import unknown
 from anybatch.envs.protocol import EnvSpec, VectorEnv
-from anybatch.errors import EnvError
+from anybatch.errors import EnvError, UserError
 
 ENGINE_PREFIXES = {"gym": "gymnasium", "envpool": "envpool", "minatar": "minatar", "toy": "toy"}
 MINATAR_INSTALL_COMMAND = "pip install 'anybatch[minatar]'"
@@ -57,6 +58,25 @@ def is_atari(env_id: str, config: EnvConfig) -> bool:
     from anybatch.envs import envpool_adapter
 
     return name in envpool_adapter.known_ids() and envpool_adapter.is_atari(name)
+
+
+def user_module(env_id: str) -> str | None:
+    """The module of the user's that registers an environment; None for those of the engines' own."""
+    prefix, _, rest = env_id.partition(":")
+    if prefix in procgen.MODES or (prefix in ENGINE_PREFIXES and prefix != "gym"):
+        return None
+    return (rest if prefix == "gym" else env_id).rpartition(":")[0] or None
+
+
+def import_as_named(env_id: str) -> None:
+    """Import the module of an environment that a person names here and now, from the working folder too."""
+    module = user_module(env_id)
+    if module is None:
+        return
+    try:
+        user_modules.import_named(module, flag=f"--env {env_id}", trusted=True)
+    except UserError as error:
+        raise EnvError(f"{env_id}: {error}") from error
 
 
 def _resolve(env_id: str, config: EnvConfig) -> tuple[str, str]:

@@ -1,6 +1,5 @@
 """Any Gymnasium environment, the user's own included."""
 
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,10 +7,11 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from anybatch import user_modules
 from anybatch.config import EnvConfig
 from anybatch.envs import options, spaces
 from anybatch.envs.protocol import EnvSpec, EnvStep
-from anybatch.errors import EnvError
+from anybatch.errors import EnvError, UserError
 
 RESET_MODES = {"next_step": AutoresetMode.NEXT_STEP, "same_step": AutoresetMode.SAME_STEP}
 VECTORIZATION_MODES = ("sync", "async", "vector_entry_point")
@@ -22,11 +22,9 @@ def registered(env_id: str) -> bool:
     module, _, name = env_id.rpartition(":")
     if module:
         try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            raise EnvError(f"{env_id}: {error}; is it installed, or its folder on PYTHONPATH?") from error
-        except (TypeError, ValueError) as error:  # .x or an empty part is no name of a module
-            raise EnvError(f"{env_id}: {module} is no module: {error}") from error
+            user_modules.import_named(module, flag=f"--env {env_id}", trusted=False)
+        except UserError as error:
+            raise EnvError(f"{env_id}: {error}") from error
     return name in gymnasium.registry
 
 

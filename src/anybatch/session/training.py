@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from anybatch import envs, user_modules
 from anybatch.acting.evaluation import Evaluation
 from anybatch.algorithms import AnyState, algorithm_of
 from anybatch.algorithms.state import make_env
@@ -44,10 +45,18 @@ class Outcome:
     stopped_by: signal.Signals | None = None
     """The signal that ended the training, or the evaluation after it."""
 
+    env_flag: tuple[str, ...] = ()
+    """What every command on this run must name, because the environment was found in the working folder."""
+
+    def command(self, name: str) -> str:
+        """A command line for this run."""
+        return shlex.join(["anybatch", name, str(self.folder), *self.env_flag])
+
     def how_to_continue(self) -> str:
         """What a person who stopped the run wants to know."""
-        resume = shlex.join(["anybatch", "resume", str(self.folder)])
-        return f"Stopped. Continue with: {resume} (saved at {self.saved_env_steps:,} env steps)."
+        return (
+            f"Stopped. Continue with: {self.command('resume')} (saved at {self.saved_env_steps:,} env steps)."
+        )
 
 
 def train(
@@ -143,7 +152,13 @@ def outcome_of(config: AnyConfig, state: AnyState, run: Run) -> Outcome:
         training_return=sum(recent) / len(recent) if recent else None,
         evaluation=None,
         stopped_by=run.stop.signal,
+        env_flag=env_flag(config),
     )
+
+
+def env_flag(config: AnyConfig) -> tuple[str, ...]:
+    module = envs.user_module(config.env)
+    return ("--env", config.env) if module is not None and user_modules.must_be_named(module) else ()
 
 
 def record_facts(folder: Path, config: AnyConfig, state: AnyState) -> None:

@@ -1,0 +1,74 @@
+"""Modules that a person names by a string, such as the my_package of --env my_package:MyEnv-v0.
+
+What a command line or a program names, its author means: it is found in the working folder too, after all
+installed packages. What a record names, such as the config of a run folder, somebody else may have written:
+it is imported from installed packages only, never from the folder that happens to be the working one.
+"""
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from importlib.machinery import PathFinder
+from types import ModuleType
+
+from anybatch.errors import UserError
+
+_of_working_folder: set[str] = set()
+
+
+def import_named(module: str, *, flag: str, trusted: bool) -> ModuleType:
+    """The module of that name. `flag` are the words of a command line that name it, for the messages.
+
+    `trusted` searches the working folder last, and lets the module find its neighbors there.
+    """
+    try:
+        with _without_working_folder():
+            return importlib.import_module(module)
+    except (TypeError, ValueError) as error:  # .x or an empty part is no name of a module
+        raise UserError(f"{module} is no module: {error}") from error
+    except ModuleNotFoundError as error:
+        if not _lies_here(module) or not _is_part_of(error.name, module):
+            raise _not_found(error) from error
+        if not trusted:
+            raise UserError(
+                f"{module} is not installed, and the one in this folder is imported only where the command "
+                f"line itself names it: {flag}"
+            ) from None
+    sys.path.append(os.getcwd())
+    _of_working_folder.add(module)
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise _not_found(error) from error
+
+
+def must_be_named(module: str) -> bool:
+    """Whether a module was found in the working folder only, so that other commands must name it again."""
+    return module in _of_working_folder
+
+
+@contextlib.contextmanager
+def _without_working_folder() -> Iterator[None]:
+    """Take out what means the working folder, whichever it is; the import may add to the rest."""
+    places = [place for place, entry in enumerate(sys.path) if entry in ("", os.curdir)]
+    taken = [sys.path.pop(place) for place in reversed(places)][::-1]
+    try:
+        yield
+    finally:
+        for place, entry in zip(places, taken, strict=True):
+            sys.path.insert(place, entry)
+
+
+def _lies_here(module: str) -> bool:
+    return PathFinder.find_spec(module.partition(".")[0], [os.getcwd()]) is not None
+
+
+def _is_part_of(missing: str | None, module: str) -> bool:
+    """Whether what could not be found is the module or a package around it, and nothing that it imports."""
+    return missing is not None and f"{module}.".startswith(f"{missing}.")
+
+
+def _not_found(error: ModuleNotFoundError) -> UserError:
+    return UserError(f"{error}; is it installed, or its folder on PYTHONPATH?")
