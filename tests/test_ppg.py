@@ -14,6 +14,7 @@ from anybatch import batch_plan, minibatch, networks, ppg_state, presets, rescal
 from anybatch.algorithms import ppg
 from anybatch.cli import main
 from anybatch.config import NetworkConfig, PPGConfig
+from anybatch.envs.layout import ObsLayout
 from anybatch.errors import ConfigError
 from anybatch.rollout import Rollout
 from anybatch.runs.config_record import config_to_dict
@@ -288,8 +289,7 @@ def test_none_in_a_preset_is_no_clip_but_stays_a_choice_where_it_is_one():
 def test_the_network_has_the_parameters_and_the_row_norms_of_the_paper(heads: Any, count: int):
     network = networks.make(
         NetworkConfig(encoder="impala", heads=heads),
-        obs_shape=(3, 64, 64),
-        obs_kind="image",
+        layout=ObsLayout.single((3, 64, 64), "image"),
         num_actions=15,
         continuous=False,
         generator_seed=1,

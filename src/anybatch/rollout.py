@@ -27,7 +27,8 @@ class Rollout:
     obs: Tensor
     """[T + 1, N, …] as the network sees it; row t + 1 is what step t returned. Images stay uint8."""
     action: Tensor
-    """[T, N] indices, or [T, N, A] as sampled, before clipping to the env's bounds."""
+    """[T, N] indices, [T, N, K] indices of K choices, or [T, N, A] as sampled, before clipping to the env's
+    bounds."""
     reward: Tensor
     terminated: Tensor
     truncated: Tensor
@@ -86,11 +87,13 @@ class Buffers:
     @classmethod
     def allocate(cls, env: VectorEnv, num_steps: int) -> "Buffers":
         spec, shape = env.spec, (num_steps, env.spec.num_envs)
-        width, continuous = spec.action_width, isinstance(spec.actions, BoxActions)
+        continuous = isinstance(spec.actions, BoxActions)
         return cls(
             obs=torch.empty(num_steps + 1, spec.num_envs, *spec.obs_shape, dtype=observation_dtype(spec)),
-            action=torch.empty(*shape, width) if continuous else torch.empty(shape, dtype=torch.int64),
-            location=torch.empty(*shape, width),
+            action=torch.empty(
+                *shape, *spec.action_shape, dtype=torch.float32 if continuous else torch.int64
+            ),
+            location=torch.empty(*shape, spec.action_width),
             acting_value=torch.empty(shape),
             reward=torch.empty(shape),
             terminated=torch.empty(shape, dtype=torch.bool),
@@ -101,7 +104,7 @@ class Buffers:
 
 def observation_dtype(spec: EnvSpec) -> torch.dtype:
     """Of observations as they are kept: images and planes as small as they come."""
-    return {"image": torch.uint8, "planes": torch.bool, "vector": torch.float32}[spec.obs_kind]
+    return {"uint8": torch.uint8, "bool": torch.bool}.get(spec.obs_dtype.name, torch.float32)
 
 
 def rollout_bytes(spec: EnvSpec, num_steps: int) -> int:

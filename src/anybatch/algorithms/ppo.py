@@ -219,7 +219,8 @@ class PolicyLoss:
         if self.state.ewma is not None:
             return policy.kl_from(self.state.ewma.policy_at(obs))
         location = self.take(self.samples.proximal_location, part)
-        return policy.kl_from(make_distribution(location, self.samples.proximal_log_std))
+        counts = self.state.network.action_counts
+        return policy.kl_from(make_distribution(location, self.samples.proximal_log_std, counts))
 
     def take(self, tensor: Tensor, part: Tensor) -> Tensor:
         """The samples of a microbatch, where the network is. `index_select` costs half of indexing."""
