@@ -28,10 +28,9 @@ def encoder_of(config: AnyConfig) -> str:
     spec = envs.spec_of_one(config.env, config.env_config)
     if spec is None:
         return "mlp"
-    shown = {"obs_shape": spec.obs_shape, "obs_kind": spec.obs_kind}
     if isinstance(config, PQNConfig):
-        return networks.q_encoder_name(config.network, **shown)
-    return networks.encoder_name(config.network, **shown)
+        return networks.q_encoder_name(config.network, layout=spec.obs_layout)
+    return networks.encoder_name(config.network, layout=spec.obs_layout)
 
 
 def set_threads(config: AnyConfig) -> None:

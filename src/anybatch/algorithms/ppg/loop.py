@@ -168,7 +168,9 @@ def auxiliary_step(indices: Tensor, count: float, state: PPGState, config: PPGCo
 
     def loss_of(part: Tensor) -> tuple[Tensor, AuxiliaryRecord]:
         policy, auxiliary_value, value = state.network.auxiliary(data.flat_obs[part].to(device))
-        frozen = make_distribution(progress.frozen_location[part].to(device), progress.frozen_log_std)
+        frozen = make_distribution(
+            progress.frozen_location[part].to(device), progress.frozen_log_std, state.network.action_counts
+        )
         target = data.flat_value_target[part].to(device)
         clone = policy.kl_from(frozen)
         auxiliary_error = objectives.value_loss(auxiliary_value, target)
