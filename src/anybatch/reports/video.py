@@ -48,12 +48,12 @@ def watch(
         raise UserError(f"--out {out}: a file that ends in {' or '.join(FORMATS)} is wanted")
     if steps < 1 or frames_per_second < 1:
         raise UserError(f"--steps {steps}, --frames-per-second {frames_per_second}: both must be at least 1")
-    set_threads(config)
     loaded = record.load_checkpoint(output.say, with_segments=False)
     (seed,) = seeding.env_seeds(config.seed, role="evaluation", rank=collectives.rank(), num_envs=1)
     drawn = frames.make(config.env, config.env_config, seed=seed)
     tracker = EpisodeTracker(1)
     try:
+        set_threads(config, drawn.env.spec)
         player = trained_player(loaded, config, drawn.env.spec)
         write(out, play(player, drawn, tracker, steps), frames_per_second)
     finally:

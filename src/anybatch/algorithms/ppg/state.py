@@ -19,6 +19,7 @@ from anybatch.errors import ConfigError
 from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.machine import available_bytes, readable
 from anybatch.networks.actor_critic import ActorCritic
+from anybatch.networks.own import NetworkFactory
 from anybatch.runs.checkpoint import Snapshot
 
 
@@ -128,9 +129,15 @@ def frozen_policy_name(iteration: int) -> str:
     return f"policy_{iteration:09d}"
 
 
-def start(config: PPGConfig, env: VectorEnv, *, say: Callable[[str], None]) -> PPGState:
-    """A fresh state."""
-    policy = ppo_state.start(config, env, say=say, auxiliary=True)
+def start(
+    config: PPGConfig,
+    env: VectorEnv,
+    *,
+    say: Callable[[str], None],
+    factory: NetworkFactory | None = None,
+) -> PPGState:
+    """A fresh state. `factory` makes a network of the user's own."""
+    policy = ppo_state.start(config, env, say=say, factory=factory, auxiliary=True)
     phase, spec = policy.plan.phase, env.spec
     assert phase is not None
     refuse_phase_beyond_memory(
