@@ -16,6 +16,7 @@ from anybatch import watch as video
 from anybatch.cli import help_page, show
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.usage_error import as_user_error
+from anybatch.cli.whole_numbers import WHOLE_NUMBERS
 from anybatch.config import AnyConfig, PPOConfig
 from anybatch.errors import UserError
 from anybatch.runs import folder as run_folder
@@ -242,7 +243,7 @@ def parse(defaults: AnyFlags, words: list[str], command: str) -> AnyFlags:
     defaults = with_options(defaults, {})
     if "--help-all" in words:
         tyro.cli(type(defaults), default=defaults, args=["--help"], prog=prog, description=description)
-    with as_user_error():
+    with as_user_error(), WHOLE_NUMBERS:
         flags = tyro.cli(type(defaults), default=defaults, args=words, prog=prog, description=description)
     return with_options(flags, known | flags.config.env_config.options)
 
