@@ -186,16 +186,6 @@ def advise(words: list[str]) -> None:
     show.advice(folder, advice.advise(rows, session.recorded_config(folder)))
 
 
-def presets(words: list[str]) -> None:
-    """List the named configurations and where their numbers are from."""
-    if HELP_FLAGS & set(words):
-        print("usage: anybatch presets\n\nList the named configurations and where their numbers are from.")
-        return
-    if words:
-        raise UserError(f"presets takes no flags, got {' '.join(words)}")
-    show.presets([preset_files.load(name) for name in preset_files.names()])
-
-
 def with_preset(kind: type[NewRun], words: list[str], command: str) -> NewRun:
     """Two passes: the preset named becomes the defaults, so that --help shows its numbers."""
     name = value_of("--preset", words) or preset_files.DEFAULT
