@@ -122,7 +122,7 @@ def test_plan_as_json(capsys: pytest.CaptureFixture[str]):
 
 
 def test_the_recorded_plan_is_the_one_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    flags = ["--env=toy:Match", "--num-envs=3", *SHORT]
+    flags = ["--preset=vector-ppo-ewma", "--env=toy:Match", "--num-envs=3", *SHORT]
     plan = json.loads(said(capsys, "plan", *flags, "--json"))
     said(capsys, "train", *flags, f"--run-dir={tmp_path}")
     assert json.loads((run_in(tmp_path) / "plan.json").read_text()) == plan

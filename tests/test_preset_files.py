@@ -279,9 +279,9 @@ def test_the_command_lists_the_presets_with_a_word_in_their_names(capsys: pytest
         assert listed == [name for name in presets.names() if not words or words[0].lower() in name]
 
 
-def test_the_list_says_what_a_preset_extends(capsys: pytest.CaptureFixture[str]):
+def test_the_list_says_what_a_preset_extends_and_is_chosen_for(capsys: pytest.CaptureFixture[str]):
     out = said(capsys, "atari-ppo-")
-    assert "extends atari-ppo\n" in out and "arXiv:2110.00641" in out
+    assert "extends atari-ppo\n" in out and "chosen for Atari games\n" in out and "arXiv:2110.00641" in out
 
 
 def test_a_word_in_no_name_is_answered_with_the_nearest_names(capsys: pytest.CaptureFixture[str]):
@@ -298,6 +298,7 @@ def test_the_list_as_json(capsys: pytest.CaptureFixture[str]):
     assert entry["extends"] == ["procgen-easy-ppo", "procgen-ppo"]
     assert list(entry["sources"]) == ["procgen-easy-ppo-ewma", "procgen-easy-ppo", "procgen-ppo"]
     assert (entry["algorithm"], entry["num_envs"]) == ("ppo", 64)
+    assert entry["chosen_for"] == ["Procgen games in easy mode"]
     assert len(json.loads(said(capsys, "minatar", "--json"))) == 4
 
 

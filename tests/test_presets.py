@@ -283,6 +283,11 @@ OURS = {
         "env_config.max_episode_steps": 10_000,
     },
 }
+# Starting points for any environment: numbers of the presets above but for what depends on their games.
+OURS["vector-ppo-ewma"] = OURS["cartpole-ppo-ewma"] | {
+    "total_env_steps": 1_000_000,
+    "normalize.observations": True,
+}
 # What is our own in the presets for two cores, over those of easy mode.
 SMALL = {
     "env": "procgen-easy:starpilot",
@@ -371,6 +376,14 @@ def test_small_presets_are_those_of_easy_mode_with_our_own_changes(
     easy = flat(config_to_dict(presets.load(f"procgen-easy-{algorithm}{proximal}").config))
     changes = small | ({"proximal.ewma_decay": 32 / 33} if proximal else {})
     assert flat(config_to_dict(presets.load(f"procgen-small-{algorithm}{proximal}").config)) == easy | changes
+
+
+def test_the_preset_for_images_has_the_numbers_of_procgen_and_bootstraps_time_limits():
+    procgen, image = (
+        config_to_dict(presets.load(f"{name}-ppo-ewma").config) for name in ("procgen-easy", "image")
+    )
+    procgen["env_config"]["time_limit"] = "bootstrap"
+    assert image == procgen
 
 
 def plan_at(name: str, num_steps: int, *, has_changed: bool = True) -> Resolved:

@@ -15,10 +15,11 @@ from anybatch import presets as preset_files
 from anybatch import watch as video
 from anybatch.cli import help_page, show
 from anybatch.cli.help_page import HELP_FLAGS
+from anybatch.cli.preset_choice import choice_by_env
 from anybatch.cli.usage_error import as_user_error
 from anybatch.cli.whole_numbers import WHOLE_NUMBERS
 from anybatch.config import AnyConfig, PPOConfig
-from anybatch.errors import UserError
+from anybatch.errors import EnvError, UserError
 from anybatch.runs import folder as run_folder
 from anybatch.runs import log
 
@@ -30,7 +31,8 @@ Flags = Annotated[AnyConfig, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
 @dataclass(frozen=True, kw_only=True)
 class TrainFlags:
     preset: str = preset_files.DEFAULT
-    """Where all other numbers come from: a name that `anybatch presets` lists, or a file ending in .toml."""
+    """Where all other numbers come from: a name that `anybatch presets` lists, or a file ending in .toml.
+    Chosen by the environment where it is not given."""
     config: Flags = field(default_factory=PPOConfig)
     run_dir: Path = Path("runs")
     """Run folders are made in here."""
@@ -39,7 +41,8 @@ class TrainFlags:
 @dataclass(frozen=True, kw_only=True)
 class PlanFlags:
     preset: str = preset_files.DEFAULT
-    """Where all other numbers come from: a name that `anybatch presets` lists, or a file ending in .toml."""
+    """Where all other numbers come from: a name that `anybatch presets` lists, or a file ending in .toml.
+    Chosen by the environment where it is not given."""
     config: Flags = field(default_factory=PPOConfig)
     json: bool = False
     """Print the plan as JSON, for programs."""
@@ -187,10 +190,22 @@ def advise(words: list[str]) -> None:
 
 
 def with_preset(kind: type[NewRun], words: list[str], command: str) -> NewRun:
-    """Two passes: the preset named becomes the defaults, so that --help shows its numbers."""
-    name = value_of("--preset", words) or preset_files.DEFAULT
-    preset = preset_files.load(name)
-    return parse(kind(preset=name, config=preset.config), words, command)
+    """Two passes: the preset named or chosen becomes the defaults, so that --help shows its numbers."""
+    name, choice = value_of("--preset", words), None
+    if name is None:
+        try:
+            choice = choice_by_env(words)
+        except EnvError:
+            # Help needs no environment, and a wrong flag is said first.
+            parse(kind(config=preset_files.load(preset_files.DEFAULT).config), words, command)
+            raise
+        name = choice.preset if choice else preset_files.DEFAULT
+    flags = parse(kind(preset=name, config=preset_files.load(name).config), words, command)
+    if choice is not None:
+        # JSON has the standard output for itself.
+        to_reader = sys.stderr if isinstance(flags, PlanFlags) and flags.json else sys.stdout
+        print(f"preset {choice.preset}: {choice.reason}; --preset chooses another", file=to_reader)
+    return flags
 
 
 def with_run(kind: type[KnownRun], words: list[str], command: str) -> KnownRun:

@@ -13,6 +13,7 @@ from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config import AnyConfig
 from anybatch.errors import UserError
 from anybatch.presets import DEFAULT_ORIGIN, Preset
+from anybatch.presets.by_env import FAMILIES
 from anybatch.runs.config_record import config_to_dict
 
 USAGE = """usage: anybatch presets [NAME | WORD] [--json]
@@ -67,11 +68,17 @@ def summary(preset: Preset) -> dict[str, object]:
         "num_envs": config.num_envs,
         "num_steps": config.num_steps,
         "total_env_steps": config.total_env_steps,
+        "chosen_for": chosen_for(preset.name),
     }
 
 
 def details(preset: Preset) -> dict[str, object]:
     return summary(preset) | {"config": config_to_dict(preset.config), "origins": preset.origins()}
+
+
+def chosen_for(name: str) -> list[str]:
+    """The environments that get this preset where none is named."""
+    return [family.all for family in FAMILIES if family.preset == name]
 
 
 def show_list(known: Sequence[Preset]) -> None:
@@ -80,6 +87,8 @@ def show_list(known: Sequence[Preset]) -> None:
         console.print(Text(preset.name, style="bold"))
         indented(console, preset.description)
         indented(console, sizes(preset.config))
+        for environments in chosen_for(preset.name):
+            indented(console, f"chosen for {environments}")
         if preset.extends:
             indented(console, f"extends {preset.extends[0]}", "dim")
         indented(console, f"from: {preset.source}", "dim")

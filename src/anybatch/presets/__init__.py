@@ -5,19 +5,23 @@ Some ten files are complete; the others extend one of them and state what differ
 
 from pathlib import Path
 
+from anybatch.presets.by_env import Choice, for_env, for_spec
 from anybatch.presets.files import chain, names, parsed, read
 from anybatch.presets.merged import DEFAULT_ORIGIN, Preset, algorithm_config, merge, overlaid, own_batch
 from anybatch.presets.toml_text import as_toml
 
 DEFAULT = "cartpole-ppo-ewma"
-"""The preset of a run that names none."""
+"""The preset of a run that names neither a preset nor an environment."""
 
 __all__ = [
     "DEFAULT",
     "DEFAULT_ORIGIN",
+    "Choice",
     "Preset",
     "algorithm_config",
     "as_toml",
+    "for_env",
+    "for_spec",
     "load",
     "names",
     "overlaid",
