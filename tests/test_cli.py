@@ -97,20 +97,22 @@ def test_plan_shows_the_table_and_writes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("flag", "wanted"),
+    ("flag", "rule"),
     [
         ("--num-envs", "a whole number"),
+        ("--env-config.max-episode-steps", "a whole number or None"),
+        ("--network.hidden-sizes", "whole numbers"),
         ("--optimizer.learning-rate", "a number"),
         ("--objective.clip", "a number or None"),
     ],
 )
 def test_a_word_for_a_number_is_refused_in_plain_words(
-    flag: str, wanted: str, capsys: pytest.CaptureFixture[str]
+    flag: str, rule: str, capsys: pytest.CaptureFixture[str]
 ):
     with pytest.raises(SystemExit) as refusal:
         main(["plan", flag, "many"])
     assert refusal.value.code == 2
-    assert capsys.readouterr().err == f"anybatch plan: {flag} many: {wanted} is wanted\n"
+    assert capsys.readouterr().err == f"anybatch plan: {flag} many: must be {rule}\n"
 
 
 def test_plan_as_json(capsys: pytest.CaptureFixture[str]):
@@ -122,7 +124,7 @@ def test_plan_as_json(capsys: pytest.CaptureFixture[str]):
 
 
 def test_the_recorded_plan_is_the_one_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    flags = ["--env=toy:Match", "--num-envs=3", *SHORT]
+    flags = ["--preset=vector-ppo-ewma", "--env=toy:Match", "--num-envs=3", *SHORT]
     plan = json.loads(said(capsys, "plan", *flags, "--json"))
     said(capsys, "train", *flags, f"--run-dir={tmp_path}")
     assert json.loads((run_in(tmp_path) / "plan.json").read_text()) == plan

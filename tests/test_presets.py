@@ -251,6 +251,64 @@ ABS_PPO = {
     "controller.epochs": "proportional",
     "controller.compensate": "none",
 }
+# The proximal average of arXiv:2110.00641, with what the rescaling rule needs.
+EWMA = {
+    "proximal.policy": "ewma",
+    "proximal.ewma_decay": 8 / 9,
+    "objective.value_clip": None,
+    "objective.advantage_normalization": "iteration",
+}
+OURS = {
+    "atari-ppo-ewma": CLEANRL["atari-ppo"] | EWMA,
+    "cartpole-ppo-ewma": CLEANRL["cartpole-ppo"]
+    | EWMA
+    | {"num_envs": 8, "optimizer.learning_rate": 5e-4, "normalize.rewards": "iteration"},
+    "minatar-ppo-ewma": EWMA
+    | {
+        "env": "minatar:Breakout",
+        "total_env_steps": 5_000_000,
+        "num_envs": 64,
+        "num_steps": 64,
+        "update.minibatches_per_epoch": 8,
+        "update.epochs": 3,
+        "optimizer.name": "adam",
+        "optimizer.learning_rate": 1e-3,
+        "optimizer.eps": 1e-5,
+        "optimizer.max_grad_norm": 0.5,
+        "objective.discount": 0.99,
+        "objective.gae_lambda": 0.95,
+        "objective.clip": 0.2,
+        "objective.entropy_coefficient": 0.01,
+        "objective.value_coefficient": 0.5,
+        "network.encoder": "minatar",
+        "network.heads": "shared",
+        "env_config.sticky": 0.1,
+        "env_config.max_episode_steps": 10_000,
+    },
+}
+# Starting points for any environment: numbers of the presets above but for what depends on their games.
+OURS["vector-ppo-ewma"] = OURS["cartpole-ppo-ewma"] | {
+    "total_env_steps": 1_000_000,
+    "normalize.observations": True,
+}
+# What is our own in the presets for two cores, over those of easy mode.
+SMALL = {
+    "env": "procgen-easy:starpilot",
+    "microbatch": 256,
+    "update.minibatches_per_epoch": 32,
+    "update.minibatch_of": "samples",
+    "update.epochs": 1,
+    "network.impala_fold": 2,
+    "tuned_at.minibatches_per_epoch": 32,
+    "tuned_at.epochs": 1,
+}
+SMALL_PPO = SMALL | {"total_env_steps": 1_000_000}
+SMALL_PPG = SMALL | {
+    "total_env_steps": 500_000,
+    "network.heads": "detached",
+    "phase.policy_iterations": 4,
+    "phase.auxiliary_epochs": 3,
+}
 
 
 def flat(settings: dict[str, object], prefix: str = "") -> dict[str, object]:
@@ -305,6 +363,30 @@ def test_ppo_with_adaptive_batch_scaling_has_cleanrls_numbers_and_its_own_contro
     settings = flat(config_to_dict(presets.load("mujoco-ppo-abs").config))
     expected = CLEANRL["mujoco-ppo"] | ABS_PPO
     assert {key: settings[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_own_presets_have_the_numbers_of_those_they_are_from(name: str):
+    settings = flat(config_to_dict(presets.load(name).config))
+    assert {key: settings[key] for key in OURS[name]} == OURS[name]
+
+
+@pytest.mark.parametrize("proximal", ["", "-ewma"])
+@pytest.mark.parametrize(("algorithm", "small"), [("ppo", SMALL_PPO), ("ppg", SMALL_PPG)])
+def test_small_presets_are_those_of_easy_mode_with_our_own_changes(
+    algorithm: str, small: dict[str, object], proximal: str
+):
+    easy = flat(config_to_dict(presets.load(f"procgen-easy-{algorithm}{proximal}").config))
+    changes = small | ({"proximal.ewma_decay": 32 / 33} if proximal else {})
+    assert flat(config_to_dict(presets.load(f"procgen-small-{algorithm}{proximal}").config)) == easy | changes
+
+
+def test_the_preset_for_images_has_the_numbers_of_procgen_and_bootstraps_time_limits():
+    procgen, image = (
+        config_to_dict(presets.load(f"{name}-ppo-ewma").config) for name in ("procgen-easy", "image")
+    )
+    procgen["env_config"]["time_limit"] = "bootstrap"
+    assert image == procgen
 
 
 def plan_at(name: str, num_steps: int, *, has_changed: bool = True) -> Resolved:
