@@ -14,6 +14,8 @@ from torch import Tensor
 
 from anybatch import presets, session
 from anybatch.algorithms.pqn import loop as pqn
+from anybatch.algorithms.pqn import state as pqn_state
+from anybatch.algorithms.state import make_env
 from anybatch.algorithms.steps import minibatches
 from anybatch.config import PQNConfig
 from anybatch.learning.gradient_steps import LossOf, Record
@@ -40,7 +42,7 @@ def measure(name: str) -> tuple[float, float, float, int, int]:
     config = presets.load(name).config
     assert isinstance(config, PQNConfig)
     session.set_threads(config)
-    state = pqn.start(config, say=print)
+    state = pqn_state.start(config, make_env(config, env_steps=0), say=print)
     state.source.collector.collect(state.network, state.batch.num_steps)
     began = perf_counter()
     rollout = state.source.collector.collect(state.network, state.batch.num_steps)

@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stopwatch import WARM_UP_ITERATIONS, Stopwatch
 
 from anybatch import session
-from anybatch.algorithms.state import TrainState
+from anybatch.algorithms import AnyState, algorithm_of
+from anybatch.algorithms.state import make_env
 from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.runs import sinks
@@ -68,12 +69,12 @@ def measure(config: AnyConfig, seconds: float) -> float:
     return stopwatch.env_steps / (stopwatch.elapsed + saving_seconds)
 
 
-def start(config: AnyConfig) -> TrainState[Any]:
+def start(config: AnyConfig) -> AnyState:
     session.set_threads(config)
-    return session.ALGORITHMS[config.algorithm].start(config, say=print)
+    return algorithm_of(config).start(config, make_env(config, env_steps=0), say=print)
 
 
-def train(config: AnyConfig, state: TrainState[Any], stopwatch: Stopwatch) -> SavingSeconds:
+def train(config: AnyConfig, state: AnyState, stopwatch: Stopwatch) -> SavingSeconds:
     """What `session.run_to_end` does before it evaluates, until `total_env_steps` or the stopwatch is done.
 
     Checkpoints are saved at the start and at the end only, so that none is in the time by chance.
@@ -86,11 +87,12 @@ def train(config: AnyConfig, state: TrainState[Any], stopwatch: Stopwatch) -> Sa
         record = replace(config.record, checkpoint_every_seconds=math.inf)
         run = Run(folder, record, log=log, progress=TimedProgress(config, stopwatch, stop), stop=stop)
         stopwatch.tick(0)
-        session.ALGORITHMS[config.algorithm].train(config, state, run)
+        algorithm_of(config).train(config, state, run)
         with_segments = stopwatch.since_last_tick
         saved_at = perf_counter()
         run.save(state)
         state_only = perf_counter() - saved_at
-        segments = len(state.segments())
+        snapshot = state.snapshot()
+        segments = len(snapshot.segments) if snapshot is not None else 0
         data_seconds = max(0.0, with_segments - state_only)
         return SavingSeconds(state_only, data_seconds / segments if segments else 0.0)

@@ -14,7 +14,10 @@ from cases import ATARI_PQN
 
 from anybatch import session
 from anybatch.algorithms.pqn import loop as pqn
+from anybatch.algorithms.pqn import state as pqn_state
 from anybatch.algorithms.pqn.state import PQNState
+from anybatch.algorithms.state import make_env
+from anybatch.config import PQNConfig
 
 SHORT, LONG = 16, 128
 
@@ -28,7 +31,7 @@ def main() -> None:
     options = parser.parse_args()
     config = replace(ATARI_PQN, threads=options.threads)
     session.set_threads(config)
-    states = {steps: pqn.start(replace(config, num_steps=steps), say=print) for steps in (SHORT, LONG)}
+    states = {steps: start(replace(config, num_steps=steps)) for steps in (SHORT, LONG)}
     iterate(states[SHORT], 1)  # warm up
     ratios: list[float] = []
     for number in range(1, options.rounds + 1):
@@ -40,6 +43,10 @@ def main() -> None:
             flush=True,
         )
     print(f"time of a sample at {LONG} steps ÷ at {SHORT}, median: {median(ratios):.3f}")
+
+
+def start(config: PQNConfig) -> PQNState:
+    return pqn_state.start(config, make_env(config, env_steps=0), say=print)
 
 
 def iterate(state: PQNState, iterations: int) -> float:

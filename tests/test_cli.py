@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from toy_runs import newest_state
+from toy_runs import newest_learner
 
 from anybatch import __version__
 from anybatch.cli import main
@@ -217,7 +217,7 @@ def test_a_stop_signal_ends_a_run_with_a_checkpoint_and_code_0(number: signal.Si
     assert process.returncode == 0 and err == ""
     assert "Stopping after this iteration" in out and "anybatch resume" in out
     folder = run_in(tmp_path)
-    state = newest_state(folder)["train"]
+    state = newest_learner(folder)
     assert state["iterations"] >= 1 and log.read(folder)[-1]["env_steps"] == state["env_steps"]
     assert not json.loads((folder / "result.json").read_text())["finished"]
 

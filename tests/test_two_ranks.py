@@ -31,6 +31,7 @@ from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo.state import PPOState
 from anybatch.algorithms.pqn import loop as pqn
 from anybatch.algorithms.pqn.state import PQNState
+from anybatch.algorithms.state import make_env
 from anybatch.config import AnyConfig
 
 LEARNING_RATE = 1e-2
@@ -68,7 +69,8 @@ def columns(data: Rollout, envs: slice) -> Rollout:
 
 def spread_over_ranks(state: PPOState | PQNState, config: AnyConfig) -> None:
     """The plan of as many ranks as it takes to have all four envs."""
-    state.resolved = replace(state.resolved, plan=replace(state.plan, ranks=4 // config.num_envs))
+    batch = replace(state.batch, ranks=4 // config.num_envs)
+    state.learner.control.plan = replace(state.plan, batch=batch)
 
 
 def ppo_update(data: Rollout, num_envs: int) -> list[float]:
@@ -91,9 +93,9 @@ def ppg_phase(data: Rollout, num_envs: int) -> list[float]:
     """A policy iteration, value epochs of their own, and the auxiliary phase."""
     config = replace(PHASE_CONFIG, num_envs=num_envs)
     torch.set_default_dtype(torch.float64)
-    state = ppg_state.start(config, say=print)
+    state = ppg_state.start(config, make_env(config, env_steps=0), say=print)
     torch.set_default_dtype(torch.float32)
-    samples = prepare(in_float64(data), state, config)
+    samples = prepare(in_float64(data), state.policy, config)
     ppg.policy_iteration(samples, state, config, LEARNING_RATE)
     state.data.add(0, obs=samples.obs, value_target=samples.value_target, valid=samples.valid)
     ppg.auxiliary_phase(config, state, UnrecordedRun())  # type: ignore[arg-type]
