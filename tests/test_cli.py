@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from toy_runs import newest_state
+from toy_runs import newest_learner
 
 from anybatch import __version__
 from anybatch.cli import main
@@ -224,7 +224,7 @@ def test_a_stop_signal_ends_a_run_with_a_checkpoint_and_its_code(
             process.kill()  # or a test that fails would wait for it forever
     assert process.returncode == code and err == ""
     folder = run_in(tmp_path)
-    state = newest_state(folder)["shared"]["learner"]
+    state = newest_learner(folder)
     saved = f"(saved at {state['env_steps']:,} env steps)."
     assert "Stopping after this iteration" in out
     assert out.endswith(f"Stopped. Continue with: anybatch resume {folder} {saved}\n")
@@ -249,7 +249,7 @@ def test_a_run_whose_terminal_is_closed_saves_and_ends(tmp_path: Path):
         finally:
             process.kill()
     folder = run_in(tmp_path)
-    assert newest_state(folder)["shared"]["learner"]["env_steps"] == log.read(folder)[-1]["env_steps"] > 0
+    assert newest_learner(folder)["env_steps"] == log.read(folder)[-1]["env_steps"] > 0
     assert json.loads((folder / "result.json").read_text())["finished"] is False
 
 

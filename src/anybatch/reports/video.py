@@ -18,7 +18,7 @@ from anybatch.errors import DiskError, UserError
 from anybatch.runs.display import Output
 from anybatch.runs.record import RunRecord
 from anybatch.session.evaluating import trained_player
-from anybatch.session.planning import set_threads
+from anybatch.session.planning import encoder_for, set_threads
 
 FORMATS = (".gif", ".mp4")
 EXTRA = "pip install 'anybatch[video]' adds it"
@@ -53,7 +53,7 @@ def watch(
     drawn = frames.make(config.env, config.env_config, seed=seed)
     tracker = EpisodeTracker(1)
     try:
-        set_threads(config, drawn.env.spec)
+        set_threads(config, encoder_for(config, drawn.env.spec))
         player = trained_player(loaded, config, drawn.env.spec)
         write(out, play(player, drawn, tracker, steps), frames_per_second)
     finally:

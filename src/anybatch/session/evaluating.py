@@ -17,7 +17,7 @@ from anybatch.runs.display import Output
 from anybatch.runs.record import RunRecord
 from anybatch.runs.stop import stopping_at_once
 from anybatch.session.own import NOTHING_OWN, OwnParts
-from anybatch.session.planning import set_threads
+from anybatch.session.planning import encoder_for, set_threads
 
 
 def evaluate_run(
@@ -27,7 +27,7 @@ def evaluate_run(
     loaded = record.load_checkpoint(output.say, with_segments=False)
     env = evaluation_env(config, own)
     try:
-        set_threads(config, env.spec)
+        set_threads(config, encoder_for(config, env.spec))
         played = play_episodes(config, trained_player(loaded, config, env.spec, own), env, output)
     finally:
         own.close(env)

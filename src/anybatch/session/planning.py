@@ -37,10 +37,7 @@ def encoder_for(config: AnyConfig, spec: EnvSpec) -> str:
     return networks.encoder_name(config.network, layout=spec.obs_layout)
 
 
-def set_threads(config: AnyConfig, spec: EnvSpec) -> None:
+def set_threads(config: AnyConfig, encoder: str) -> None:
     """Small networks lose more to waking threads than they gain; convolutions use every core."""
-    if config.threads:
-        torch.set_num_threads(config.threads)
-        return
-    convolutions = encoder_for(config, spec) in ("nature", "impala")
-    torch.set_num_threads((os.cpu_count() or 1) if convolutions else 1)
+    every_core = os.cpu_count() or 1
+    torch.set_num_threads(config.threads or (every_core if encoder in ("nature", "impala") else 1))

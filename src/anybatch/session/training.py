@@ -25,7 +25,7 @@ from anybatch.runs.run import Run
 from anybatch.runs.stop import Stopped
 from anybatch.session.evaluating import evaluate_state, evaluation_protocol
 from anybatch.session.own import NOTHING_OWN, OwnParts
-from anybatch.session.planning import set_threads
+from anybatch.session.planning import encoder_for, set_threads
 
 ShowPlan = Callable[[AnyConfig, Plan], None]
 
@@ -80,7 +80,7 @@ def start(config: AnyConfig, own: OwnParts, output: Output, *, env_steps: int) -
     """A fresh state. `env_steps` is what a run to be resumed had done."""
     factory = own.network_factory(config)
     env = own.training_env(config, env_steps=env_steps)
-    set_threads(config, env.spec)
+    set_threads(config, encoder_for(config, env.spec))
     return algorithm_of(config).start(config, env, say=output.say, factory=factory)
 
 
