@@ -12,7 +12,8 @@ from pathlib import Path
 import endless_envs
 import numpy as np
 import pytest
-from toy_runs import changed, evaluate, toy_config, train
+from toy_runs import changed, toy_config, train
+from toy_runs import evaluate as evaluate_run
 
 from anybatch.acting.evaluation import Evaluation, Slots, evaluate
 from anybatch.cli import main
@@ -144,7 +145,7 @@ def test_an_evaluation_shows_how_far_it_is(
     folder = train(config, tmp_path).folder
     monkeypatch.setattr(display, "LINE_EVERY_SECONDS", 0.0)
     capsys.readouterr()
-    evaluate(folder, changed(config, evaluation={"episodes_per_env": 3}))
+    evaluate_run(folder, changed(config, evaluation={"episodes_per_env": 3}))
     shown = capsys.readouterr()
     assert not shown.out  # a program may read the result there
     assert "0 of 6 episodes, the longest in progress at step 49 of at most 50 (0%)" in shown.err
