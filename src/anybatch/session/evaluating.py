@@ -92,7 +92,8 @@ def evaluation_protocol(config: AnyConfig) -> str | None:
 
 def evaluation_env(config: AnyConfig, own: OwnParts = NOTHING_OWN) -> VectorEnv:
     """Environments with seeds of their own; an object of the program has the env slots that it has."""
-    rank, slots = collectives.rank(), config.evaluation.num_envs
+    fixed = own.env.num_envs if own.env is not None else None
+    rank, slots = collectives.rank(), fixed or config.evaluation.num_envs
     seeds = seeding.env_seeds(config.seed, role="evaluation", rank=rank, num_envs=slots)
     if own.env is not None:
         return own.env.make(config.env_config, seeds)
