@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+from pgx.minatar import seaquest
 from toy_runs import changed, differences, newest_state, resume, start, toy_config, train
 
 from anybatch import envs
@@ -71,7 +72,8 @@ def paddle(obs: np.ndarray) -> np.ndarray:
 def test_a_game_shows_planes_of_bits_and_every_step_is_valid(name: str):
     planes, actions = PLANES_AND_ACTIONS[name]
     env = make(name, sticky=0.1)
-    assert (env.spec.env_id, env.spec.engine) == (f"minatar:{name}", "pgx 2.6.0")
+    rules = " with the Seaquest of MinAtar 1.0.15" if name == "Seaquest" else ""
+    assert (env.spec.env_id, env.spec.engine) == (f"minatar:{name}", f"pgx 2.6.0{rules}")
     assert (env.spec.obs_shape, env.spec.obs_dtype) == ((planes, 10, 10), np.bool_)
     assert env.spec.actions == DiscreteActions(actions) and env.spec.num_envs == 3
     assert isinstance(env, RestorableEnv)
@@ -233,8 +235,22 @@ def test_a_state_that_does_not_fit_is_refused():
         make("Breakout").load_state_dict(of_two_envs)
     without_ball = make("Breakout").state_dict()
     del without_ball["game"]["_ball_y"]
-    with pytest.raises(EnvError, match=r"_ball_y is absent does not fit \(3,\); game, pgx and the number"):
+    with pytest.raises(EnvError, match=r"_ball_y is absent does not fit \(3,\); game, engine \(pgx 2"):
         make("Breakout").load_state_dict(without_ball)
+
+
+def test_a_state_of_the_seaquest_that_pgx_has_is_refused():
+    env = make("Seaquest")
+    state = env.state_dict()
+    theirs = seaquest.State()
+    state["game"] = {name: np.stack([getattr(theirs, name)] * 3) for name in state["game"]}
+    said = (
+        "minatar:Seaquest: a saved state whose _f_bullets is (3, 5, 3) does not fit (3, 2, 3); game, engine "
+        "(pgx 2.6.0 with the Seaquest of MinAtar 1.0.15) and the number of envs must be the same"
+    )
+    with pytest.raises(EnvError) as refusal:
+        env.load_state_dict(state)
+    assert str(refusal.value) == said
 
 
 def test_a_game_is_compiled_once_for_a_number_of_envs():
