@@ -72,6 +72,9 @@ class Seen(NamedTuple):
 class MinAtarEnv:
     """N envs of one game, each with its own random stream, reset within the step that ends an episode.
 
+    Rules and probabilities are those of the package minatar 1.0.15. This includes sticky actions: the first
+    step of an episode may repeat the last action of the episode before.
+
     Actions are the game's minimal set, not the six that all games share: 3 in Breakout and Freeway, 4 in
     SpaceInvaders, 5 in Asterix, 6 in Seaquest. Freeway's own clock terminates it, as in the original; only
     env_config.max_episode_steps truncates, and without it the other games may go on for ever.
@@ -158,10 +161,14 @@ def advance(name: str, envs: Envs, action: Any, sticky: Any, limit: Any) -> tupl
     steps = envs.steps + 1
     truncated = ~played.terminated & (steps >= limit)
     ended = played.terminated | truncated
+
+    def with_starts() -> Any:
+        # As in the original, a sticky action may repeat one of the episode before.
+        starts = jax.vmap(rules.init)(keys[:, 2]).replace(_last_action=played._last_action)
+        return _choose(ended, starts, played)
+
     # First states cost something, and most steps end no episode.
-    following = jax.lax.cond(
-        ended.any(), lambda: _choose(ended, jax.vmap(rules.init)(keys[:, 2]), played), lambda: played
-    )
+    following = jax.lax.cond(ended.any(), with_starts, lambda: played)
     seen = Seen(
         obs=_channels_first(following.observation),
         reward=played.rewards[:, 0],
