@@ -78,7 +78,8 @@ def encode(weights: Weights, name: str, obs: Tensor) -> Tensor:
     # toy:Mixed: two numbers of four bytes, an image, and a mask that no encoder sees.
     vector = torch.from_numpy(np.frombuffer(obs[:, :8].numpy().tobytes(), np.float32).copy()).view(-1, 2)
     image = encode_image(weights, f"{name}.encoder", obs[:, 8:-ACTIONS].reshape(-1, 3, 16, 16))
-    return torch.cat([image, apply_head(weights, f"{name}.branch", vector.double()).relu()], 1)
+    both = torch.cat([image, apply_head(weights, f"{name}.branch", vector.double()).relu()], 1)
+    return apply_head(weights, f"{name}.joint", both).relu()
 
 
 def encode_image(weights: Weights, name: str, obs: Tensor) -> Tensor:

@@ -83,7 +83,7 @@ class Choices:
 class Mixed:
     """An image, a vector and a mask: the right action is the bright quadrant plus the number in the vector.
 
-    The number is one of 0, 1 and 2, and the vector its place on a circle of three. One of the wrong actions is
+    The number is one of 0, 1 and 2, and the vector its place on a circle of three. One wrong action is
     forbidden.
     """
 
