@@ -5,7 +5,7 @@ module, with one function that starts them and one that restores them.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -14,8 +14,8 @@ from torch import Tensor
 from anybatch import envs, machine, seeding
 from anybatch.acting.collector import Collector
 from anybatch.acting.observation_normalizer import ObservationNormalizer
-from anybatch.acting.rollout import Origin, Rollout
-from anybatch.acting.sources import Source, make_source
+from anybatch.acting.rollout import Origin, Rollout, rollout_bytes
+from anybatch.acting.sources import Source, make_source, refuse_rollouts_beyond_memory
 from anybatch.batch.control import BatchControl
 from anybatch.batch.plan import Plan
 from anybatch.batch.sizes import BatchSizes
@@ -218,10 +218,20 @@ class TrainState(Generic[Network]):
 
 def make_env(config: RunConfig, env_steps: int) -> VectorEnv:
     """The training environments. `env_steps` is what a run to be resumed had done: they get other seeds."""
+    if config.num_envs >= envs.MANY_ENVS:
+        refuse_envs_beyond_memory(config)
     seeds = seeding.env_seeds(
         config.seed, role="train", rank=collectives.rank(), num_envs=config.num_envs, env_steps=env_steps
     )
     return envs.make(config.env, config.env_config, seeds=seeds)
+
+
+def refuse_envs_beyond_memory(config: RunConfig) -> None:
+    """Refuse before many envs are built, which can take minutes and all the memory that their data needs."""
+    one = envs.spec_of_one(config.env, config.env_config)
+    if one is not None:
+        spec = replace(one, num_envs=config.num_envs)
+        refuse_rollouts_beyond_memory(0, rollout_bytes(spec, config.step_range[1]))
 
 
 def load_network(network: torch.nn.Module, saved: dict[str, torch.Tensor]) -> None:

@@ -8,7 +8,7 @@ from anybatch.config import OptimizerConfig
 
 
 def make_optimizer(parameter: torch.nn.Parameter, config: OptimizerConfig) -> torch.optim.Optimizer:
-    betas = (config.beta1, config.beta2)
+    betas = (float(config.beta1), float(config.beta2))  # torch refuses a 0 that is an int
     match config.name:
         case "adam":
             return torch.optim.Adam(
