@@ -22,8 +22,8 @@ from anybatch import envs, networks, session
 from anybatch.batch.phase import PhaseSize
 from anybatch.batch.plan import BatchPlan, Resolved
 from anybatch.config import AnyConfig, EnvConfig, PPOConfig, PQNConfig
+from anybatch.envs.layout import ObsKind, ObsLayout
 from anybatch.networks.actor_critic import ActorCritic, Policy
-from anybatch.networks.encoders import ObsKind
 from anybatch.networks.q_network import QNetwork
 
 DIFFERENT_ACTIONS = 64
@@ -56,6 +56,10 @@ class Spaces(NamedTuple):
     obs_shape: tuple[int, ...]
     obs_kind: ObsKind
     action: Box | Discrete
+
+    @property
+    def layout(self) -> ObsLayout:
+        return ObsLayout.single(self.obs_shape, self.obs_kind)
 
 
 class Microbatch(NamedTuple):
@@ -107,8 +111,7 @@ def q_limit(
     assert isinstance(spaces.action, Discrete)
     network = networks.make_q_network(
         config.network,
-        obs_shape=spaces.obs_shape,
-        obs_kind=spaces.obs_kind,
+        layout=spaces.layout,
         num_actions=int(spaces.action.n),
         generator_seed=0,
     )
@@ -222,8 +225,7 @@ def make_network(config: PPOConfig, spaces: Spaces) -> ActorCritic:
     continuous = isinstance(action, Box)
     return networks.make(
         config.network,
-        obs_shape=spaces.obs_shape,
-        obs_kind=spaces.obs_kind,
+        layout=spaces.layout,
         num_actions=action.shape[0] if isinstance(action, Box) else int(action.n),
         continuous=continuous,
         generator_seed=0,

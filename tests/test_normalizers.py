@@ -202,3 +202,18 @@ def test_an_iteration_without_valid_samples_leaves_the_moments():
     before = normalizer.moments
     normalizer.update(torch.full((T, N), 1e6), nothing, decay=0.5)
     assert normalizer.moments == before
+
+
+def test_a_mask_behind_the_observations_stays_as_it_is_and_counts_for_nothing():
+    rng = np.random.default_rng(1)
+    plain = ObservationNormalizer((3,), clip=2.0)
+    masked = ObservationNormalizer((5,), clip=2.0, mask_width=2)
+    for _ in range(4):
+        obs = rng.normal(3.0, 5.0, (7, 3)).astype(np.float32)
+        mask = (rng.random((7, 2)) < 0.5).astype(np.float32)
+        plain.update(obs)
+        masked.update(np.concatenate([obs, mask], axis=1))
+        seen = masked.normalize(np.concatenate([obs, mask], axis=1))
+        assert np.array_equal(seen, np.concatenate([plain.normalize(obs), mask], axis=1))
+    for name, number in plain.state_dict().items():
+        assert np.array_equal(masked.state_dict()[name], number), name

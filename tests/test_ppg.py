@@ -19,6 +19,7 @@ from anybatch.batch import rescaling
 from anybatch.cli import main
 from anybatch.config import NetworkConfig, PPGConfig
 from anybatch.config.serialization import config_to_dict
+from anybatch.envs.layout import ObsLayout
 from anybatch.errors import ConfigError
 from anybatch.learning import minibatch
 
@@ -292,8 +293,7 @@ def test_none_in_a_preset_is_no_clip_but_stays_a_choice_where_it_is_one():
 def test_the_network_has_the_parameters_and_the_row_norms_of_the_paper(heads: Any, count: int):
     network = networks.make(
         NetworkConfig(encoder="impala", heads=heads),
-        obs_shape=(3, 64, 64),
-        obs_kind="image",
+        layout=ObsLayout.single((3, 64, 64), "image"),
         num_actions=15,
         continuous=False,
         generator_seed=1,

@@ -15,6 +15,7 @@ from anybatch.batch.plan import Resolved
 from anybatch.cli import main
 from anybatch.config import PPOConfig
 from anybatch.config.serialization import config_to_dict
+from anybatch.envs.layout import ObsLayout
 from anybatch.envs.protocol import DiscreteActions
 from anybatch.errors import ConfigError
 from anybatch.networks.actor_critic import encoder_name
@@ -471,7 +472,8 @@ def test_the_network_of_each_cleanrl_preset_takes_its_observations():
     shapes = {"cartpole-ppo": (4,), "mujoco-ppo": (17,), "atari-ppo": (4, 84, 84)}
     for name, shape in shapes.items():
         network = presets.load(name).config.network
-        found = encoder_name(network, obs_shape=shape, obs_kind="image" if len(shape) == 3 else "vector")
+        layout = ObsLayout.single(shape, "image" if len(shape) == 3 else "vector")
+        found = encoder_name(network, layout=layout)
         assert found == ("nature" if len(shape) == 3 else "mlp")
 
 

@@ -23,6 +23,8 @@ from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.networks.ewma import EwmaNetwork
 from anybatch.networks.flat import FlatParameters
 from anybatch.runs.checkpoint import Checkpoints
+from anybatch.runs.display import Output
+from anybatch.runs.record import RESULT_FILE, RunRecord
 from anybatch.runs.state_tree import StateTree
 from anybatch.session import Outcome
 
@@ -142,11 +144,13 @@ def moved_policy_and_samples(config: PPOConfig) -> tuple[PPOState, Samples]:
 
 
 def train(config: AnyConfig, base: Path) -> Outcome:
-    return session.train(config, preset="test", base=base, show_plan=lambda *_: None)
+    return session.train(
+        config, preset="test", base=base, show_plan=lambda *_: None, output=Output(shown=True)
+    )
 
 
 def resume(folder: Path, config: AnyConfig) -> Outcome:
-    return session.resume(folder, config, show_plan=lambda *_: None)
+    return session.resume(RunRecord(folder), config, show_plan=lambda *_: None, output=Output(shown=True))
 
 
 def cut_back(folder: Path, copy: Path, env_steps: int) -> Path:
@@ -157,7 +161,7 @@ def cut_back(folder: Path, copy: Path, env_steps: int) -> Path:
     for checkpoint in (copy / "checkpoints").iterdir():
         if checkpoint.name > newest:
             shutil.rmtree(checkpoint)
-    (copy / session.RESULT_FILE).unlink()
+    (copy / RESULT_FILE).unlink()
     return copy
 
 

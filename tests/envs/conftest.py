@@ -1,5 +1,6 @@
 """Making environments, and reading the transitions out of them that a learner would see."""
 
+import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ import pytest
 
 from anybatch import envs
 from anybatch.config import EnvConfig
-from anybatch.envs.protocol import DiscreteActions, VectorEnv
+from anybatch.envs.protocol import DiscreteActions, MultiDiscreteActions, VectorEnv
 
 Make = Callable[..., VectorEnv]
 
@@ -27,6 +28,8 @@ def _action(env: VectorEnv, decisions: list[int]) -> np.ndarray:
     chosen = [(3 * n * n + 5 * n + i) % 7 for i, n in enumerate(decisions)]
     if isinstance(env.spec.actions, DiscreteActions):
         return np.array([number % env.spec.actions.count for number in chosen])
+    if isinstance(env.spec.actions, MultiDiscreteActions):
+        return np.array([[number % count for count in env.spec.actions.counts] for number in chosen])
     return np.outer(np.array(chosen) / 3 - 1, np.ones(len(env.spec.actions.low))).astype(np.float32)
 
 
@@ -71,3 +74,12 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 @pytest.fixture(scope="session")
 def transitions() -> Callable[[VectorEnv, int], list[list[Transition]]]:
     return valid_transitions
+
+
+@pytest.fixture
+def spawned_processes() -> Iterator[None]:
+    """Whatever ran before: a process with JAX's threads in it, as MinAtar's, must not fork."""
+    usual = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("spawn", force=True)
+    yield
+    multiprocessing.set_start_method(usual, force=True)

@@ -1,10 +1,9 @@
-import multiprocessing
 import warnings
 
 import numpy as np
 import pytest
 
-from anybatch.envs.protocol import BoxActions, DiscreteActions
+from anybatch.envs.protocol import BoxActions, DiscreteActions, MultiDiscreteActions
 from anybatch.errors import EnvError
 
 NO_ACTION = np.zeros(3, dtype=np.int64)
@@ -44,15 +43,6 @@ def test_both_reset_modes_give_the_same_transitions(make, transitions, env_id):
     same_step = transitions(make(env_id, max_episode_steps=7, options=SAME_STEP), 29)
     assert next_step == same_step
     assert any(transition.terminated or transition.truncated for transition in next_step[0])
-
-
-@pytest.fixture
-def spawned_processes():
-    """Whatever ran before: a process with JAX's threads in it, as MinAtar's, must not fork."""
-    usual = multiprocessing.get_start_method()
-    multiprocessing.set_start_method("spawn", force=True)
-    yield
-    multiprocessing.set_start_method(usual, force=True)
 
 
 @pytest.mark.usefixtures("spawned_processes")
@@ -161,16 +151,160 @@ def test_options_reach_the_environment_as_numbers(make):
     assert env.step(NO_ACTION).reward.tolist() == [0.5] * 3
 
 
+def test_actions_of_several_choices_are_shifted_to_their_starts(make):
+    env = make("own_envs:ShiftedMultiDiscrete-v0")  # asserts that the action is in its space
+    assert env.spec.actions == MultiDiscreteActions((2, 3))
+    assert (env.spec.action_width, env.spec.action_shape, env.spec.action_counts) == (5, (2,), (2, 3))
+    env.reset()
+    action = np.array([[0, 0], [1, 2], [0, 2]])
+    assert env.step(action).reward.tolist() == [5 - 1, 6 + 1, 5 + 1]
+
+
+def test_choices_in_a_matrix_are_one_after_another(make):
+    env = make("own_envs:MatrixMultiDiscrete-v0")
+    assert env.spec.actions == MultiDiscreteActions((2, 3, 4, 5))
+    env.reset()
+    assert env.step(np.array([[1, 2, 3, 4], [0, 0, 0, 4], [1, 0, 0, 0]])).reward.tolist() == [10, 4, 1]
+
+
+@pytest.mark.parametrize(("name", "bits"), [("MultiBinary", 3), ("MatrixMultiBinary", 6)])
+def test_multi_binary_actions_are_choices_of_two(make, name, bits):
+    env = make(f"own_envs:{name}-v0")  # asserts that the action is in its space
+    assert env.spec.actions == MultiDiscreteActions((2,) * bits) and env.spec.action_width == 2 * bits
+    env.reset()
+    action = np.zeros((3, bits), dtype=np.int64)
+    action[1], action[2, 1] = 1, 1
+    assert env.step(action).reward.tolist() == [0, bits, 1]
+
+
+def seen_and_given(env):
+    """The observations of a reset, as the adapter and as the engine gives them."""
+    return env.reset(), env._engine._observations
+
+
+def test_dict_and_tuple_observations_are_one_vector_in_the_order_of_the_space(make):
+    env = make("own_envs:DictObs-v0")
+    obs, engine = seen_and_given(env)
+    assert (env.spec.obs_shape, env.spec.obs_dtype, env.spec.obs_kind) == (
+        (3 + 2 + 3 + 4,),
+        np.float32,
+        "vector",
+    )
+    symbols = np.eye(3)[engine["beta"] - 1]
+    flat = [*engine["alpha"], symbols, engine["gamma"]["inner"].reshape(3, 4)]
+    assert obs.dtype == np.float32
+    assert np.array_equal(obs, np.concatenate(flat, axis=1).astype(np.float32))
+    pair = make("own_envs:TupleObs-v0")
+    obs, engine = seen_and_given(pair)
+    assert np.array_equal(obs, np.concatenate(engine, axis=1))
+
+
+@pytest.mark.parametrize(("name", "width"), [("Matrix", 6), ("MatrixBits", 6), ("Scalar", 1)])
+def test_boxes_and_bits_of_any_shape_are_flat_numbers(make, name, width):
+    env = make(f"own_envs:{name}-v0")
+    obs, engine = seen_and_given(env)
+    assert env.spec.obs_shape == (width,) and obs.dtype == np.float32
+    assert np.array_equal(obs, engine.reshape(3, width))
+
+
+def test_multi_discrete_observations_become_one_hot_each(make):
+    env = make("own_envs:MultiSymbols-v0")
+    obs, engine = seen_and_given(env)
+    expected = [np.eye(2)[engine[:, 0] - 1], np.eye(3)[engine[:, 1] + 1]]
+    assert np.array_equal(obs, np.concatenate(expected, axis=1))
+
+
+def test_a_dict_of_one_image_is_the_image(make):
+    env = make("own_envs:DictOfOne-v0")
+    obs, engine = seen_and_given(env)
+    assert (env.spec.obs_shape, env.spec.obs_dtype) == ((3, 37, 41), np.uint8)
+    assert np.array_equal(obs, engine["pixels"].transpose(0, 3, 1, 2))
+
+
+def test_float_images_are_scaled_to_one_by_finite_bounds(make):
+    env = make("own_envs:FloatImageLast-v0")
+    obs, engine = seen_and_given(env)
+    assert (env.spec.obs_shape, env.spec.obs_dtype, env.spec.obs_kind) == ((3, 37, 41), np.float32, "image")
+    assert obs.dtype == np.float32 and 0 <= obs.min() < 0.05 and 0.95 < obs.max() <= 1
+    assert np.allclose(obs, (engine.transpose(0, 3, 1, 2) + 2) / 8, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["FloatImage", "UnboundedFloatImage"])
+def test_float_images_up_to_one_or_without_bounds_stay_as_they_are(make, name):
+    env = make(f"own_envs:{name}-v0")
+    obs, engine = seen_and_given(env)
+    assert env.spec.obs_kind == "image" and np.array_equal(obs, engine)
+
+
+def test_the_largest_float_is_no_bound(make):
+    env = make("own_envs:LargestFloats-v0")
+    obs, engine = seen_and_given(env)
+    assert env.spec.obs_shape == (4, 8, 8) and np.array_equal(obs, engine.transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize(("name", "width"), [("ThinFloatBox", 3 * 7 * 41), ("ManyChannels", 2 * 37 * 41)])
+def test_float_boxes_without_the_sizes_of_an_image_are_numbers(make, name, width):
+    spec = make(f"own_envs:{name}-v0").spec
+    assert (spec.obs_shape, spec.obs_kind) == ((width,), "vector")
+
+
+@pytest.mark.parametrize("options", [{}, SAME_STEP])
+def test_an_image_and_numbers_are_packed_as_bytes(make, options):
+    env = make("own_envs:ImageAndVector-v0", options=options)
+    layout = env.spec.obs_layout
+    assert (layout.image_shape, layout.vector_width, layout.mask_width) == ((3, 37, 41), 4 + 3, 0)
+    assert (env.spec.obs_shape, env.spec.obs_dtype) == ((4 * 7 + 3 * 37 * 41,), np.uint8)
+    obs, engine = seen_and_given(env)
+    assert np.array_equal(layout.image_of(obs), engine["image"].transpose(0, 3, 1, 2))
+    vector = np.ascontiguousarray(obs[:, :28]).view(np.float32)
+    assert np.array_equal(vector, np.concatenate([np.eye(4)[engine["lives"]], engine["speed"]], axis=1))
+    env.step(NO_ACTION)
+    step = env.step(NO_ACTION)
+    assert step.terminated.all() and step.obs.shape == obs.shape
+    if options:
+        assert step.final_obs.shape == obs.shape and not np.array_equal(step.final_obs, step.obs)
+
+
+def test_a_float_image_and_numbers_are_packed_as_floats(make):
+    env = make("own_envs:FloatImageAndVector-v0")
+    obs, (image, vector) = seen_and_given(env)
+    assert (env.spec.obs_shape, env.spec.obs_dtype) == ((3 + 3 * 9 * 8,), np.float32)
+    assert np.array_equal(obs, np.concatenate([vector, image.reshape(3, -1) / 2], axis=1))
+    assert np.array_equal(env.spec.obs_layout.image_of(obs), image / 2)
+
+
+@pytest.mark.parametrize("name", ["DictObs", "ImageAndVector", "MultiSymbols", "FloatImageLast"])
+def test_both_reset_modes_give_the_same_transitions_of_packed_observations(make, transitions, name):
+    next_step = transitions(make(f"own_envs:{name}-v0"), 7)
+    assert next_step == transitions(make(f"own_envs:{name}-v0", options=SAME_STEP), 7)
+
+
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("DictObs", r"DictObs-v0 has observations Dict\(.*; what works is uint8 images"),
-        ("TupleObs", r"TupleObs-v0 has observations Tuple\("),
-        ("FloatImage", r"FloatImage-v0 has observations Box\(0.0, 1.0, \(3, 37, 41\), float32\); what works"),
         (
-            "MultiDiscrete",
-            r"MultiDiscrete-v0 has actions MultiDiscrete\(\[2 3\]\); what works is Discrete and",
+            "TextObs",
+            r"TextObs-v0 has observations Dict\(.*, whose part words is Text\(.*\); "
+            "what works is Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these, "
+            "not Text, Graph, Sequence or OneOf$",
         ),
+        ("SequenceObs", r"SequenceObs-v0 has observations Sequence\(.*\); what works is Box"),
+        ("GraphObs", r"whose part 0 is Graph\(.*; what works is Box"),
+        ("OneOfObs", r"whose part either is OneOf\(.*; what works is Box"),
+        ("TwoImages", r"TwoImages-v0 has two images, 0 and 1; one works, beside any numbers$"),
+        ("NestedMask", "shows inner.action_mask, but a mask must be an entry of the outermost Dict$"),
+        ("DiscreteMask", r"whose part action_mask is Discrete\(5\); a mask must be Box or MultiBinary$"),
+        ("OnlyMask", r"OnlyMask-v0 has observations Dict\(.*, which show nothing$"),
+        ("ShortMask", r"an action_mask of 4 entries, but its actions Discrete\(5\) need 5$"),
+        (
+            "ShortMultiMask",
+            r"of 3 entries, but its actions MultiDiscrete\(\[2, 3\]\) need 5, the choices one after another$",
+        ),
+        (
+            "MaskedBox",
+            r"an action_mask and continuous actions \(Box of 2 numbers\); masks are for Discrete, ",
+        ),
+        ("DictActions", r"DictActions-v0 has actions Dict\(.*; what works is Discrete, MultiDiscrete, "),
         ("IntegerBox", r"IntegerBox-v0 has actions Box\(0, 3, \(2,\), int64\)"),
         ("MatrixBox", r"MatrixBox-v0 has actions Box\(-1.0, 1.0, \(2, 3\), float32\)"),
         ("NeverResets", r"must reset ended episodes by itself, .* says AutoresetMode.DISABLED$"),

@@ -110,9 +110,11 @@ def test_atari_settings_are_refused_elsewhere(make, env_id, field, value):
 
 def test_spaces_that_envpool_has_and_we_do_not_are_refused_by_name(make):
     with pytest.raises(
-        EnvError, match=r"^Catch-v0 has observations Box\(0.0, 1.0, \(10, 5\), float32\); what works"
+        EnvError, match=r"^BinPack-v2 has actions Box\(0, \[39 19\], \(2,\), int32\); what works"
     ):
-        make("Catch-v0")
+        make("BinPack-v2")
+    with pytest.raises(EnvError, match=r"^ConnectFour-v1 is a game of 2 players; what works is"):
+        make("ConnectFour-v1")
 
 
 def test_options_are_recognized_as_truth_values_and_numbers():

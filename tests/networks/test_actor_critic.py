@@ -8,10 +8,11 @@ from torch import nn
 
 from anybatch import networks
 from anybatch.config import NetworkConfig
+from anybatch.envs.layout import ObsKind, ObsLayout
 from anybatch.errors import ConfigError
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.distributions import Categorical, DiagonalGaussian
-from anybatch.networks.encoders import ImpalaEncoder, NatureEncoder, ObsKind, fold_pixels
+from anybatch.networks.encoders import ImpalaEncoder, NatureEncoder, fold_pixels
 
 Heads = Literal["shared", "detached", "dual"]
 IMPALA_ENCODER = 622_144
@@ -20,8 +21,7 @@ IMPALA_ENCODER = 622_144
 def vector_network(heads: Heads = "dual", *, continuous: bool = False, seed: int = 1) -> ActorCritic:
     return networks.make(
         NetworkConfig(heads=heads, hidden_sizes=(11, 13)),
-        obs_shape=(7,),
-        obs_kind="vector",
+        layout=ObsLayout.single((7,), "vector"),
         num_actions=5,
         continuous=continuous,
         generator_seed=seed,
@@ -31,8 +31,7 @@ def vector_network(heads: Heads = "dual", *, continuous: bool = False, seed: int
 def image_network(shape: tuple[int, int, int], heads: Heads = "shared", **settings: object) -> ActorCritic:
     return networks.make(
         NetworkConfig(heads=heads, **settings),  # pyright: ignore[reportArgumentType]
-        obs_shape=shape,
-        obs_kind="image",
+        layout=ObsLayout.single(shape, "image"),
         num_actions=15,
         continuous=False,
         generator_seed=1,
@@ -137,8 +136,7 @@ def test_forward_is_the_policy_and_the_value(heads: Heads, continuous: bool) -> 
 def test_log_std_starts_where_the_config_says() -> None:
     network = networks.make(
         NetworkConfig(log_std=-0.7),
-        obs_shape=(7,),
-        obs_kind="vector",
+        layout=ObsLayout.single((7,), "vector"),
         num_actions=5,
         continuous=True,
         generator_seed=1,
@@ -199,7 +197,7 @@ def test_weights_depend_on_their_seed_alone() -> None:
 def test_auto_chooses_the_encoder_by_the_observations(
     shape: tuple[int, ...], kind: ObsKind, name: str
 ) -> None:
-    assert networks.encoder_name(NetworkConfig(), obs_shape=shape, obs_kind=kind) == name
+    assert networks.encoder_name(NetworkConfig(), layout=ObsLayout.single(shape, kind)) == name
 
 
 def test_images_too_small_for_nature_are_refused_in_one_sentence() -> None:
@@ -212,8 +210,8 @@ def test_images_too_small_for_nature_are_refused_in_one_sentence() -> None:
 
 @pytest.mark.parametrize("encoder", ["nature", "impala"])
 def test_image_encoders_refuse_vectors(encoder: Literal["nature", "impala"]) -> None:
-    with pytest.raises(ConfigError, match=f"network.encoder = {encoder} needs uint8 images"):
-        networks.encoder_name(NetworkConfig(encoder=encoder), obs_shape=(7,), obs_kind="vector")
+    with pytest.raises(ConfigError, match=f"network.encoder = {encoder} needs images"):
+        networks.encoder_name(NetworkConfig(encoder=encoder), layout=ObsLayout.single((7,), "vector"))
 
 
 def test_mlp_takes_images_scaled_to_one() -> None:

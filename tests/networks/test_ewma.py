@@ -5,6 +5,7 @@ import torch
 
 from anybatch import networks
 from anybatch.config import NetworkConfig
+from anybatch.envs.layout import ObsLayout
 from anybatch.equations.rescale import decay_from_center_of_mass
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.ewma import EwmaNetwork
@@ -16,8 +17,7 @@ DECAY = 8 / 9
 def pair(heads: Literal["shared", "dual"] = "dual") -> tuple[ActorCritic, FlatParameters, EwmaNetwork]:
     network = networks.make(
         NetworkConfig(heads=heads, hidden_sizes=(11,)),
-        obs_shape=(7,),
-        obs_kind="vector",
+        layout=ObsLayout.single((7,), "vector"),
         num_actions=5,
         continuous=True,
         generator_seed=1,

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from anybatch import networks
 from anybatch.config import NetworkConfig
+from anybatch.envs.layout import ObsLayout
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.flat import FlatParameters
 
@@ -15,8 +16,7 @@ SHAPES = {"mlp": (7,), "nature": (2, 36, 36), "impala": (3, 9, 11)}
 def make(encoder: str) -> ActorCritic:
     return networks.make(
         NetworkConfig(encoder=encoder, impala_channels=(3, 5), impala_features=17),  # pyright: ignore
-        obs_shape=SHAPES[encoder],
-        obs_kind="vector" if encoder == "mlp" else "image",
+        layout=ObsLayout.single(SHAPES[encoder], "vector" if encoder == "mlp" else "image"),
         num_actions=5,
         continuous=encoder == "mlp",
         generator_seed=1,

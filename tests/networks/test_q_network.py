@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from anybatch import networks
 from anybatch.config import QNetworkConfig
+from anybatch.envs.layout import ObsKind, ObsLayout
 from anybatch.errors import ConfigError
-from anybatch.networks.encoders import ObsKind
 from anybatch.networks.q_network import AbsBlock, CastanyerBlock, MultiSkip, NormalizedLinear, QNetwork
 
 ATARI = (4, 84, 84)
@@ -26,8 +26,7 @@ def q_network(
 ) -> QNetwork:
     return networks.make_q_network(
         QNetworkConfig(**settings),
-        obs_shape=obs_shape,
-        obs_kind=obs_kind,
+        layout=ObsLayout.single(obs_shape, obs_kind),
         num_actions=ACTIONS,
         generator_seed=seed,
     )
@@ -309,7 +308,7 @@ def test_weights_depend_on_their_seed_alone() -> None:
 def test_auto_chooses_the_encoder_by_the_observations(
     shape: tuple[int, ...], kind: ObsKind, name: str
 ) -> None:
-    assert networks.q_encoder_name(QNetworkConfig(), obs_shape=shape, obs_kind=kind) == name
+    assert networks.q_encoder_name(QNetworkConfig(), layout=ObsLayout.single(shape, kind)) == name
 
 
 @pytest.mark.parametrize(
@@ -319,9 +318,9 @@ def test_auto_chooses_the_encoder_by_the_observations(
             "nature",
             (7,),
             "vector",
-            "nature needs uint8 images of channels × height × width, these .* are 7 n",
+            "nature needs images of channels × height × width, these .* are 7 n",
         ),
-        ("nature", (4, 10, 10), "planes", "nature needs uint8 images .* are 4×10×10 0/1 planes; mlp takes"),
+        ("nature", (4, 10, 10), "planes", "nature needs images .* are 4×10×10 0/1 planes; mlp takes"),
         ("minatar", ATARI, "image", "minatar needs 0/1 planes .* are 4×84×84 bytes; mlp takes them"),
         ("nature", (3, 16, 16), "image", "nature needs images of at least 36 pixels a side, .* 16×16; .*mlp"),
     ],

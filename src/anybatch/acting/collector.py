@@ -46,11 +46,13 @@ class Buffers:
     @classmethod
     def allocate(cls, env: VectorEnv, num_steps: int) -> "Buffers":
         spec, shape = env.spec, (num_steps, env.spec.num_envs)
-        width, continuous = spec.action_width, isinstance(spec.actions, BoxActions)
+        continuous = isinstance(spec.actions, BoxActions)
         return cls(
             obs=torch.empty(num_steps + 1, spec.num_envs, *spec.obs_shape, dtype=observation_dtype(spec)),
-            action=torch.empty(*shape, width) if continuous else torch.empty(shape, dtype=torch.int64),
-            location=torch.empty(*shape, width),
+            action=torch.empty(
+                *shape, *spec.action_shape, dtype=torch.float32 if continuous else torch.int64
+            ),
+            location=torch.empty(*shape, spec.action_width),
             acting_value=torch.empty(shape),
             reward=torch.empty(shape),
             terminated=torch.empty(shape, dtype=torch.bool),

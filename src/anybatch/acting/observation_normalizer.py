@@ -7,11 +7,18 @@ from anybatch.errors import EnvError
 
 
 class ObservationNormalizer:
-    """Shifts and scales vector observations by the running moments of those that were decided upon."""
+    """Shifts and scales vector observations by the running moments of those that were decided upon.
 
-    def __init__(self, obs_shape: tuple[int, ...], *, clip: float):
+    The last `mask_width` entries of an observation are its action mask, and stay as they are.
+    """
+
+    def __init__(self, obs_shape: tuple[int, ...], *, clip: float, mask_width: int = 0):
         self.clip = clip
+        self.mask_width = mask_width
         self.count = PRIOR_COUNT
+        if mask_width:
+            (width,) = obs_shape
+            obs_shape = (width - mask_width,)
         self.mean = np.zeros(obs_shape)
         self.square_sum = np.full(obs_shape, PRIOR_COUNT)  # Σ (x - mean)²: variance 1
         self._refresh()
@@ -21,6 +28,7 @@ class ObservationNormalizer:
 
     def update(self, obs: np.ndarray, envs: np.ndarray | None = None) -> None:
         """Count `obs` [M, …], by the parallel formula of Chan et al. 1979; `envs` [M] are whose they are."""
+        obs = self._without_mask(obs)
         finite = np.isfinite(obs)
         if not finite.all():
             row, *index = np.argwhere(~finite)[0]
@@ -39,8 +47,12 @@ class ObservationNormalizer:
         self._refresh()
 
     def normalize(self, obs: np.ndarray) -> np.ndarray:
-        scaled = (obs - self.mean) * self._inverse_std
-        return np.minimum(np.maximum(scaled, -self.clip, out=scaled), self.clip, out=scaled)
+        scaled = (self._without_mask(obs) - self.mean) * self._inverse_std
+        scaled = np.minimum(np.maximum(scaled, -self.clip, out=scaled), self.clip, out=scaled)
+        return np.concatenate([scaled, obs[:, -self.mask_width :]], axis=1) if self.mask_width else scaled
+
+    def _without_mask(self, obs: np.ndarray) -> np.ndarray:
+        return obs[:, : -self.mask_width] if self.mask_width else obs
 
     def state_dict(self) -> dict[str, object]:
         return {"count": self.count, "mean": self.mean, "square_sum": self.square_sum}

@@ -29,7 +29,8 @@ class Rollout:
     obs: Tensor
     """[T + 1, N, …] as the network sees it; row t + 1 is what step t returned. Images stay uint8."""
     action: Tensor
-    """[T, N] indices, or [T, N, A] as sampled, before clipping to the env's bounds."""
+    """[T, N] indices, [T, N, K] indices of K choices, or [T, N, A] as sampled, before clipping to the env's
+    bounds."""
     reward: Tensor
     terminated: Tensor
     truncated: Tensor
@@ -67,7 +68,7 @@ class Rollout:
 
 def observation_dtype(spec: EnvSpec) -> torch.dtype:
     """The type in which observations are kept: images and planes as small as they come."""
-    return {"image": torch.uint8, "planes": torch.bool, "vector": torch.float32}[spec.obs_kind]
+    return {"uint8": torch.uint8, "bool": torch.bool}.get(spec.obs_dtype.name, torch.float32)
 
 
 def rollout_bytes(spec: EnvSpec, num_steps: int) -> int:

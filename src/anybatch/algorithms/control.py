@@ -74,5 +74,6 @@ def policy_kl(
     state: PPOState | PQNState, collected: Rollout, before: torch.Tensor, after: torch.Tensor
 ) -> torch.Tensor:
     """KL(current ‖ behavior), exact, its mean over the states."""
-    current = make_distribution(after, state.network.distribution(after).log_std)
-    return make_distribution(before, collected.log_std).kl_from(current).mean()
+    counts = state.network.action_counts
+    current = make_distribution(after, state.network.distribution(after).log_std, counts)
+    return make_distribution(before, collected.log_std, counts).kl_from(current).mean()

@@ -21,7 +21,8 @@ from anybatch.errors import UserError
 from anybatch.reports import advice, video
 from anybatch.reports import suites as suite
 from anybatch.runs import folder as run_folder
-from anybatch.runs import log
+from anybatch.runs.display import Output
+from anybatch.runs.record import RunRecord
 
 # The config's own fields are flags without a prefix: --num-envs, --optimizer.learning-rate. Which algorithm's
 # config it is, the preset or the run has said before: no subcommand for it.
@@ -87,7 +88,11 @@ def train(words: list[str]) -> None:
     """Train a policy."""
     flags = with_preset(TrainFlags, words, "train")
     outcome = session.train(
-        flags.config, preset=Path(flags.preset).stem, base=flags.run_dir, show_plan=show.plan
+        flags.config,
+        preset=Path(flags.preset).stem,
+        base=flags.run_dir,
+        show_plan=show.plan,
+        output=Output(shown=True),
     )
     exit_if_stopped(outcome)
     show.outcome(outcome, smaller=smaller_batch(flags, words))
@@ -124,7 +129,8 @@ def plan(words: list[str]) -> None:
 def resume(words: list[str]) -> None:
     """Go on with a run from its newest good checkpoint, also at another batch size."""
     flags = with_run(ResumeFlags, words, "resume")
-    outcome = session.resume(flags.run, flags.config, show_plan=show.plan)
+    record = RunRecord(flags.run)
+    outcome = session.resume(record, flags.config, show_plan=show.plan, output=Output(shown=True))
     exit_if_stopped(outcome)
     show.outcome(outcome)
 
@@ -149,7 +155,7 @@ def evaluate_suite(name: str, words: list[str]) -> None:
         raise UserError("name the run folders before the other flags, such as runs/ for all runs in it")
     folders = dict.fromkeys(run for path in named for run in run_folder.find_runs(Path(path)))
     options = others[len(named) :]
-    for folder in [folder for folder in folders if not session.has_checkpoint(folder)]:
+    for folder in [folder for folder in folders if not RunRecord(folder).has_checkpoint]:
         print(f"{folder} has no checkpoint yet: left out", file=sys.stderr)
         del folders[folder]
     runs = [with_run(EvaluateFlags, [str(folder), *options], "evaluate") for folder in folders]
@@ -170,7 +176,8 @@ def evaluate_suite(name: str, words: list[str]) -> None:
 
 
 def play(flags: EvaluateFlags) -> suite.PlayedRun:
-    result, env_steps = session.evaluate_run(flags.run, flags.config)
+    output = Output(shown=True, stream=sys.stderr)  # the result is for stdout
+    result, env_steps = session.evaluate_run(RunRecord(flags.run), flags.config, output=output)
     return suite.PlayedRun(str(flags.run), flags.config.env, env_steps, result)
 
 
@@ -178,7 +185,12 @@ def watch(words: list[str]) -> None:
     """Make a video of the newest good checkpoint of a run at play."""
     flags = with_run(WatchFlags, words, "watch")
     played = video.watch(
-        flags.run, flags.config, flags.out, steps=flags.steps, frames_per_second=flags.frames_per_second
+        RunRecord(flags.run),
+        flags.config,
+        flags.out,
+        steps=flags.steps,
+        frames_per_second=flags.frames_per_second,
+        output=Output(shown=True, stream=sys.stderr),
     )
     print(played.sentence())
 
@@ -190,12 +202,12 @@ def advise(words: list[str]) -> None:
         return
     if len(words) != 1 or words[0].startswith("-"):
         raise UserError("name one run folder, such as runs/ for the newest run in it")
-    folder = run_folder.find_run(Path(words[0]))
-    rows = log.read(folder)
+    record = RunRecord(Path(words[0]))
+    rows = record.rows
     if not rows:
-        print(f"\nadvice: {folder.name} has no metrics yet")
+        print(f"\nadvice: {record.folder.name} has no metrics yet")
         return
-    show.advice(folder, advice.advise(rows, session.recorded_config(folder)))
+    show.advice(record.folder, advice.advise(rows, record.config))
 
 
 def presets(words: list[str]) -> None:
@@ -221,9 +233,9 @@ def with_run(kind: type[KnownRun], words: list[str], command: str) -> KnownRun:
         if HELP_FLAGS & set(words):
             return parse(kind(run=Path("RUN")), words, command)
         raise UserError("name the run folder first, such as runs/ for the newest run in it")
-    folder = run_folder.find_run(Path(words[0]))
-    flags = parse(kind(run=folder, config=session.recorded_config(folder)), words, command)
-    return replace(flags, run=folder)
+    record = RunRecord(Path(words[0]))
+    flags = parse(kind(run=record.folder, config=record.config), words, command)
+    return replace(flags, run=record.folder)
 
 
 def value_of(flag: str, words: list[str]) -> str | None:

@@ -14,6 +14,7 @@ import torch
 from anybatch import envs
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config import EnvConfig, NetworkConfig
+from anybatch.envs.layout import ObsLayout
 from anybatch.envs.protocol import BoxActions
 from anybatch.errors import UserError
 from anybatch.networks import make
@@ -92,10 +93,8 @@ def engine(env_id: str) -> Check:
         return Check(env_id, False, str(error))
     env.reset()
     spec = env.spec
-    if isinstance(spec.actions, BoxActions):
-        action = np.zeros((64, spec.action_width), dtype=np.float32)
-    else:
-        action = np.zeros(64, dtype=np.int64)
+    number = np.float32 if isinstance(spec.actions, BoxActions) else np.int64
+    action = np.zeros((64, *spec.action_shape), dtype=number)
     rate = 64 * calls_per_second(lambda: env.step(action))
     env.close()
     return Check(env_id, True, f"{spec.engine}: {rate:,.0f} env steps/s with 64 envs")
@@ -111,8 +110,7 @@ def microbatches() -> list[Check]:
     for config, shape in ((nature, (4, 84, 84)), (impala, (3, 64, 64))):
         network = make(
             config,
-            obs_shape=shape,
-            obs_kind="image",
+            layout=ObsLayout.single(shape, "image"),
             num_actions=15,
             continuous=False,
             generator_seed=0,

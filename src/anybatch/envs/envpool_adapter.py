@@ -56,13 +56,19 @@ class EnvPoolEnv:
 
     def __init__(self, env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> None:
         from anybatch.envs import spaces  # imports gymnasium
+        from anybatch.envs.observation_reader import ObservationReader
+        from anybatch.envs.observations import read_observations
 
+        _refuse_several_players(env_id)
         with spaces.without_engine_warnings():
             self._engine = _make_engine(env_id, config, seeds)
             # Spaces are made at first access, with their warnings.
-            observations = spaces.read_observations(self._engine.observation_space, env_id)
+            observations = read_observations(self._engine.observation_space, env_id)
             actions, self._to_engine = spaces.read_actions(self._engine.action_space, env_id)
-        self._observe = observations.convert
+        # Its masks are entries of observations, never of infos.
+        self._reader = ObservationReader(
+            observations, actions, env_id=env_id, num_envs=len(seeds), first_info={}
+        )
         self._is_atari = is_atari(env_id)
         self._done = np.zeros(len(seeds), dtype=np.bool_)
         self._ended = np.zeros(len(seeds), dtype=np.bool_)
@@ -71,9 +77,10 @@ class EnvPoolEnv:
             env_id=env_id,
             engine=f"envpool {_envpool().__version__}",
             num_envs=len(seeds),
-            obs_shape=observations.shape,
-            obs_dtype=observations.dtype,
+            obs_shape=self._reader.layout.shape,
+            obs_dtype=self._reader.layout.dtype,
             actions=actions,
+            obs_layout=self._reader.layout,
         )
 
     def reset(self) -> np.ndarray:
@@ -82,7 +89,7 @@ class EnvPoolEnv:
         self._ended = np.zeros_like(self._ended)
         if self._is_atari:
             self._lives = info["lives"]
-        return self._observe(obs)
+        return self._reader.reset(obs, {})
 
     def step(self, action: np.ndarray) -> EnvStep:
         obs, reward, terminated, truncated, info = self._engine.step(self._to_engine(action))
@@ -92,7 +99,8 @@ class EnvPoolEnv:
         if self._is_atari:
             score, ended = info["reward"], self._game_end(truncated, valid, info)
         self._done = done
-        return EnvStep(self._observe(obs), reward, terminated, truncated, valid, score, ended, None)
+        obs = self._reader.step(obs, {}, decides=~done)
+        return EnvStep(obs, reward, terminated, truncated, valid, score, ended, None)
 
     def _game_end(self, truncated: np.ndarray, valid: np.ndarray, info: dict[str, Any]) -> np.ndarray:
         """Where a game is over, as opposed to a life lost under episodic_life."""
@@ -148,10 +156,21 @@ def _settings(env_id: str, config: EnvConfig) -> dict[str, options.OptionValue]:
     return settings
 
 
-@cache
 def _option_names(env_id: str) -> tuple[str, ...]:
+    return _default_options(env_id)._fields
+
+
+def _refuse_several_players(env_id: str) -> None:
+    players = _default_options(env_id).max_num_players
+    if players > 1:
+        raise EnvError(f"{env_id} is a game of {players} players; what works is environments of one player")
+
+
+@cache
+def _default_options(env_id: str) -> Any:
+    """EnvPool's named tuple of an environment's options."""
     try:
-        return _envpool().make_spec(env_id).config._fields
+        return _envpool().make_spec(env_id).config
     except ImportError as error:
         if "Qt 5" not in str(error):
             raise

@@ -26,18 +26,29 @@ class DrawnEnv(NamedTuple):
 def make(env_id: str, config: EnvConfig, *, seed: int) -> DrawnEnv:
     """One env of that id that can be drawn. Raises EnvError where there is none."""
     env = envs.make(env_id, config, seeds=[seed])
-    if env.spec.obs_dtype == np.uint8:
-        return DrawnEnv(env, lambda obs: picture(obs[0]))
-    if env.spec.obs_dtype == np.bool_:
-        return DrawnEnv(env, lambda obs: picture_of_planes(obs[0]))
-    env.close()
-    return _drawn_by_gymnasium(env_id, config, env.spec, seed)
+    layout = env.spec.obs_layout
+    match layout.kind:
+        case "image":
+            return DrawnEnv(env, lambda obs: picture(layout.image_of(obs)[0]))
+        case "planes":
+            return DrawnEnv(env, lambda obs: picture_of_planes(layout.image_of(obs)[0]))
+        case "vector":
+            env.close()
+            return _drawn_by_gymnasium(env_id, config, env.spec, seed)
 
 
 def picture(image: np.ndarray) -> np.ndarray:
-    """An observation [C, H, W] for a person: three channels are colors, else the last one is gray."""
+    """An image [C, H, W], bytes or floats, for a person: three channels are colors, else the last is gray."""
     channels = image if len(image) == 3 else np.repeat(image[-1:], 3, axis=0)
+    if channels.dtype != np.uint8:
+        channels = _bytes_of(channels)
     return enlarged(channels.transpose(1, 2, 0))
+
+
+def _bytes_of(image: np.ndarray) -> np.ndarray:
+    """Floats in [0, 1] as bytes; an image with others is stretched over its own range."""
+    low, high = min(image.min(), 0.0), max(image.max(), 1.0)
+    return np.round(255 * (image - low) / (high - low)).astype(np.uint8)
 
 
 def picture_of_planes(planes: np.ndarray) -> np.ndarray:

@@ -6,10 +6,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import concatenate, create_empty_array
 
 from anybatch import user_modules
 from anybatch.config import EnvConfig
 from anybatch.envs import options, spaces
+from anybatch.envs.observation_reader import ObservationReader
+from anybatch.envs.observations import read_observations
 from anybatch.envs.protocol import EnvSpec, EnvStep
 from anybatch.errors import EnvError, UserError
 
@@ -43,32 +46,36 @@ class GymnasiumEnv:
         with spaces.without_engine_warnings():
             self._engine = _make_engine(env_id, config, len(seeds))
         self._same_step = _resets_in_same_step(self._engine, env_id)
-        observations = spaces.read_observations(self._engine.single_observation_space, env_id)
+        observations = read_observations(self._engine.single_observation_space, env_id)
         actions, self._to_engine = spaces.read_actions(self._engine.single_action_space, env_id)
-        self._observe = observations.convert
-        self._seed = _engine_seed(self._engine, seeds)
         self._done = np.zeros(len(seeds), dtype=np.bool_)
+        # Only the info of a reset tells whether there are masks; `reset` hands out this first one.
+        self._first_reset = self._engine.reset(seed=_engine_seed(self._engine, seeds))
+        self._reader = ObservationReader(
+            observations, actions, env_id=env_id, num_envs=len(seeds), first_info=self._first_reset[1]
+        )
         self.spec = EnvSpec(
             env_id=env_id,
             engine=f"gymnasium {gymnasium.__version__}",
             num_envs=len(seeds),
-            obs_shape=observations.shape,
-            obs_dtype=observations.dtype,
+            obs_shape=self._reader.layout.shape,
+            obs_dtype=self._reader.layout.dtype,
             actions=actions,
+            obs_layout=self._reader.layout,
         )
 
     def reset(self) -> np.ndarray:
         """Start new episodes. The seeds are used once; later resets continue their random streams."""
-        obs, _ = self._engine.reset(seed=self._seed)
-        self._seed = None
+        obs, info = self._engine.reset() if self._first_reset is None else self._first_reset
+        self._first_reset = None
         self._done = np.zeros_like(self._done)
-        return self._observe(obs)
+        return self._reader.reset(obs, info)
 
     def step(self, action: np.ndarray) -> EnvStep:
         engine_obs, engine_reward, terminated, truncated, info = self._engine.step(self._to_engine(action))
-        obs = self._observe(engine_obs)
-        reward = engine_reward.astype(np.float32)
         done = terminated | truncated
+        obs = self._reader.step(engine_obs, info, decides=None if self._same_step else ~done)
+        reward = engine_reward.astype(np.float32)
         final_obs = None
         valid = ~self._done
         if self._same_step:
@@ -80,9 +87,16 @@ class GymnasiumEnv:
     def _final_obs(self, obs: np.ndarray, done: np.ndarray, info: dict[str, Any]) -> np.ndarray:
         if not done.any():
             return obs
-        final_obs = obs.copy()
-        final_obs[done] = self._observe(np.stack(list(info["final_obs"][done])))
+        final_obs, envs = obs.copy(), np.flatnonzero(done)
+        final_obs[envs] = self._reader.final(
+            self._batch(info["final_obs"][envs]), info.get("final_info", {}), envs
+        )
         return final_obs
+
+    def _batch(self, single: Sequence[Any]) -> Any:
+        """Observations of single envs as one batch, whatever they are nested in."""
+        space = self._engine.single_observation_space
+        return concatenate(space, tuple(single), create_empty_array(space, len(single)))
 
     @property
     def can_be_drawn(self) -> bool:

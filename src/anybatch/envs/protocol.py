@@ -1,10 +1,13 @@
 """What an environment is to the rest of the library: N of them, stepped together, one kind of step."""
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+
+from anybatch.envs.layout import ObsKind, ObsLayout
+from anybatch.errors import EnvError
 
 
 @dataclass(frozen=True)
@@ -12,6 +15,19 @@ class DiscreteActions:
     """Actions 0 … count - 1, as int64 [N]."""
 
     count: int
+
+    def __str__(self) -> str:
+        return f"Discrete({self.count})"
+
+
+@dataclass(frozen=True)
+class MultiDiscreteActions:
+    """Several choices at once, each among its own count from 0, as int64 [N, number of choices]."""
+
+    counts: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"MultiDiscrete([{', '.join(str(count) for count in self.counts)}])"
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,8 +39,11 @@ class BoxActions:
     high: np.ndarray
     """float32 [A]."""
 
+    def __str__(self) -> str:
+        return f"Box of {len(self.low)} number{'s' * (len(self.low) > 1)}"
 
-Actions = DiscreteActions | BoxActions
+
+Actions = DiscreteActions | MultiDiscreteActions | BoxActions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,18 +56,31 @@ class EnvSpec:
     """The engine that runs it and its version, such as "envpool 1.2.5": one id can mean several."""
     num_envs: int
     obs_shape: tuple[int, ...]
-    """Of one env: [channels, height, width] for images and planes."""
+    """Of one env: [channels, height, width] for images and planes, one dimension where parts are packed."""
     obs_dtype: np.dtype
     """uint8 for images, which networks divide by 255; float32 for vectors; bool for planes of 0 and 1, which
-    networks take as they are."""
+    networks take as they are. Where parts are packed, uint8 or float32."""
     actions: Actions
+    obs_layout: ObsLayout = field(default=None)  # pyright: ignore[reportAssignmentType]
+    """The parts of an observation. By default the single part that `obs_shape` and `obs_dtype` tell."""
+
+    def __post_init__(self) -> None:
+        if self.obs_layout is None:
+            kinds: dict[str, ObsKind] = {"uint8": "image", "bool": "planes"}
+            layout = ObsLayout.single(self.obs_shape, kinds.get(self.obs_dtype.name, "vector"))
+            object.__setattr__(self, "obs_layout", layout)
+        elif (self.obs_layout.shape, self.obs_layout.dtype) != (self.obs_shape, self.obs_dtype):
+            raise EnvError(
+                f"{self.env_id}: observations of shape {self.obs_shape} and type {self.obs_dtype} do not fit "
+                f"their layout, which has {self.obs_layout.shape} and {self.obs_layout.dtype}"
+            )
+        if self.obs_layout.mask_width:
+            refuse_unfit_mask(self.env_id, self.actions, self.obs_layout.mask_width)
 
     @property
-    def obs_kind(self) -> Literal["vector", "image", "planes"]:
+    def obs_kind(self) -> ObsKind:
         """What a network takes them for."""
-        if self.obs_dtype == np.uint8:
-            return "image"
-        return "planes" if self.obs_dtype == np.bool_ else "vector"
+        return self.obs_layout.kind
 
     @property
     def obs_bytes(self) -> int:
@@ -58,7 +90,49 @@ class EnvSpec:
     @property
     def action_width(self) -> int:
         """Numbers that a policy network gives for one decision."""
-        return len(self.actions.low) if isinstance(self.actions, BoxActions) else self.actions.count
+        return action_width(self.actions)
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        """Of one env's action: () for Discrete."""
+        match self.actions:
+            case DiscreteActions():
+                return ()
+            case MultiDiscreteActions():
+                return (len(self.actions.counts),)
+            case BoxActions():
+                return self.actions.low.shape
+
+    @property
+    def action_counts(self) -> tuple[int, ...] | None:
+        """Of each choice where an action makes several, else None."""
+        return self.actions.counts if isinstance(self.actions, MultiDiscreteActions) else None
+
+
+def action_width(actions: Actions) -> int:
+    """Numbers that a policy network gives for one decision: one per action that a choice has."""
+    match actions:
+        case DiscreteActions():
+            return actions.count
+        case MultiDiscreteActions():
+            return sum(actions.counts)
+        case BoxActions():
+            return len(actions.low)
+
+
+def refuse_unfit_mask(env_id: str, actions: Actions, mask_width: int) -> None:
+    """An error where a mask of so many entries cannot say which actions are allowed."""
+    if isinstance(actions, BoxActions):
+        raise EnvError(
+            f"{env_id} has an action_mask and continuous actions ({actions}); "
+            "masks are for Discrete, MultiDiscrete and MultiBinary actions"
+        )
+    if mask_width != action_width(actions):
+        concatenated = ", the choices one after another" * isinstance(actions, MultiDiscreteActions)
+        raise EnvError(
+            f"{env_id} has an action_mask of {mask_width} entries, but its actions {actions} need "
+            f"{action_width(actions)}{concatenated}"
+        )
 
 
 class EnvStep(NamedTuple):

@@ -12,7 +12,9 @@ import numpy as np
 
 from anybatch.config import EnvConfig
 from anybatch.envs import options
+from anybatch.envs.layout import ObsLayout
 from anybatch.envs.protocol import Actions, BoxActions, DiscreteActions, EnvSpec, EnvStep
+from anybatch.envs.toy_spaces import Choices, Mixed, bright_quadrants
 from anybatch.errors import EnvError
 
 RESET_MODES = ("next_step", "same_step")
@@ -26,9 +28,7 @@ class Game(Protocol):
     """Rules without memory. `state` is float64 [N, K]; `uniform` is fresh randomness in [0, 1), [N, 3]."""
 
     @property
-    def obs_shape(self) -> tuple[int, ...]: ...
-    @property
-    def obs_dtype(self) -> type[np.generic]: ...
+    def obs_layout(self) -> ObsLayout: ...
     @property
     def actions(self) -> Actions: ...
     @property
@@ -42,8 +42,7 @@ class Game(Protocol):
 class Constant:
     """Reward 1 at every step and no end but the step limit: with bootstrapping V = 1 / (1 - γ) everywhere."""
 
-    obs_shape = (2,)
-    obs_dtype = np.float32
+    obs_layout = ObsLayout.single((2,), "vector")
     actions = DiscreteActions(2)
     step_limit = 5
 
@@ -65,8 +64,7 @@ class Corridor:
     """
 
     length = 5
-    obs_shape = (5,)
-    obs_dtype = np.float32
+    obs_layout = ObsLayout.single((5,), "vector")
     actions = DiscreteActions(2)
     step_limit = 50
 
@@ -91,8 +89,7 @@ class Match:
 
     count = 5
     end_probability = 1 / 8
-    obs_shape = (5,)
-    obs_dtype = np.float32
+    obs_layout = ObsLayout.single((5,), "vector")
     actions = DiscreteActions(5)
     step_limit = 50
 
@@ -114,8 +111,7 @@ class Target:
     """
 
     end_probability = 1 / 8
-    obs_shape = (2,)
-    obs_dtype = np.float32
+    obs_layout = ObsLayout.single((2,), "vector")
     actions = BoxActions(np.full(2, -1, dtype=np.float32), np.full(2, 1, dtype=np.float32))
     step_limit = 50
 
@@ -134,22 +130,20 @@ class Target:
 class Pixels:
     """`Match` with four actions and an image: the action is the quadrant that is bright."""
 
-    obs_shape: tuple[int, int, int]
-    obs_dtype = np.uint8
+    image_shape: tuple[int, int, int]
     end_probability = 1 / 8
     actions = DiscreteActions(4)
     step_limit = 50
+
+    @property
+    def obs_layout(self) -> ObsLayout:
+        return ObsLayout.single(self.image_shape, "image")
 
     def start(self, uniform: np.ndarray) -> np.ndarray:
         return np.floor(uniform[:, :1] * 4)
 
     def observe(self, state: np.ndarray) -> np.ndarray:
-        _, height, width = self.obs_shape
-        lower, right = np.divmod(state[:, 0].astype(np.int64), 2)
-        rows = (np.arange(height) >= height // 2) == lower[:, None]
-        columns = (np.arange(width) >= width // 2) == right[:, None]
-        image = (rows[:, :, None] & columns[:, None, :]).astype(np.uint8) * 255  # [N, H, W]
-        return np.repeat(image[:, None], self.obs_shape[0], axis=1)
+        return bright_quadrants(state[:, 0], self.image_shape)
 
     def play(self, state: np.ndarray, action: np.ndarray, uniform: np.ndarray) -> Played:
         reward = (action == state[:, 0]).astype(np.float64)
@@ -163,6 +157,10 @@ GAMES: dict[str, Game] = {
     "Target": Target(),
     "Pixels": Pixels((3, 16, 16)),
     "Pixels84": Pixels((1, 84, 84)),
+    "Masked": Choices((5,), masked=True),
+    "MultiMatch": Choices((2, 3, 5), masked=False),
+    "MaskedMulti": Choices((2, 3, 5), masked=True),
+    "Mixed": Mixed(),
 }
 
 
@@ -186,9 +184,10 @@ class ToyEnv:
             env_id=f"toy:{name}",
             engine="toy",
             num_envs=len(seeds),
-            obs_shape=self._game.obs_shape,
-            obs_dtype=np.dtype(self._game.obs_dtype),
+            obs_shape=self._game.obs_layout.shape,
+            obs_dtype=self._game.obs_layout.dtype,
             actions=self._game.actions,
+            obs_layout=self._game.obs_layout,
         )
 
     def reset(self) -> np.ndarray:

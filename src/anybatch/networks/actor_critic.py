@@ -1,24 +1,26 @@
 """The network of an actor and its critic."""
 
 import copy
-from collections.abc import Sequence
+import math
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from anybatch.config import NetworkConfig
+from anybatch.envs.layout import ObsLayout
 from anybatch.networks import initializers
-from anybatch.networks.distributions import Distribution, make_distribution
+from anybatch.networks.distributions import Distribution, forbid, make_distribution
 from anybatch.networks.encoders import (
     Encoder,
     ImpalaEncoder,
     MinAtarEncoder,
     MLPEncoder,
     NatureEncoder,
-    ObsKind,
+    PartEncoder,
     refuse_unfit,
 )
+from anybatch.networks.packed import BRANCH_FEATURES, PackedImage, PackedNumbers, forbidden_actions
 
 EncoderName = Literal["mlp", "nature", "impala", "minatar"]
 
@@ -26,19 +28,37 @@ EncoderName = Literal["mlp", "nature", "impala", "minatar"]
 class Policy(nn.Module):
     """Encoder and policy head: all that acting, and a proximal copy, need."""
 
-    def __init__(self, encoder: Encoder, head: nn.Linear, log_std: float | None):
+    def __init__(
+        self,
+        encoder: Encoder,
+        head: nn.Linear,
+        log_std: float | None,
+        *,
+        action_counts: tuple[int, ...] | None = None,
+        masked_layout: ObsLayout | None = None,
+    ):
+        """`action_counts` are those of several choices at once; `masked_layout` tells where a mask lies."""
         super().__init__()
         self.encoder = encoder
         self.head = head
         self.log_std = None if log_std is None else nn.Parameter(torch.full((head.out_features,), log_std))
+        self.action_counts = action_counts
+        self.masked_layout = masked_layout
 
     def locate(self, obs: Tensor) -> Tensor:
         """Logits or means [B, A]."""
-        return self.head(self.encoder(obs))
+        return self.locate_from(self.encoder(obs), obs)
+
+    def locate_from(self, features: Tensor, obs: Tensor) -> Tensor:
+        """Logits or means [B, A], from what the encoder made of `obs`."""
+        location = self.head(features)
+        if self.masked_layout is None:
+            return location
+        return forbid(location, forbidden_actions(self.masked_layout, obs))
 
     def distribution(self, location: Tensor) -> Distribution:
         """The policy at `location`, with the current standard deviations where actions are continuous."""
-        return make_distribution(location, self.log_std)
+        return make_distribution(location, self.log_std, self.action_counts)
 
 
 class ActorCritic(nn.Module):
@@ -64,7 +84,7 @@ class ActorCritic(nn.Module):
     def forward(self, obs: Tensor) -> tuple[Distribution, Tensor]:
         """The policy and the value [B] at `obs`."""
         features = self.policy.encoder(obs)
-        policy = self.policy.distribution(self.policy.head(features))
+        policy = self.policy.distribution(self.policy.locate_from(features, obs))
         return policy, self._value_of(features if self.value_encoder is None else self.value_encoder(obs))
 
     def auxiliary(self, obs: Tensor) -> tuple[Distribution, Tensor, Tensor]:
@@ -76,7 +96,7 @@ class ActorCritic(nn.Module):
         features = self.policy.encoder(obs)
         value_features = features if self.value_encoder is None else self.value_encoder(obs)
         return (
-            self.policy.distribution(self.policy.head(features)),
+            self.policy.distribution(self.policy.locate_from(features, obs)),
             self.auxiliary_head(features).squeeze(-1),
             self.value_head(value_features).squeeze(-1),
         )
@@ -96,6 +116,11 @@ class ActorCritic(nn.Module):
         return self.value_head(features.detach() if self.detaches_value else features).squeeze(-1)
 
     @property
+    def action_counts(self) -> tuple[int, ...] | None:
+        """Of each choice where an action makes several, else None."""
+        return self.policy.action_counts
+
+    @property
     def policy_numel(self) -> int:
         """Numbers in the policy's parameters, the first ones of `parameters()`."""
         return sum(parameter.numel() for parameter in self.policy.parameters())
@@ -108,29 +133,32 @@ class ActorCritic(nn.Module):
 def make(
     config: NetworkConfig,
     *,
-    obs_shape: Sequence[int],
-    obs_kind: ObsKind,
+    layout: ObsLayout,
     num_actions: int,
     continuous: bool,
     generator_seed: int,
+    action_counts: tuple[int, ...] | None = None,
     auxiliary: bool = False,
 ) -> ActorCritic:
     """The network of a run. `num_actions` counts actions, or the dimensions of a continuous one.
 
-    `auxiliary` adds the value head on the policy's encoder that PPG trains in its auxiliary phases.
+    `action_counts` are those of several choices at once: they add up to `num_actions`. `auxiliary` adds the
+    value head on the policy's encoder that PPG trains in its auxiliary phases.
 
     The weights depend on `generator_seed` alone; torch's global generator is left as it was.
     """
-    name = encoder_name(config, obs_shape=obs_shape, obs_kind=obs_kind)
+    name = encoder_name(config, layout=layout)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator_seed)
-        encoder = _make_encoder(name, config, obs_shape)
+        encoder = _make_encoder(name, config, layout)
         policy = Policy(
             encoder,
             _make_head(name, encoder.num_features, num_actions, gain=0.01),
             config.log_std if continuous else None,
+            action_counts=action_counts,
+            masked_layout=layout if layout.mask_width else None,
         )
-        value_encoder = _make_encoder(name, config, obs_shape) if config.heads == "dual" else None
+        value_encoder = _make_encoder(name, config, layout) if config.heads == "dual" else None
         value_head = _make_head(name, encoder.num_features, 1, gain=1.0)
         auxiliary_head = _make_head(name, encoder.num_features, 1, gain=1.0) if auxiliary else None
     return ActorCritic(
@@ -142,35 +170,47 @@ def make(
     )
 
 
-def encoder_name(config: NetworkConfig, *, obs_shape: Sequence[int], obs_kind: ObsKind) -> EncoderName:
+def encoder_name(config: NetworkConfig, *, layout: ObsLayout) -> EncoderName:
     """What `auto` means for these observations, and a refusal of encoders that cannot take them."""
-    name = _own_encoder(obs_shape, obs_kind) if config.encoder == "auto" else config.encoder
-    refuse_unfit(name, obs_shape, obs_kind)
+    name = _own_encoder(layout) if config.encoder == "auto" else config.encoder
+    refuse_unfit(name, layout)
     return name
 
 
-def _own_encoder(obs_shape: Sequence[int], obs_kind: ObsKind) -> EncoderName:
-    match obs_kind:
+def _own_encoder(layout: ObsLayout) -> EncoderName:
+    match layout.kind:
         case "vector":
             return "mlp"
         case "planes":
             return "minatar"
         case "image":
-            return "nature" if tuple(obs_shape[-2:]) == (84, 84) else "impala"
+            return "nature" if layout.seen_shape[-2:] == (84, 84) else "impala"
 
 
-def _make_encoder(name: EncoderName, config: NetworkConfig, obs_shape: Sequence[int]) -> Encoder:
+def _make_encoder(name: EncoderName, config: NetworkConfig, layout: ObsLayout) -> Encoder:
+    if not layout.is_packed:
+        return _make_part_encoder(name, config, layout.seen_shape)
+    if name == "mlp":
+        width = layout.vector_width + layout.image_width
+        return PackedNumbers(layout, MLPEncoder((width,), config.hidden_sizes))
+    encoder = _make_part_encoder(name, config, layout.seen_shape)
+    return PackedImage(layout, encoder, _make_branch(layout) if layout.vector_width else None)
+
+
+def _make_branch(layout: ObsLayout) -> nn.Linear:
+    return initializers.orthogonal(nn.Linear(layout.vector_width, BRANCH_FEATURES), math.sqrt(2))
+
+
+def _make_part_encoder(name: EncoderName, config: NetworkConfig, shape: tuple[int, ...]) -> PartEncoder:
     match name:
         case "mlp":
-            return MLPEncoder(obs_shape, config.hidden_sizes)
+            return MLPEncoder(shape, config.hidden_sizes)
         case "nature":
-            return NatureEncoder(obs_shape)
+            return NatureEncoder(shape)
         case "impala":
-            return ImpalaEncoder(
-                obs_shape, config.impala_channels, config.impala_features, config.impala_fold
-            )
+            return ImpalaEncoder(shape, config.impala_channels, config.impala_features, config.impala_fold)
         case "minatar":
-            return MinAtarEncoder(obs_shape)
+            return MinAtarEncoder(shape)
 
 
 def _make_head(name: EncoderName, features: int, outputs: int, *, gain: float) -> nn.Linear:

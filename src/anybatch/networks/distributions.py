@@ -5,7 +5,7 @@ torch.distributions checks and broadcasts at every call, which costs more than t
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 
 import torch
 from torch import Tensor
@@ -13,6 +13,14 @@ from torch import Tensor
 from anybatch.equations import divergence
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+FORBIDDEN = -1e9
+"""Logit or action value of an action that a mask forbids. Its probability is exactly 0, and it is finite: so
+are entropies, divergences and their gradients, in float32 too."""
+
+
+def forbid(location: Tensor, forbidden: Tensor) -> Tensor:
+    """Logits or action values [..., A] without the `forbidden` actions, bool [..., A]."""
+    return location.masked_fill(forbidden, FORBIDDEN)
 
 
 class Categorical:
@@ -47,6 +55,57 @@ class Categorical:
         return divergence.categorical_kl(other.location, self.location)
 
 
+class MultiCategorical:
+    """Several independent choices: of counts[k] actions each, by logits [..., Σ counts], one after another.
+
+    Actions are integers [..., number of choices]. Log-probabilities, entropies and divergences are sums over
+    the choices, which are computed as the rows of one table.
+    """
+
+    log_std: None = None
+
+    def __init__(self, logits: Tensor, counts: tuple[int, ...]):
+        self.location = logits
+        self.counts = counts
+        self._choices = Categorical(in_rows(logits, counts, FORBIDDEN))
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        return self._choices.log_prob(action).sum(-1)
+
+    def entropy(self) -> Tensor:
+        return self._choices.entropy().sum(-1)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """The actions that Gumbel `noise` [..., Σ counts] chooses."""
+        return self._choices.sample(in_rows(noise, self.counts, 0.0))
+
+    def mode(self) -> Tensor:
+        return self._choices.mode()
+
+    def kl_from(self, other: "Distribution") -> Tensor:
+        """KL(other ‖ self), exact."""
+        assert isinstance(other, MultiCategorical) and other.counts == self.counts
+        return self._choices.kl_from(other._choices).sum(-1)
+
+
+def in_rows(flat: Tensor, counts: tuple[int, ...], fill: float) -> Tensor:
+    """[..., Σ counts] as a table [..., len(counts), max(counts)], short rows filled up with `fill`."""
+    if min(counts) == max(counts):
+        return flat.unflatten(-1, (len(counts), counts[0]))
+    filler = flat.new_full((*flat.shape[:-1], 1), fill)
+    table = torch.cat([flat, filler], -1).index_select(-1, _places(counts, flat.device))
+    return table.unflatten(-1, (len(counts), max(counts)))
+
+
+@cache
+def _places(counts: tuple[int, ...], device: torch.device) -> Tensor:
+    """Where each place of the table is taken from; the filler lies behind the last entry."""
+    places = torch.full((len(counts), max(counts)), sum(counts))
+    for row, entries in zip(places, torch.arange(sum(counts)).split(counts), strict=True):
+        row[: len(entries)] = entries
+    return places.flatten().to(device)
+
+
 class DiagonalGaussian:
     """Independent Gaussians with means [..., A] and log standard deviations [A], the same for all states."""
 
@@ -78,17 +137,25 @@ class DiagonalGaussian:
 
 
 class EpsilonGreedy:
-    """The action of highest value [..., A], but for a share `epsilon` of uniformly random ones."""
+    """The action of highest value [..., A], but for a share `epsilon` of uniformly random ones.
+
+    If the values are `masked`, those at FORBIDDEN are never taken: random actions are among the others.
+    """
 
     log_std: None = None
 
-    def __init__(self, action_values: Tensor, epsilon: float):
+    def __init__(self, action_values: Tensor, epsilon: float, *, masked: bool = False):
         self.location = action_values
         self.epsilon = epsilon
+        self.forbidden = action_values == FORBIDDEN if masked else None
 
     def log_prob(self, action: Tensor) -> Tensor:
         greedy = (action == self.mode()).to(self.location.dtype)
-        return (self.epsilon / self.location.shape[-1] + (1 - self.epsilon) * greedy).log()
+        if self.forbidden is None:
+            return (self.epsilon / self.location.shape[-1] + (1 - self.epsilon) * greedy).log()
+        share = (self.epsilon / self._num_allowed(self.forbidden).double()).to(self.location.dtype)
+        share = share.masked_fill(self.forbidden.gather(-1, action.unsqueeze(-1)).squeeze(-1), 0.0)
+        return (share + (1 - self.epsilon) * greedy).log()
 
     def sample(self, noise: Tensor) -> Tensor:
         """The action that Gumbel `noise` [..., A] chooses.
@@ -96,23 +163,36 @@ class EpsilonGreedy:
         Its largest entry is at a uniformly random place, and is as large whatever that place is: with
         P(largest ≤ x) = exp(-A e⁻ˣ), it gives an independent uniform number that decides between the two.
         """
+        num_allowed: int | Tensor = self.location.shape[-1]
+        if self.forbidden is not None:
+            noise = noise.masked_fill(self.forbidden, -math.inf)
+            num_allowed = self._num_allowed(self.forbidden)
         largest, random_action = noise.max(-1)
-        chance = (-self.location.shape[-1] * (-largest).exp()).exp()
+        chance = (-num_allowed * (-largest).exp()).exp()
         return torch.where(chance < self.epsilon, random_action, self.mode())
+
+    @staticmethod
+    def _num_allowed(forbidden: Tensor) -> Tensor:
+        return (~forbidden).sum(-1)
 
     def mode(self) -> Tensor:
         return self.location.argmax(-1)
 
 
-Distribution = Categorical | DiagonalGaussian
+Distribution = Categorical | MultiCategorical | DiagonalGaussian
 """Policies with a density that can be trained by their probabilities."""
 
 
-def make_distribution(location: Tensor, log_std: Tensor | None) -> Distribution:
-    """Continuous where there is a log standard deviation, which is moved to where the location is."""
-    if log_std is None:
-        return Categorical(location)
-    return DiagonalGaussian(location, log_std.to(location.device))
+def make_distribution(
+    location: Tensor, log_std: Tensor | None, counts: tuple[int, ...] | None
+) -> Distribution:
+    """Continuous where there is a log standard deviation, which is moved to where the location is.
+
+    `counts` are those of the choices where an action makes several, else None.
+    """
+    if log_std is not None:
+        return DiagonalGaussian(location, log_std.to(location.device))
+    return Categorical(location) if counts is None else MultiCategorical(location, counts)
 
 
 def kept_log_std(log_std: Tensor | None) -> Tensor | None:
@@ -125,4 +205,6 @@ def draw_noise(shape: Sequence[int], generator: torch.Generator, *, continuous: 
     noise = torch.empty(tuple(shape), device=generator.device)
     if continuous:
         return noise.normal_(generator=generator)
-    return noise.exponential_(generator=generator).log_().neg_()
+    # An exponential number may be 0 on some machines: infinite noise would choose forbidden actions too.
+    exponential = noise.exponential_(generator=generator).clamp_(min=torch.finfo(noise.dtype).tiny)
+    return exponential.log_().neg_()

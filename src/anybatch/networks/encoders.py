@@ -7,17 +7,17 @@ trains the Nature encoder 1.1 times and IMPALA 1.4 times as fast. Shapes and nam
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from anybatch.envs.layout import ObsLayout
 from anybatch.errors import ConfigError
 from anybatch.networks.initializers import orthogonal, row_norm
+from anybatch.networks.packed import PackedImage, PackedNumbers
 
-ObsKind = Literal["vector", "image", "planes"]
-"""What observations are: float32 numbers, uint8 pixels, or bool planes of what is where."""
 NATURE_KERNELS = ((8, 4), (4, 2), (3, 1))
 """Kernel and stride of the Nature encoder's convolutions."""
 NATURE_SMALLEST_SIDE = 36
@@ -27,14 +27,15 @@ WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Types of so many bytes."""
 
 
-def refuse_unfit(encoder: str, obs_shape: Sequence[int], obs_kind: ObsKind) -> None:
+def refuse_unfit(encoder: str, layout: ObsLayout) -> None:
     """An error where an encoder cannot take such observations; mlp takes all."""
-    wanted = {"mlp": obs_kind, "minatar": "planes"}.get(encoder, "image")
-    if obs_kind == wanted and (encoder == "mlp" or len(obs_shape) == 3):
+    wanted = {"mlp": layout.kind, "minatar": "planes"}.get(encoder, "image")
+    if layout.kind == wanted and (encoder == "mlp" or len(layout.seen_shape) == 3):
         return
-    shape = "×".join(str(size) for size in obs_shape)
-    needed = {"planes": "0/1 planes", "image": "uint8 images"}[wanted]
-    given = {"vector": "numbers", "planes": "0/1 planes", "image": "bytes"}[obs_kind]
+    shape = "×".join(str(size) for size in layout.seen_shape)
+    needed = {"planes": "0/1 planes", "image": "images"}[wanted]
+    bytes_or_numbers = "bytes" if layout.image_dtype == np.uint8 else "numbers"
+    given = {"vector": "numbers", "planes": "0/1 planes", "image": bytes_or_numbers}[layout.kind]
     raise ConfigError(
         f"network.encoder = {encoder} needs {needed} of channels × height × width, "
         f"these observations are {shape} {given}; mlp takes them"
@@ -42,9 +43,10 @@ def refuse_unfit(encoder: str, obs_shape: Sequence[int], obs_kind: ObsKind) -> N
 
 
 def image_to_float(obs: Tensor, dtype: torch.dtype) -> Tensor:
-    """uint8 images [B, C, H, W] as numbers in [0, 1], channels_last."""
+    """uint8 images [B, C, H, W] as numbers in [0, 1], float images as they are; channels_last."""
     # Permuting bytes before they become floats is the cheapest of the orders.
-    return obs.contiguous(memory_format=torch.channels_last).to(dtype).mul_(1 / 255)
+    image = obs.contiguous(memory_format=torch.channels_last)
+    return image.to(dtype) if obs.is_floating_point() else image.to(dtype).mul_(1 / 255)
 
 
 def planes_to_float(obs: Tensor, dtype: torch.dtype) -> Tensor:
@@ -53,8 +55,8 @@ def planes_to_float(obs: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def fold_pixels(images: Tensor, fold: int) -> Tensor:
-    """uint8 images [B, C, H, W] as [B, C·fold², H/fold, W/fold], in the order of `pixel_unshuffle`."""
-    if fold not in WORDS:
+    """Images [B, C, H, W] as [B, C·fold², H/fold, W/fold], in the order of `pixel_unshuffle`."""
+    if fold not in WORDS or images.dtype != torch.uint8:
         return F.pixel_unshuffle(images, fold)
     batch, channels, height, width = images.shape
     # Neighbours in a row stay neighbours: moved as one word, they cost a sixth of moving each byte.
@@ -211,4 +213,6 @@ class MinAtarEncoder(nn.Module):
         return self.dense(self.convolution(planes).relu_().flatten(1)).relu_()
 
 
-Encoder = MLPEncoder | NatureEncoder | ImpalaEncoder | MinAtarEncoder
+PartEncoder = MLPEncoder | NatureEncoder | ImpalaEncoder | MinAtarEncoder
+"""Encoders of a single part: an image or numbers."""
+Encoder = PartEncoder | PackedNumbers | PackedImage

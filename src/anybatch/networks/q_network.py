@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from anybatch.config import QNetworkConfig
-from anybatch.networks.distributions import EpsilonGreedy
+from anybatch.envs.layout import ObsKind, ObsLayout
+from anybatch.networks.distributions import EpsilonGreedy, forbid
 from anybatch.networks.encoders import (
     MINATAR_CHANNELS,
     NATURE_KERNELS,
-    ObsKind,
     image_to_float,
     nature_sides,
     planes_to_float,
@@ -25,6 +25,7 @@ from anybatch.networks.encoders import (
     use_channels_last,
 )
 from anybatch.networks.initializers import orthogonal
+from anybatch.networks.packed import BRANCH_FEATURES, PackedImage, PackedNumbers, forbidden_actions
 
 QEncoderName = Literal["mlp", "nature", "minatar"]
 
@@ -127,7 +128,9 @@ class NormalizedMinAtar(nn.Module):
         return self.layer(planes).permute(0, 2, 3, 1).flatten(1)
 
 
-QEncoder = NormalizedNature | NormalizedMinAtar | Scaled
+QPartEncoder = NormalizedNature | NormalizedMinAtar | Scaled
+"""Encoders of a single part: an image or numbers."""
+QEncoder = QPartEncoder | PackedNumbers | PackedImage
 
 
 class AbsBlock(nn.Module):
@@ -186,20 +189,33 @@ class QNetwork(nn.Module):
     """
 
     shares_encoder = True
+    action_counts = None
 
-    def __init__(self, encoder: QEncoder, trunk: NormalizedLayers | MultiSkip, head: nn.Module):
+    def __init__(
+        self,
+        encoder: QEncoder,
+        trunk: NormalizedLayers | MultiSkip,
+        head: nn.Module,
+        *,
+        masked_layout: ObsLayout | None = None,
+    ):
+        """`masked_layout` tells where an action mask lies in the observations."""
         super().__init__()
         self.encoder = encoder
         self.trunk = trunk
         self.head = head
+        self.masked_layout = masked_layout
         self.epsilon = 0.0
 
     def locate(self, obs: Tensor) -> Tensor:
-        """Action values [B, A]."""
-        return self.head(self.trunk(self.encoder(obs)))
+        """Action values [B, A]; those of forbidden actions are below all others."""
+        action_values = self.head(self.trunk(self.encoder(obs)))
+        if self.masked_layout is None:
+            return action_values
+        return forbid(action_values, forbidden_actions(self.masked_layout, obs))
 
     def distribution(self, location: Tensor) -> EpsilonGreedy:
-        return EpsilonGreedy(location, self.epsilon)
+        return EpsilonGreedy(location, self.epsilon, masked=self.masked_layout is not None)
 
     def value(self, obs: Tensor) -> Tensor:
         """Of the best action, [B]."""
@@ -214,41 +230,50 @@ class QNetwork(nn.Module):
 def make_q_network(
     config: QNetworkConfig,
     *,
-    obs_shape: Sequence[int],
-    obs_kind: ObsKind,
+    layout: ObsLayout,
     num_actions: int,
     generator_seed: int,
 ) -> QNetwork:
     """The network of a run; its weights depend on `generator_seed` alone."""
-    name = q_encoder_name(config, obs_shape=obs_shape, obs_kind=obs_kind)
+    name = q_encoder_name(config, layout=layout)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator_seed)
-        encoder = _make_encoder(name, config, obs_shape)
+        encoder = _make_encoder(name, config, layout)
         if config.blocks:
             trunk = MultiSkip(encoder.num_features, config.blocks, config.block_form)
         else:
             sizes = (DENSE_WIDTH,) if name == "nature" else config.hidden_sizes
             trunk = NormalizedLayers(encoder.num_features, sizes)
         head = _make_head(config, trunk.num_features, num_actions)
-    return QNetwork(encoder, trunk, head)
+    return QNetwork(encoder, trunk, head, masked_layout=layout if layout.mask_width else None)
 
 
-def q_encoder_name(config: QNetworkConfig, *, obs_shape: Sequence[int], obs_kind: ObsKind) -> QEncoderName:
+def q_encoder_name(config: QNetworkConfig, *, layout: ObsLayout) -> QEncoderName:
     """What `auto` means for these observations, and a refusal of encoders that cannot take them."""
     own: dict[ObsKind, QEncoderName] = {"vector": "mlp", "planes": "minatar", "image": "nature"}
-    name = own[obs_kind] if config.encoder == "auto" else config.encoder
-    refuse_unfit(name, obs_shape, obs_kind)
+    name = own[layout.kind] if config.encoder == "auto" else config.encoder
+    refuse_unfit(name, layout)
     return name
 
 
-def _make_encoder(name: QEncoderName, config: QNetworkConfig, obs_shape: Sequence[int]) -> QEncoder:
+def _make_encoder(name: QEncoderName, config: QNetworkConfig, layout: ObsLayout) -> QEncoder:
+    if not layout.is_packed:
+        return _make_part_encoder(name, config, layout.seen_shape)
+    if name == "mlp":
+        return PackedNumbers(layout, Scaled((layout.vector_width + layout.image_width,)))
+    encoder = _make_part_encoder(name, config, layout.seen_shape)
+    branch = NormalizedLinear(layout.vector_width, BRANCH_FEATURES) if layout.vector_width else None
+    return PackedImage(layout, encoder, branch)
+
+
+def _make_part_encoder(name: QEncoderName, config: QNetworkConfig, shape: tuple[int, ...]) -> QPartEncoder:
     match name:
         case "mlp":
-            return Scaled(obs_shape)
+            return Scaled(shape)
         case "nature":
-            return NormalizedNature(obs_shape, config.channels)
+            return NormalizedNature(shape, config.channels)
         case "minatar":
-            return NormalizedMinAtar(obs_shape)
+            return NormalizedMinAtar(shape)
 
 
 def _make_head(config: QNetworkConfig, features: int, num_actions: int) -> nn.Module:

@@ -1,4 +1,4 @@
-"""The trained agent at play, as a video."""
+"""A video of the trained agent."""
 
 import warnings
 from collections.abc import Iterator
@@ -8,13 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
-from anybatch import seeding, session
+from anybatch import seeding
 from anybatch.acting.evaluation import Player
 from anybatch.config import AnyConfig
 from anybatch.distributed import collectives
 from anybatch.envs import frames
 from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.errors import DiskError, UserError
+from anybatch.runs.display import Output
+from anybatch.runs.record import RunRecord
+from anybatch.session.evaluating import trained_player
+from anybatch.session.planning import set_threads
 
 FORMATS = (".gif", ".mp4")
 EXTRA = "pip install 'anybatch[video]' adds it"
@@ -36,19 +40,21 @@ class Watched:
         return f"{self.out}: {self.steps:,} steps of play after {self.env_steps:,} env steps{ended}"
 
 
-def watch(folder: Path, config: AnyConfig, out: Path, *, steps: int, frames_per_second: int) -> Watched:
+def watch(
+    record: RunRecord, config: AnyConfig, out: Path, *, steps: int, frames_per_second: int, output: Output
+) -> Watched:
     """Play `steps` steps with the newest good checkpoint of a run, and write them to `out`."""
     if out.suffix.lower() not in FORMATS:
         raise UserError(f"--out {out}: a file that ends in {' or '.join(FORMATS)} is wanted")
     if steps < 1 or frames_per_second < 1:
         raise UserError(f"--steps {steps}, --frames-per-second {frames_per_second}: both must be at least 1")
-    session.set_threads(config)
-    loaded = session.load_checkpoint(folder, with_segments=False)
+    set_threads(config)
+    loaded = record.load_checkpoint(output.say, with_segments=False)
     (seed,) = seeding.env_seeds(config.seed, role="evaluation", rank=collectives.rank(), num_envs=1)
     drawn = frames.make(config.env, config.env_config, seed=seed)
     tracker = EpisodeTracker(1)
     try:
-        player = session.trained_player(loaded, config, drawn.env.spec)
+        player = trained_player(loaded, config, drawn.env.spec)
         write(out, play(player, drawn, tracker, steps), frames_per_second)
     finally:
         drawn.env.close()

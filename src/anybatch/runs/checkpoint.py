@@ -99,7 +99,7 @@ class Checkpoints:
         self._segments.remove_all_but(name for kept in self._newest_first() for name in _segments_of(kept))
         return path
 
-    def go_on_from(self, loaded: Loaded) -> None:
+    def continue_from(self, loaded: Loaded) -> None:
         """Keep the segment files of a checkpoint that was loaded, instead of writing them again."""
         self._segments.trust(loaded.segment_checksums)
 

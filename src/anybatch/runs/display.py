@@ -1,13 +1,18 @@
-"""What is shown while a run trains: a small live panel on a terminal, a line now and then elsewhere."""
+"""What is shown while a run trains.
+
+A small live panel on a terminal, one line that changes in a notebook, a line now and then elsewhere; nothing
+where a program trains without asking for it, whose log then gets the messages.
+"""
 
 import contextlib
+import logging
 import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -32,12 +37,69 @@ BATCHES = (
 )
 
 
+LOGGER = logging.getLogger("anybatch")
+
+
+class Display(Protocol):
+    """What a run reports to while it trains."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def update(self, done: int, metrics: Mapping[str, float | None], note: str = "") -> None: ...
+
+    def say(self, sentence: str) -> None: ...
+
+
+class Quiet:
+    """Shows nothing; messages go to the log named anybatch."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def update(self, done: int, metrics: Mapping[str, float | None], note: str = "") -> None:
+        pass
+
+    def say(self, sentence: str) -> None:
+        LOGGER.info(sentence)
+
+
+class Output:
+    """Where a run speaks: to a person, or to the log of the program that it is a part of."""
+
+    def __init__(self, *, shown: bool, stream: TextIO | None = None) -> None:
+        self.shown = shown
+        self._stream = stream
+
+    def display(self, total: int, title: str, *, unit: str = "env steps", transient: bool = False) -> Display:
+        if not self.shown:
+            return Quiet()
+        return Progress(total, title, self._stream, unit=unit, transient=transient)
+
+    def say(self, sentence: str) -> None:
+        if self.shown:
+            print(sentence, file=self._stream)
+        else:
+            LOGGER.info(sentence)
+
+
+QUIET = Output(shown=False)
+
+
 class Progress:
     """Shows env steps, speed, time left, results and batches. A call that draws nothing is nearly free."""
 
     def __init__(
         self,
-        total_env_steps: int,
+        total: int,
         title: str,
         stream: TextIO | None = None,
         *,
@@ -45,7 +107,7 @@ class Progress:
         transient: bool = False,
     ) -> None:
         """`unit` is what is counted. What is transient leaves nothing behind but the lines printed so far."""
-        self._total = total_env_steps
+        self._total = total
         self._title = title
         self._unit = unit
         self._transient = transient
@@ -53,12 +115,13 @@ class Progress:
         self._stream = sys.stdout if stream is None else stream
         self._on_terminal = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         self._live: Live | None = None
+        self._notebook: Any = None  # IPython's handle of what is displayed
         self._every_seconds = PANEL_EVERY_SECONDS if self._on_terminal else LINE_EVERY_SECONDS
         self._next_draw = time.monotonic() + (0 if self._on_terminal else LINE_EVERY_SECONDS)
-        self._first: tuple[float, int] | None = None  # time and env steps of the first update
-        self._env_steps = 0
+        self._first: tuple[float, int] | None = None  # time and count of the first update
+        self._done = 0
         self._latest: dict[str, float | None] = {}
-        self._drawn_env_steps = 0
+        self._drawn = 0
         self._reader_is_gone = False
 
     def __enter__(self) -> Self:
@@ -71,25 +134,30 @@ class Progress:
                 console=Console(file=self._stream), auto_refresh=False, transient=self._transient
             )
             self._live.start()
+        elif _in_notebook():
+            from IPython.display import display  # pyright: ignore[reportMissingImports, reportMissingModuleSource]
+
+            self._notebook = display({"text/plain": self._title}, raw=True, display_id=True)
+            self._every_seconds, self._next_draw = PANEL_EVERY_SECONDS, 0.0
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._drawn_env_steps != self._env_steps and not self._transient:
+        if self._drawn != self._done and not self._transient:
             self._draw()
         if self._live is not None:
             with contextlib.suppress(OSError):
                 self._live.stop()
 
-    def update(self, env_steps: int, metrics: Mapping[str, float | None], note: str = "") -> None:
+    def update(self, done: int, metrics: Mapping[str, float | None], note: str = "") -> None:
         """Take the latest numbers, and draw them if it is time to. What is absent keeps its last value."""
-        self._env_steps = env_steps
+        self._done = done
         self._note = note
         self._latest.update(metrics)
         now = time.monotonic()
         if self._first is None:
-            self._first = (now, env_steps)
+            self._first = (now, done)
         if now >= self._next_draw:
             self._next_draw = now + self._every_seconds
             self._draw()
@@ -103,10 +171,14 @@ class Progress:
                 self._live.console.print(sentence, markup=False, highlight=False)
 
     def _draw(self) -> None:
-        self._drawn_env_steps = self._env_steps
+        self._drawn = self._done
         if self._live is None:
             pairs = [*self._pace(), *self._known(RESULTS)]
-            self._print(" · ".join([f"{self._steps()} ({self._share():.0%})", *map(" ".join, pairs)]))
+            line = " · ".join([f"{self._steps()} ({self._share():.0%})", *map(" ".join, pairs)])
+            if self._notebook is None:
+                self._print(line)
+            else:
+                self._notebook.update({"text/plain": f"{self._title}: {line}"}, raw=True)
         elif not self._reader_is_gone:
             with self._noticing_a_closed_terminal():
                 self._live.update(self._panel(self._live.console.width), refresh=True)
@@ -138,7 +210,7 @@ class Progress:
         bar = Table.grid(expand=True, padding=(0, 1))
         bar.add_column(ratio=1)
         bar.add_column(justify="right")
-        bar.add_row(ProgressBar(total=self._total, completed=self._env_steps), f"{self._share():.1%}")
+        bar.add_row(ProgressBar(total=self._total, completed=self._done), f"{self._share():.1%}")
         rows: list[Columns] = []
         for pairs in ([("", self._steps()), *self._pace()], self._known(RESULTS), self._known(BATCHES)):
             cells = [
@@ -152,20 +224,27 @@ class Progress:
         return Panel(Group(bar, *rows), title=Text(self._title, "bold"), title_align="left", width=width)
 
     def _share(self) -> float:
-        return min(1.0, self._env_steps / self._total)
+        return min(1.0, self._done / self._total)
 
     def _steps(self) -> str:
         note = f", {self._note}" if self._note else ""
-        return f"{self._env_steps:,} of {self._total:,} {self._unit}{note}"
+        return f"{self._done:,} of {self._total:,} {self._unit}{note}"
 
     def _pace(self) -> list[tuple[str, str]]:
         pairs = self._known((("SPS", "charts/SPS", ",.0f"),))
-        if self._first is not None and self._env_steps > self._first[1]:
-            seconds_per_step = (time.monotonic() - self._first[0]) / (self._env_steps - self._first[1])
-            seconds = max(0, self._total - self._env_steps) * seconds_per_step
+        if self._first is not None and self._done > self._first[1]:
+            seconds_per_step = (time.monotonic() - self._first[0]) / (self._done - self._first[1])
+            seconds = max(0, self._total - self._done) * seconds_per_step
             pairs.append(("left", str(timedelta(seconds=round(seconds)))))
         return pairs
 
     def _known(self, metrics: tuple[tuple[str, str, str], ...]) -> list[tuple[str, str]]:
         pairs = ((label, self._latest.get(name), form) for label, name, form in metrics)
         return [(label, format(value, form)) for label, value, form in pairs if value is not None]
+
+
+def _in_notebook() -> bool:
+    """Whether this runs in a Jupyter kernel. Does not import IPython: a kernel has done so."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return type(shell).__name__ == "ZMQInteractiveShell"

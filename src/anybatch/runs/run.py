@@ -2,16 +2,19 @@
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from anybatch.config import RecordConfig
+from anybatch.config import RecordConfig, RunConfig
+from anybatch.config.serialization import config_to_dict
 from anybatch.envs.episodes import Episode
 from anybatch.envs.published_scale import on_published_scale
-from anybatch.runs.checkpoint import Checkpoints, Snapshot
-from anybatch.runs.display import Progress
+from anybatch.runs.checkpoint import Checkpoints, Loaded, Snapshot
+from anybatch.runs.display import Display, Output, Quiet
 from anybatch.runs.log import MetricLog
+from anybatch.runs.sinks import open_sinks
 from anybatch.runs.state_tree import StateTree
 from anybatch.runs.stop import GracefulStop
 from anybatch.runs.timer import Timer
@@ -42,24 +45,53 @@ class Run:
         folder: Path,
         record: RecordConfig,
         *,
-        log: MetricLog,
-        progress: Progress,
-        stop: GracefulStop,
         env_id: str = "",
+        display: Display | None = None,
+        tracked_config: dict[str, Any] | None = None,
     ):
+        """`tracked_config` is what trackers show as the config of the run."""
         self.folder = folder
         self.env_id = env_id
         self.config = record
-        self.log = log
-        self.progress = progress
-        self.stop = stop
+        self.display = display or Quiet()
+        self.stop = GracefulStop(self.say)
+        self.log = MetricLog(folder, open_sinks(record, folder, tracked_config or {}, self.say))
         self.timer = Timer()
         self.checkpoints = Checkpoints(folder, keep=record.keep_checkpoints)
         self.recent_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
         self._saved_at, self._saved_iterations = time.monotonic(), 0
         self.saved_env_steps = 0
-        """Of the newest checkpoint."""
+        """Env steps of the newest checkpoint."""
         self._recorded_at, self._recorded_env_steps = time.perf_counter(), 0
+
+    @classmethod
+    @contextmanager
+    def open(cls, folder: Path, config: RunConfig, *, title: str, output: Output) -> Iterator["Run"]:
+        """A run that is shown, stops at signals and closes its files at the end."""
+        with output.display(config.total_env_steps, title) as display:
+            run = cls(
+                folder,
+                config.record,
+                env_id=config.env,
+                display=display,
+                tracked_config=config_to_dict(config),
+            )
+            with run.stop, closing(run.log):
+                yield run
+
+    @classmethod
+    @contextmanager
+    def silent(cls, folder: Path, record: RecordConfig | None = None) -> Iterator["Run"]:
+        """A run that shows nothing and leaves signals alone, for tests and benchmarks."""
+        run = cls(folder, record or RecordConfig(tensorboard=False))
+        with closing(run.log):
+            yield run
+
+    def continue_from(self, loaded: Loaded) -> None:
+        """Cut the log back to a checkpoint, and keep its segment files instead of writing them again."""
+        self.log.truncate_after(loaded.env_steps)
+        self.recent_returns.extend(loaded.tree["recent_returns"])
+        self.checkpoints.continue_from(loaded)
 
     def begin(self, state: Recordable) -> None:
         """Save before the first iteration, so that there is always something to resume."""
@@ -75,12 +107,12 @@ class Run:
         row = dict(metrics) | self._speed(state.env_steps) | self._episodes(episodes)
         row |= {f"time/{name}": seconds for name, seconds in self.timer.take().items()}
         self.log.write(state.env_steps, {name: value for name, value in row.items() if value is not None})
-        self.progress.update(state.env_steps, row)
+        self.display.update(state.env_steps, row)
         self.save_if_due(state)
 
     def say(self, sentence: str) -> None:
         """Tell the person who watches the run."""
-        self.progress.say(sentence)
+        self.display.say(sentence)
 
     def save_if_due(self, state: Recordable) -> None:
         """Save where enough time or, if that was asked for, enough iterations went by since the last one."""

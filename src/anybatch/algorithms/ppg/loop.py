@@ -116,13 +116,13 @@ def auxiliary_phase(config: PPGConfig, state: PPGState, run: Run) -> None:
             auxiliary_step(parts[progress.minibatch], counts[progress.minibatch], state, config)
             progress.minibatch += 1
             done = progress.epoch + progress.minibatch / len(parts)
-            run.progress.update(state.env_steps, {"auxiliary/epochs": done})
+            run.display.update(state.env_steps, {"auxiliary/epochs": done})
             run.save_if_due(state)
             if run.stop.requested:
                 return
         progress.epoch, progress.minibatch = progress.epoch + 1, 0
     begin_phase(state)
-    run.progress.update(state.env_steps, {"auxiliary/epochs": None})
+    run.display.update(state.env_steps, {"auxiliary/epochs": None})
     if config.phase.save_data:
         run.save_if_due(state)
     else:  # the only moments that can be saved
@@ -168,7 +168,9 @@ def auxiliary_step(indices: Tensor, count: float, state: PPGState, config: PPGCo
 
     def loss_of(part: Tensor) -> tuple[Tensor, AuxiliaryRecord]:
         policy, auxiliary_value, value = state.network.auxiliary(data.flat_obs[part].to(device))
-        frozen = make_distribution(progress.frozen_location[part].to(device), progress.frozen_log_std)
+        frozen = make_distribution(
+            progress.frozen_location[part].to(device), progress.frozen_log_std, state.network.action_counts
+        )
         target = data.flat_value_target[part].to(device)
         clone = policy.kl_from(frozen)
         auxiliary_error = objectives.value_loss(auxiliary_value, target)

@@ -195,7 +195,7 @@ def gather(samples: Samples, part: Tensor, state: PPOState, config: PPOConfig) -
         proximal_logp = take(samples.proximal_logp, part, device)
         if objective.kl_penalty > 0 and objective.kl == "exact":
             location = take(samples.proximal_location, part, device)
-            proximal = make_distribution(location, samples.proximal_log_std)
+            proximal = make_distribution(location, samples.proximal_log_std, state.network.action_counts)
     return PolicyBatch(
         obs=obs,
         action=action,

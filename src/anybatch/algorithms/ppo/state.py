@@ -129,13 +129,13 @@ def keep_proximal_age(state: PPOState, config: PPOConfig, before: float) -> None
 def make_network(config: PPOConfig, spec: EnvSpec, *, auxiliary: bool) -> tuple[str, ActorCritic]:
     """The encoder's name and the network: the same weights for the same seed, on every rank."""
     generator = seeding.torch_generator(config.seed, role="network", rank=0)
-    encoder = networks.encoder_name(config.network, obs_shape=spec.obs_shape, obs_kind=spec.obs_kind)
+    encoder = networks.encoder_name(config.network, layout=spec.obs_layout)
     return encoder, networks.make(
         config.network,
-        obs_shape=spec.obs_shape,
-        obs_kind=spec.obs_kind,
+        layout=spec.obs_layout,
         num_actions=spec.action_width,
         continuous=isinstance(spec.actions, BoxActions),
+        action_counts=spec.action_counts,
         generator_seed=generator.initial_seed(),
         auxiliary=auxiliary,
     )
@@ -161,7 +161,9 @@ def make_observation_normalizer(config: PPOConfig, spec: EnvSpec) -> Observation
             f"normalize.observations = True is for vectors, but {spec.env_id} has "
             f"{'images: networks scale them' if spec.obs_kind == 'image' else '0/1 planes'}"
         )
-    return ObservationNormalizer(spec.obs_shape, clip=config.normalize.observation_clip)
+    return ObservationNormalizer(
+        spec.obs_shape, clip=config.normalize.observation_clip, mask_width=spec.obs_layout.mask_width
+    )
 
 
 def make_reward_normalizer(config: PPOConfig) -> RewardNormalizer | None:

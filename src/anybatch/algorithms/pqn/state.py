@@ -59,13 +59,15 @@ def restore(state: PQNState, saved: Snapshot, config: PQNConfig, say: Callable[[
 def make_network(config: PQNConfig, spec: EnvSpec) -> tuple[str, QNetwork]:
     """The encoder's name and the network: the same weights for the same seed, on every rank."""
     if not isinstance(spec.actions, DiscreteActions):
-        raise ConfigError(f"PQN takes the best of several actions, but {spec.env_id} has continuous ones")
+        raise ConfigError(
+            f"PQN takes the best of several actions, which must be Discrete, but {spec.env_id} has actions "
+            f"{spec.actions}"
+        )
     generator = seeding.torch_generator(config.seed, role="network", rank=0)
-    encoder = networks.q_encoder_name(config.network, obs_shape=spec.obs_shape, obs_kind=spec.obs_kind)
+    encoder = networks.q_encoder_name(config.network, layout=spec.obs_layout)
     return encoder, networks.make_q_network(
         config.network,
-        obs_shape=spec.obs_shape,
-        obs_kind=spec.obs_kind,
+        layout=spec.obs_layout,
         num_actions=spec.actions.count,
         generator_seed=generator.initial_seed(),
     )

@@ -1,0 +1,126 @@
+"""The parts of an observation, and the one array in which they travel.
+
+Rollouts, queues, segments and phases keep one tensor per observation. Where an observation has several parts,
+an adapter packs them into one row and the network unpacks them; an action mask so stays with its observation.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+ObsKind = Literal["vector", "image", "planes"]
+"""What a network takes observations for: numbers, pixels, or planes of what is where."""
+
+FLOAT32 = np.dtype(np.float32)
+UINT8 = np.dtype(np.uint8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObsLayout:
+    """An image, a vector of numbers and an action mask, each of which may be absent.
+
+    A single part is stored as it is. Several parts are one row of numbers in the order vector, image, mask:
+    float32, or bytes where the image is one of bytes or planes. Among bytes, the vector is its float32 bytes.
+    """
+
+    image_shape: tuple[int, ...] | None = None
+    """[channels, height, width]."""
+    image_dtype: np.dtype = UINT8
+    """uint8 for pixels, which networks divide by 255; float32 for pixels and bool for planes, which they take
+    as they are."""
+    vector_width: int = 0
+    mask_width: int = 0
+    """Entries of the action mask: 1 where an action is allowed. 0 if there is no mask."""
+
+    @classmethod
+    def single(cls, shape: Sequence[int], kind: ObsKind) -> "ObsLayout":
+        """The layout of observations that are one array: float32 numbers, uint8 pixels or bool planes."""
+        if kind == "vector":
+            return cls(vector_width=math.prod(shape))
+        return cls(image_shape=tuple(shape), image_dtype=UINT8 if kind == "image" else np.dtype(np.bool_))
+
+    @property
+    def kind(self) -> ObsKind:
+        """What an encoder takes the observation for; an image beside other parts decides."""
+        if self.image_shape is None:
+            return "vector"
+        return "planes" if self.image_dtype == np.bool_ else "image"
+
+    @cached_property
+    def is_packed(self) -> bool:
+        """Whether there are several parts."""
+        return (self.image_shape is not None) + (self.vector_width > 0) + (self.mask_width > 0) > 1
+
+    @cached_property
+    def dtype(self) -> np.dtype:
+        """Of the array that holds all parts."""
+        if self.image_shape is None or self.image_dtype == np.float32:
+            return FLOAT32
+        return UINT8 if self.is_packed else self.image_dtype
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array that holds all parts of one observation."""
+        if self.is_packed:
+            return (self._mask_start + self.mask_width,)
+        return self.seen_shape
+
+    @property
+    def image_width(self) -> int:
+        """Numbers in the image."""
+        return 0 if self.image_shape is None else math.prod(self.image_shape)
+
+    @property
+    def seen_shape(self) -> tuple[int, ...]:
+        """What an encoder sees: the shape of the image, else the number of the vector's entries."""
+        return (self.vector_width,) if self.image_shape is None else self.image_shape
+
+    @cached_property
+    def vector_part(self) -> slice:
+        """Where the vector lies in a packed row."""
+        return slice(self._image_start)
+
+    @cached_property
+    def image_part(self) -> slice:
+        """Where the image lies in a packed row."""
+        return slice(self._image_start, self._mask_start)
+
+    @cached_property
+    def mask_part(self) -> slice:
+        """Where the mask lies in a packed row."""
+        return slice(self._mask_start, self._mask_start + self.mask_width)
+
+    @property
+    def _image_start(self) -> int:
+        return self.vector_width * (1 if self.dtype == np.float32 else FLOAT32.itemsize)
+
+    @property
+    def _mask_start(self) -> int:
+        return self._image_start + self.image_width
+
+    def pack(
+        self, *, image: np.ndarray | None, vector: np.ndarray | None, mask: np.ndarray | None
+    ) -> np.ndarray:
+        """Rows of N observations, from images [N, C, H, W], vectors [N, V] and masks [N, A]."""
+        count = next(len(part) for part in (image, vector, mask) if part is not None)
+        rows = np.empty((count, *self.shape), dtype=self.dtype)
+        if vector is not None:
+            numbers = np.ascontiguousarray(vector, dtype=np.float32)
+            rows[:, self.vector_part] = numbers if self.dtype == np.float32 else numbers.view(np.uint8)
+        if image is not None:
+            rows[:, self.image_part] = image.reshape(count, -1)
+        if mask is not None:
+            rows[:, self.mask_part] = mask
+        return rows
+
+    def image_of(self, obs: np.ndarray) -> np.ndarray:
+        """The images [N, C, H, W] of observations [N, …] that have one."""
+        assert self.image_shape is not None
+        if not self.is_packed:
+            return obs
+        image = obs[:, self.image_part].reshape(len(obs), *self.image_shape)
+        return image.astype(np.bool_) if self.image_dtype == np.bool_ else image

@@ -1,0 +1,95 @@
+"""What an engine shows, as the one array that rollouts keep: parts packed, masks checked."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from anybatch.envs.masks import INFO_KEY, ActionMasks
+from anybatch.envs.observations import Observations
+from anybatch.envs.protocol import Actions
+from anybatch.errors import EnvError
+
+
+class ObservationReader:
+    """Reads the observations of N envs and their action masks, which are in the observations or in infos.
+
+    Whether there are masks is known from the space, or from the info of the first reset, and does not change.
+    """
+
+    def __init__(
+        self,
+        observations: Observations,
+        actions: Actions,
+        *,
+        env_id: str,
+        num_envs: int,
+        first_info: Mapping[str, Any],
+    ) -> None:
+        self._parts = observations
+        self._env_id = env_id
+        self._num_envs = num_envs
+        self._step = 0
+        self._masks_in_info = observations.read_mask is None and INFO_KEY in first_info
+        self._masks = None
+        if observations.read_mask is not None:
+            self._masks = ActionMasks(env_id, actions, observations.mask_width)
+        elif self._masks_in_info:
+            self._masks = ActionMasks(env_id, actions)
+        self.layout = observations.layout(0 if self._masks is None else self._masks.width)
+
+    def reset(self, obs: Any, info: Mapping[str, Any]) -> np.ndarray:
+        """The observations [N, …] of a reset, on all of which a decision will be based."""
+        self._step = 0
+        return self._read(obs, self._mask(obs, info, decides=None))
+
+    def step(self, obs: Any, info: Mapping[str, Any], *, decides: np.ndarray | None) -> np.ndarray:
+        """The observations [N, …] of a step; no decision follows where `decides` [N] is False."""
+        self._step += 1
+        return self._read(obs, self._mask(obs, info, decides=decides))
+
+    def final(self, obs: Any, info: Mapping[str, Any], envs: np.ndarray) -> np.ndarray:
+        """Final observations of same-step reset, those of `envs` [M] with the info of all envs."""
+        if self._masks is None:
+            return self._read(obs, None)
+        nobody = np.zeros(self._num_envs, dtype=np.bool_)
+        if self._masks_in_info:
+            mask = self._masks.from_info(info, self._num_envs, decides=nobody, step=self._step)[envs]
+        else:
+            assert self._parts.read_mask is not None
+            mask = self._masks.checked(self._parts.read_mask(obs), decides=nobody[envs], step=self._step)
+        return self._read(obs, mask)
+
+    def _mask(self, obs: Any, info: Mapping[str, Any], *, decides: np.ndarray | None) -> np.ndarray | None:
+        if self._masks is None:
+            if INFO_KEY in info:
+                raise EnvError(
+                    f"{self._env_id} gave an action_mask at step {self._step}, but none at its first reset: "
+                    "every decision needs a mask, or none has one"
+                )
+            return None
+        if self._masks_in_info:
+            return self._masks.from_info(info, self._num_envs, decides=decides, step=self._step)
+        assert self._parts.read_mask is not None
+        return self._masks.checked(self._parts.read_mask(obs), decides=decides, step=self._step)
+
+    def _read(self, obs: Any, mask: np.ndarray | None) -> np.ndarray:
+        image = None if self._parts.image is None else self._parts.image.read(obs)
+        vector = None if self._parts.read_vector is None else self._parts.read_vector(obs)
+        if not self.layout.is_packed:
+            single = vector if image is None else image
+            assert single is not None
+            return single
+        if vector is not None and self.layout.dtype == np.uint8:
+            self._refuse_bad_numbers(vector)
+        return self.layout.pack(image=image, vector=vector, mask=mask)
+
+    def _refuse_bad_numbers(self, vector: np.ndarray) -> None:
+        """Among bytes they could not be told any more; a rollout looks for them in floats."""
+        finite = np.isfinite(vector)
+        if not finite.all():
+            env, index = np.argwhere(~finite)[0]
+            raise EnvError(
+                f"environment {env} of {self._env_id} returned an observation that is not a finite number, "
+                f"{vector[env, index]}, at step {self._step}"
+            )

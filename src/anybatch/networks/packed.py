@@ -1,0 +1,93 @@
+"""Observations of several parts as networks take them: unpacked, and encoded together."""
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from anybatch.envs.layout import ObsLayout
+
+BRANCH_FEATURES = 64
+"""Units of the dense layer for the vector beside an image; they follow the image's features."""
+
+
+def vector_of(layout: ObsLayout, obs: Tensor) -> Tensor:
+    """The vectors [B, V] of packed observations [B, …]."""
+    # A copy: bytes become floats only where these may lie, and a product with rows that lie apart may round
+    # differently from one without a mask.
+    vector = obs[:, layout.vector_part].clone(memory_format=torch.contiguous_format)
+    return vector.view(torch.float32) if layout.dtype == np.uint8 else vector
+
+
+def image_of(layout: ObsLayout, obs: Tensor) -> Tensor:
+    """The images [B, C, H, W] of packed observations [B, …], of the type that the layout says."""
+    assert layout.image_shape is not None
+    image = obs[:, layout.image_part].unflatten(1, layout.image_shape)
+    return image.to(torch.bool) if layout.image_dtype == np.bool_ else image
+
+
+def forbidden_actions(layout: ObsLayout, obs: Tensor) -> Tensor:
+    """Where the masks of packed observations [B, …] forbid an action, bool [B, A]."""
+    return obs[:, layout.mask_part] == 0
+
+
+def numbers_of(layout: ObsLayout, obs: Tensor) -> Tensor:
+    """Vector and image of packed observations [B, …] as numbers side by side, without the mask."""
+    if layout.image_shape is None:
+        return vector_of(layout, obs)
+    image = image_of(layout, obs).flatten(1)
+    if image.dtype == torch.uint8:
+        image = image.float().mul_(1 / 255)
+    if layout.vector_width == 0:
+        return image.float() if image.dtype == torch.bool else image
+    vector = vector_of(layout, obs)
+    return torch.cat([vector, image.to(vector.dtype)], 1)
+
+
+class FeatureEncoder(Protocol):
+    """An encoder of some part of an observation."""
+
+    num_features: int
+
+    def __call__(self, part: Tensor) -> Tensor: ...
+
+
+class PackedNumbers(nn.Module):
+    """An encoder that sees all numbers of a packed observation side by side, those of its image too."""
+
+    def __init__(self, layout: ObsLayout, encoder: FeatureEncoder):
+        super().__init__()
+        self.layout = layout
+        self.encoder = encoder
+        self.num_features = encoder.num_features
+
+    def forward(self, obs: Tensor) -> Tensor:
+        numbers = numbers_of(self.layout, obs)
+        return self.encoder(numbers if obs.is_floating_point() else numbers.to(_dtype_of(self)))
+
+
+class PackedImage(nn.Module):
+    """An encoder that sees the image of a packed observation, and a rectified layer that sees its vector.
+
+    `branch` gives BRANCH_FEATURES from the vector, which follow those of the image; None without a vector.
+    """
+
+    def __init__(self, layout: ObsLayout, encoder: FeatureEncoder, branch: nn.Module | None):
+        super().__init__()
+        self.layout = layout
+        self.encoder = encoder
+        self.branch = branch
+        self.num_features = encoder.num_features + (0 if branch is None else BRANCH_FEATURES)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        features = self.encoder(image_of(self.layout, obs))
+        if self.branch is None:
+            return features
+        vector = vector_of(self.layout, obs).to(_dtype_of(self))
+        return torch.cat([features, self.branch(vector).relu()], 1)
+
+
+def _dtype_of(module: nn.Module) -> torch.dtype:
+    """The type that a module computes in; torch's own if it has no weights."""
+    return next((parameter.dtype for parameter in module.parameters()), torch.get_default_dtype())

@@ -1,0 +1,59 @@
+"""The one reader of run folders: what a run was told, what it measured, what it saved."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from anybatch.config import CONFIGS, AnyConfig
+from anybatch.config.serialization import config_from_dict
+from anybatch.errors import CheckpointError, ConfigError, UserError
+from anybatch.runs import folder as run_folder
+from anybatch.runs import log, schema_1
+from anybatch.runs.checkpoint import Checkpoints, Loaded
+
+RESULT_FILE = "result.json"
+
+
+class RunRecord:
+    """A run folder, read. Raises UserError where a file is missing or damaged."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` is a run folder, or a folder of runs: the newest one in it."""
+        self.folder = run_folder.find_run(path)
+
+    @property
+    def config(self) -> AnyConfig:
+        """The config of the run; settings that did not exist when it was recorded have their defaults."""
+        data = run_folder.read_json(self.folder / run_folder.CONFIG_FILE)
+        algorithm = data.pop("algorithm", None) if isinstance(data, dict) else None
+        if algorithm not in CONFIGS:
+            raise ConfigError(f"{self.folder} is a run of {algorithm!r}, which this version does not know")
+        return config_from_dict(CONFIGS[algorithm], data, where=self.folder.name, may_lack_settings=True)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl."""
+        return log.read(self.folder)
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What the run came to; None where it has not ended yet."""
+        path = self.folder / RESULT_FILE
+        if not path.exists():
+            return None
+        result = run_folder.read_json(path)
+        if not isinstance(result, dict):
+            raise UserError(f"{path} is damaged: it is not a result")
+        return result
+
+    @property
+    def has_checkpoint(self) -> bool:
+        return Checkpoints(self.folder, keep=1).exist()
+
+    def load_checkpoint(self, say: Callable[[str], None], *, with_segments: bool = True) -> Loaded:
+        """The newest good checkpoint, in the form that states have now."""
+        loaded = Checkpoints(self.folder, keep=1).load_latest(say, with_segments=with_segments)
+        if loaded is None:
+            raise CheckpointError(f"{self.folder} has no checkpoint yet")
+        return loaded if loaded.schema > 1 else replace(loaded, tree=schema_1.upgraded(loaded.tree))

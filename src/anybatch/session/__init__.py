@@ -1,0 +1,7 @@
+"""Training, evaluating and planning a run as a whole."""
+
+from anybatch.session.evaluating import evaluate_run
+from anybatch.session.planning import plan
+from anybatch.session.training import Outcome, resume, train
+
+__all__ = ["Outcome", "evaluate_run", "plan", "resume", "train"]

@@ -1,0 +1,198 @@
+"""A training run from its first line to its last: start or resume, train, evaluate, say what came out."""
+
+import shlex
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from pathlib import Path
+
+import torch
+
+from anybatch import envs, user_modules
+from anybatch.acting.evaluation import Evaluation
+from anybatch.algorithms import AnyState, algorithm_of
+from anybatch.algorithms.state import make_env
+from anybatch.batch.plan import Plan
+from anybatch.batch.table import plan_table
+from anybatch.config import AnyConfig, PPOConfig
+from anybatch.config.serialization import config_to_dict
+from anybatch.errors import ConfigError
+from anybatch.runs import folder as run_folder
+from anybatch.runs.checkpoint import Loaded, Snapshot
+from anybatch.runs.display import Output
+from anybatch.runs.record import RESULT_FILE, RunRecord
+from anybatch.runs.run import Run
+from anybatch.runs.stop import Stopped
+from anybatch.session.evaluating import evaluate_state, evaluation_protocol
+from anybatch.session.planning import set_threads
+
+ShowPlan = Callable[[AnyConfig, Plan], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a run."""
+
+    folder: Path
+    env_steps: int
+    saved_env_steps: int
+    """Env steps of the newest checkpoint, from which a resume would continue."""
+    finished: bool
+    training_return: float | None
+    """Mean over the last training episodes."""
+    evaluation: Evaluation | None
+    stopped_by: signal.Signals | None = None
+    """The signal that ended the training, or the evaluation after it."""
+
+    env_flag: tuple[str, ...] = ()
+    """What every command on this run must name, because the environment was found in the working folder."""
+
+    def command(self, name: str) -> str:
+        """A command line for this run."""
+        return shlex.join(["anybatch", name, str(self.folder), *self.env_flag])
+
+    def how_to_continue(self) -> str:
+        """What a person who stopped the run wants to know."""
+        return (
+            f"Stopped. Continue with: {self.command('resume')} (saved at {self.saved_env_steps:,} env steps)."
+        )
+
+
+def train(
+    config: AnyConfig,
+    *,
+    preset: str,
+    base: Path,
+    show_plan: ShowPlan,
+    output: Output,
+) -> Outcome:
+    """A new run, in a new folder under `base`."""
+    set_threads(config)
+    evaluation_protocol(config)  # what cannot be evaluated is refused now, not after the training
+    state = algorithm_of(config).start(config, make_env(config, env_steps=0), say=output.say)
+    folder = run_folder.create(base, config.env, preset, config.seed, datetime.now())
+    with run_folder.lock(folder):
+        return run_to_end(config, state, folder, show_plan=show_plan, output=output, loaded=None)
+
+
+def resume(record: RunRecord, config: AnyConfig, *, show_plan: ShowPlan, output: Output) -> Outcome:
+    """Continue a run from its newest good checkpoint, with the batch and numbers that `config` now has."""
+    refuse_another_run(record.config, config)
+    evaluation_protocol(config)
+    set_threads(config)
+    folder = record.folder
+    with run_folder.lock(folder):  # before the checkpoint is read: no other process may train on from it
+        loaded = record.load_checkpoint(output.say)
+        refuse_finished(record, config, loaded.env_steps)
+        algorithm = algorithm_of(config)
+        state = algorithm.start(config, make_env(config, loaded.env_steps), say=output.say)
+        algorithm.restore(state, snapshot_of(loaded), config, output.say)
+        return run_to_end(config, state, folder, show_plan=show_plan, output=output, loaded=loaded)
+
+
+def snapshot_of(loaded: Loaded) -> Snapshot:
+    """The state that a checkpoint holds."""
+    return Snapshot(shared=loaded.tree["shared"], own=loaded.tree["own"], segments=loaded.segments)
+
+
+def refuse_finished(record: RunRecord, config: AnyConfig, env_steps: int) -> None:
+    """Nothing is left to do for a run that has its evaluation too, and its record must stay as it is."""
+    result = record.result
+    if env_steps < config.total_env_steps or result is None:
+        return
+    if result.get("env_steps") == env_steps and result.get("evaluation") is not None:
+        raise ConfigError(
+            f"this run has done its {env_steps:,} env steps; --total-env-steps with a larger number "
+            "lets it continue"
+        )
+
+
+def run_to_end(
+    config: AnyConfig,
+    state: AnyState,
+    folder: Path,
+    *,
+    show_plan: ShowPlan,
+    output: Output,
+    loaded: Loaded | None,
+) -> Outcome:
+    env = state.source.collector.env
+    title = f"{env.spec.env_id} on {env.spec.engine}, seed {config.seed}"
+    record_facts(folder, config, state)
+    show_plan(config, state.plan)
+    with Run.open(folder, config, title=title, output=output) as run:
+        if loaded is not None:
+            run.continue_from(loaded)
+        try:
+            algorithm_of(config).train(config, state, run)
+        except KeyboardInterrupt:
+            raise Stopped(signal.SIGINT, outcome_of(config, state, run).how_to_continue()) from None
+    env.close()
+    outcome = outcome_of(config, state, run)
+    # Before the evaluation too: a run that is killed within it has been trained to its end.
+    run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
+    if outcome.finished and not run.stop.requested:
+        try:
+            outcome = replace(outcome, evaluation=evaluate_state(config, state, output=output))
+        except Stopped as stopped:  # a resume makes up for it
+            return replace(outcome, stopped_by=stopped.signal)
+        run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
+    return outcome
+
+
+def outcome_of(config: AnyConfig, state: AnyState, run: Run) -> Outcome:
+    """The result of training, before the evaluation."""
+    recent = run.recent_returns
+    return Outcome(
+        folder=run.folder,
+        env_steps=state.env_steps,
+        saved_env_steps=run.saved_env_steps,
+        finished=state.env_steps >= config.total_env_steps,
+        training_return=sum(recent) / len(recent) if recent else None,
+        evaluation=None,
+        stopped_by=run.stop.signal,
+        env_flag=env_flag(config),
+    )
+
+
+def env_flag(config: AnyConfig) -> tuple[str, ...]:
+    module = envs.user_module(config.env)
+    return ("--env", config.env) if module is not None and user_modules.must_be_named(module) else ()
+
+
+def record_facts(folder: Path, config: AnyConfig, state: AnyState) -> None:
+    run_folder.write_json(
+        folder / run_folder.CONFIG_FILE, {"algorithm": config.algorithm} | config_to_dict(config)
+    )
+    run_folder.write_json(
+        folder / run_folder.PLAN_FILE, state.plan.to_json() | plan_table(config, state.plan).to_json()
+    )
+    facts = run_folder.facts(engine=state.source.collector.env.spec.engine, threads=torch.get_num_threads())
+    run_folder.add_facts(folder, facts | {"from_env_steps": state.env_steps})
+
+
+def result_json(outcome: Outcome) -> dict[str, object]:
+    return {
+        "env_steps": outcome.env_steps,
+        "finished": outcome.finished,
+        "training_return": outcome.training_return,
+        "evaluation": outcome.evaluation.to_json() if outcome.evaluation else None,
+    }
+
+
+def refuse_another_run(recorded: AnyConfig, config: AnyConfig) -> None:
+    """A checkpoint cannot go on as a run of another environment or network: name the first difference."""
+    for path in fixed_on_resume(config):
+        there, here = recorded, config
+        for name in path.split("."):
+            there, here = getattr(there, name), getattr(here, name)
+        if there != here:
+            raise ConfigError(f"this run has {path} = {there}, not {here}: a resume cannot change that")
+
+
+def fixed_on_resume(config: AnyConfig) -> list[str]:
+    """What a checkpoint is made for. Everything else may change from one resume to the next."""
+    network = [f"network.{field.name}" for field in fields(config.network) if field.name != "log_std"]
+    normalizers = ["normalize.observations", "normalize.rewards"] * isinstance(config, PPOConfig)
+    return ["env", *network, "optimizer.name", *normalizers]
