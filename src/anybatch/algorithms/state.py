@@ -22,12 +22,12 @@ from anybatch.batch.sizes import BatchSizes
 from anybatch.config import RunConfig
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import VectorEnv
-from anybatch.errors import CheckpointError
 from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.chunks import in_chunks
 from anybatch.networks.flat import FlatParameters
 from anybatch.networks.q_network import QNetwork
+from anybatch.runs.state_fit import refuse_unlike
 
 Network = TypeVar("Network", ActorCritic, QNetwork)
 
@@ -236,12 +236,5 @@ def refuse_envs_beyond_memory(config: RunConfig) -> None:
 
 def load_network(network: torch.nn.Module, saved: dict[str, torch.Tensor]) -> None:
     """Copy saved weights in, or say what differs."""
-    here = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    there = {name: tuple(tensor.shape) for name, tensor in saved.items()}
-    if here != there:
-        name = next(name for name in (*here, *there) if here.get(name) != there.get(name))
-        raise CheckpointError(
-            f"the saved network is a different one: {name} is {there.get(name, 'absent')} there "
-            f"and {here.get(name, 'absent')} here"
-        )
+    refuse_unlike(saved, dict(network.state_dict()), "the network")
     network.load_state_dict(saved)

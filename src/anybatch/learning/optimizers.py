@@ -20,6 +20,15 @@ def make_optimizer(parameter: torch.nn.Parameter, config: OptimizerConfig) -> to
             return torch.optim.SGD([parameter], lr=config.learning_rate, fused=True)
 
 
+def first_state(parameter: torch.nn.Parameter, config: OptimizerConfig) -> dict[str, torch.Tensor]:
+    """What an optimizer keeps of a parameter, as it is after a first step without a gradient."""
+    twin = torch.nn.Parameter(torch.zeros_like(parameter))
+    twin.grad = torch.zeros_like(twin)
+    optimizer = make_optimizer(twin, config)
+    optimizer.step()
+    return dict(optimizer.state[twin])
+
+
 class FusedRAdam(torch.optim.Adam):
     """Rectified Adam (Liu et al. 2019, arXiv:1908.03265) in torch's fused Adam kernel.
 

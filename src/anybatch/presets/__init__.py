@@ -52,6 +52,8 @@ def parse(name: str, text: str) -> Preset:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"preset {name}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"preset {name} is nested too deeply") from None
     kind = algorithm_config(str(table.pop("algorithm", "ppo")), where=f"preset {name}")
     description, source = str(table.pop("description", "")), str(table.pop("source", ""))
     for key in ("tuned_at", "update"):
