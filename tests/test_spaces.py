@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from anybatch.rollout import Rollout
 from phase_runs import phase_config, rows
 from test_watch import frames_of
 from toy_runs import (
@@ -32,7 +33,6 @@ from anybatch.envs.layout import ObsLayout
 from anybatch.errors import ConfigError
 from anybatch.networks import packed
 from anybatch.networks.distributions import FORBIDDEN, Categorical, MultiCategorical
-from anybatch.rollout import Rollout
 
 MASKED = ["toy:Masked", "toy:MaskedMulti", "toy:Mixed"]
 SMALL_IMAGES = {"impala_channels": [2], "impala_features": 7, "impala_fold": 4}

@@ -17,6 +17,7 @@ from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.chunks import in_chunks
 from anybatch.networks.distributions import draw_noise, kept_log_std
 from anybatch.networks.q_network import QNetwork
+from anybatch.runs.state_fit import refuse_unlike
 
 Actor = ActorCritic | QNetwork
 """What acts and values what it sees. A Q-network's locations are action values."""
@@ -182,6 +183,27 @@ class Collector:
     def _over(self, network: Callable[[Tensor], Tensor], obs: Tensor) -> Tensor:
         return in_chunks(network, obs, chunk=self.chunk, device=self.device)
 
+    def example(self, num_steps: int) -> Rollout:
+        """A rollout of this length without memory or contents: its parts, shapes and types."""
+        with torch.device("meta"):
+            buffers = Buffers.allocate(self.env, num_steps)
+            log_std = torch.empty(self.env.spec.action_width)
+        per_step = buffers.reward
+        return Rollout(
+            obs=buffers.obs,
+            action=buffers.action,
+            reward=buffers.reward,
+            terminated=buffers.terminated,
+            truncated=buffers.truncated,
+            valid=buffers.valid,
+            location=buffers.location,
+            log_std=log_std if isinstance(self.env.spec.actions, BoxActions) else None,
+            behavior_logp=per_step,
+            value=per_step,
+            next_value=per_step,
+            episodes=[],
+        )
+
     def state_dict(self) -> dict[str, object]:
         """All that is needed to go on; engines that cannot be restored start fresh episodes instead."""
         state: dict[str, object] = {
@@ -199,6 +221,7 @@ class Collector:
             # The first observations were seen with statistics that had not been restored yet.
             self.obs = self._seen(self.env.reset(), decides=None)
             return False
+        refuse_unlike(state, self.state_dict(), "the collector", finite=False)
         self.env.load_state_dict(state["env"])
         self.obs = state["obs"]
         self.episodes.load_state_dict(state["episodes"])

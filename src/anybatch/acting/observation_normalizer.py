@@ -4,6 +4,7 @@ import numpy as np
 
 from anybatch.equations.moments import EPSILON, PRIOR_COUNT, RunningMoments, merge_moments
 from anybatch.errors import EnvError
+from anybatch.runs.state_fit import refuse_unlike
 
 
 class ObservationNormalizer:
@@ -58,6 +59,7 @@ class ObservationNormalizer:
         return {"count": self.count, "mean": self.mean, "square_sum": self.square_sum}
 
     def load_state_dict(self, state: dict) -> None:
+        refuse_unlike(state, self.state_dict(), "the observation normalizer")
         self.count = state["count"]
         self.mean, self.square_sum = state["mean"].copy(), state["square_sum"].copy()
         self._refresh()

@@ -14,6 +14,7 @@ from anybatch.acting.collector import Actor, Collector
 from anybatch.acting.rollout import Origin, Rollout
 from anybatch.errors import ConfigError
 from anybatch.machine import available_bytes, readable
+from anybatch.runs.state_fit import refuse_unlike
 
 
 class Delivery(NamedTuple):
@@ -134,6 +135,8 @@ class DelayedSource:
             if envs != self.collector.env.spec.num_envs or steps != (num_steps or steps):
                 say("The waiting data has another shape than this run's batch: the queue is filled anew.")
                 return deque()
+            like = self.collector.example(steps).tensors()
+            refuse_unlike(tensors, like, segment_name(origin[0]), finite=False)
             waiting.append(rollout)
         surplus = max(0, len(waiting) - self.delay)
         say_left_out(surplus, self.delay, say)

@@ -5,7 +5,7 @@ module, with one function that starts them and one that restores them.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -14,20 +14,20 @@ from torch import Tensor
 from anybatch import envs, machine, seeding
 from anybatch.acting.collector import Collector
 from anybatch.acting.observation_normalizer import ObservationNormalizer
-from anybatch.acting.rollout import Origin, Rollout
-from anybatch.acting.sources import Source, make_source
+from anybatch.acting.rollout import Origin, Rollout, rollout_bytes
+from anybatch.acting.sources import Source, make_source, refuse_rollouts_beyond_memory
 from anybatch.batch.control import BatchControl
 from anybatch.batch.plan import Plan
 from anybatch.batch.sizes import BatchSizes
 from anybatch.config import RunConfig
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import VectorEnv
-from anybatch.errors import CheckpointError
 from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.chunks import in_chunks
 from anybatch.networks.flat import FlatParameters
 from anybatch.networks.q_network import QNetwork
+from anybatch.runs.state_fit import refuse_unlike
 
 Network = TypeVar("Network", ActorCritic, QNetwork)
 
@@ -218,20 +218,23 @@ class TrainState(Generic[Network]):
 
 def make_env(config: RunConfig, env_steps: int) -> VectorEnv:
     """The training environments. `env_steps` is what a run to be resumed had done: they get other seeds."""
+    if config.num_envs >= envs.MANY_ENVS:
+        refuse_envs_beyond_memory(config)
     seeds = seeding.env_seeds(
         config.seed, role="train", rank=collectives.rank(), num_envs=config.num_envs, env_steps=env_steps
     )
     return envs.make(config.env, config.env_config, seeds=seeds)
 
 
+def refuse_envs_beyond_memory(config: RunConfig) -> None:
+    """Refuse before many envs are built, which can take minutes and all the memory that their data needs."""
+    one = envs.spec_of_one(config.env, config.env_config)
+    if one is not None:
+        spec = replace(one, num_envs=config.num_envs)
+        refuse_rollouts_beyond_memory(0, rollout_bytes(spec, config.step_range[1]))
+
+
 def load_network(network: torch.nn.Module, saved: dict[str, torch.Tensor]) -> None:
     """Copy saved weights in, or say what differs."""
-    here = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    there = {name: tuple(tensor.shape) for name, tensor in saved.items()}
-    if here != there:
-        name = next(name for name in (*here, *there) if here.get(name) != there.get(name))
-        raise CheckpointError(
-            f"the saved network is a different one: {name} is {there.get(name, 'absent')} there "
-            f"and {here.get(name, 'absent')} here"
-        )
+    refuse_unlike(saved, dict(network.state_dict()), "the network")
     network.load_state_dict(saved)

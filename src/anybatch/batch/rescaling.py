@@ -5,6 +5,10 @@ from dataclasses import dataclass, replace
 from anybatch.batch.sizes import BatchSizes
 from anybatch.config import PPOConfig, RunConfig, TunedAt, rescale_rules
 from anybatch.equations import rescale
+from anybatch.errors import ConfigError
+
+LARGEST_RATIO = 1e6
+"""No rule holds that far, and decays would round to 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +47,18 @@ def batch_ratios(batch: BatchSizes, tuned_at: TunedAt) -> Ratios:
         minibatches_per_epoch=tuned_at.minibatches_per_epoch,
         epochs=tuned_at.epochs,
     )
-    return Ratios(
+    ratios = Ratios(
         minibatch=batch.minibatch / tuned.minibatch,
         env_steps_per_gradient_step=batch.env_steps_per_gradient_step / tuned.env_steps_per_gradient_step,
         iteration_batch=batch.iteration_batch / tuned.iteration_batch,
     )
+    for ratio in (ratios.minibatch, ratios.env_steps_per_gradient_step, ratios.iteration_batch):
+        if not 1 / LARGEST_RATIO <= ratio <= LARGEST_RATIO:
+            raise ConfigError(
+                f"the batch is {ratio:.3g} times the one that the numbers were tuned at, {tuned_at}: "
+                f"must be within a factor of {LARGEST_RATIO:,.0f}"
+            )
+    return ratios
 
 
 def rescaled(config: RunConfig, ratios: Ratios) -> Hyperparameters:

@@ -3,9 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from anybatch.config.require import require
-
-MOST_THREADS = 1024
+from anybatch.config.require import MOST_ENVS, MOST_THREADS, require, require_layers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +70,7 @@ class NetworkConfig:
             len(self.impala_channels) > 0,
             "network.impala-channels is empty: one number for each stack is wanted",
         )
-        sizes = (*self.hidden_sizes, *self.impala_channels, self.impala_features, self.impala_fold)
-        require(all(size >= 1 for size in sizes), f"network sizes must be positive, got {sizes}")
+        require_layers((*self.hidden_sizes, *self.impala_channels, self.impala_features, self.impala_fold))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,6 +195,7 @@ class EvaluationConfig:
             f"evaluation.num-envs = {self.num_envs}, evaluation.episodes-per-env = {self.episodes_per_env}: "
             "both must be at least 1",
         )
+        require(self.num_envs <= MOST_ENVS, f"evaluation.num-envs = {self.num_envs}: at most {MOST_ENVS:,}")
         require(
             self.max_episode_steps is None or self.max_episode_steps >= 1,
             f"evaluation.max-episode-steps = {self.max_episode_steps}: an episode has at least one step",

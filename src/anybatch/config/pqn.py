@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from anybatch.config.groups import OptimizerConfig
-from anybatch.config.require import require
+from anybatch.config.require import require, require_layers
 from anybatch.config.run import RunConfig
 
 
@@ -74,8 +74,7 @@ class QNetworkConfig:
     (arXiv:2605.21557), which normalizes the action values too, or of arXiv:2506.15544, which does not."""
 
     def __post_init__(self) -> None:
-        sizes = (*self.hidden_sizes, *self.channels)
-        require(all(size >= 1 for size in sizes), f"network sizes must be positive, got {sizes}")
+        require_layers((*self.hidden_sizes, *self.channels))
         require(len(self.channels) == 3, f"network.channels = {self.channels}: nature has three convolutions")
         require(self.blocks >= 0, f"network.blocks = {self.blocks}: it cannot be negative")
 

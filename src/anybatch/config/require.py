@@ -1,6 +1,7 @@
 """How a config refuses its values."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -13,12 +14,32 @@ def require(condition: bool, sentence: str) -> None:
         raise ConfigError(sentence)
 
 
-def require_finite(config: Any, group: str = "") -> None:
-    """Refuse infinities and what is no number, in all groups: no setting means them, and JSON has none."""
+LARGEST_COUNT = 10**12
+"""No setting counts more; engines and torch count in 64 bits, and products of counts must fit."""
+LARGEST_FLOAT = 3.4e38
+"""Losses are computed in 32 bits."""
+LARGEST_LAYER = 2**14
+MOST_ENVS = 2**20
+MOST_THREADS = 1024
+
+
+def require_sense(config: Any, group: str = "") -> None:
+    """Refuse, in all groups, infinities, what is no number, and numbers that nothing can compute with."""
     for setting in fields(config):
         value = getattr(config, setting.name)
         path = group + setting.name.replace("_", "-")
         if is_dataclass(value):
-            require_finite(value, f"{path}.")
+            require_sense(value, f"{path}.")
         elif isinstance(value, float):
             require(math.isfinite(value), f"{path} = {value}: a finite number is wanted")
+            require(abs(value) <= LARGEST_FLOAT, f"{path} = {value}: must not exceed {LARGEST_FLOAT:g}")
+        elif isinstance(value, int) and path != "seed":
+            require(abs(value) <= LARGEST_COUNT, f"{path} = {value}: must not exceed {LARGEST_COUNT:,}")
+
+
+def require_layers(sizes: Sequence[int]) -> None:
+    """Refuse widths of layers that no network can have."""
+    require(
+        all(1 <= size <= LARGEST_LAYER for size in sizes),
+        f"network sizes must be positive and at most {LARGEST_LAYER:,}, got {tuple(sizes)}",
+    )

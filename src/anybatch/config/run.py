@@ -5,7 +5,6 @@ from typing import ClassVar
 
 from anybatch.config.controller import ControllerConfig
 from anybatch.config.groups import (
-    MOST_THREADS,
     EnvConfig,
     EvaluationConfig,
     OptimizerConfig,
@@ -13,7 +12,7 @@ from anybatch.config.groups import (
     TunedAt,
     UpdateConfig,
 )
-from anybatch.config.require import require, require_finite
+from anybatch.config.require import MOST_ENVS, MOST_THREADS, require, require_sense
 
 RESCALE_RULES = (
     "learning-rate",
@@ -24,7 +23,6 @@ RESCALE_RULES = (
     "adam-betas",
 )
 DEFAULT_RESCALE_RULES = RESCALE_RULES[:-1]
-MOST_ENVS = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +63,7 @@ class RunConfig:
     )
 
     def __post_init__(self) -> None:
-        require_finite(self)
+        require_sense(self)
         require(
             self.env != "" and not self.env.endswith(":"),
             f"env = {self.env!r} is no id; one such as CartPole-v1 or minatar:Breakout is wanted",

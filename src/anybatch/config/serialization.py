@@ -1,9 +1,11 @@
 """Configs as plain dicts, for config.json, and back, checked."""
 
 import dataclasses
+import math
 import types
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from anybatch.config.require import LARGEST_COUNT
 from anybatch.errors import ConfigError
 
 Config = TypeVar("Config")
@@ -74,6 +76,8 @@ def _value(hint: Any, value: Any, where: str, may_lack_settings: bool) -> Any:
         value = tuple(value)
     if value == NONE and _fits(hint, None):
         value = None
+    if type(value) is int and float in (hint, *get_args(hint)):
+        value = float(value) if abs(value) <= LARGEST_COUNT else math.inf  # to be refused as every infinity
     if not _fits(hint, value):
         raise ConfigError(f"{where} = {value!r}: {_wanted(hint)} is wanted")
     return value

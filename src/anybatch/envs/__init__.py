@@ -9,8 +9,11 @@ from anybatch.envs import procgen
 from anybatch.envs.nearest_names import unknown
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import EnvError, UserError
+from anybatch.machine import available_bytes, readable
 
 ENGINE_PREFIXES = {"gym": "gymnasium", "envpool": "envpool", "minatar": "minatar", "toy": "toy"}
+MANY_ENVS = 1024
+"""From here on it is worth a look at one of them whether all fit into memory."""
 MINATAR_INSTALL_COMMAND = "pip install 'anybatch[minatar]'"
 
 
@@ -26,6 +29,8 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
             f"this run has an environment object, {env_id.removeprefix(user_modules.OBJECT_PREFIX)}, which "
             "only a Python program can give again: pass it as env=… to anybatch.resume or anybatch.load"
         )
+    if len(seeds) >= MANY_ENVS:
+        _refuse_envs_beyond_memory(env_id, config, len(seeds))
     engine, name = _resolve(env_id, config)
     if engine == "envpool":
         return _make_envpool(name, config, seeds)
@@ -63,6 +68,17 @@ def is_atari(env_id: str, config: EnvConfig) -> bool:
     from anybatch.envs import envpool_adapter
 
     return name in envpool_adapter.known_ids() and envpool_adapter.is_atari(name)
+
+
+def _refuse_envs_beyond_memory(env_id: str, config: EnvConfig, number: int) -> None:
+    """Refuse before they are built: an engine that runs out of memory ends the process without a word."""
+    spec = spec_of_one(env_id, config)
+    needed, there = 2 * number * (spec.obs_bytes if spec else 0), available_bytes()
+    if needed > there:
+        raise EnvError(
+            f"{number:,} envs of {env_id} need {readable(needed)} for their observations alone; "
+            f"{readable(there)} are available"
+        )
 
 
 def user_module(env_id: str) -> str | None:

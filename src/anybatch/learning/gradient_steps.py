@@ -17,8 +17,9 @@ from anybatch.distributed import collectives
 from anybatch.equations import noise_scale
 from anybatch.learning.minibatch import microbatches
 from anybatch.learning.noise import NoiseAverage
-from anybatch.learning.optimizers import make_optimizer
+from anybatch.learning.optimizers import first_state, make_optimizer
 from anybatch.networks.flat import FlatParameters
+from anybatch.runs.state_fit import refuse_unlike
 
 CLIP_EPSILON = 1e-6
 """As torch.nn.utils.clip_grad_norm_ has it."""
@@ -175,6 +176,7 @@ class GradientSteps:
 
     def load_state_dict(self, state: dict) -> None:
         if state["optimizer"]:
+            refuse_unlike(state["optimizer"], first_state(self.parameter, self.config), "the optimizer")
             self.optimizer.state[self.parameter] = {
                 name: value.to(self.parameter.device, copy=True) for name, value in state["optimizer"].items()
             }

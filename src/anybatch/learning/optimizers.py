@@ -8,7 +8,7 @@ from anybatch.config import OptimizerConfig
 
 
 def make_optimizer(parameter: torch.nn.Parameter, config: OptimizerConfig) -> torch.optim.Optimizer:
-    betas = (config.beta1, config.beta2)
+    betas = (float(config.beta1), float(config.beta2))  # torch refuses a 0 that is an int
     match config.name:
         case "adam":
             return torch.optim.Adam(
@@ -18,6 +18,15 @@ def make_optimizer(parameter: torch.nn.Parameter, config: OptimizerConfig) -> to
             return FusedRAdam(parameter, lr=config.learning_rate, betas=betas, eps=config.eps)
         case "sgd":
             return torch.optim.SGD([parameter], lr=config.learning_rate, fused=True)
+
+
+def first_state(parameter: torch.nn.Parameter, config: OptimizerConfig) -> dict[str, torch.Tensor]:
+    """What an optimizer keeps of a parameter, as it is after a first step without a gradient."""
+    twin = torch.nn.Parameter(torch.zeros_like(parameter))
+    twin.grad = torch.zeros_like(twin)
+    optimizer = make_optimizer(twin, config)
+    optimizer.step()
+    return dict(optimizer.state[twin])
 
 
 class FusedRAdam(torch.optim.Adam):

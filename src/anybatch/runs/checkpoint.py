@@ -10,13 +10,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from anybatch.errors import CheckpointError, DiskError
-from anybatch.runs import state_tree
+from anybatch.runs import json_text, state_tree
 from anybatch.runs.atomic_file import sync
 from anybatch.runs.segments import Segment, SegmentFiles, sha256
 from anybatch.runs.state_tree import StateTree
@@ -120,7 +121,8 @@ class Checkpoints:
             except _NewerSchemaError as error:
                 raise CheckpointError(f"{path} {error}") from None
             except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-                say(f"The checkpoint {path} cannot be used ({error}); trying the one before it.")
+                what = f"{error} is missing" if isinstance(error, KeyError) else error
+                say(f"The checkpoint {path} cannot be used ({what}); trying the one before it.")
         if candidates:
             raise CheckpointError(f"None of the {len(candidates)} checkpoints in {self.folder} can be read.")
         return None
@@ -129,12 +131,7 @@ class Checkpoints:
         damage = _damage(path)
         if damage:
             raise ValueError(damage)
-        state = json.loads((path / STATE).read_text())
-        if state["schema"] > SCHEMA:
-            raise _NewerSchemaError(
-                f"was written by a later version of anybatch (schema {state['schema']}; "
-                f"this one reads {SCHEMA})."
-            )
+        state = _content(path)
         tree = state_tree.join(load_file(path / TENSORS), state["state"])
         return Loaded(
             path=path,
@@ -205,16 +202,33 @@ def _delete(checkpoint: Path) -> None:
         checkpoint.rmdir()
 
 
+def _content(path: Path) -> dict[str, Any]:
+    """The content of state.json, if it is of a known schema and of the env steps in the checkpoint's name."""
+    state = json_text.parse((path / STATE).read_bytes())
+    schema, env_steps, segments = state["schema"], state["env_steps"], state["segments"]
+    if type(schema) is not int or schema < 1:
+        raise ValueError(f"{STATE} has schema {schema!r}")
+    if schema > SCHEMA:
+        raise _NewerSchemaError(
+            f"was written by a later version of anybatch (schema {schema}; this one reads {SCHEMA})."
+        )
+    if type(env_steps) is not int or env_steps != _env_steps(path):
+        raise ValueError(f"it was saved at {env_steps!r} env steps, and its name says {_env_steps(path)}")
+    if not isinstance(segments, dict) or not all(isinstance(sum_, str) for sum_ in segments.values()):
+        raise ValueError(f"{STATE} does not name its segments")
+    return state
+
+
 def _segments_of(path: Path) -> list[str]:
     """The segments a checkpoint names; none where it cannot be read, since it cannot be loaded either."""
     try:
-        return list(json.loads((path / STATE).read_text())["segments"])
+        return list(json_text.parse((path / STATE).read_bytes())["segments"])
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
 def _damage(path: Path) -> str | None:
-    sums: object = json.loads((path / CHECKSUMS).read_text())
+    sums: object = json_text.parse((path / CHECKSUMS).read_bytes())
     if not isinstance(sums, dict) or set(sums) != {TENSORS, STATE}:
         return f"{CHECKSUMS} is damaged"
     return next((f"{name} is damaged" for name in sums if sha256(path / name) != sums[name]), None)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from anybatch.errors import DiskError, UserError
-from anybatch.runs import atomic_file
+from anybatch.runs import atomic_file, json_text
 
 CONFIG_FILE, PLAN_FILE, FACTS_FILE, LOCK_FILE = "config.json", "plan.json", "facts.json", "lock"
 
@@ -82,7 +82,7 @@ def write_json(path: Path, data: object) -> None:
 def read_json(path: Path) -> Any:
     """What `write_json` wrote. Raises UserError if it is missing or was damaged."""
     try:
-        return json.loads(path.read_text())
+        return json_text.parse(path.read_bytes())
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}.") from None
 
@@ -106,7 +106,10 @@ def add_facts(folder: Path, facts: dict[str, Any]) -> None:
     before: dict[str, Any] = {}
     with contextlib.suppress(UserError):  # of a new run there are none; a damaged record must stop no resume
         before = read_json(path)
-    earlier = [*before.pop("earlier", []), before] if before else []
+    if not isinstance(before, dict):
+        before = {}
+    known = before.pop("earlier", [])
+    earlier = [*(known if isinstance(known, list) else []), before] if before else []
     write_json(path, facts | {"earlier": earlier})
 
 

@@ -87,8 +87,9 @@ class MetricLog:
             sink.close()
 
     def _start_clock(self, lines: list[bytes]) -> None:
-        seconds_before = json.loads(lines[-1])["wall_seconds"] if lines else 0.0
-        self._start = time.monotonic() - seconds_before
+        rows = (_parsed(line) for line in reversed(lines))
+        newest = next((row for row in rows if row is not None), None)
+        self._start = time.monotonic() - (newest["wall_seconds"] if newest else 0.0)
 
     def _append(self, line: bytes) -> None:
         size = os.fstat(self._file.fileno()).st_size
@@ -102,21 +103,37 @@ class MetricLog:
 
 
 def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        row = None
-    if not isinstance(row, dict):
+    row = _parsed(line)
+    if row is None:
         raise UserError(f"line {number} of {path} is damaged: it is no row of metrics")
     return row
 
 
-def _env_steps(line: bytes) -> float:
-    """Of a row; infinite where it is damaged."""
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """A row, whose values are finite numbers or null; None where it is damaged."""
     try:
-        return json.loads(line)["env_steps"]
-    except (ValueError, KeyError, TypeError):
-        return math.inf
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict) or not all(value is None or _is_number(value) for value in row.values()):
+        return None
+    clock = (row.get("env_steps"), row.get("wall_seconds"))
+    return row if all(value is not None for value in clock) else None
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
+
+
+def _env_steps(line: bytes) -> float:
+    """Env steps of a row; infinite where it is damaged."""
+    row = _parsed(line)
+    return math.inf if row is None else row["env_steps"]
 
 
 def _whole_lines(path: Path) -> list[bytes]:

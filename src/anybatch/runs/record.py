@@ -9,7 +9,7 @@ from anybatch.config import CONFIGS, AnyConfig
 from anybatch.config.serialization import config_from_dict
 from anybatch.errors import CheckpointError, ConfigError, UserError
 from anybatch.runs import folder as run_folder
-from anybatch.runs import log, schema_1
+from anybatch.runs import log, schema_1, state_fit
 from anybatch.runs.checkpoint import Checkpoints, Loaded
 
 RESULT_FILE = "result.json"
@@ -27,7 +27,7 @@ class RunRecord:
         """The config of the run; settings that did not exist when it was recorded have their defaults."""
         data = run_folder.read_json(self.folder / run_folder.CONFIG_FILE)
         algorithm = data.pop("algorithm", None) if isinstance(data, dict) else None
-        if algorithm not in CONFIGS:
+        if not isinstance(algorithm, str) or algorithm not in CONFIGS:
             raise ConfigError(f"{self.folder} is a run of {algorithm!r}, which this version does not know")
         return config_from_dict(CONFIGS[algorithm], data, where=self.folder.name, may_lack_settings=True)
 
@@ -56,4 +56,7 @@ class RunRecord:
         loaded = Checkpoints(self.folder, keep=1).load_latest(say, with_segments=with_segments)
         if loaded is None:
             raise CheckpointError(f"{self.folder} has no checkpoint yet")
-        return loaded if loaded.schema > 1 else replace(loaded, tree=schema_1.upgraded(loaded.tree))
+        if loaded.schema > 1:
+            return loaded
+        with state_fit.naming(loaded.path):
+            return replace(loaded, tree=schema_1.upgraded(loaded.tree))

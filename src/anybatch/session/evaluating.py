@@ -12,6 +12,7 @@ from anybatch.config import AnyConfig
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import ConfigError
+from anybatch.runs import state_fit
 from anybatch.runs.checkpoint import Loaded
 from anybatch.runs.display import Output
 from anybatch.runs.record import RunRecord
@@ -113,9 +114,9 @@ def evaluation_generator(config: AnyConfig) -> torch.Generator:
 def trained_player(loaded: Loaded, config: AnyConfig, spec: EnvSpec, own: OwnParts = NOTHING_OWN) -> Player:
     """The policy of a checkpoint, without what only training needs."""
     device = machine.usable_device(config.device)
-    network, normalizer = algorithm_of(config).for_playing(
-        config, spec, loaded.tree["shared"], own.network_factory(config)
-    )
+    factory = own.network_factory(config)
+    with state_fit.naming(loaded.path):
+        network, normalizer = algorithm_of(config).for_playing(config, spec, loaded.tree["shared"], factory)
     return Player(
         network.to(device), normalizer, device, evaluation_generator(config), config.evaluation.greedy
     )

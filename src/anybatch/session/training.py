@@ -16,8 +16,9 @@ from anybatch.batch.plan import Plan
 from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, PPOConfig
 from anybatch.config.serialization import config_to_dict
-from anybatch.errors import ConfigError
+from anybatch.errors import CheckpointError, ConfigError
 from anybatch.runs import folder as run_folder
+from anybatch.runs import state_fit
 from anybatch.runs.checkpoint import Loaded, Snapshot
 from anybatch.runs.display import Output
 from anybatch.runs.record import RESULT_FILE, RunRecord
@@ -100,8 +101,23 @@ def resume(
         loaded = record.load_checkpoint(output.say)
         refuse_finished(record, config, loaded.env_steps)
         state = start(config, own, output, env_steps=loaded.env_steps)
-        algorithm_of(config).restore(state, snapshot_of(loaded), config, output.say)
+        with state_fit.naming(loaded.path):
+            refuse_unlike_start(loaded, state)
+            algorithm_of(config).restore(state, snapshot_of(loaded), config, output.say)
+            if state.env_steps != loaded.env_steps:
+                raise CheckpointError(f"its state is of {state.env_steps:,} env steps")
         return run_to_end(config, state, folder, show_plan=show_plan, output=output, own=own, loaded=loaded)
+
+
+def refuse_unlike_start(loaded: Loaded, fresh: AnyState) -> None:
+    """Refuse a checkpoint whose parts are not those of a fresh state of this run."""
+    like = fresh.snapshot()
+    assert like is not None
+    state_fit.refuse_unlike(loaded.tree.get("shared"), like.shared, "shared")
+    # What belongs to the envs may be of another number of them, and may show infinities.
+    state_fit.refuse_unlike(loaded.tree.get("own"), like.own, "own", any_length=True, finite=False)
+    returns = loaded.tree["recent_returns"]
+    state_fit.refuse_unlike(returns, [0.0] * len(returns), "recent_returns")
 
 
 def snapshot_of(loaded: Loaded) -> Snapshot:

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from anybatch.acting.rollout import observation_dtype
 from anybatch.envs.protocol import EnvSpec
+from anybatch.runs.state_fit import refuse_unlike
 
 
 class PhaseData:
@@ -43,6 +44,14 @@ class PhaseData:
         self.value_target[position] = value_target.view_as(valid)
         self.valid[position] = valid
         self.iterations.append(iteration)
+
+    def restore(self, iteration: int, segment: dict[str, Tensor]) -> None:
+        """Keep an iteration that a segment file kept."""
+        position = len(self.iterations)
+        like = {"obs": self.obs[position], "value_target": self.value_target[position]}
+        like["valid"] = self.valid[position]
+        refuse_unlike(segment, like, segment_name(iteration), finite=False)
+        self.add(iteration, **segment)
 
     def fits(self, valid: Tensor, number: int, *, is_whole: bool) -> bool:
         """Whether `number` saved iterations like the one with `valid` [T, N] can be continued with here."""

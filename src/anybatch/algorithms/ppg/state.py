@@ -1,6 +1,6 @@
 """The state of PPG: what PPO's has, the data of the phase, and the position in the auxiliary phase."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -15,12 +15,14 @@ from anybatch.algorithms.ppo.state import PPOState
 from anybatch.algorithms.state import Learner, RankState, TrainState
 from anybatch.config import OptimizerConfig, PPGConfig
 from anybatch.envs.protocol import VectorEnv
-from anybatch.errors import ConfigError
+from anybatch.errors import CheckpointError, ConfigError
 from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.machine import available_bytes, readable
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.own import NetworkFactory
+from anybatch.runs import metrics
 from anybatch.runs.checkpoint import Snapshot
+from anybatch.runs.state_fit import refuse_unlike
 
 
 class AuxiliaryRecord(NamedTuple):
@@ -172,6 +174,7 @@ def restore(state: PPGState, saved: Snapshot, config: PPGConfig, say: Callable[[
     phase: dict[str, Any] = saved.shared["phase"]
     state.phases = phase["phases"]
     state.auxiliary_metrics = dict(phase["auxiliary_metrics"])
+    metrics.check(state.auxiliary_metrics)
     state.auxiliary_steps.load_state_dict(phase["auxiliary_steps"])
     if state.value_steps is not None and phase["value_steps"] is not None:
         state.value_steps.load_state_dict(phase["value_steps"])
@@ -184,10 +187,25 @@ def restore(state: PPGState, saved: Snapshot, config: PPGConfig, say: Callable[[
             state.policy.ewma.reset()  # as after every auxiliary phase, whole or not
         return
     for iteration in iterations:
-        state.data.add(iteration, **saved.segments[segment_name(iteration)])
+        state.data.restore(iteration, saved.segments[segment_name(iteration)])
     if progress is not None:
-        location = saved.segments[frozen_policy_name(state.iterations)]["location"]
-        state.progress = AuxiliaryProgress.from_state_dict(progress, location)
+        state.progress = restored_progress(state, progress, saved.segments)
+
+
+def restored_progress(
+    state: PPGState, saved: dict[str, Any], segments: Mapping[str, dict[str, Tensor]]
+) -> AuxiliaryProgress:
+    """The position in an auxiliary phase and the policy frozen for it, of the parts that it must have."""
+    samples, like = state.data.valid.numel(), state.source.collector.example(1)
+    location = torch.empty(samples, *like.location.shape[2:], device="meta")
+    name = frozen_policy_name(state.iterations)
+    frozen = segments[name]
+    refuse_unlike(frozen, {"location": location}, name, finite=False)
+    position = AuxiliaryProgress(location, like.log_std).state_dict()
+    refuse_unlike(saved, position, "shared/phase/progress")
+    if (saved["log_std"] is None) != (like.log_std is None):
+        raise CheckpointError("shared/phase/progress/log_std is for other actions")
+    return AuxiliaryProgress.from_state_dict(saved, frozen["location"])
 
 
 def refuse_phase_beyond_memory(

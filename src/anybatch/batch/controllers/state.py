@@ -44,7 +44,7 @@ class ControllerState:
     def from_dict(cls, state: Mapping[str, Any]) -> "ControllerState":
         return cls(
             length=state["length"],
-            measurements=tuple(state["measurements"]),
+            measurements=tuple(float(measured) for measured in state["measurements"]),
             has_changed=state["has_changed"],
         )
 

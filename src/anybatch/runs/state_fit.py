@@ -1,0 +1,120 @@
+"""Whether what was saved can be restored: compared with the state of a fresh start, which says what belongs.
+
+Checksums tell what a disk has damaged, not what was saved by another program or by another configuration.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anybatch.errors import CheckpointError
+
+_LARGEST_INT = 2**63 - 1
+_MISFITS = (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, ArithmeticError)
+"""What restoring raises on a part that a fresh state does not have to compare with."""
+
+
+@contextlib.contextmanager
+def naming(checkpoint: Path) -> Iterator[None]:
+    """Refuse a checkpoint that cannot be restored in one sentence that names it."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(f"the checkpoint {checkpoint} cannot be used: {error}") from error
+    except _MISFITS as error:
+        wrong = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise CheckpointError(f"the checkpoint {checkpoint} cannot be used ({wrong})") from error
+
+
+def refuse_unlike(
+    saved: object, like: object, where: str, *, any_length: bool = False, finite: bool = True
+) -> None:
+    """Raise CheckpointError unless `saved` has the structure, types and shapes of `like`.
+
+    `where` is the place of both in the whole state. A part may be absent, None or empty, on either side: what
+    only the saved state has is left to whoever restores it. Arrays of `any_length` may differ in their first
+    dimension, the number of envs.
+    """
+    may_be_absent = isinstance(like, dict) or (any_length and isinstance(like, np.ndarray))
+    if like is None or (saved is None and may_be_absent):
+        return
+    match like:
+        case dict():
+            _compare_dicts(saved, like, where, any_length=any_length, finite=finite)
+        case list() | tuple():
+            _compare_lists(saved, like, where, any_length=any_length, finite=finite)
+        case Tensor() | np.ndarray():
+            _compare_arrays(saved, like, where, any_length=any_length, finite=finite)
+        case _:
+            _require_value(saved, type(like), where)
+
+
+def _compare_dicts(saved: object, like: Mapping[Any, Any], where: str, **rules: bool) -> None:
+    if not isinstance(saved, dict):
+        raise CheckpointError(f"{where} is {_kind(saved)}, not a table of parts")
+    if not saved:
+        return
+    if not like:
+        _require_numbers([value for value in saved.values() if not isinstance(value, Tensor)], where)
+        return
+    for name in (*like, *saved):
+        if name not in saved or name not in like:
+            raise CheckpointError(f"{where}/{name} is {'missing' if name in like else 'not known here'}")
+        refuse_unlike(saved[name], like[name], f"{where}/{name}", **rules)
+
+
+def _compare_lists(saved: object, like: Sequence[Any], where: str, **rules: bool) -> None:
+    if not isinstance(saved, list | tuple):
+        raise CheckpointError(f"{where} is {_kind(saved)}, not a list")
+    if like and len(saved) != len(like):
+        raise CheckpointError(f"{where} has {len(saved)} entries, not {len(like)}")
+    for place, value in enumerate(saved):
+        if like:
+            refuse_unlike(value, like[place], f"{where}/{place}", **rules)
+        else:
+            _require_numbers(value, f"{where}/{place}")
+
+
+def _require_numbers(saved: object, where: str) -> None:
+    """Of what is empty at the start: numbers, or lists of them."""
+    for value in saved if isinstance(saved, list | tuple) and saved else [saved]:
+        _require_value(value, int if isinstance(value, int) else float, where)
+
+
+def _compare_arrays(
+    saved: object, like: Tensor | np.ndarray, where: str, *, any_length: bool, finite: bool
+) -> None:
+    if not isinstance(saved, type(like) if isinstance(like, np.ndarray) else Tensor):
+        raise CheckpointError(f"{where} is {_kind(saved)}, not an array")
+    there, here = tuple(saved.shape), tuple(like.shape)
+    same_rows = any_length and len(there) == len(here) and there[1:] == here[1:]
+    if there != here and not same_rows:
+        raise CheckpointError(f"{where} is {there} there and {here} here")
+    if saved.dtype != like.dtype:
+        raise CheckpointError(f"{where} is of {_dtype(saved)} there and of {_dtype(like)} here")
+    if finite and not torch.isfinite(torch.as_tensor(saved)).all():
+        raise CheckpointError(f"{where} has values that are not finite")
+
+
+def _require_value(saved: object, kind: type, where: str) -> None:
+    fits = type(saved) is kind or (kind is float and type(saved) is int)
+    if not fits:
+        raise CheckpointError(f"{where} is {_kind(saved)}, not of type {kind.__name__}")
+    if isinstance(saved, float) and not math.isfinite(saved):
+        raise CheckpointError(f"{where} is {saved}, which is not finite")
+    if isinstance(saved, int) and not 0 <= saved <= _LARGEST_INT:
+        raise CheckpointError(f"{where} is out of range: {str(saved)[:40]}")
+
+
+def _kind(value: object) -> str:
+    return f"of type {type(value).__name__}"
+
+
+def _dtype(array: Tensor | np.ndarray) -> str:
+    return str(array.dtype).removeprefix("torch.")
