@@ -29,7 +29,7 @@ class BatchControl:
         config = self._config
         decision = controllers.in_force(config.controller, self.controller)
         epochs = controllers.epochs(
-            config.controller, config.update.epochs, config.tuned_at.num_steps, decision
+            config.controller, config.update.epochs, config.tuned_batch().num_steps, decision
         )
         return make_plan(
             config,
