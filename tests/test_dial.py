@@ -18,6 +18,7 @@ from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.errors import ConfigError
 from anybatch.reports import advice
 from anybatch.runs import log
+from anybatch.runs.display import Output
 from anybatch.runs.record import RunRecord
 
 
@@ -132,3 +133,45 @@ def test_the_plan_of_an_open_config_notes_no_change_of_rollout_length():
     assert not any("num-steps" in sentence for sentence in plan_table(config, plan_of(config)).warnings)
     changed = replace(config.pinned(), num_steps=32)
     assert any("num-steps = 32" in sentence for sentence in plan_table(changed, plan_of(changed)).warnings)
+
+
+ABS = ["--preset", "minatar-pqn-abs"]  # rollouts of 16 to 64 steps, numbers tuned at 32
+SCHEDULE = ["--preset", "cartpole-ppo", "--controller.kind", "schedule", "--controller.schedule", "0:32"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "lengths"),
+    [
+        (ABS, "--controller.min-steps, --controller.max-steps and --controller.start-steps"),
+        (
+            [*ABS, "--controller.epochs", "constant", "--controller.compensate", "all"],
+            "--controller.min-steps, --controller.max-steps and --controller.start-steps",
+        ),
+        (SCHEDULE, "--controller.schedule"),
+    ],
+)
+def test_a_rollout_length_beside_the_controllers_is_refused(
+    flags: list[str], lengths: str, capsys: pytest.CaptureFixture[str]
+):
+    sentence = refusal(capsys, "plan", *flags, "--num-steps", "256")
+    assert sentence.startswith("anybatch plan: num-steps = 256 does not fit controller.kind = ")
+    assert f"use {lengths}, or add --tuned-at.num-steps 256 " in sentence and "\n" not in sentence
+    plan = planned(capsys, *flags, "--num-steps", "256", "--tuned-at.num-steps", "256")
+    assert plan["ratios"]["minibatch"] == (1 if "all" not in flags else 16 / 256)
+
+
+def test_a_run_with_two_lengths_is_refused_before_it_leaves_a_folder(tmp_path: Path):
+    controller = {"kind": "schedule", "schedule": ["0:4"]}
+    config = replace(toy_config(controller=controller).pinned(), num_steps=9)
+    with pytest.raises(ConfigError, match="num-steps = 9 does not fit"):
+        train(config, tmp_path)
+    assert not list(tmp_path.iterdir())
+    assert train(replace(config, num_steps=7), tmp_path).finished
+
+
+def test_a_run_that_was_trained_with_two_lengths_can_be_evaluated(tmp_path: Path):
+    config = toy_config(controller={"kind": "schedule", "schedule": ["0:4"]})
+    folder = train(config, tmp_path).folder
+    record, output = RunRecord(folder), Output(shown=False)
+    _, env_steps = session.evaluate_run(record, replace(record.config, num_steps=9), output=output)
+    assert env_steps >= 100
