@@ -230,11 +230,11 @@ class Agent:
 def base_config(
     config: str | Path | AnyConfig | None, env_id: str | None, own: OwnParts
 ) -> tuple[str, AnyConfig]:
-    """The name of a config and the config itself, before changes."""
+    """The name of a config and the config itself: changes of its batch are changes from this one."""
     if config is None:
         config = preset_for(env_id, own)
     if not isinstance(config, str | Path):
-        return type(config).algorithm, config
+        return type(config).algorithm, config.pinned()
     name = str(config)
     return Path(name).stem if name.endswith(".toml") else name, presets.load(name).config
 

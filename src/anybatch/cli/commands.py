@@ -264,6 +264,8 @@ def without(flag: str, words: list[str]) -> list[str]:
 
 
 def parse(defaults: AnyFlags, words: list[str], command: str) -> AnyFlags:
+    """The flags over their defaults, whose numbers stay those of the batch that the defaults have."""
+    defaults = replace(defaults, config=defaults.config.pinned())
     prog = f"anybatch {command}"
     description = globals()[command].__doc__
     if {"-h", "--help"} & set(words):
