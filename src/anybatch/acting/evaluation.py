@@ -87,8 +87,10 @@ class Player:
     @torch.inference_mode()
     def act(self, obs: np.ndarray, *, greedy: bool | None = None) -> np.ndarray:
         """An action for each of the observations [N, …]; `greedy` as the player is where not given."""
-        seen = obs if self.normalizer is None else self.normalizer.normalize(obs).astype(np.float32)
-        policy = self.network.distribution(self.network.locate(torch.from_numpy(seen).to(self.device)))
+        seen = torch.from_numpy(obs if self.normalizer is None else self.normalizer.normalize(obs))
+        if seen.is_floating_point():
+            seen = seen.to(next(self.network.parameters()).dtype)
+        policy = self.network.distribution(self.network.locate(seen.to(self.device)))
         if self.greedy if greedy is None else greedy:
             return policy.mode().cpu().numpy()
         noise = draw_noise(

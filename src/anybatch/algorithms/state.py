@@ -59,7 +59,7 @@ class Learner(Generic[Network]):
         `noise_of` names the stretches of the network's parameters whose noise scales are measured separately.
         """
         device = machine.usable_device(config.device)
-        network = network.to(device)
+        network = network.to(device=device, dtype=getattr(torch, config.dtype))
         control = BatchControl(config, encoder=encoder, ranks=collectives.world_size(), obs_bytes=obs_bytes)
         steps = GradientSteps(
             FlatParameters(network),
@@ -148,6 +148,7 @@ class RankState:
             time_limit_is_terminal=config.env_config.time_limit == "terminal",
             chunk=learner.plan.batch.microbatch,
             device=learner.device,
+            dtype=getattr(torch, config.dtype),
         )
         return cls(
             source=make_source(collector, delay),

@@ -1,7 +1,7 @@
 """What every run is told, whatever its algorithm."""
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from anybatch.config.controller import ControllerConfig
 from anybatch.config.groups import (
@@ -49,6 +49,8 @@ class RunConfig:
     """cpu, cuda, cuda:1, …"""
     threads: int = 0
     """CPU threads of torch; 0: one for small networks, all cores for convolutions."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Precision of rollouts, networks and updates. float64 is for comparisons; it costs speed and memory."""
     microbatch: int = 0
     """Samples per forward and backward pass: memory and speed only. 0: a fixed rule by network and device."""
 

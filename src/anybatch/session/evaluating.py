@@ -118,5 +118,9 @@ def trained_player(loaded: Loaded, config: AnyConfig, spec: EnvSpec, own: OwnPar
     with state_fit.naming(loaded.path):
         network, normalizer = algorithm_of(config).for_playing(config, spec, loaded.tree["shared"], factory)
     return Player(
-        network.to(device), normalizer, device, evaluation_generator(config), config.evaluation.greedy
+        network.to(device=device, dtype=getattr(torch, config.dtype)),
+        normalizer,
+        device,
+        evaluation_generator(config),
+        config.evaluation.greedy,
     )

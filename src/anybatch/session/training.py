@@ -228,4 +228,4 @@ def fixed_on_resume(config: AnyConfig) -> list[str]:
     """What a checkpoint is made for. Everything else may change from one resume to the next."""
     network = [f"network.{field.name}" for field in fields(config.network) if field.name != "log_std"]
     normalizers = ["normalize.observations", "normalize.rewards"] * isinstance(config, PPOConfig)
-    return ["env", *network, "optimizer.name", *normalizers]
+    return ["env", "dtype", *network, "optimizer.name", *normalizers]

@@ -162,7 +162,13 @@ def start(
     separate_value = config.phase.value_epochs != config.update.epochs
     return PPGState(
         policy=policy,
-        data=PhaseData(phase.policy_iterations, config.num_steps, spec, is_saved=config.phase.save_data),
+        data=PhaseData(
+            phase.policy_iterations,
+            config.num_steps,
+            spec,
+            dtype=getattr(torch, config.dtype),
+            is_saved=config.phase.save_data,
+        ),
         auxiliary_steps=more_steps(replace(config.optimizer, name="adam")),
         value_steps=more_steps(config.optimizer) if separate_value else None,
     )
