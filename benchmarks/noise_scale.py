@@ -12,11 +12,14 @@ from time import perf_counter
 
 from torch import Tensor
 
-from anybatch import presets, session
+from anybatch import presets
 from anybatch.algorithms.pqn import loop as pqn
+from anybatch.algorithms.pqn import state as pqn_state
+from anybatch.algorithms.state import make_env
 from anybatch.algorithms.steps import minibatches
 from anybatch.config import PQNConfig
 from anybatch.learning.gradient_steps import LossOf, Record
+from anybatch.session.planning import expected_encoder, set_threads
 
 PAIRS = 30
 
@@ -39,8 +42,8 @@ def measure(name: str) -> tuple[float, float, float, int, int]:
     """Seconds of a plain and of a measured step, of a rollout; steps an iteration; steps a measurement."""
     config = presets.load(name).config
     assert isinstance(config, PQNConfig)
-    session.set_threads(config)
-    state = pqn.start(config, say=print)
+    set_threads(config, expected_encoder(config))
+    state = pqn_state.start(config, make_env(config, env_steps=0), say=print)
     state.source.collector.collect(state.network, state.batch.num_steps)
     began = perf_counter()
     rollout = state.source.collector.collect(state.network, state.batch.num_steps)

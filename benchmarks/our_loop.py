@@ -1,26 +1,22 @@
 """Our real training loop in a temporary folder: logs and checkpoints as ever, no evaluation."""
 
-import io
 import math
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stopwatch import WARM_UP_ITERATIONS, Stopwatch
 
-from anybatch import session
-from anybatch.algorithms.state import TrainState
+from anybatch.algorithms import AnyState, algorithm_of
+from anybatch.algorithms.state import make_env
 from anybatch.config import AnyConfig
-from anybatch.config.serialization import config_to_dict
-from anybatch.runs import sinks
-from anybatch.runs.display import Progress
-from anybatch.runs.log import MetricLog
+from anybatch.runs.display import Quiet
 from anybatch.runs.run import Run
 from anybatch.runs.stop import GracefulStop
+from anybatch.session.planning import expected_encoder, set_threads
 
 PPG_WARM_UP_ITERATIONS = 1
 """Of hundreds of passes through each network: a second one would only take time."""
@@ -35,21 +31,20 @@ class SavingSeconds(NamedTuple):
     """One iteration's data, where they are kept: these are written once."""
 
 
-class TimedProgress(Progress):
+class TimedDisplay(Quiet):
     """Ticks a stopwatch after every iteration, and asks for a stop when it is done."""
 
-    def __init__(self, config: AnyConfig, stopwatch: Stopwatch, stop: GracefulStop):
-        super().__init__(config.total_env_steps, "benchmark", stream=io.StringIO())
+    def __init__(self, stopwatch: Stopwatch, stop: GracefulStop):
         self._stopwatch = stopwatch
         self._stop = stop
         self._ticked_env_steps = 0
 
-    def update(self, env_steps: int, metrics: Mapping[str, float | None]) -> None:
-        super().update(env_steps, metrics)
-        if env_steps == self._ticked_env_steps:  # a gradient step of an auxiliary phase
+    def update(self, done: int, metrics: Mapping[str, float | None], note: str = "") -> None:
+        del metrics, note
+        if done == self._ticked_env_steps:  # a gradient step of an auxiliary phase
             return
-        self._ticked_env_steps = env_steps
-        self._stopwatch.tick(env_steps)
+        self._ticked_env_steps = done
+        self._stopwatch.tick(done)
         self._stop.requested = self._stopwatch.is_done
 
 
@@ -68,29 +63,26 @@ def measure(config: AnyConfig, seconds: float) -> float:
     return stopwatch.env_steps / (stopwatch.elapsed + saving_seconds)
 
 
-def start(config: AnyConfig) -> TrainState[Any]:
-    session.set_threads(config)
-    return session.ALGORITHMS[config.algorithm].start(config, say=print)
+def start(config: AnyConfig) -> AnyState:
+    set_threads(config, expected_encoder(config))
+    return algorithm_of(config).start(config, make_env(config, env_steps=0), say=print)
 
 
-def train(config: AnyConfig, state: TrainState[Any], stopwatch: Stopwatch) -> SavingSeconds:
-    """What `session.run_to_end` does before it evaluates, until `total_env_steps` or the stopwatch is done.
+def train(config: AnyConfig, state: AnyState, stopwatch: Stopwatch) -> SavingSeconds:
+    """What `run_to_end` does before it evaluates, until `total_env_steps` or the stopwatch is done.
 
     Checkpoints are saved at the start and at the end only, so that none is in the time by chance.
     """
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory()))
-        stop = GracefulStop()
-        log = MetricLog(folder, sinks.open_sinks(config.record, folder, config_to_dict(config), print))
-        stack.callback(log.close)
-        record = replace(config.record, checkpoint_every_seconds=math.inf)
-        run = Run(folder, record, log=log, progress=TimedProgress(config, stopwatch, stop), stop=stop)
+    record = replace(config.record, checkpoint_every_seconds=math.inf)
+    with TemporaryDirectory() as folder, Run.silent(Path(folder), record) as run:
+        run.display = TimedDisplay(stopwatch, run.stop)
         stopwatch.tick(0)
-        session.ALGORITHMS[config.algorithm].train(config, state, run)
+        algorithm_of(config).train(config, state, run)
         with_segments = stopwatch.since_last_tick
         saved_at = perf_counter()
         run.save(state)
         state_only = perf_counter() - saved_at
-        segments = len(state.segments())
+        snapshot = state.snapshot()
+        segments = len(snapshot.segments) if snapshot is not None else 0
         data_seconds = max(0.0, with_segments - state_only)
         return SavingSeconds(state_only, data_seconds / segments if segments else 0.0)

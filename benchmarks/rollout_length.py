@@ -12,9 +12,12 @@ from time import perf_counter
 
 from cases import ATARI_PQN
 
-from anybatch import session
 from anybatch.algorithms.pqn import loop as pqn
+from anybatch.algorithms.pqn import state as pqn_state
 from anybatch.algorithms.pqn.state import PQNState
+from anybatch.algorithms.state import make_env
+from anybatch.config import PQNConfig
+from anybatch.session.planning import expected_encoder, set_threads
 
 SHORT, LONG = 16, 128
 
@@ -27,8 +30,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="of torch; 0: as a run would choose")
     options = parser.parse_args()
     config = replace(ATARI_PQN, threads=options.threads)
-    session.set_threads(config)
-    states = {steps: pqn.start(replace(config, num_steps=steps), say=print) for steps in (SHORT, LONG)}
+    set_threads(config, expected_encoder(config))
+    states = {steps: start(replace(config, num_steps=steps)) for steps in (SHORT, LONG)}
     iterate(states[SHORT], 1)  # warm up
     ratios: list[float] = []
     for number in range(1, options.rounds + 1):
@@ -40,6 +43,10 @@ def main() -> None:
             flush=True,
         )
     print(f"time of a sample at {LONG} steps ÷ at {SHORT}, median: {median(ratios):.3f}")
+
+
+def start(config: PQNConfig) -> PQNState:
+    return pqn_state.start(config, make_env(config, env_steps=0), say=print)
 
 
 def iterate(state: PQNState, iterations: int) -> float:

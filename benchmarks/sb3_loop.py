@@ -10,8 +10,8 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 from stopwatch import Stopwatch
 
-from anybatch import session
 from anybatch.config import PPOConfig
+from anybatch.session.planning import expected_encoder, set_threads
 
 Engine = Literal["gymnasium", "envpool"]
 ENGINES: tuple[Engine, ...] = ("gymnasium", "envpool")
@@ -77,7 +77,7 @@ class TimedLearning(BaseCallback):
 
 def measure(config: PPOConfig, engine: Engine, seconds: float) -> float:
     """Env steps per second, as SB3 counts them."""
-    session.set_threads(config)
+    set_threads(config, expected_encoder(config))
     stopwatch = Stopwatch(seconds)
     make_model(config, make_env(config, engine)).learn(config.total_env_steps, TimedLearning(stopwatch))
     return stopwatch.env_steps / stopwatch.elapsed

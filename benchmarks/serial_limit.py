@@ -19,12 +19,14 @@ from stopwatch import calls_per_second
 from torch import Tensor
 
 from anybatch import envs, networks, session
-from anybatch.batch.phase import PhaseSize
-from anybatch.batch.plan import BatchPlan, Resolved
+from anybatch.batch.phase import PhasePlan
+from anybatch.batch.plan import Plan
+from anybatch.batch.sizes import BatchSizes
 from anybatch.config import AnyConfig, EnvConfig, PPOConfig, PQNConfig
 from anybatch.envs.layout import ObsKind, ObsLayout
 from anybatch.networks.actor_critic import ActorCritic, Policy
 from anybatch.networks.q_network import QNetwork
+from anybatch.session.planning import expected_encoder, set_threads
 
 DIFFERENT_ACTIONS = 64
 """Random ones drawn beforehand, so that episodes are as long as those of an untrained policy."""
@@ -82,30 +84,30 @@ class AuxiliaryMicrobatch(NamedTuple):
 
 def measure(config: AnyConfig, seconds: float) -> SerialLimit:
     """Each part for the same share of the seconds."""
-    session.set_threads(config)
+    set_threads(config, expected_encoder(config))
     torch.manual_seed(0)
-    resolved = session.plan(config)
-    plan, phase = resolved.plan, timed_phase(config, resolved)
+    plan = session.plan(config)
+    batch, phase = plan.batch, timed_phase(config, plan)
     part_seconds = seconds / (3 if phase is None else 4)
     engine, spaces = make_engine(config)
     step = engine_step(engine, spaces.action, config.num_envs)
     env_rate = config.num_envs * calls_per_second(step, part_seconds)
     engine.close()
     if isinstance(config, PQNConfig):
-        return q_limit(config, plan, spaces, env_rate, part_seconds)
+        return q_limit(config, batch, spaces, env_rate, part_seconds)
     network = make_network(config, spaces)
     return SerialLimit(
         env=env_rate,
-        act=acting_rate(network, spaces, config, plan, part_seconds),
-        train=training_rate(network, spaces, config, plan, part_seconds),
+        act=acting_rate(network, spaces, config, batch, part_seconds),
+        train=training_rate(network, spaces, config, batch, part_seconds),
         auxiliary=None
         if phase is None
-        else auxiliary_rate(network, spaces, phase, plan.microbatch, part_seconds),
+        else auxiliary_rate(network, spaces, phase, batch.microbatch, part_seconds),
     )
 
 
 def q_limit(
-    config: PQNConfig, plan: BatchPlan, spaces: Spaces, env_rate: float, seconds: float
+    config: PQNConfig, batch: BatchSizes, spaces: Spaces, env_rate: float, seconds: float
 ) -> SerialLimit:
     """Action values once for each step; forward and backward of the squared error in every epoch."""
     assert isinstance(spaces.action, Discrete)
@@ -115,10 +117,10 @@ def q_limit(
         num_actions=int(spaces.action.n),
         generator_seed=0,
     )
-    size = int(plan.minibatch)
+    size = int(batch.minibatch)
     losses = [
         partial(q_loss, network, random_microbatch(spaces, part))
-        for part in microbatch_sizes(size, plan.microbatch)
+        for part in microbatch_sizes(size, batch.microbatch)
     ]
     # As in `gradient_step`, the numbers stay those of the first step.
     optimizer = torch.optim.RAdam(network.parameters(), lr=0.0, foreach=True)
@@ -126,7 +128,7 @@ def q_limit(
     return SerialLimit(
         env=env_rate,
         act=forward_rate(network.locate, spaces, config.num_envs, seconds),
-        train=calls_per_second(step, seconds) * size / plan.epochs,
+        train=calls_per_second(step, seconds) * size / batch.epochs,
         auxiliary=None,
     )
 
@@ -136,39 +138,39 @@ def q_loss(network: QNetwork, part: "Microbatch") -> Tensor:
     return (value - part.value_target).square().sum()
 
 
-def timed_phase(config: AnyConfig, resolved: Resolved) -> PhaseSize | None:
+def timed_phase(config: AnyConfig, plan: Plan) -> PhasePlan | None:
     """The phase, if the run is long enough for its auxiliary part."""
-    phase = resolved.phase
+    phase = plan.phase
     return phase if phase is not None and config.total_env_steps >= phase.env_steps else None
 
 
 def acting_rate(
-    network: ActorCritic, spaces: Spaces, config: PPOConfig, plan: BatchPlan, seconds: float
+    network: ActorCritic, spaces: Spaces, config: PPOConfig, batch: BatchSizes, seconds: float
 ) -> float:
     """Policy and value once for each step; of PPG, the values in microbatches after a rollout's steps."""
     if config.algorithm != "ppg":
         return forward_rate(partial(outputs, network), spaces, config.num_envs, seconds)
     return one_after_the_other(
         forward_rate(network.locate, spaces, config.num_envs, seconds / 2),
-        forward_rate(network.value, spaces, plan.microbatch, seconds / 2),
+        forward_rate(network.value, spaces, batch.microbatch, seconds / 2),
     )
 
 
 def training_rate(
-    network: ActorCritic, spaces: Spaces, config: PPOConfig, plan: BatchPlan, seconds: float
+    network: ActorCritic, spaces: Spaces, config: PPOConfig, batch: BatchSizes, seconds: float
 ) -> float:
-    size = int(plan.minibatch)
+    size = int(batch.minibatch)
     proximal = network.policy_only() if config.proximal.policy == "ewma" else None
     losses = [
         partial(ppo_loss, network, proximal, random_microbatch(spaces, part), config)
-        for part in microbatch_sizes(size, plan.microbatch)
+        for part in microbatch_sizes(size, batch.microbatch)
     ]
     step = gradient_step(network, losses, size, config.optimizer.max_grad_norm)
-    return calls_per_second(step, seconds) * size / plan.epochs
+    return calls_per_second(step, seconds) * size / batch.epochs
 
 
 def auxiliary_rate(
-    network: ActorCritic, spaces: Spaces, phase: PhaseSize, microbatch: int, seconds: float
+    network: ActorCritic, spaces: Spaces, phase: PhasePlan, microbatch: int, seconds: float
 ) -> float:
     """The outputs of the policy that is held, once, and gradient steps on all data in every epoch."""
     size = phase.env_steps // phase.auxiliary_minibatches

@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.table import Table
 from serial_limit import SerialLimit
 
-from anybatch import session
 from anybatch.runs import folder as run_folder
+from anybatch.session.planning import expected_encoder, set_threads
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def cpu_name() -> str:
 
 
 def case_json(name: str, row: Row, rounds: list[Round]) -> dict[str, object]:
-    session.set_threads(CASES[name])
+    set_threads(CASES[name], expected_encoder(CASES[name]))
     return asdict(row) | {
         "threads": torch.get_num_threads(),
         "rounds": [

@@ -60,7 +60,7 @@ def test_equations_import_torch_only():
     ("library", "only"),
     [
         ("envpool", "envs/envpool_adapter.py"),
-        ("tyro", "cli/commands.py"),
+        ("tyro", "cli/"),
         ("wandb", "runs/sinks.py"),
         ("safetensors", "runs/"),
         ("gymnasium", "envs/"),

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from toy_runs import toy_config
 
-from anybatch import session
 from anybatch.acting.evaluation import Evaluation
 from anybatch.cli import main
 from anybatch.config import EnvConfig
@@ -17,6 +16,8 @@ from anybatch.envs import atari, envpool_adapter, is_atari
 from anybatch.envs.published_scale import on_published_scale
 from anybatch.errors import ConfigError
 from anybatch.runs import metrics as metric_names
+from anybatch.runs.display import QUIET
+from anybatch.session import evaluating
 
 
 def test_there_are_57_games_and_the_engine_has_them_all():
@@ -123,9 +124,9 @@ def evaluated(env: str, protocol: str, choose: Callable[[int], np.ndarray], **en
         env_config={"episodic_life": True, "reward_clip": True, **env_config},
         evaluation={"num_envs": 2, "protocol": protocol},
     )
-    env_slots = session.evaluation_env(config)
+    env_slots = evaluating.evaluation_env(config)
     try:
-        return session.play_episodes(config, Acting(choose), env_slots)  # type: ignore[arg-type]
+        return evaluating.play_episodes(config, Acting(choose), env_slots, QUIET)  # type: ignore[arg-type]
     finally:
         env_slots.close()
 
@@ -157,8 +158,8 @@ def test_evaluated_scores_are_unclipped_although_training_clips(protocol: str):
 def test_the_share_of_capped_episodes_is_known_of_every_environment():
     # Always to the right: the corridor's exit and its reward are reached, or the step limit cuts the episode.
     config = toy_config(env="toy:Corridor", env_config={"max_episode_steps": 3}, evaluation={"num_envs": 23})
-    env = session.evaluation_env(config)
-    played = session.play_episodes(config, Acting(lambda n: np.ones(n, dtype=np.int64)), env)  # type: ignore[arg-type]
+    env = evaluating.evaluation_env(config)
+    played = evaluating.play_episodes(config, Acting(lambda n: np.ones(n, dtype=np.int64)), env, QUIET)  # type: ignore[arg-type]
     assert 0 < played.mean_return < 1
     assert played.capped_share == pytest.approx(1 - played.mean_return)
     assert all(episode.truncated == (episode.episode_return == 0) for episode in played.episodes)
@@ -171,7 +172,7 @@ def test_the_released_protocol_is_for_atari_games(tmp_path: Path, capsys: pytest
     for env in ("CartPole-v1", "gym:CartPole-v1", "toy:Match", "procgen:coinrun"):
         assert not is_atari(env, EnvConfig())
         with pytest.raises(ConfigError, match=f"protocol = released is for .*Atari games, and {env} is not"):
-            session.evaluation_env(toy_config(env=env, evaluation={"protocol": "released"}))
+            evaluating.evaluation_env(toy_config(env=env, evaluation={"protocol": "released"}))
     with pytest.raises(SystemExit) as stop:
         main(["train", "--env=toy:Match", "--evaluation.protocol=released", f"--run-dir={tmp_path}"])
     assert stop.value.code == 2 and "toy:Match is not one of them" in capsys.readouterr().err

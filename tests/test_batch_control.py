@@ -16,9 +16,10 @@ from toy_runs import (
     changed,
     cut_back,
     differences,
+    newest_learner,
     newest_state,
     resume,
-    start,
+    start_from,
     start_pqn,
     toy_config,
     toy_pqn_config,
@@ -33,10 +34,12 @@ from anybatch.algorithms.pqn import loop as pqn
 from anybatch.algorithms.pqn.state import PQNState
 from anybatch.batch import controllers
 from anybatch.batch.controllers import Signals
+from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, PPOConfig, PQNConfig
 from anybatch.learning.normalizers import AdvantageNormalizer
 from anybatch.networks.ewma import EwmaNetwork
 from anybatch.runs.checkpoint import Checkpoints
+from anybatch.session.training import snapshot_of
 
 Make = Callable[..., AnyConfig]
 ENVS, STEPS, RATE = 3, 7, 1e-2
@@ -116,7 +119,7 @@ def test_a_run_repeats_itself_also_when_interrupted_around_a_change(name: str, t
     around = {"before": shown[longer - 2], "at": shown[longer - 1], "after": shown[longer]}
     for moment, row in around.items():
         copy = cut_back(whole.folder, tmp_path / moment, row["env_steps"])
-        saved = newest_state(copy)["train"]["controller"]["length"]
+        saved = newest_learner(copy)["control"]["controller"]["length"]
         assert saved == (7 if moment == "before" else 14)
         resumed = resume(copy, config)
         assert not differences(ended, newest_state(copy)), moment
@@ -278,9 +281,7 @@ def state_after(folder: Path, iteration: int, config: AnyConfig) -> PPOState | P
     env_steps = [0, *(row["env_steps"] for row in rows(folder))][iteration]
     paths = {int(path.name[5:]): path for path in (folder / "checkpoints").iterdir()}
     loaded = Checkpoints(folder, keep=1)._load(paths[env_steps], with_segments=True)
-    state = start_pqn(config) if isinstance(config, PQNConfig) else start(config)
-    state.load_state_dict(loaded.tree["train"], loaded.segments, say=pytest.fail)
-    return state
+    return start_from(config, snapshot_of(loaded), say=pytest.fail)
 
 
 def before_and_after(
@@ -294,7 +295,7 @@ def before_and_after(
     ]
     if isinstance(config, PQNConfig):
         before.network.epsilon = pqn.exploration(config, before.env_steps)
-    data = before.collector.collect(before.network, before.plan.num_steps)
+    data = before.source.collector.collect(before.network, before.batch.num_steps)
     assert before.env_steps + data.num_valid == after.env_steps
     return weights[0], weights[1], data
 
@@ -388,15 +389,15 @@ def test_a_divergence_is_measured_on_so_many_valid_states_at_most(states: int):
     state = start_pqn(config)
     data = state.source.collector.collect(state.network, 11)
     seen: list[Tensor] = []
-    in_chunks = state.source.collector.in_chunks
+    over = state.learner.over
 
     def run_and_keep(network: Any, obs: Tensor) -> Tensor:
         seen.append(obs)
-        return in_chunks(network, obs)
+        return over(network, obs)
 
-    state.source.collector.in_chunks = run_and_keep  # type: ignore[method-assign]
+    state.learner.over = run_and_keep  # type: ignore[method-assign]
     assert behavioral_divergence(config, state, data) == 0.0  # nothing has moved
-    state.iterations += 1
+    state.learner.iterations += 1
     behavioral_divergence(config, state, data)
     valid = {tuple(obs) for obs in data.obs[:-1][data.valid].tolist()}
     assert len(valid) == data.num_valid < data.valid.numel()
@@ -445,11 +446,12 @@ def test_measuring_changes_nothing_of_the_training(make: Make, kind: str, tmp_pa
     never = train(changed(config, controller={"every": 10**9}), tmp_path / "never").folder
     fixed = train(changed(config, controller={"kind": "fixed"}), tmp_path / "fixed").folder
     for other in (never, fixed):
-        found = differences(newest_state(often)["train"], newest_state(other)["train"])
-        assert [path for path in found if not path.startswith("/controller")] == []
+        found = differences(newest_state(often), newest_state(other))
+        controller = "/shared/learner/control/controller"
+        assert [path for path in found if not path.startswith(controller)] == []
     if kind != "noise_scale":
-        assert len(newest_state(often)["train"]["controller"]["measurements"]) > 3
-        assert not newest_state(never)["train"]["controller"]["measurements"]
+        assert len(newest_learner(often)["control"]["controller"]["measurements"]) > 3
+        assert not newest_learner(never)["control"]["controller"]["measurements"]
 
 
 def test_every_change_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -533,7 +535,8 @@ def test_the_plan_says_whether_its_numbers_follow_a_batch_that_changes(compensat
     config = toy_config(
         controller=controller, proximal={"policy": "ewma"}, objective={"advantage_normalization": "iteration"}
     )
-    rules = [row.rule for row in session.plan(config).rows]
+    rules = [row.rule for row in plan_table(config, session.plan(config)).rows]
     assert len(rules) == 3
     assert all(rule.endswith("; kept while the batch changes") == kept for rule in rules)
-    assert not any("changes" in row.rule for row in session.plan(toy_config()).rows)
+    fixed = toy_config()
+    assert not any("changes" in row.rule for row in plan_table(fixed, session.plan(fixed)).rows)

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from toy_runs import changed, toy_config, toy_pqn_config
 
 from anybatch import session
-from anybatch.batch.plan import Resolved, resolve
+from anybatch.batch.plan import Plan, make_plan
 from anybatch.batch.rescaling import Hyperparameters
-from anybatch.config import DEFAULT_RESCALE_RULES, RESCALE_RULES, AnyConfig
+from anybatch.batch.table import PlanTable, plan_table
+from anybatch.config import DEFAULT_RESCALE_RULES, RESCALE_RULES, AnyConfig, PPOConfig
 from anybatch.equations.rescale import center_of_mass, effective_sample_size
+from anybatch.session.planning import expected_encoder, set_threads
 
 PROCGEN = toy_config(
     num_envs=256,
@@ -27,12 +29,20 @@ PROCGEN = toy_config(
 )
 
 
-def resolved(**changes: object) -> Resolved:
-    return resolve(changed(PROCGEN, **changes), encoder="mlp")
+def plan(**changes: object) -> Plan:
+    return make_plan(changed(PROCGEN, **changes), encoder="mlp")
 
 
 def numbers(**changes: object) -> Hyperparameters:
-    return resolved(**changes).hyperparameters
+    return plan(**changes).hyperparameters
+
+
+def table_of(config: PPOConfig) -> PlanTable:
+    return plan_table(config, make_plan(config, encoder="mlp"))
+
+
+def table(**changes: object) -> PlanTable:
+    return table_of(changed(PROCGEN, **changes))
 
 
 TUNED = numbers()
@@ -64,10 +74,11 @@ def test_the_sweep_of_the_paper(
 
 
 def test_ranks_count_like_envs():
-    four_ranks = resolve(changed(PROCGEN, num_envs=16), encoder="mlp", ranks=4)
+    config = changed(PROCGEN, num_envs=16)
+    four_ranks = make_plan(config, encoder="mlp", ranks=4)
     assert four_ranks.hyperparameters == numbers(num_envs=64)
-    assert four_ranks.plan.iteration_batch == 64 * 256
-    assert "16 envs × 256 steps × 4 ranks = 16,384 samples" in four_ranks.plan.lines()[0]
+    assert four_ranks.batch.iteration_batch == 64 * 256
+    assert "16 envs × 256 steps × 4 ranks = 16,384 samples" in plan_table(config, four_ranks).lines[0]
 
 
 @given(
@@ -97,7 +108,7 @@ def test_at_the_tuned_batch_every_number_is_kept_to_the_bit(
         objective={"advantage_decay": advantage_decay},
         optimizer={"name": optimizer, "learning_rate": learning_rate},
     )
-    assert resolve(config, encoder="mlp").hyperparameters == Hyperparameters(
+    assert make_plan(config, encoder="mlp").hyperparameters == Hyperparameters(
         learning_rate=learning_rate,
         beta1=0.9,
         beta2=0.999,
@@ -149,9 +160,8 @@ def test_more_epochs_change_the_proximal_decay_only():
 
 
 def test_a_larger_batch_than_tuned_stops_at_moments_of_one_iteration():
-    run = resolve(
-        changed(PROCGEN, num_envs=1024, objective={"advantage_decay": 1 / 3}), encoder="mlp"
-    ).hyperparameters
+    config = changed(PROCGEN, num_envs=1024, objective={"advantage_decay": 1 / 3})
+    run = make_plan(config, encoder="mlp").hyperparameters
     assert effective_sample_size(1 / 3) == pytest.approx(2)  # ÷ 4 would be half an iteration
     assert run.advantage_decay == 0
 
@@ -171,7 +181,7 @@ def test_any_integers_make_a_plan(envs: int, steps: int, minibatches: int, epoch
         num_steps=steps,
         update={"minibatches_per_epoch": minibatches, "epochs": epochs},
     )
-    result = resolve(config, encoder="mlp", ranks=ranks)
+    result = make_plan(config, encoder="mlp", ranks=ranks)
     run = result.hyperparameters
     assert run.learning_rate == pytest.approx(
         5e-4 * math.sqrt(envs * steps * ranks / minibatches / 8192), rel=1e-9
@@ -181,54 +191,57 @@ def test_any_integers_make_a_plan(envs: int, steps: int, minibatches: int, epoch
     assert age == pytest.approx(8 * 8192, rel=1e-6)
     reach = effective_sample_size(run.advantage_decay) * envs * steps * ranks
     assert reach == pytest.approx(max(65536, envs * steps * ranks), rel=1e-6)
-    assert len(result.plan.lines()) == 3 and len(result.rows) == 3
+    said = plan_table(config, result)
+    assert len(said.lines) == 3 and len(said.rows) == 3
 
 
 def test_a_plan_never_depends_on_another_plan():
     detour = PROCGEN
     for envs in (1, 7, 4096, 64):
         detour = changed(detour, num_envs=envs)
-        resolve(detour, encoder="mlp")
-    assert resolve(detour, encoder="mlp") == resolved(num_envs=64)
-    assert resolved() == resolve(PROCGEN, encoder="mlp")
+        make_plan(detour, encoder="mlp")
+    assert make_plan(detour, encoder="mlp") == plan(num_envs=64)
+    assert table_of(detour) == table(num_envs=64)
+    assert plan() == make_plan(PROCGEN, encoder="mlp")
 
 
 def test_plan_goes_through_json_unchanged():
-    record = resolved(num_envs=7, num_steps=11).to_json()
+    changes = {"num_envs": 7, "num_steps": 11}
+    record = plan(**changes).to_json() | table(**changes).to_json()
     assert json.loads(json.dumps(record)) == record
+    assert record["rows"] and record["warnings"]
     assert record["batch"]["iteration_batch"] == 77
     assert record["batch"]["minibatch"] == 77 / 8
 
 
 def test_the_rows_name_what_changed_and_why():
-    rows = {row.number: row for row in resolved(num_envs=64).rows}
+    rows = {row.number: row for row in table(num_envs=64).rows}
     assert rows["learning rate"].tuned_at == "0.0005"
     assert rows["learning rate"].this_run == "0.00025"
     assert "√0.25" in rows["learning rate"].rule
     assert rows["proximal EWMA decay"].this_run == "0.969697 (center of mass 32)"
     assert rows["advantage moments decay"].this_run == "0.6 (iterations 4)"
-    kept = {row.number: row for row in resolved(num_envs=64, rescale="none").rows}
+    kept = {row.number: row for row in table(num_envs=64, rescale="none").rows}
     assert kept["learning rate"].this_run == "0.0005"
     assert "kept" in kept["learning rate"].rule
 
 
 def test_numbers_that_a_run_does_not_use_have_no_row():
-    rows = resolved(proximal={"policy": "behavior"}, objective={"advantage_normalization": "none"}).rows
+    rows = table(proximal={"policy": "behavior"}, objective={"advantage_normalization": "none"}).rows
     assert [row.number for row in rows] == ["learning rate"]
 
 
 def test_the_microbatch_given_wins_over_the_rule():
-    assert resolved(microbatch=37).plan.microbatch == 37
-    assert (
-        resolve(PROCGEN, encoder="mlp").plan.microbatch > resolve(PROCGEN, encoder="impala").plan.microbatch
-    )
+    assert plan(microbatch=37).batch.microbatch == 37
+    of_vectors, of_images = (make_plan(PROCGEN, encoder=encoder).batch for encoder in ("mlp", "impala"))
+    assert of_vectors.microbatch > of_images.microbatch
 
 
 def test_lines_show_the_products():
-    lines = resolved(num_envs=64, microbatch=1000).plan.lines()
+    lines = table(num_envs=64, microbatch=1000).lines
     assert "64 envs × 256 steps = 16,384 samples" in lines[0]
     assert "16,384 ÷ 8 = 2,048 samples, 1 epoch = 8 gradient steps" in lines[1]
-    assert "3 passes a gradient step" in lines[2]
+    assert "3 passes per gradient step" in lines[2]
 
 
 RESCALED = {"num_envs": 64}
@@ -246,37 +259,37 @@ ONE_STEP = toy_config(num_envs=1, num_steps=1, update={"epochs": 1, "minibatches
 def test_preconditions_of_the_rule_warn_only_when_something_is_rescaled(
     fragment: str, broken: dict[str, object]
 ):
-    (sentence,) = resolved(**RESCALED, **broken).warnings
+    (sentence,) = table(**RESCALED, **broken).warnings
     assert fragment in sentence
-    assert not resolved(**RESCALED, **broken, rescale="none").warnings
+    assert not table(**RESCALED, **broken, rescale="none").warnings
     tuned_too = changed(PROCGEN, **broken)
     tuned_too = changed(tuned_too, tuned_at={"epochs": tuned_too.update.epochs})
-    assert not resolve(tuned_too, encoder="mlp").warnings
+    assert not table_of(tuned_too).warnings
 
 
 def test_no_warning_where_no_precondition_is_broken():
-    assert not resolved().warnings
-    assert not resolved(**RESCALED).warnings
+    assert not table().warnings
+    assert not table(**RESCALED).warnings
 
 
 @pytest.mark.parametrize("rescale", ["all", "none"])
 def test_another_rollout_length_warns_whatever_is_rescaled(rescale: str):
-    (sentence,) = resolved(num_steps=128, rescale=rescale).warnings
+    (sentence,) = table(num_steps=128, rescale=rescale).warnings
     assert "num-steps = 128 where 256 was tuned" in sentence
 
 
 def test_a_center_of_mass_below_one_warns_where_the_average_is_used():
-    assert not resolved(num_envs=8 * 256).warnings  # exactly 1
-    (sentence,) = resolved(num_envs=16 * 256).warnings
+    assert not table(num_envs=8 * 256).warnings  # exactly 1
+    (sentence,) = table(num_envs=16 * 256).warnings
     assert "center of mass is 0.5" in sentence
-    assert not resolved(num_envs=16 * 256, proximal={"policy": "behavior"}).warnings
+    assert not table(num_envs=16 * 256, proximal={"policy": "behavior"}).warnings
 
 
 def test_an_iteration_of_one_sample_warns_unless_moments_reach_further():
-    (sentence,) = resolve(ONE_STEP, encoder="mlp").warnings
+    (sentence,) = table_of(ONE_STEP).warnings
     assert "An iteration of one sample" in sentence
     for objective in ({"advantage_decay": 0.5}, {"advantage_normalization": "none"}):
-        assert not resolve(changed(ONE_STEP, objective=objective), encoder="mlp").warnings
+        assert not table_of(changed(ONE_STEP, objective=objective)).warnings
 
 
 @pytest.mark.parametrize(
@@ -293,8 +306,8 @@ def test_an_automatic_encoder_is_known_to_plan_and_threads_before_the_run(
     config: AnyConfig, microbatch: int, convolutions: bool, monkeypatch: pytest.MonkeyPatch
 ):
     assert config.network.encoder == "auto"
-    assert session.plan(config).plan.microbatch == microbatch
+    assert session.plan(config).batch.microbatch == microbatch
     used: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", used.append)
-    session.set_threads(config)
+    set_threads(config, expected_encoder(config))
     assert used == [os.cpu_count() if convolutions else 1]

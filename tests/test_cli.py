@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from toy_runs import newest_state
+from toy_runs import newest_learner
 
 from anybatch import __version__
 from anybatch.cli import main
@@ -97,20 +97,22 @@ def test_plan_shows_the_table_and_writes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("flag", "wanted"),
+    ("flag", "rule"),
     [
         ("--num-envs", "a whole number"),
+        ("--env-config.max-episode-steps", "a whole number or None"),
+        ("--network.hidden-sizes", "whole numbers"),
         ("--optimizer.learning-rate", "a number"),
         ("--objective.clip", "a number or None"),
     ],
 )
 def test_a_word_for_a_number_is_refused_in_plain_words(
-    flag: str, wanted: str, capsys: pytest.CaptureFixture[str]
+    flag: str, rule: str, capsys: pytest.CaptureFixture[str]
 ):
     with pytest.raises(SystemExit) as refusal:
         main(["plan", flag, "many"])
     assert refusal.value.code == 2
-    assert capsys.readouterr().err == f"anybatch plan: {flag} many: {wanted} is wanted\n"
+    assert capsys.readouterr().err == f"anybatch plan: {flag} many: must be {rule}\n"
 
 
 def test_plan_as_json(capsys: pytest.CaptureFixture[str]):
@@ -122,7 +124,7 @@ def test_plan_as_json(capsys: pytest.CaptureFixture[str]):
 
 
 def test_the_recorded_plan_is_the_one_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    flags = ["--env=toy:Match", "--num-envs=3", *SHORT]
+    flags = ["--preset=vector-ppo-ewma", "--env=toy:Match", "--num-envs=3", *SHORT]
     plan = json.loads(said(capsys, "plan", *flags, "--json"))
     said(capsys, "train", *flags, f"--run-dir={tmp_path}")
     assert json.loads((run_in(tmp_path) / "plan.json").read_text()) == plan
@@ -222,7 +224,7 @@ def test_a_stop_signal_ends_a_run_with_a_checkpoint_and_its_code(
             process.kill()  # or a test that fails would wait for it forever
     assert process.returncode == code and err == ""
     folder = run_in(tmp_path)
-    state = newest_state(folder)["shared"]["learner"]
+    state = newest_learner(folder)
     saved = f"(saved at {state['env_steps']:,} env steps)."
     assert "Stopping after this iteration" in out
     assert out.endswith(f"Stopped. Continue with: anybatch resume {folder} {saved}\n")
@@ -247,7 +249,7 @@ def test_a_run_whose_terminal_is_closed_saves_and_ends(tmp_path: Path):
         finally:
             process.kill()
     folder = run_in(tmp_path)
-    assert newest_state(folder)["shared"]["learner"]["env_steps"] == log.read(folder)[-1]["env_steps"] > 0
+    assert newest_learner(folder)["env_steps"] == log.read(folder)[-1]["env_steps"] > 0
     assert json.loads((folder / "result.json").read_text())["finished"] is False
 
 

@@ -580,7 +580,7 @@ REFUSED: list[tuple[Row, tuple[str, ...]]] = [
     ({"kind": "schedule"}, ("schedule = empty", "ENV_STEPS:NUM_STEPS")),
     *[
         ({"kind": "schedule", "schedule": ("0:16", text)}, (f"schedule = 0:16 {text}", "ENV_STEPS:NUM_STEPS"))
-        for text in ("16", "9:", ":9", "9:8:7", "-9:8", "1e6:32", "9:8.5", "9:0", "")
+        for text in ("16", "9:", ":9", "9:8:7", "-9:8", "1.5:32", "9:8.5", "9:0", "")
     ],
     ({"kind": "schedule", "schedule": ("5:16",)}, ("schedule = 5:16", "0 env steps")),
     ({"kind": "schedule", "schedule": ("0:16", "9:8", "7:4")}, ("schedule = 0:16 9:8 7:4", "more env steps")),

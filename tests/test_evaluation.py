@@ -13,12 +13,13 @@ import endless_envs
 import numpy as np
 import pytest
 from toy_runs import changed, toy_config, train
+from toy_runs import evaluate as evaluate_run
 
-from anybatch import session
 from anybatch.acting.evaluation import Evaluation, Slots, evaluate
 from anybatch.cli import main
 from anybatch.envs.protocol import DiscreteActions, EnvSpec, EnvStep
 from anybatch.runs import display
+from anybatch.runs.record import RunRecord
 
 COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
 ENDLESS = ["--env=endless_envs:Endless-v0", "--num-envs=3", "--num-steps=7", "--total-env-steps=60"]
@@ -144,11 +145,11 @@ def test_an_evaluation_shows_how_far_it_is(
     folder = train(config, tmp_path).folder
     monkeypatch.setattr(display, "LINE_EVERY_SECONDS", 0.0)
     capsys.readouterr()
-    session.evaluate_run(folder, changed(config, evaluation={"episodes_per_env": 3}))
+    evaluate_run(folder, changed(config, evaluation={"episodes_per_env": 3}))
     shown = capsys.readouterr()
     assert not shown.out  # a program may read the result there
-    assert "0 of 6 episodes, the longest under way at step 49 of at most 50 (0%)" in shown.err
-    assert "4 of 6 episodes, the longest under way at step 1 of at most 50 (67%)" in shown.err
+    assert "0 of 6 episodes, the longest in progress at step 49 of at most 50 (0%)" in shown.err
+    assert "4 of 6 episodes, the longest in progress at step 1 of at most 50 (67%)" in shown.err
 
 
 def signalled(
@@ -234,7 +235,7 @@ def test_the_second_signal_ends_a_training_whose_env_hangs(number: signal.Signal
     code, out, err = signalled(number, hanging.exists, words, times=2, **{endless_envs.HANGING: str(hanging)})
     assert "send the signal again" in out
     (folder,) = runs.iterdir()
-    assert session.has_checkpoint(folder)
+    assert RunRecord(folder).has_checkpoint
     if number == signal.SIGINT:
         assert code == 130
         assert err == f"\nStopped. Continue with: anybatch resume {folder} (saved at 0 env steps).\n"

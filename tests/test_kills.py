@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from toy_runs import changed, newest_state, resume
+from toy_runs import changed, newest_learner, resume
 
-from anybatch import session
 from anybatch.runs import log
+from anybatch.runs.record import RunRecord
 
 COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
 TRAIN = [
@@ -56,8 +56,8 @@ def survives_kills(runs: Path, kills: int) -> None:
         kill_after_a_while(arguments + FOREVER, runs, rng)
         (folder,) = runs.iterdir()
         arguments = ["resume", str(folder)]
-        env_steps = newest_state(folder)["train"]["env_steps"]
-        config = changed(session.recorded_config(folder), total_env_steps=env_steps + 20)
+        env_steps = newest_learner(folder)["env_steps"]
+        config = changed(RunRecord(folder).config, total_env_steps=env_steps + 20)
         assert resume(folder, config).env_steps >= env_steps + 20
         steps = [row["env_steps"] for row in log.read(folder)]
         assert steps == sorted(set(steps))

@@ -101,6 +101,7 @@ def test_reward_statistics_come_back_always_and_returns_for_the_same_envs():
     for envs in (N, 5):
         restored = RewardNormalizer(envs, discount=0.9, clip=10.0, per_step=True)
         restored.load_state_dict(saved)
+        restored.continue_returns(normalizer.running_return)
         assert restored.count == normalizer.count and restored.total_squares == normalizer.total_squares
         expected = normalizer.running_return if envs == N else np.zeros(5)
         assert np.array_equal(restored.running_return, expected)
@@ -190,6 +191,16 @@ def test_decay_0_is_ordinary_normalization_of_the_valid_samples():
     normalized = normalizer.normalize(advantage)[valid]
     assert float(normalized.mean()) == pytest.approx(0, abs=1e-6)
     assert float(normalized.std(correction=0)) == pytest.approx(1, abs=1e-6)
+
+
+def test_advantage_moments_see_valid_samples_only():
+    advantage = torch.tensor([[1.0, math.nan, 3.0], [8.0, math.inf, 4.0]])
+    valid = torch.tensor([[True, False, True], [True, False, False]])
+    normalizer = AdvantageNormalizer()
+    normalizer.update(advantage, valid, decay=0.0)
+    mean, std = normalizer.mean_std
+    assert normalizer.moments.weight == 3.0 and mean == 4.0
+    assert std**2 == pytest.approx(26 / 3)
 
 
 def test_an_iteration_without_valid_samples_leaves_the_moments():

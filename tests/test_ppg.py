@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 import torch
 from phase_runs import phase_config, rows, with_changes
-from toy_runs import differences, newest_state, resume, train
+from toy_runs import differences, newest_learner, newest_state, resume, train
 
 from anybatch import networks, presets, session
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.ppg import loop as ppg
 from anybatch.algorithms.ppg import state as ppg_state
-from anybatch.batch import plan as batch_plan
-from anybatch.batch import rescaling
+from anybatch.algorithms.state import make_env
+from anybatch.batch.phase import PhasePlan
+from anybatch.batch.plan import make_plan
+from anybatch.batch.table import phase_lines, plan_table
 from anybatch.cli import main
 from anybatch.config import NetworkConfig, PPGConfig
 from anybatch.config.serialization import config_to_dict
@@ -61,7 +63,7 @@ def test_the_auxiliary_phase_follows_the_iteration_batch_down_to_a_quarter(
     # Where a rank would have less than one env, its rollouts are shorter instead.
     envs, steps = max(256 // c // ranks, 1), 256 // max(1, c * ranks // 256)
     config = with_changes(tuned, num_envs=envs, num_steps=steps)
-    numbers = batch_plan.resolve(config, encoder="impala", ranks=ranks).hyperparameters.phase
+    numbers = make_plan(config, encoder="impala", ranks=ranks).phase
     assert numbers is not None
     assert numbers.policy_iterations == iterations
     assert numbers.auxiliary_minibatch == auxiliary_minibatch
@@ -70,9 +72,14 @@ def test_the_auxiliary_phase_follows_the_iteration_batch_down_to_a_quarter(
 
 def test_a_larger_batch_has_shorter_phases_and_larger_auxiliary_minibatches():
     config = with_changes(presets.load("procgen-ppg").config, num_envs=1024)
-    numbers = batch_plan.resolve(config, encoder="impala").hyperparameters.phase
-    assert numbers == rescaling.PhaseNumbers(
-        policy_iterations=8, auxiliary_minibatch=16384, auxiliary_learning_rate=1e-3
+    assert make_plan(config, encoder="impala").phase == PhasePlan(
+        policy_iterations=8,
+        env_steps=8 * 1024 * 256,
+        auxiliary_epochs=6,
+        auxiliary_minibatch=16384,
+        auxiliary_minibatches=8 * 1024 * 256 // 16384,
+        auxiliary_learning_rate=1e-3,
+        obs_bytes=None,
     )
 
 
@@ -86,22 +93,25 @@ def test_a_larger_batch_has_shorter_phases_and_larger_auxiliary_minibatches():
 )
 def test_each_rule_of_a_phase_can_be_left_out(rescale: str, expected: tuple[int, int, float]):
     config = with_changes(presets.load("procgen-ppg").config, num_envs=16, rescale=rescale)
-    numbers = batch_plan.resolve(config, encoder="impala").hyperparameters.phase
+    numbers = make_plan(config, encoder="impala").phase
     assert numbers is not None
     assert (numbers.policy_iterations, numbers.auxiliary_minibatch) == expected[:2]
     assert numbers.auxiliary_learning_rate == pytest.approx(expected[2])
 
 
+def warnings_at(num_envs: int) -> tuple[str, ...]:
+    config = with_changes(presets.load("procgen-ppg").config, num_envs=num_envs)
+    return plan_table(config, make_plan(config, encoder="impala")).warnings
+
+
 def test_a_phase_that_cannot_be_kept_is_told():
-    tuned = presets.load("procgen-ppg").config
-    held = batch_plan.resolve(with_changes(tuned, num_envs=64 * 256), encoder="impala")
-    assert "A phase would be 0.5 iterations; 1 is the nearest that can be." in held.warnings
-    rounded = batch_plan.resolve(with_changes(tuned, num_envs=100), encoder="impala")
-    assert "A phase would be 81.92 iterations; 82 is the nearest that can be." in rounded.warnings
+    assert "A phase would be 0.5 iterations; 1 is the nearest that can be." in warnings_at(64 * 256)
+    assert "A phase would be 81.92 iterations; 82 is the nearest that can be." in warnings_at(100)
     for envs in (3, 12, 32, 256, 512):
         exact = 32 * 256 / envs
-        told = batch_plan.resolve(with_changes(tuned, num_envs=envs), encoder="impala").warnings
-        assert bool([sentence for sentence in told if "A phase" in sentence]) != exact.is_integer()
+        assert (
+            bool([sentence for sentence in warnings_at(envs) if "A phase" in sentence]) != exact.is_integer()
+        )
 
 
 def words_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -135,12 +145,12 @@ def test_plan_states_the_phase_its_memory_and_its_disk_and_that_they_do_not_foll
 ):
     said = words_of(capsys, "plan", "--preset=procgen-ppg-ewma", f"--num-envs={envs}")
     assert f"{product} = 2,097,152 env steps, then 6 auxiliary epochs of {steps} gradient steps" in said
-    assert "2,097,152 × 12,288 bytes = 25.8 GB of observations; as much at any batch, since the rule" in said
+    assert "2,097,152 × 12,288 bytes = 25.8 GB of observations; the same at any batch, since the rule" in said
     assert "25.8 GB in checkpoints, up to 51.5 GB" in said
     said = words_of(
         capsys, "plan", "--preset=procgen-ppg", f"--num-envs={envs}", "--rescale=none", "--phase.no-save-data"
     )
-    assert "as much at any batch" not in said
+    assert "the same at any batch" not in said
     assert "none: checkpoints are saved between two phases only" in said
 
 
@@ -153,27 +163,28 @@ def test_plan_says_of_a_phase_that_was_rounded_how_large_it_is_and_not_that_it_i
 
 
 def test_an_auxiliary_minibatch_has_no_more_samples_than_a_phase():
-    resolved = session.plan(phase_config(phase={"auxiliary_minibatch": 1000}))
-    numbers, size = resolved.hyperparameters.phase, resolved.phase
-    assert numbers is not None and size is not None
-    assert numbers.auxiliary_minibatch == size.env_steps == ITERATIONS * STEPS * ENVS
-    assert numbers.auxiliary_learning_rate == pytest.approx(5e-4 * math.sqrt(size.env_steps / 1000))
-    assert size.auxiliary_minibatches == 1
+    phase = session.plan(phase_config(phase={"auxiliary_minibatch": 1000})).phase
+    assert phase is not None
+    assert phase.auxiliary_minibatch == phase.env_steps == ITERATIONS * STEPS * ENVS
+    assert phase.auxiliary_learning_rate == pytest.approx(5e-4 * math.sqrt(phase.env_steps / 1000))
+    assert phase.auxiliary_minibatches == 1
 
 
 def test_plan_knows_the_observations_of_procgen_without_its_engine(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("anybatch.envs.make", kill)
-    resolved = session.plan(presets.load("procgen-ppg").config)
-    assert resolved.phase is not None and resolved.phase.memory_bytes == 32 * 65_536 * 12_288
+    phase = session.plan(presets.load("procgen-ppg").config).phase
+    assert phase is not None and phase.memory_bytes == 32 * 65_536 * 12_288
 
 
 def test_plan_asks_an_env_for_its_observations_and_does_without_where_there_is_none():
-    resolved = session.plan(phase_config())  # vectors of 5 numbers
-    assert resolved.phase is not None and resolved.phase.memory_bytes == ITERATIONS * STEPS * ENVS * 5 * 4
-    assert resolved.to_json()["phase"]["memory_bytes"] == resolved.phase.memory_bytes  # type: ignore[index]
-    unknown = session.plan(phase_config(env="toy:Nothing"))
+    plan = session.plan(phase_config())  # vectors of 5 numbers
+    assert plan.phase is not None and plan.phase.memory_bytes == ITERATIONS * STEPS * ENVS * 5 * 4
+    assert plan.to_json()["phase"]["memory_bytes"] == plan.phase.memory_bytes  # type: ignore[index]
+    config = phase_config(env="toy:Nothing")
+    unknown = session.plan(config)
     assert unknown.phase is not None and unknown.phase.memory_bytes is None
-    assert len(unknown.phase.lines()) == 1 and "63 env steps" in unknown.phase.lines()[0]
+    (line,) = phase_lines(config, unknown)
+    assert "63 env steps" in line
 
 
 PAPER_ALL = {
@@ -392,16 +403,16 @@ def test_after_an_auxiliary_phase_the_proximal_policy_is_the_current_one(tmp_pat
 
 def test_the_auxiliary_phase_has_an_adam_of_its_own_that_lives_on(tmp_path: Path):
     config = phase_config(optimizer={"name": "sgd"}, total_env_steps=170)
-    state = newest_state(train(config, tmp_path).folder)["train"]
-    phases = state["phases"]
-    assert phases >= 2
-    assert state["auxiliary_steps"]["optimizer"]["step"] == phases * 2 * 4  # epochs, minibatches
-    assert state["steps"]["optimizer"] == {} and state["steps"]["taken"] == 2 * state["iterations"]
+    shared = newest_state(train(config, tmp_path).folder)["shared"]
+    learner, phase = shared["learner"], shared["phase"]
+    assert phase["phases"] >= 2
+    assert phase["auxiliary_steps"]["optimizer"]["step"] == phase["phases"] * 2 * 4  # epochs, minibatches
+    assert learner["steps"]["optimizer"] == {} and learner["steps"]["taken"] == 2 * learner["iterations"]
 
 
 def test_the_betas_of_the_auxiliary_adam_do_not_follow_the_policy_minibatch():
     config = with_changes(phase_config(), num_envs=1, rescale="adam-betas")
-    state = ppg_state.start(config, say=lambda _: None)
+    state = ppg_state.start(config, make_env(config, env_steps=0), say=lambda _: None)
     state.steps.begin_iteration(1e-3, state.plan.hyperparameters)
     assert state.plan.hyperparameters.beta1 == pytest.approx(0.9 ** (1 / 3))
     assert state.auxiliary_steps.optimizer.param_groups[0]["betas"] == (0.9, 0.999)
@@ -435,16 +446,17 @@ def test_a_run_stopped_within_a_phase_ends_as_if_it_had_not_been(
     config = phase_config(staleness={"iterations": delay}, phase={"value_epochs": 2}, **BUSY)
     whole = train(config, tmp_path / "whole").folder
     stopped = train_and_stop(config, tmp_path / "stopped", step, calls, monkeypatch)
-    saved = newest_state(stopped)["train"]
+    saved = newest_state(stopped)
+    progress, iterations = saved["shared"]["phase"]["progress"], saved["own"]["phase_iterations"]
     if step == "auxiliary_step":
         position = divmod((calls - 1) % 8, 4)  # 2 epochs of 4 minibatches
-        assert (saved["progress"]["epoch"], saved["progress"]["minibatch"] - 1) == position
-        assert len(saved["phase_iterations"]) == ITERATIONS
+        assert (progress["epoch"], progress["minibatch"] - 1) == position
+        assert len(iterations) == ITERATIONS
     else:
-        assert saved["progress"] is None and len(saved["phase_iterations"]) == (calls - 1) % ITERATIONS + 1
-    assert len(saved["queue"]["waiting"]) == delay
+        assert progress is None and len(iterations) == (calls - 1) % ITERATIONS + 1
+    assert len(saved["own"]["rank"]["source"]["waiting"]) == delay
     resume(stopped, config)
-    assert newest_state(whole)["train"]["phases"] >= 1
+    assert newest_state(whole)["shared"]["phase"]["phases"] >= 1
     assert not differences(newest_state(whole), newest_state(stopped))
     assert rows(whole) == rows(stopped)
 
@@ -496,16 +508,17 @@ def test_a_resume_at_another_batch_within_a_phase_starts_a_new_one_and_says_so(
 ):
     config = phase_config(**BUSY)
     folder = train_and_stop(config, tmp_path, step, calls, monkeypatch)
-    before = newest_state(folder)["train"]
+    before = newest_state(folder)["shared"]
+    env_steps, phases = before["learner"]["env_steps"], before["phase"]["phases"]
     capsys.readouterr()
-    resume(folder, with_changes(config, num_envs=1, total_env_steps=before["env_steps"] + 130))
+    resume(folder, with_changes(config, num_envs=1, total_env_steps=env_steps + 130))
     assert "a new phase is started" in capsys.readouterr().out
-    after = [row for row in rows(folder) if row["env_steps"] > before["env_steps"]]
+    after = [row for row in rows(folder) if row["env_steps"] > env_steps]
     # Nine iterations of one env are as long as three of three.
-    assert [row["auxiliary/phases"] for row in after[:10]] == [before["phases"]] * 9 + [before["phases"] + 1]
+    assert [row["auxiliary/phases"] for row in after[:10]] == [phases] * 9 + [phases + 1]
     if step == "auxiliary_step":  # the weights moved in the part of it that was done
         assert after[0]["proximal/age_gradient_steps"] < 2
-    resume(folder, with_changes(config, num_envs=1, total_env_steps=before["env_steps"] + 140))
+    resume(folder, with_changes(config, num_envs=1, total_env_steps=env_steps + 140))
 
 
 def test_a_resume_with_a_longer_phase_within_an_auxiliary_phase_starts_a_new_one(
@@ -538,7 +551,7 @@ def test_without_the_phases_data_a_stopped_run_goes_on_from_the_last_phase_end(
     whole = train(config, tmp_path / "whole").folder
     stopped = train_and_stop(config, tmp_path / "stopped", "policy_iteration", 5, monkeypatch)
     assert "the newest checkpoint is from before this phase" in capsys.readouterr().out
-    assert newest_state(stopped)["train"]["iterations"] == ITERATIONS
+    assert newest_learner(stopped)["iterations"] == ITERATIONS
     resume(stopped, config)
     assert not differences(newest_state(whole), newest_state(stopped))
     assert rows(whole) == rows(stopped)

@@ -19,6 +19,7 @@ from toy_runs import newest_state, train
 
 from anybatch import envs, seeding
 from anybatch.algorithms.ppg import state as ppg_state
+from anybatch.algorithms.state import make_env
 from anybatch.config import PPGConfig
 from anybatch.runs import state_tree
 
@@ -325,7 +326,7 @@ def policy_of(weights: Weights) -> Weights:
 def state_at(folder: Path, env_steps: int) -> state_tree.StateTree:
     path = folder / "checkpoints" / f"step_{env_steps:012d}"
     state = json.loads((path / "state.json").read_text())["state"]
-    return state_tree.join(load_file(path / "tensors.safetensors"), state)["train"]
+    return state_tree.join(load_file(path / "tensors.safetensors"), state)
 
 
 def compare_row(row: dict[str, float], losses: dict[str, Tensor]) -> None:
@@ -351,7 +352,7 @@ def test_a_whole_phase_by_hand(
     heads: str, value_epochs: int, clip: float | None, value_clip: float | None, tmp_path: Path
 ):
     config = config_of(heads, value_epochs, clip, value_clip)
-    state = ppg_state.start(config, say=lambda _: None)
+    state = ppg_state.start(config, make_env(config, env_steps=0), say=lambda _: None)
     weights = {
         name: weight.detach().clone().requires_grad_() for name, weight in state.network.state_dict().items()
     }
@@ -364,10 +365,9 @@ def test_a_whole_phase_by_hand(
     next_iteration = hand.iterate(value_epochs)
 
     # A run that ends with the policy phase, and one that goes on and saves at the ends of phases only.
-    ended = newest_state(train(with_changes(config, total_env_steps=phase_end), tmp_path / "policy").folder)[
-        "train"
-    ]
-    close(ended["network"], after_policy)
+    policy_run = train(with_changes(config, total_env_steps=phase_end), tmp_path / "policy")
+    ended = newest_state(policy_run.folder)["shared"]
+    close(ended["learner"]["network"], after_policy)
     close(ended["ewma"]["policy"], policy_of(average))
     assert ended["ewma"]["total_weight"] == pytest.approx(sum(DECAY**i for i in range(average_weight)))
     going_on = with_changes(
@@ -377,13 +377,16 @@ def test_a_whole_phase_by_hand(
         record={"checkpoint_every_iterations": 1},
     )
     folder = train(going_on, tmp_path / "whole").folder
-    at_end = state_at(folder, phase_end)
-    assert at_end["phases"] == 1 and at_end["phase_iterations"] == []
-    close(at_end["network"], after_auxiliary)
+    tree = state_at(folder, phase_end)
+    assert tree["own"]["phase_iterations"] == []
+    at_end = tree["shared"]
+    assert at_end["phase"]["phases"] == 1
+    close(at_end["learner"]["network"], after_auxiliary)
     close(at_end["ewma"]["policy"], policy_of(after_auxiliary))
     assert at_end["ewma"]["total_weight"] == 1.0
-    close(newest_state(folder)["train"]["network"], hand.snapshot())
-    close(newest_state(folder)["train"]["ewma"]["policy"], policy_of(hand.average()))
+    newest = newest_state(folder)["shared"]
+    close(newest["learner"]["network"], hand.snapshot())
+    close(newest["ewma"]["policy"], policy_of(hand.average()))
 
     first, second, third = rows(folder)
     for row, losses in zip((first, second, third), (*policy_phase, next_iteration), strict=True):
@@ -398,7 +401,7 @@ def test_a_whole_phase_by_hand(
 def test_the_problem_by_hand_is_not_a_trivial_one():
     """Ratios leave 1, episodes end, reset steps occur, and each loss moves the weights."""
     config = config_of("dual", 1, None, None)
-    state = ppg_state.start(config, say=lambda _: None)
+    state = ppg_state.start(config, make_env(config, env_steps=0), say=lambda _: None)
     weights = {
         name: weight.detach().clone().requires_grad_() for name, weight in state.network.state_dict().items()
     }

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -22,8 +22,11 @@ from toy_runs import (
 
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.ppo import loop as ppo
+from anybatch.algorithms.ppo.samples import PolicyBatch
+from anybatch.algorithms.ppo.state import PPOState
 from anybatch.algorithms.steps import current_learning_rate
 from anybatch.config import PPOConfig
+from anybatch.networks.actor_critic import ActorCritic
 
 Weights = dict[str, Tensor]
 LEARNING_RATE, CLIP, GAMMA, LAMBDA, ENTROPY, VALUE = 2e-2, 0.2, 0.97, 0.9, 0.01, 0.25
@@ -251,35 +254,69 @@ def test_the_learning_rate_falls_to_zero_with_env_steps():
     config = toy_config(total_env_steps=1000, optimizer={"learning_rate": 1.0, "anneal": "linear"})
     state = start(config)
     rates = []
-    for state.env_steps in (0, 250, 999, 1000):
+    for state.learner.env_steps in (0, 250, 999, 1000):
         rates.append(current_learning_rate(config, state))
     assert rates == pytest.approx([1.0, 0.75, 0.001, 0.0])
     assert current_learning_rate(changed(config, optimizer={"anneal": "none"}), state) == 1.0
 
 
-def test_metrics_are_means_over_all_samples_of_the_iteration():
-    config = changed(EWMA, update={"epochs": 1, "minibatches_per_epoch": 1}, objective={"clip": 0.05})
-    state, samples = moved_policy_and_samples(config)
-    valid = samples.valid.flatten()
+def by_hand(state: PPOState, batch: PolicyBatch) -> dict[str, Tensor]:
+    """What the metrics are means of, for the samples of a microbatch as the policies are at its time."""
     with torch.no_grad():
-        policy, value = state.network(samples.obs[valid])
-        logp = policy.log_prob(samples.action[valid])
-        proximal_logp = state.ewma.policy_at(samples.obs[valid]).log_prob(samples.action[valid])
-    metrics = ppo.improve_policy(samples, state, config, LEARNING_RATE)
-    ratio = (logp - samples.behavior_logp[valid]).exp()
-    outside = ((logp - proximal_logp).exp() - 1).abs() > 0.05
-    expected = {
-        "losses/value_loss": (value - samples.value_target[valid]).square().mean(),
-        "losses/entropy": policy.entropy().mean(),
-        "losses/approx_kl": (ratio - 1 - ratio.log()).mean(),
-        "losses/clipfrac": outside.double().mean(),
-        "proximal/kl": 0.5 * (logp - proximal_logp).square().mean(),
-        "importance/effective_samples": ratio.sum() ** 2 / ratio.square().sum() / len(ratio),
-        "batch/valid_fraction": valid.double().mean(),
+        policy, value = state.network(batch.obs)
+        logp = policy.log_prob(batch.action)
+        proximal_logp = state.ewma.policy_at(batch.obs).log_prob(batch.action)
+    ratio, moved = (logp - batch.behavior_logp).exp(), (logp - proximal_logp).exp()
+    capped_logp = torch.maximum(batch.behavior_logp, logp - math.log(1.2))
+    free = (logp - capped_logp).exp()
+    held = moved.clamp(0.95, 1.05) * (proximal_logp - capped_logp).exp()
+    return {
+        "ratio": ratio,
+        "losses/policy_loss": -torch.minimum(free * batch.advantage, held * batch.advantage),
+        "losses/value_loss": (value - batch.value_target).square(),
+        "losses/entropy": policy.entropy(),
+        "losses/approx_kl": ratio - 1 - ratio.log(),
+        "losses/clipfrac": ((moved - 1).abs() > 0.05).double(),
+        "proximal/kl": 0.5 * (logp - proximal_logp).square(),
+        "importance/capped_fraction": (ratio > 1.2).double(),
     }
+
+
+def test_metrics_are_means_over_all_samples_of_the_iteration(monkeypatch: pytest.MonkeyPatch):
+    config = changed(
+        EWMA,
+        update={"epochs": 2, "minibatches_per_epoch": 3},
+        objective={"clip": 0.05, "max_importance": 1.2},
+    )
+    state, samples = moved_policy_and_samples(config)
+    state.steps.microbatch = 5
+    seen: list[dict[str, Tensor]] = []
+    policy_loss = ppo.policy_loss
+
+    def watched(network: ActorCritic, batch: PolicyBatch, *rest: Any, **named: Any) -> Any:
+        seen.append(by_hand(state, batch))
+        return policy_loss(network, batch, *rest, **named)
+
+    monkeypatch.setattr(ppo, "policy_loss", watched)
+    metrics = ppo.improve_policy(samples, state, config, LEARNING_RATE)
+
+    columns = {name: torch.cat([part[name] for part in seen]) for name in seen[0]}
+    ratio = columns.pop("ratio")
+    expected = {name: column.mean() for name, column in columns.items()} | {
+        "importance/effective_samples": ratio.sum() ** 2 / ratio.square().sum() / len(ratio),
+        "batch/valid_fraction": samples.valid.double().mean(),
+    }
+    assert len(ratio) == 2 * int(samples.valid.sum())
     assert 0 < float(expected["losses/clipfrac"]) < 1
+    assert 0 < float(expected["importance/capped_fraction"]) < 1
     for name, number in expected.items():
         assert metrics[name] == pytest.approx(float(number), rel=1e-5), name
+    # The mean of the means of uneven parts is another number.
+    sizes = {len(part["ratio"]) for part in seen}
+    assert len(sizes) > 1
+    for name in columns:
+        of_means = sum(float(part[name].mean()) for part in seen) / len(seen)
+        assert metrics[name] != pytest.approx(of_means, rel=1e-5), name
 
 
 def test_an_iteration_of_reset_steps_only_changes_nothing():
@@ -304,7 +341,7 @@ def learned(config: PPOConfig) -> float:
     state = start(config)
     while state.env_steps < config.total_env_steps:
         one_iteration(config, state)
-        state.env_steps += config.num_envs * config.num_steps
+        state.learner.env_steps += config.num_envs * config.num_steps
     with torch.no_grad():
         state.network.policy.head.weight.mul_(1e3)
         state.network.policy.head.bias.mul_(1e3)

@@ -11,7 +11,9 @@ from toy_runs import (
     changed,
     cut_back,
     differences,
+    evaluate,
     in_float64,
+    newest_learner,
     newest_state,
     resume,
     start_pqn,
@@ -21,10 +23,9 @@ from toy_runs import (
     train,
 )
 
-from anybatch import session
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.pqn import loop as pqn
-from anybatch.algorithms.pqn.state import PQNState
+from anybatch.algorithms.pqn.state import PQNState, for_playing
 from anybatch.cli import main
 from anybatch.config import PQNConfig
 from anybatch.errors import ConfigError, TrainingError
@@ -202,7 +203,8 @@ def test_two_runs_of_one_seed_are_equal_to_the_bit(env: str, tmp_path: Path):
     assert rows(first.folder) == rows(second.folder)
     assert first.evaluation == second.evaluation
     other = train(changed(config, seed=2), tmp_path / "other")
-    assert "/train/network/head.weight" in differences(newest_state(first.folder), newest_state(other.folder))
+    found = differences(newest_state(first.folder), newest_state(other.folder))
+    assert "/shared/learner/network/head.weight" in found
 
 
 @pytest.mark.parametrize("reset", ["next_step", "same_step"])
@@ -227,10 +229,9 @@ def test_an_evaluation_explores_as_little_as_the_end_of_the_run(tmp_path: Path):
     )
     outcome = train(config, tmp_path)
     assert rows(outcome.folder)[-1]["charts/epsilon"] > 0.25
-    assert session.evaluate_run(outcome.folder, config)[0] == outcome.evaluation
-    network, normalizer = pqn.for_playing(
-        config, start_pqn(config).collector.env.spec, newest_state(outcome.folder)["train"]
-    )
+    assert evaluate(outcome.folder, config)[0] == outcome.evaluation
+    spec = start_pqn(config).source.collector.env.spec
+    network, normalizer = for_playing(config, spec, newest_state(outcome.folder)["shared"])
     assert network.epsilon == 0.25 and normalizer is None
 
 
@@ -328,7 +329,7 @@ def test_the_action_that_is_shown_is_learned_with_its_value(tmp_path: Path):
     assert outcome.evaluation is not None
     assert outcome.evaluation.mean_return / outcome.evaluation.mean_length == 1.0  # chance is 0.2
     state = start_pqn(config)
-    state.network.load_state_dict(newest_state(outcome.folder)["train"]["network"])
+    state.network.load_state_dict(newest_learner(outcome.folder)["network"])
     with torch.no_grad():
         value = state.network.locate(torch.eye(5)).max(1).values
     # Behavior takes a random action at times, which the trace sees and the best policy does not.
@@ -355,7 +356,7 @@ def test_the_way_out_of_a_corridor_is_learned_with_its_values():
         data = state.source.collector.collect(state.network, config.num_steps)
         rate = 3e-3 * (1 - state.env_steps / config.total_env_steps)
         pqn.improve_values(pqn.prepare(data, config), state, config, rate)
-        state.env_steps += data.num_valid
+        state.learner.env_steps += data.num_valid
     with torch.no_grad():
         value, action = state.network.locate(torch.eye(5)).max(1)
     assert action.tolist() == [1] * 5

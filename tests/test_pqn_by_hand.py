@@ -21,6 +21,7 @@ from toy_runs import toy_pqn_config, train
 from anybatch import envs, seeding
 from anybatch.algorithms.pqn import loop as pqn
 from anybatch.algorithms.pqn import state as pqn_state
+from anybatch.algorithms.state import make_env
 from anybatch.config import PQNConfig
 from anybatch.runs import state_tree
 
@@ -219,7 +220,7 @@ class ByHand:
 
 
 def by_hand(config: PQNConfig) -> ByHand:
-    network = pqn_state.start(config, say=lambda _: None).network
+    network = pqn_state.start(config, make_env(config, env_steps=0), say=lambda _: None).network
     weights = {name: weight.clone().requires_grad_() for name, weight in network.state_dict().items()}
     return ByHand(config, weights)
 
@@ -227,7 +228,8 @@ def by_hand(config: PQNConfig) -> ByHand:
 def weights_at(folder: Path, env_steps: int) -> Weights:
     path = folder / "checkpoints" / f"step_{env_steps:012d}"
     state = json.loads((path / "state.json").read_text())["state"]
-    return state_tree.join(load_file(path / "tensors.safetensors"), state)["train"]["network"]
+    tree = state_tree.join(load_file(path / "tensors.safetensors"), state)
+    return tree["shared"]["learner"]["network"]
 
 
 @pytest.mark.parametrize("reset", ["next_step", "same_step"])

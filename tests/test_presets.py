@@ -8,10 +8,11 @@ import pytest
 from phase_runs import rows
 
 from anybatch import envs, presets, session
-from anybatch.algorithms import state as train_state
 from anybatch.batch import controllers
+from anybatch.batch.control import BatchControl
 from anybatch.batch.controllers import ControllerState
-from anybatch.batch.plan import Resolved
+from anybatch.batch.plan import Plan
+from anybatch.batch.table import plan_table
 from anybatch.cli import main
 from anybatch.config import PPOConfig
 from anybatch.config.serialization import config_to_dict
@@ -251,6 +252,64 @@ ABS_PPO = {
     "controller.epochs": "proportional",
     "controller.compensate": "none",
 }
+# The proximal average of arXiv:2110.00641, with what the rescaling rule needs.
+EWMA = {
+    "proximal.policy": "ewma",
+    "proximal.ewma_decay": 8 / 9,
+    "objective.value_clip": None,
+    "objective.advantage_normalization": "iteration",
+}
+OURS = {
+    "atari-ppo-ewma": CLEANRL["atari-ppo"] | EWMA,
+    "cartpole-ppo-ewma": CLEANRL["cartpole-ppo"]
+    | EWMA
+    | {"num_envs": 8, "optimizer.learning_rate": 5e-4, "normalize.rewards": "iteration"},
+    "minatar-ppo-ewma": EWMA
+    | {
+        "env": "minatar:Breakout",
+        "total_env_steps": 5_000_000,
+        "num_envs": 64,
+        "num_steps": 64,
+        "update.minibatches_per_epoch": 8,
+        "update.epochs": 3,
+        "optimizer.name": "adam",
+        "optimizer.learning_rate": 1e-3,
+        "optimizer.eps": 1e-5,
+        "optimizer.max_grad_norm": 0.5,
+        "objective.discount": 0.99,
+        "objective.gae_lambda": 0.95,
+        "objective.clip": 0.2,
+        "objective.entropy_coefficient": 0.01,
+        "objective.value_coefficient": 0.5,
+        "network.encoder": "minatar",
+        "network.heads": "shared",
+        "env_config.sticky": 0.1,
+        "env_config.max_episode_steps": 10_000,
+    },
+}
+# Starting points for any environment: numbers of the presets above but for what depends on their games.
+OURS["vector-ppo-ewma"] = OURS["cartpole-ppo-ewma"] | {
+    "total_env_steps": 1_000_000,
+    "normalize.observations": True,
+}
+# What is our own in the presets for two cores, over those of easy mode.
+SMALL = {
+    "env": "procgen-easy:starpilot",
+    "microbatch": 256,
+    "update.minibatches_per_epoch": 32,
+    "update.minibatch_of": "samples",
+    "update.epochs": 1,
+    "network.impala_fold": 2,
+    "tuned_at.minibatches_per_epoch": 32,
+    "tuned_at.epochs": 1,
+}
+SMALL_PPO = SMALL | {"total_env_steps": 1_000_000}
+SMALL_PPG = SMALL | {
+    "total_env_steps": 500_000,
+    "network.heads": "detached",
+    "phase.policy_iterations": 4,
+    "phase.auxiliary_epochs": 3,
+}
 
 
 def flat(settings: dict[str, object], prefix: str = "") -> dict[str, object]:
@@ -273,11 +332,11 @@ def test_every_preset_parses_has_a_source_and_a_plan(name: str):
     preset = presets.load(name)
     assert preset.name == name
     assert len(preset.source) > 20 and len(preset.description) > 20
-    resolved = session.plan(preset.config)
-    assert resolved.rows and resolved.plan.lines()
+    table = plan_table(preset.config, session.plan(preset.config))
+    assert table.rows and table.lines
     tuned, config = preset.config.tuned_at, preset.config
     if (tuned.num_envs, tuned.num_steps) == (config.num_envs, config.num_steps):
-        assert all(row.tuned_at == row.this_run for row in resolved.rows)
+        assert all(row.tuned_at == row.this_run for row in table.rows)
 
 
 @pytest.mark.parametrize("name", CLEANRL)
@@ -307,11 +366,37 @@ def test_ppo_with_adaptive_batch_scaling_has_cleanrls_numbers_and_its_own_contro
     assert {key: settings[key] for key in expected} == expected
 
 
-def plan_at(name: str, num_steps: int, *, has_changed: bool = True) -> Resolved:
+@pytest.mark.parametrize("name", OURS)
+def test_our_own_presets_have_the_numbers_of_those_they_are_from(name: str):
+    settings = flat(config_to_dict(presets.load(name).config))
+    assert {key: settings[key] for key in OURS[name]} == OURS[name]
+
+
+@pytest.mark.parametrize("proximal", ["", "-ewma"])
+@pytest.mark.parametrize(("algorithm", "small"), [("ppo", SMALL_PPO), ("ppg", SMALL_PPG)])
+def test_small_presets_are_those_of_easy_mode_with_our_own_changes(
+    algorithm: str, small: dict[str, object], proximal: str
+):
+    easy = flat(config_to_dict(presets.load(f"procgen-easy-{algorithm}{proximal}").config))
+    changes = small | ({"proximal.ewma_decay": 32 / 33} if proximal else {})
+    assert flat(config_to_dict(presets.load(f"procgen-small-{algorithm}{proximal}").config)) == easy | changes
+
+
+def test_the_preset_for_images_has_the_numbers_of_procgen_and_bootstraps_time_limits():
+    procgen, image = (
+        config_to_dict(presets.load(f"{name}-ppo-ewma").config) for name in ("procgen-easy", "image")
+    )
+    procgen["env_config"]["time_limit"] = "bootstrap"
+    assert image == procgen
+
+
+def plan_at(name: str, num_steps: int, *, has_changed: bool = True) -> Plan:
     """The plan of a preset where its controller stands at a length."""
     config = presets.load(name).config
-    plan_for = train_state.planner(config, config.network.encoder, None)
-    return plan_for(ControllerState(length=float(num_steps), has_changed=has_changed))
+    control = BatchControl(config, encoder=config.network.encoder)
+    controller = ControllerState(length=float(num_steps), has_changed=has_changed)
+    control.load_state_dict({"controller": controller.to_dict()}, env_steps=0)
+    return control.plan
 
 
 @pytest.mark.parametrize("name", ["atari-pqn-l-abs", "atari-pqn-xl-abs"])
@@ -319,29 +404,29 @@ def plan_at(name: str, num_steps: int, *, has_changed: bool = True) -> Resolved:
     ("num_steps", "epochs"), [(16, 2), (32, 2), (47, 2), (48, 3), (64, 4), (96, 6), (119, 7), (128, 8)]
 )
 def test_epochs_grow_with_long_rollouts(name: str, num_steps: int, epochs: int):
-    resolved = plan_at(name, num_steps)
-    assert resolved.plan.epochs == epochs
-    assert resolved.plan.minibatch == 32 * num_steps
+    plan = plan_at(name, num_steps)
+    assert plan.batch.epochs == epochs
+    assert plan.batch.minibatch == 32 * num_steps
     # As in the released code nothing else follows: epochs are the compensation.
-    assert resolved.hyperparameters.learning_rate == 2.5e-4
+    assert plan.hyperparameters.learning_rate == 2.5e-4
 
 
 @pytest.mark.parametrize(("num_steps", "epochs"), [(16, 2), (47, 2), (48, 3), (64, 4)])
 def test_the_smaller_network_stays_within_64_steps(num_steps: int, epochs: int):
-    assert plan_at("atari-pqn-abs", num_steps).plan.epochs == epochs
-    assert plan_at("atari-pqn-abs", 128).plan.num_steps == 64
+    assert plan_at("atari-pqn-abs", num_steps).batch.epochs == epochs
+    assert plan_at("atari-pqn-abs", 128).batch.num_steps == 64
 
 
 def test_released_ppo_runs_ten_epochs_until_its_first_change():
-    assert plan_at("mujoco-ppo-abs", 1024, has_changed=False).plan.epochs == 10
-    assert [plan_at("mujoco-ppo-abs", steps).plan.epochs for steps in (1024, 2048, 8192)] == [5, 10, 40]
+    assert plan_at("mujoco-ppo-abs", 1024, has_changed=False).batch.epochs == 10
+    assert [plan_at("mujoco-ppo-abs", steps).batch.epochs for steps in (1024, 2048, 8192)] == [5, 10, 40]
 
 
 @pytest.mark.parametrize("name", [name for name in presets.names() if name.endswith("-abs")])
 def test_adaptive_batch_scaling_starts_at_the_shortest_rollout(name: str):
     config = presets.load(name).config
     started = controllers.in_force(config.controller, controllers.start(config.controller))
-    assert started.num_steps == session.plan(config).plan.num_steps == config.controller.min_steps
+    assert started.num_steps == session.plan(config).batch.num_steps == config.controller.min_steps
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,16 @@ import pytest
 from toy_runs import (
     changed,
     differences,
+    newest_learner,
     newest_state,
     one_iteration,
     prepare,
     resume,
     start,
+    start_from,
     toy_config,
     train,
+    without_episodes,
 )
 
 from anybatch import session
@@ -75,10 +78,10 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(
     config = toy_config(env=env, proximal={"policy": policy}, total_env_steps=200, **EVERYTHING_ON)
     whole = train(config, tmp_path / "whole")
     killed = train_until_killed(config, tmp_path / "killed", 5, monkeypatch)
-    assert newest_state(killed)["train"]["iterations"] == 5
+    assert newest_learner(killed)["iterations"] == 5
     resumed = resume(killed, config)
 
-    assert newest_state(whole.folder)["train"]["iterations"] >= 10
+    assert newest_learner(whole.folder)["iterations"] >= 10
     assert not differences(newest_state(whole.folder), newest_state(killed))
     assert rows(whole.folder) == rows(killed)
     assert resumed.evaluation == whole.evaluation
@@ -90,7 +93,7 @@ def test_a_run_can_be_interrupted_at_every_iteration(tmp_path: Path, monkeypatch
     whole = train(config, tmp_path / "whole")
     killed = train_until_killed(config, tmp_path / "killed", 0, monkeypatch)
     for _ in range(3):
-        env_steps = newest_state(killed)["train"]["env_steps"]
+        env_steps = newest_learner(killed)["env_steps"]
         resume(killed, changed(config, total_env_steps=env_steps + 1, optimizer={"anneal": "none"}))
     # Without annealing a shorter run is the beginning of a longer one.
     unannealed = train(changed(config, optimizer={"anneal": "none"}), tmp_path / "unannealed")
@@ -107,22 +110,22 @@ def test_two_runs_of_one_seed_are_equal_to_the_bit(env: str, tmp_path: Path):
     assert rows(first.folder) == rows(second.folder)
     other = train(changed(config, seed=2), tmp_path / "other")
     found = differences(newest_state(first.folder), newest_state(other.folder))
-    assert "/train/network/policy.head.weight" in found
+    assert "/shared/learner/network/policy.head.weight" in found
 
 
 @pytest.mark.parametrize("env", ["toy:Constant", "envpool:CartPole-v1", "gym:CartPole-v1"])
 def test_neighboring_seeds_share_no_initial_observation(env: str):
     seen: list[tuple[float, ...]] = []
     for seed in (1, 2, 3):
-        collector = start(toy_config(env=env, num_envs=16, seed=seed)).collector
+        collector = start(toy_config(env=env, num_envs=16, seed=seed)).source.collector
         seen += [tuple(obs) for obs in collector.obs.tolist()]
         collector.env.close()
     assert len(set(seen)) == 48
 
 
 def test_the_first_envs_stay_when_there_are_more_of_them():
-    few, many = (start(toy_config(env="toy:Constant", num_envs=envs)).collector.obs for envs in (3, 7))
-    assert np.array_equal(few, many[:3])
+    few, many = (start(toy_config(env="toy:Constant", num_envs=envs)).source.collector for envs in (3, 7))
+    assert np.array_equal(few.obs, many.obs[:3])
 
 
 STEADY: dict[str, Any] = {
@@ -161,9 +164,8 @@ def test_without_its_rule_the_average_is_not_touched_by_another_batch():
     saved = start(config)
     for _ in range(3):
         one_iteration(config, saved)
-    fewer = start(changed(config, num_envs=1))
-    fewer.load_state_dict(saved.state_dict(), {}, say=lambda _: None)
-    assert fewer.hyperparameters.proximal_decay == 32 / 33
+    fewer = start_from(changed(config, num_envs=1), saved.snapshot())
+    assert fewer.plan.hyperparameters.proximal_decay == 32 / 33
     assert fewer.ewma.age_gradient_steps == saved.ewma.age_gradient_steps
 
 
@@ -220,29 +222,26 @@ def test_a_resume_on_an_engine_that_cannot_restore_starts_fresh_episodes_and_goe
         proximal={"policy": "ewma"},
     )
     folder = train(config, tmp_path).folder
-    before = newest_state(folder)["train"]
+    before = newest_state(folder)["shared"]
     resumed = resume(folder, changed(config, total_env_steps=200))
-    after = newest_state(folder)["train"]
+    after = newest_state(folder)["shared"]
     assert "fresh ones are started" in capsys.readouterr().out
     assert resumed.env_steps >= 200
-    assert after["iterations"] > before["iterations"]
+    assert after["learner"]["iterations"] > before["learner"]["iterations"]
     assert after["observation_normalizer"]["count"] > before["observation_normalizer"]["count"]
-    assert after["steps"]["optimizer"]["step"] > before["steps"]["optimizer"]["step"]
+    taken = [shared["learner"]["steps"]["optimizer"]["step"] for shared in (before, after)]
+    assert taken[1] > taken[0]
 
 
 def test_fresh_episodes_start_with_no_return_under_way():
     config = toy_config(num_steps=7, normalize={"rewards": "step"})
     saved = start(config)
-    data = saved.collector.collect(saved.network, 7)
+    data = saved.source.collector.collect(saved.network, 7)
     prepare(data, saved, config)
     assert saved.reward_normalizer.running_return.any()
-    tree = saved.state_dict()
-    restored = start(config)
-    restored.load_state_dict(tree, {}, say=lambda _: None)
+    restored = start_from(config, saved.snapshot())
     assert np.array_equal(restored.reward_normalizer.running_return, saved.reward_normalizer.running_return)
-    tree["collector"] = tree["collector"] | {"num_envs": 5}  # as if its episodes could not be restored
-    fresh = start(config)
-    fresh.load_state_dict(tree, {}, say=lambda _: None)
+    fresh = start_from(config, without_episodes(saved.snapshot()))
     assert not fresh.reward_normalizer.running_return.any()
 
 

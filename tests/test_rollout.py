@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from toy_runs import changed, collect, differences, prepare, start, toy_config
+from toy_runs import changed, collect, differences, prepare, start, start_from, toy_config
 
 from anybatch.acting.collector import Collector
 from anybatch.acting.rollout import Rollout
@@ -93,11 +93,12 @@ def test_an_end_on_the_last_row_makes_the_first_row_of_the_next_rollout_a_reset_
 def test_the_coming_reset_step_survives_a_checkpoint():
     config = toy_config(env="toy:Constant", num_steps=5)
     whole, restored = start(config), start(changed(config, seed=2))
-    whole.collector.collect(whole.network, 5)
-    assert restored.collector.load_state_dict(whole.collector.state_dict())
-    data = restored.collector.collect(whole.network, 5)
+    there, here = whole.source.collector, restored.source.collector
+    there.collect(whole.network, 5)
+    assert here.load_state_dict(there.state_dict())
+    data = here.collect(whole.network, 5)
     assert not data.valid[0].any()
-    assert not differences(vars(whole.collector.collect(whole.network, 5)), vars(data))
+    assert not differences(vars(there.collect(whole.network, 5)), vars(data))
 
 
 @pytest.mark.parametrize("rewards", ["none", "step", "iteration"])
@@ -115,7 +116,7 @@ def test_reset_steps_reach_no_loss_and_no_statistic(rewards: str):
             for tensor in (samples.obs, samples.advantage, samples.value_target, samples.behavior_logp):
                 tensor[invalid] = torch.nan
         metrics = ppo.improve_policy(samples, state, config, 1e-2)
-        outcomes.append({"state": state.state_dict(), "metrics": metrics})
+        outcomes.append({"state": vars(state.snapshot()), "metrics": metrics})
     assert not differences(*outcomes)
 
 
@@ -220,13 +221,12 @@ def test_fresh_episodes_of_a_resumed_run_are_seen_with_the_restored_statistics()
     config = toy_config(env="toy:Constant", num_steps=11, normalize={"observations": True})
     saved = start(config)
     for _ in range(5):
-        saved.collector.collect(saved.network, config.num_steps)
-    fresh = start(changed(config, num_envs=1))
-    fresh.load_state_dict(saved.state_dict(), {}, say=lambda _: None)
-    raw = start(changed(config, num_envs=1, normalize={"observations": False})).collector.env
-    expected = fresh.collector.normalizer.normalize(raw.reset())
-    np.testing.assert_allclose(fresh.collector.obs, expected, rtol=1e-6)
-    assert np.abs(fresh.collector.obs).max() > 0.1  # normalized by itself alone it would be 0
+        saved.source.collector.collect(saved.network, config.num_steps)
+    fresh = start_from(changed(config, num_envs=1), saved.snapshot()).source.collector
+    raw = start(changed(config, num_envs=1, normalize={"observations": False})).source.collector.env
+    expected = fresh.normalizer.normalize(raw.reset())
+    np.testing.assert_allclose(fresh.obs, expected, rtol=1e-6)
+    assert np.abs(fresh.obs).max() > 0.1  # normalized by itself alone it would be 0
 
 
 class Disturbed:

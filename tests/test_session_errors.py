@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from toy_runs import changed, newest_state, toy_config, train
+from toy_runs import changed, newest_learner, toy_config, train
 
 from anybatch.cli import main
 from anybatch.runs import folder as run_folder
@@ -184,7 +184,7 @@ def test_an_altered_checkpoint_is_passed_over_for_an_older_one_and_named(
     assert len(said.err.splitlines()) == 1
     assert json.loads(said.out)["env_steps"] == int(older.name.removeprefix("step_"))
     main(["resume", str(run), "--total-env-steps=150"])
-    assert newest_state(run)["train"]["env_steps"] >= 150
+    assert newest_learner(run)["env_steps"] >= 150
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_cannot_go_on(run: Path, capsys: pytest.CaptureFixture[str]):
@@ -226,7 +226,7 @@ def test_an_env_that_returns_no_number_is_named(
 ):
     assert said in train_refused(f"--env=broken_envs:{env}", normalize)
     (folder,) = tmp_path.iterdir()
-    assert newest_state(folder)["train"]["env_steps"] == 0  # the checkpoint before it is good
+    assert newest_learner(folder)["env_steps"] == 0  # the checkpoint before it is good
 
 
 def test_a_loss_that_stops_being_a_number_ends_the_run(train_refused: Refused):
@@ -264,7 +264,7 @@ def test_a_disk_that_fills_up_while_training_leaves_the_last_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ):
     outcome = train(toy_config(record={"checkpoint_every_iterations": 1}), tmp_path)
-    env_steps = newest_state(outcome.folder)["train"]["env_steps"]
+    env_steps = newest_learner(outcome.folder)["env_steps"]
 
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -273,7 +273,7 @@ def test_a_disk_that_fills_up_while_training_leaves_the_last_checkpoint(
         patch.setattr("anybatch.runs.checkpoint.save_file", no_space)
         said = refused("resume", str(outcome.folder), "--total-env-steps=200")
     assert "No space left on device" in said and "the newest good one is" in said
-    assert newest_state(outcome.folder)["train"]["env_steps"] == env_steps
+    assert newest_learner(outcome.folder)["env_steps"] == env_steps
 
 
 @pytest.mark.parametrize("env", ["toy:Match", "toy:Target"])

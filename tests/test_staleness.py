@@ -13,21 +13,26 @@ from toy_runs import (
     changed,
     collect,
     differences,
+    evaluate,
     in_float64,
+    newest_learner,
     newest_state,
+    prepare,
     resume,
     start,
+    start_from,
     start_in_float64,
     toy_config,
     toy_pqn_config,
     train,
+    without_episodes,
 )
 
-from anybatch import session
 from anybatch.acting import sources as staleness
-from anybatch.acting.rollout import Rollout
-from anybatch.acting.sources import Delayed, DelayQueue
+from anybatch.acting.rollout import Origin, Rollout
+from anybatch.acting.sources import make_source
 from anybatch.algorithms.ppo import loop as ppo
+from anybatch.algorithms.ppo.samples import Samples
 from anybatch.algorithms.ppo.state import PPOState
 from anybatch.cli import main
 from anybatch.config import AnyConfig, PPOConfig
@@ -50,7 +55,7 @@ BUSY: dict[str, Any] = {
 
 
 def trained_state(config: PPOConfig, base: Path) -> dict[str, Any]:
-    return newest_state(train(config, base).folder)["train"]
+    return newest_state(train(config, base).folder)["shared"]
 
 
 @pytest.mark.parametrize("policy", ["behavior", "iteration_start", "ewma"])
@@ -60,11 +65,10 @@ def test_without_delay_a_run_is_the_plain_loop_to_the_bit(policy: str, tmp_path:
     state = start(config)
     while state.env_steps < 100:
         data = state.source.collector.collect(state.network, STEPS)
-        fresh = Delayed(data, state.iterations, state.steps.counts.taken)
-        ppo.improve_policy(ppo.prepare(fresh, state, config), state, config, 1e-2)
-        state.iterations += 1
-        state.env_steps += data.num_valid
-    assert not differences(run["network"], dict(state.network.state_dict()))
+        ppo.improve_policy(prepare(data, state, config), state, config, 1e-2)
+        state.learner.iterations += 1
+        state.learner.env_steps += data.num_valid
+    assert not differences(run["learner"]["network"], dict(state.network.state_dict()))
     assert run["ewma"] is None or not differences(run["ewma"], state.ewma.state_dict())
 
 
@@ -82,30 +86,35 @@ def test_fresh_data_use_the_log_probabilities_that_were_stored():
     state = start(config)
     data = state.source.collector.collect(state.network, STEPS)
     state.steps.flat.values.add_(1.0)  # the policy now is another one, which must not be asked
-    samples = ppo.prepare(Delayed(data, iteration=0, gradient_steps=0), state, config)
+    samples = ppo.prepare(data, state, config)
     assert torch.equal(samples.proximal_logp, data.behavior_logp.flatten())
     assert torch.equal(samples.behavior_logp, data.behavior_logp.flatten())
 
 
 @pytest.mark.parametrize("delay", [0, 1, 3])
 def test_what_is_used_at_an_iteration_was_collected_so_many_before(delay: int):
-    queue = DelayQueue(delay)
-    rollouts = [collect(toy_config()) for _ in range(6)]
-    for iteration, fresh in enumerate(rollouts):
-        due = queue.exchange(fresh, iteration=iteration, gradient_steps=11 * iteration)
+    state = start(toy_config())
+    source = make_source(state.source.collector, delay)
+    rollouts: list[Rollout] = []
+    for iteration in range(6):
+        origin = Origin(iteration=iteration, gradient_steps=11 * iteration, version=17 * iteration)
+        collected, due = source.next(state.network, STEPS, origin)
+        rollouts.append(collected)
+        assert collected.origin == origin and len(collected.valid) == STEPS
         if iteration < delay:
             assert due is None
         else:
-            assert due is not None and due.rollout is rollouts[iteration - delay]
-            assert (due.iteration, due.gradient_steps) == (iteration - delay, 11 * (iteration - delay))
+            before = iteration - delay
+            assert due is rollouts[before]
+            assert due.origin == Origin(iteration=before, gradient_steps=11 * before, version=17 * before)
 
 
 def test_a_run_trains_on_the_rollout_of_three_iterations_ago(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     config = toy_config(staleness={"iterations": 3}, total_env_steps=130)
-    used: list[ppo.Samples] = []
+    used: list[Samples] = []
     improve = ppo.improve_policy
 
-    def remember(samples: ppo.Samples, *rest: Any) -> Any:
+    def remember(samples: Samples, *rest: Any) -> Any:
         used.append(samples)
         return improve(samples, *rest)
 
@@ -131,8 +140,8 @@ def test_while_the_queue_fills_steps_count_and_nothing_is_learned(tmp_path: Path
 
     filled = train(changed(config, total_env_steps=filling[-1]["env_steps"]), tmp_path / "filled").folder
     untrained = dict(start(config).network.state_dict())
-    assert not differences(untrained, newest_state(filled)["train"]["network"])
-    assert differences(untrained, newest_state(folder)["train"]["network"])
+    assert not differences(untrained, newest_learner(filled)["network"])
+    assert differences(untrained, newest_learner(folder)["network"])
 
 
 def test_age_is_told_in_iterations_and_in_gradient_steps(tmp_path: Path):
@@ -185,7 +194,7 @@ def stale(proximal: dict[str, str]) -> tuple[PPOConfig, PPOState, Rollout]:
     data.terminated[-1], data.truncated[-1] = False, False
     data.terminated[-1, 0], data.truncated[-1, 1] = True, True  # the third env goes on
     state = start_in_float64(config)
-    state.iterations = 2
+    state.learner.iterations = 2
     moved(state, seed=1, size=0.3)
     if state.ewma is not None:
         state.ewma.update(0.5)
@@ -198,7 +207,7 @@ def test_each_loss_by_hand(proximal: dict[str, str]):
     obs, action = data.obs[:-1].flatten(0, 1), data.action.flatten(0, 1)
     stored = data.behavior_logp.flatten().tolist()
     recent = logp_by_hand(logits_by_hand(state, obs), action)
-    samples = ppo.prepare(Delayed(data, iteration=0, gradient_steps=0), state, config)
+    samples = ppo.prepare(data, state, config)
     moved(state, seed=2, size=0.2)  # as if within the iteration
     now = logits_by_hand(state, obs)
     logp = logp_by_hand(now, action)
@@ -212,7 +221,8 @@ def test_each_loss_by_hand(proximal: dict[str, str]):
         assert all(abs(a - b) > 1e-5 for a, b in zip(one, other, strict=True))
 
     indices = samples.valid.flatten().nonzero().squeeze(1)
-    loss, _ = ppo.PolicyLoss(samples, state, config, indices, float(len(indices)))(indices)
+    count = float(len(indices))
+    loss, _ = ppo.minibatch_loss(samples, indices, count, state, config, with_value=True)(indices)
     probabilities = now.softmax(-1)
     for position, i in enumerate(indices.tolist()):
         advantage = float(samples.advantage[i])
@@ -228,7 +238,7 @@ def test_each_loss_by_hand(proximal: dict[str, str]):
 
 def test_values_are_of_collection_time_but_the_bootstrap_at_the_end_is_of_now():
     config, state, data = stale(DECOUPLED)
-    samples = ppo.prepare(Delayed(data, iteration=0, gradient_steps=0), state, config)
+    samples = ppo.prepare(data, state, config)
     now = value_by_hand(state, data.obs[-1]).tolist()
     assert all(abs(now[n] - float(data.next_value[-1, n])) > 1e-3 for n in range(ENVS))
     discount, trace = config.objective.discount, config.objective.discount * config.objective.gae_lambda
@@ -304,7 +314,7 @@ def test_a_resume_with_data_that_wait_ends_as_if_it_had_not_been_interrupted(
     whole = train(config, tmp_path / "whole").folder
     until = rows(whole)[stop_at]["env_steps"]
     part = train(changed(config, total_env_steps=until), tmp_path / "part").folder
-    assert len(newest_state(part)["train"]["queue"]["waiting"]) == min(stop_at + 1, 3)
+    assert len(newest_state(part)["own"]["rank"]["source"]["waiting"]) == min(stop_at + 1, 3)
     resume(part, config)
     assert not differences(newest_state(whole), newest_state(part))
     assert rows(whole) == rows(part)
@@ -317,13 +327,16 @@ def test_a_resume_at_another_batch_fills_the_queue_anew_and_says_so(
     folder = train(config, tmp_path).folder
     done = len(rows(folder))
     resume(folder, changed(config, num_envs=2, total_env_steps=170))
-    assert "another shape than the data that wait: the queue is filled anew" in capsys.readouterr().out
+    assert (
+        "The waiting data has another shape than this run's batch: the queue is filled anew"
+        in capsys.readouterr().out
+    )
     after = rows(folder)[done:]
     assert ["losses/policy_loss" in row for row in after[:4]] == [False, False, True, True]
     assert {row["staleness/iterations"] for row in after[2:]} == {2.0}
 
 
-@pytest.mark.parametrize(("delay", "said"), [(1, "staleness.iterations is 1 now: the 2 oldest"), (4, "")])
+@pytest.mark.parametrize(("delay", "said"), [(1, "staleness.iterations is now 1: the 2 oldest"), (4, "")])
 def test_a_resume_with_another_delay_has_data_of_that_age(
     delay: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -340,15 +353,13 @@ def test_a_resume_with_another_delay_has_data_of_that_age(
 def test_returns_under_way_belong_to_the_data_that_wait():
     config = toy_config(staleness={"iterations": 1}, normalize={"rewards": "iteration"})
     saved = start(config)
-    data = saved.collector.collect(saved.network, STEPS)
-    ppo.prepare(Delayed(data, iteration=0, gradient_steps=0), saved, config)
+    data = saved.source.collector.collect(saved.network, STEPS)
+    ppo.prepare(data, saved, config)
     assert saved.reward_normalizer.running_return.any()
-    waiting = saved.collector.collect(saved.network, STEPS)
-    saved.queue.exchange(waiting, iteration=1, gradient_steps=0)
-    tree = saved.state_dict()
-    tree["collector"] = tree["collector"] | {"num_envs": 5}  # as if its episodes could not be restored
-    resumed = start(config)
-    resumed.load_state_dict(tree, saved.segments(), say=lambda _: None)
+    _, due = saved.source.next(saved.network, STEPS, Origin(iteration=1))
+    assert due is None and saved.source.segments()
+    resumed = start_from(config, without_episodes(saved.snapshot()))
+    assert resumed.source.segments().keys() == saved.source.segments().keys()
     assert (
         resumed.reward_normalizer.running_return.tolist() == saved.reward_normalizer.running_return.tolist()
     )
@@ -359,12 +370,13 @@ def test_an_evaluation_reads_no_data_that_wait(tmp_path: Path):
     outcome = train(config, tmp_path)
     for segment in (outcome.folder / "segments").iterdir():
         segment.write_bytes(b"damaged")
-    played, env_steps = session.evaluate_run(outcome.folder, config)
+    played, env_steps = evaluate(outcome.folder, config)
     assert (played, env_steps) == (outcome.evaluation, outcome.env_steps)
 
 
 def test_a_rollout_survives_its_segment():
+    origin = Origin(iteration=3, gradient_steps=5, version=7)
     for env in ("toy:Match", "toy:Target"):
-        data = collect(toy_config(env=env))
-        again = Rollout.from_tensors(data.tensors())
+        data = replace(collect(toy_config(env=env)), origin=origin)
+        again = Rollout.from_tensors(data.tensors(), data.origin)
         assert vars(again) == vars(replace(data, episodes=[]))

@@ -4,7 +4,7 @@ import multiprocessing
 from dataclasses import replace
 from multiprocessing.queues import Queue
 from pathlib import Path
-from types import SimpleNamespace
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -26,12 +26,13 @@ from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.control import behavioral_divergence
 from anybatch.algorithms.ppg import loop as ppg
 from anybatch.algorithms.ppg import state as ppg_state
-from anybatch.algorithms.ppg.state import PPGState
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo.state import PPOState
 from anybatch.algorithms.pqn import loop as pqn
 from anybatch.algorithms.pqn.state import PQNState
+from anybatch.algorithms.state import make_env
 from anybatch.config import AnyConfig
+from anybatch.runs.run import Run
 
 LEARNING_RATE = 1e-2
 # One minibatch an epoch: which samples share a minibatch is each rank's own draw.
@@ -68,7 +69,8 @@ def columns(data: Rollout, envs: slice) -> Rollout:
 
 def spread_over_ranks(state: PPOState | PQNState, config: AnyConfig) -> None:
     """The plan of as many ranks as it takes to have all four envs."""
-    state.resolved = replace(state.resolved, plan=replace(state.plan, ranks=4 // config.num_envs))
+    batch = replace(state.batch, ranks=4 // config.num_envs)
+    state.learner.control.plan = replace(state.plan, batch=batch)
 
 
 def ppo_update(data: Rollout, num_envs: int) -> list[float]:
@@ -91,23 +93,15 @@ def ppg_phase(data: Rollout, num_envs: int) -> list[float]:
     """A policy iteration, value epochs of their own, and the auxiliary phase."""
     config = replace(PHASE_CONFIG, num_envs=num_envs)
     torch.set_default_dtype(torch.float64)
-    state = ppg_state.start(config, say=print)
+    state = ppg_state.start(config, make_env(config, env_steps=0), say=print)
     torch.set_default_dtype(torch.float32)
-    samples = prepare(in_float64(data), state, config)
+    samples = prepare(in_float64(data), state.policy, config)
     ppg.policy_iteration(samples, state, config, LEARNING_RATE)
     state.data.add(0, obs=samples.obs, value_target=samples.value_target, valid=samples.valid)
-    ppg.auxiliary_phase(config, state, UnrecordedRun())  # type: ignore[arg-type]
+    with TemporaryDirectory() as folder, Run.silent(Path(folder)) as run:
+        ppg.auxiliary_phase(config, state, run)
     assert state.phases == 1
     return state.steps.flat.values.tolist()
-
-
-class UnrecordedRun:
-    """What an auxiliary phase asks of a run, with nothing shown and nothing saved."""
-
-    stop = SimpleNamespace(requested=False)
-    progress = SimpleNamespace(update=lambda *_: None)
-
-    def save_if_due(self, state: PPGState) -> None: ...
 
 
 def divergence(data: Rollout, num_envs: int) -> list[float]:

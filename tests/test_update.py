@@ -5,6 +5,7 @@ import itertools
 import math
 from collections.abc import Callable
 
+import plain_noise_scale
 import pytest
 import torch
 from torch import Tensor, nn
@@ -19,14 +20,13 @@ from toy_runs import (
 )
 
 from anybatch.algorithms.ppo import loop as ppo
-from anybatch.algorithms.ppo.loop import PolicyLoss
 from anybatch.algorithms.steps import gradient
 from anybatch.config import OptimizerConfig, PPOConfig
-from anybatch.equations import noise_scale
 from anybatch.errors import TrainingError
 from anybatch.learning import gradient_steps as update
-from anybatch.learning.gradient_steps import GradientSteps, NoiseAverage
+from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.learning.minibatch import microbatches
+from anybatch.learning.noise import NoiseAverage
 from anybatch.networks.flat import FlatParameters
 
 CLIPPED = {"clip": 0.2, "entropy_coefficient": 0.01}
@@ -306,9 +306,9 @@ def test_the_measurement_is_that_of_the_equation(microbatch: int):
     assert sorted(torch.cat(data.parts).tolist()) == list(range(67))
     means = torch.stack([data.gradients[part].mean(0) for part in data.parts])
     counts = torch.tensor([len(part) for part in data.parts])
-    trace, signal = noise_scale.noise_scale_from_microbatches(means, counts)
-    assert measurement(steps) == pytest.approx((float(trace), float(signal)), rel=1e-9)
-    assert steps.noise["policy"].scale == pytest.approx(float(trace / signal), rel=1e-9)
+    trace, signal = plain_noise_scale.from_microbatches(means, counts)
+    assert measurement(steps) == pytest.approx((trace, signal), rel=1e-9)
+    assert steps.noise["policy"].scale == pytest.approx(trace / signal, rel=1e-9)
 
 
 def test_microbatches_of_a_measurement_are_drawn_at_random_by_run_and_step():
@@ -354,7 +354,7 @@ def test_the_noise_scale_is_that_of_the_training_loss_before_clipping():
     state, samples = moved_policy_and_samples(config)
     indices = samples.valid.flatten().nonzero().flatten()
     count = float(len(indices))
-    loss = PolicyLoss(samples, state, config, indices, count)
+    loss = ppo.minibatch_loss(samples, indices, count, state, config, with_value=True)
     per_sample = []
     for index in indices:
         state.steps.gradient(index[None], loss, 1.0)
@@ -368,8 +368,8 @@ def test_the_noise_scale_is_that_of_the_training_loss_before_clipping():
         ("batch/noise_scale_value", slice(policy, None)),
     ):
         gradients = torch.stack(per_sample)[:, network]
-        trace, signal = noise_scale.noise_scale_from_microbatches(gradients, torch.ones(len(indices)))
-        assert state.metrics()[metric] == pytest.approx(float(trace / signal), rel=1e-6)
+        trace, signal = plain_noise_scale.from_microbatches(gradients, torch.ones(len(indices)))
+        assert state.metrics()[metric] == pytest.approx(trace / signal, rel=1e-6)
 
 
 def test_a_rank_without_a_sample_of_the_minibatch_adds_nothing_to_the_measurement(

@@ -1,6 +1,7 @@
 """Builders of small configs, states and runs for the tests."""
 
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any, TypeVar
 import torch
 
 from anybatch import presets, session
+from anybatch.acting.evaluation import Evaluation
 from anybatch.acting.rollout import Rollout
+from anybatch.algorithms import algorithm_of
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo import state as ppo_state
 from anybatch.algorithms.ppo.samples import Samples
@@ -22,7 +25,7 @@ from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.networks.ewma import EwmaNetwork
 from anybatch.networks.flat import FlatParameters
-from anybatch.runs.checkpoint import Checkpoints
+from anybatch.runs.checkpoint import Checkpoints, Snapshot
 from anybatch.runs.display import Output
 from anybatch.runs.record import RESULT_FILE, RunRecord
 from anybatch.runs.state_tree import StateTree
@@ -153,6 +156,11 @@ def resume(folder: Path, config: AnyConfig) -> Outcome:
     return session.resume(RunRecord(folder), config, show_plan=lambda *_: None, output=Output(shown=True))
 
 
+def evaluate(folder: Path, config: AnyConfig) -> tuple[Evaluation, int]:
+    shown = Output(shown=True, stream=sys.stderr)
+    return session.evaluate_run(RunRecord(folder), config, output=shown)
+
+
 def cut_back(folder: Path, copy: Path, env_steps: int) -> Path:
     """A copy of a run as if it had been killed after its checkpoint at `env_steps`, which it must have."""
     shutil.copytree(folder, copy)
@@ -165,12 +173,33 @@ def cut_back(folder: Path, copy: Path, env_steps: int) -> Path:
     return copy
 
 
+def start_from(config: AnyConfig, saved: Snapshot, say: Callable[[str], None] = lambda _: None) -> Any:
+    """A state of `config` that continues from `saved`."""
+    algorithm = algorithm_of(config)
+    state = algorithm.start(config, make_env(config, env_steps=0), say=say)
+    algorithm.restore(state, saved, config, say)
+    return state
+
+
+def without_episodes(saved: Snapshot) -> Snapshot:
+    """`saved` as if the episodes in progress could not be restored: they are of another number of envs."""
+    rank = saved.own["rank"]
+    collector = rank["source"]["collector"]
+    other = {**collector, "num_envs": collector["num_envs"] + 1}
+    return replace(saved, own=saved.own | {"rank": rank | {"source": rank["source"] | {"collector": other}}})
+
+
 def newest_state(folder: Path) -> StateTree:
     """The newest checkpoint of a run, which must be whole."""
     complaints: list[str] = []
     loaded = Checkpoints(folder, keep=1).load_latest(complaints.append)
     assert loaded is not None and not complaints
     return loaded.tree
+
+
+def newest_learner(folder: Path) -> StateTree:
+    """The learner in the newest checkpoint of a run: network, gradient steps and counters."""
+    return newest_state(folder)["shared"]["learner"]
 
 
 def differences(there: object, here: object, path: str = "") -> list[str]:

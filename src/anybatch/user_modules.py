@@ -15,6 +15,9 @@ from types import ModuleType
 
 from anybatch.errors import UserError
 
+OBJECT_PREFIX = "object:"
+"""Begins what a run records of an environment or a network that a program gave as an object."""
+
 _of_working_folder: set[str] = set()
 
 

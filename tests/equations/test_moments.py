@@ -1,5 +1,4 @@
-import math
-
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -11,18 +10,8 @@ from anybatch.equations.moments import Moments, RunningMoments
 EMPTY = Moments(0.0, 0.0, 0.0)
 
 
-def running(x: torch.Tensor) -> RunningMoments:
-    count = torch.tensor(float(len(x)), dtype=torch.float64)
-    return RunningMoments(count, x.mean(0), x.var(0, correction=0) * count)
-
-
-def test_masked_moments_see_valid_entries_only() -> None:
-    x = torch.tensor([[1.0, math.nan, 3.0], [8.0, math.inf, 4.0]])
-    valid = torch.tensor([[True, False, True], [True, False, False]])
-    count, mean, variance = moments.masked_moments(x, valid)
-    assert (count.item(), mean.item()) == (3.0, 4.0)
-    assert variance.item() == pytest.approx(26 / 3)
-    assert [float(m) for m in moments.masked_moments(x, torch.zeros_like(valid))] == [0.0, 0.0, 0.0]
+def running(x: np.ndarray) -> RunningMoments[np.ndarray]:
+    return RunningMoments(len(x), x.mean(0), x.var(0) * len(x))
 
 
 def test_advantage_moments_without_decay_normalize_the_batch() -> None:
@@ -50,15 +39,24 @@ def test_a_batch_of_equal_advantages_has_no_imaginary_std() -> None:
 
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=5), st.integers(0, 1000))
 def test_merged_moments_are_those_of_the_union(sizes: list[int], seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    x = 100 + torch.randn(sum(sizes), 3, generator=generator, dtype=torch.float64)
-    zero = torch.zeros(3, dtype=torch.float64)
-    merged = RunningMoments(torch.tensor(0.0, dtype=torch.float64), zero, zero)
+    x = 100 + np.random.default_rng(seed).normal(size=(sum(sizes), 3))
+    merged = RunningMoments(0, np.zeros(3), np.zeros(3))
     merged = moments.merge_moments(merged, merged)
-    for part in x.split(sizes):
-        merged = moments.merge_moments(merged, running(part))
+    numbers = RunningMoments(0, 0.0, 0.0)  # of the first column alone
+    for part in np.split(x, np.cumsum(sizes)[:-1]):
+        batch = running(part)
+        merged = moments.merge_moments(merged, batch)
+        first = RunningMoments(batch.samples, float(batch.mean[0]), float(batch.m2[0]))
+        numbers = moments.merge_moments(numbers, first)
     for ours, whole in zip(merged, running(x), strict=True):
-        torch.testing.assert_close(ours, whole, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(ours, whole, rtol=1e-9, atol=1e-9)
+    assert numbers == (merged.samples, merged.mean[0], merged.m2[0])
+
+
+def test_merged_moments_have_the_worked_numbers() -> None:
+    # 1 and 3, then 8: mean 4, and (1-4)² + (3-4)² + (8-4)² = 26.
+    merged = moments.merge_moments(RunningMoments(2, 2.0, 2.0), RunningMoments(1, 8.0, 0.0))
+    assert merged == (3, pytest.approx(4.0, rel=1e-15), pytest.approx(26.0, rel=1e-15))
 
 
 def test_effective_samples_of_equal_single_and_uneven_weights() -> None:

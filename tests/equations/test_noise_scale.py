@@ -1,5 +1,6 @@
 import math
 
+import plain_noise_scale
 import pytest
 import torch
 from torch import Tensor
@@ -20,27 +21,37 @@ def microbatch_gradients(sizes: tuple[int, ...], generator: torch.Generator) -> 
     return torch.stack([part.mean(0) for part in samples.split(sizes)])
 
 
+def from_squares(gradients: Tensor, sizes: tuple[int, ...]) -> tuple[float, float]:
+    """tr(Σ) and |G|² from the sums that training keeps of the mean gradients of microbatches."""
+    weights = torch.tensor(sizes, dtype=torch.float64)
+    weighted_squares = float(weights @ gradients.square().sum(1))
+    mean_square = float((weights @ gradients / weights.sum()).square().sum())
+    return noise_scale.noise_scale_from_squares(weighted_squares, mean_square, sum(sizes), len(sizes))
+
+
 def test_uneven_microbatches_give_unbiased_noise_and_signal() -> None:
     generator = torch.Generator().manual_seed(3)
-    counts = torch.tensor(SIZES)
-    estimates = [
-        noise_scale.noise_scale_from_microbatches(microbatch_gradients(SIZES, generator), counts)
-        for _ in range(1000)
-    ]
-    trace, signal = (float(torch.stack(part).mean()) for part in zip(*estimates, strict=True))
+    estimates = [from_squares(microbatch_gradients(SIZES, generator), SIZES) for _ in range(1000)]
+    trace, signal = (sum(part) / len(part) for part in zip(*estimates, strict=True))
     assert trace == pytest.approx(TRUE_TRACE, rel=0.02)
     assert signal == pytest.approx(TRUE_SIGNAL, rel=0.02)
     assert noise_scale.noise_scale(trace, signal) == pytest.approx(TRUE_TRACE / TRUE_SIGNAL, rel=0.04)
 
 
-def test_microbatches_and_the_pair_of_norms_agree() -> None:
+@pytest.mark.parametrize("sizes", [SIZES, (16,) * 5, (1, 2), (3, 1, 1, 1)])
+def test_the_sums_give_what_the_gradients_themselves_give(sizes: tuple[int, ...]) -> None:
+    gradients = microbatch_gradients(sizes, torch.Generator().manual_seed(3))
+    expected = plain_noise_scale.from_microbatches(gradients, torch.tensor(sizes))
+    assert from_squares(gradients, sizes) == pytest.approx(expected, rel=1e-9)
+
+
+def test_microbatches_of_one_size_and_the_pair_of_norms_agree() -> None:
     sizes = (16,) * 5
     gradients = microbatch_gradients(sizes, torch.Generator().manual_seed(3))
-    trace, signal = noise_scale.noise_scale_from_microbatches(gradients, torch.tensor(sizes))
     small = gradients.square().sum(1).mean().item()
     big = gradients.mean(0).square().sum().item()
-    pair = noise_scale.noise_scale_from_pair(small, big, 16, 80)
-    assert pair == (pytest.approx(trace.item(), rel=1e-9), pytest.approx(signal.item(), rel=1e-9))
+    pair = plain_noise_scale.from_pair(small, big, 16, 80)
+    assert from_squares(gradients, sizes) == pytest.approx(pair, rel=1e-9)
 
 
 def test_noise_that_hides_the_signal_is_infinite() -> None:

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from anybatch.equations import divergence, objectives
+from anybatch.equations.objectives import decoupled_objective
 
 LOG = {name: math.log(p) for name, p in (("current", 0.5), ("proximal", 0.4), ("behavior", 0.25))}
 
@@ -26,6 +27,12 @@ def gradient(objective: Tensor, logp: Tensor) -> Tensor:
     return torch.autograd.grad(objective.sum(), logp, retain_graph=True)[0]
 
 
+def importance_weighted(logp: Tensor, behavior: Tensor, advantage: Tensor, cap: float = 100.0) -> Tensor:
+    """π / π_behavior · Â with the ratio capped; its slope in log π is its value, capped or not."""
+    ratio = (logp - behavior).exp().detach().clamp(max=cap)
+    return ratio * (logp - logp.detach()).exp() * advantage
+
+
 def assert_same_value_and_gradient(one: Tensor, other: Tensor, logp: Tensor) -> None:
     torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(gradient(one, logp), gradient(other, logp), rtol=1e-12, atol=1e-12)
@@ -34,70 +41,101 @@ def assert_same_value_and_gradient(one: Tensor, other: Tensor, logp: Tensor) -> 
 @pytest.mark.parametrize(
     ("advantage", "objective", "slope"), [(1.0, 1.92, 0.0), (-1.0, -2.0, -2.0), (-2.0, -4.0, -4.0)]
 )
-def test_decoupled_clip_has_the_worked_numbers(advantage: float, objective: float, slope: float) -> None:
+def test_the_clipped_objective_has_the_worked_numbers(
+    advantage: float, objective: float, slope: float
+) -> None:
     logp = doubles(LOG["current"]).requires_grad_()
-    result = objectives.decoupled_clip_objective(
+    result = decoupled_objective(
         logp, doubles(LOG["proximal"]), doubles(LOG["behavior"]), doubles(advantage), clip=0.2
     )
     assert result.item() == pytest.approx(objective, abs=1e-12)
     assert gradient(result, logp).item() == pytest.approx(slope, abs=1e-12)
 
 
-def test_decoupled_clip_is_the_minimum_it_is_defined_as() -> None:
+@pytest.mark.parametrize(
+    ("clip", "objective", "slope"),
+    [(math.inf, 2.0 - 3 * 0.1, 2.0 - 3 * 0.4), (0.2, 1.92 - 3 * 0.1, -3 * 0.4)],
+)
+def test_the_penalized_objective_has_the_worked_numbers(clip: float, objective: float, slope: float) -> None:
+    logp = doubles(LOG["current"]).requires_grad_()
+    result = decoupled_objective(
+        logp,
+        doubles(LOG["proximal"]),
+        doubles(LOG["behavior"]),
+        doubles(1.0),
+        clip=clip,
+        kl=0.1 + 0.4 * (logp - LOG["current"]),  # a divergence of 0.1 that grows by 0.4 with log π
+        kl_penalty=3.0,
+    )
+    assert result.item() == pytest.approx(objective, abs=1e-12)
+    assert gradient(result, logp).item() == pytest.approx(slope, abs=1e-12)
+
+
+def test_the_clipped_objective_is_the_minimum_it_is_defined_as() -> None:
     logp, proximal, behavior, advantage = samples()
     ratio = (logp - proximal).exp()
     defined = (proximal - behavior).exp() * torch.minimum(
         ratio * advantage, ratio.clamp(0.8, 1.2) * advantage
     )
-    ours = objectives.decoupled_clip_objective(logp, proximal, behavior, advantage, clip=0.2)
+    ours = decoupled_objective(logp, proximal, behavior, advantage, clip=0.2)
     assert_same_value_and_gradient(ours, defined, logp)
+    kl = divergence.sampled_kl_squared(logp, proximal)
+    held_twice = decoupled_objective(logp, proximal, behavior, advantage, clip=0.2, kl=kl, kl_penalty=3.0)
+    assert_same_value_and_gradient(held_twice, defined - 3.0 * kl, logp)
 
 
 def test_equals_ppo_when_proximal_is_behavior() -> None:
     logp, _, behavior, advantage = samples()
     ratio = (logp - behavior).exp()
     ppo = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
-    decoupled = objectives.decoupled_clip_objective(logp, behavior, behavior, advantage, clip=0.2)
-    assert_same_value_and_gradient(decoupled, ppo, logp)
-    assert_same_value_and_gradient(objectives.clip_objective(logp, behavior, advantage, clip=0.2), ppo, logp)
+    for cap in (100.0, math.inf):
+        decoupled = decoupled_objective(logp, behavior, behavior, advantage, clip=0.2, max_importance=cap)
+        assert_same_value_and_gradient(decoupled, ppo, logp)
 
 
-def test_kl_objective_equals_kl_penalized_ppo_when_proximal_is_behavior() -> None:
+def test_equals_kl_penalized_ppo_when_proximal_is_behavior() -> None:
     logp, _, behavior, advantage = samples()
     kl = divergence.sampled_kl_squared(logp, behavior)
     ppo = (logp - behavior).exp() * advantage - 3.0 * 0.5 * (logp - behavior) ** 2
-    decoupled = objectives.decoupled_kl_objective(logp, behavior, advantage, kl, kl_penalty=3.0)
-    assert_same_value_and_gradient(decoupled, ppo, logp)
-    coupled = objectives.kl_objective(logp, behavior, advantage, kl, kl_penalty=3.0)
-    assert_same_value_and_gradient(coupled, ppo, logp)
+    for cap in (100.0, math.inf):
+        decoupled = decoupled_objective(
+            logp,
+            behavior,
+            behavior,
+            advantage,
+            clip=math.inf,
+            max_importance=cap,
+            kl=kl,
+            kl_penalty=3.0,
+        )
+        assert_same_value_and_gradient(decoupled, ppo, logp)
 
 
 def test_no_clip_and_no_penalty_remove_the_proximal_policy() -> None:
     logp, proximal, behavior, advantage = samples()
-    plain = objectives.importance_weighted_objective(logp, behavior, advantage, max_importance=100.0)
+    plain = importance_weighted(logp, behavior, advantage)
     for nearby in (proximal, proximal - 3.0):
-        unclipped = objectives.decoupled_clip_objective(logp, nearby, behavior, advantage, clip=math.inf)
+        unclipped = decoupled_objective(logp, nearby, behavior, advantage, clip=math.inf)
         assert_same_value_and_gradient(unclipped, plain, logp)
         kl = divergence.sampled_kl_squared(logp, nearby)
-        free = objectives.decoupled_kl_objective(logp, behavior, advantage, kl, kl_penalty=0.0)
+        free = decoupled_objective(logp, nearby, behavior, advantage, clip=math.inf, kl=kl, kl_penalty=0.0)
         assert_same_value_and_gradient(free, plain, logp)
-    huge = objectives.decoupled_clip_objective(logp, proximal, behavior, advantage, clip=1e9)
+    huge = decoupled_objective(logp, proximal, behavior, advantage, clip=1e9)
     assert_same_value_and_gradient(huge, plain, logp)
 
 
 def test_clip_of_one_or_more_has_no_lower_bound() -> None:
     logp, proximal, behavior, advantage = samples(spread=2.0)
     advantage = -advantage.abs()
-    clipped = objectives.decoupled_clip_objective(logp, proximal, behavior, advantage, clip=1.5)
-    plain = objectives.importance_weighted_objective(logp, behavior, advantage, max_importance=100.0)
-    assert_same_value_and_gradient(clipped, plain, logp)
+    clipped = decoupled_objective(logp, proximal, behavior, advantage, clip=1.5)
+    assert_same_value_and_gradient(clipped, importance_weighted(logp, behavior, advantage), logp)
 
 
 @pytest.mark.parametrize("advantage", [1.5, -1.5])
 def test_importance_is_capped_and_keeps_its_gradient(advantage: float) -> None:
     logp = doubles(0.0).requires_grad_()
-    result = objectives.importance_weighted_objective(
-        logp, doubles(-10.0), doubles(advantage), max_importance=100.0
+    result = decoupled_objective(
+        logp, doubles(0.0), doubles(-10.0), doubles(advantage), clip=math.inf, max_importance=100.0
     )
     assert result.item() == pytest.approx(100 * advantage, rel=1e-12)
     assert gradient(-result, logp).item() == pytest.approx(-100 * advantage, rel=1e-12)
@@ -109,24 +147,27 @@ def test_importance_below_the_cap_is_untouched() -> None:
     assert torch.equal(objectives.capped_behavior_logp(logp, behavior, math.inf), behavior)
 
 
-def test_decoupled_clip_is_capped_too() -> None:
+def test_the_clipped_objective_is_capped_too() -> None:
     logp = doubles(0.0).requires_grad_()
-    result = objectives.decoupled_clip_objective(logp, doubles(0.0), doubles(-10.0), doubles(1.0), clip=0.2)
+    result = decoupled_objective(logp, doubles(0.0), doubles(-10.0), doubles(1.0), clip=0.2)
     assert result.item() == pytest.approx(100.0)
 
 
-def test_objectives_have_the_gradients_that_finite_differences_have() -> None:
+@pytest.mark.parametrize(("clip", "kl_penalty"), [(0.2, None), (math.inf, 2.0), (0.2, 2.0)])
+def test_objectives_have_the_gradients_that_finite_differences_have(
+    clip: float, kl_penalty: float | None
+) -> None:
     logp, proximal, behavior, advantage = samples(13)
 
-    def clipped(logp: Tensor) -> Tensor:
-        return objectives.decoupled_clip_objective(logp, proximal, behavior, advantage, clip=0.2)
-
-    def penalized(logp: Tensor) -> Tensor:
+    def objective(logp: Tensor) -> Tensor:
+        if kl_penalty is None:
+            return decoupled_objective(logp, proximal, behavior, advantage, clip=clip)
         kl = divergence.sampled_kl_squared(logp, proximal)
-        return objectives.decoupled_kl_objective(logp, behavior, advantage, kl, kl_penalty=2.0)
+        return decoupled_objective(
+            logp, proximal, behavior, advantage, clip=clip, kl=kl, kl_penalty=kl_penalty
+        )
 
-    assert torch.autograd.gradcheck(clipped, logp)
-    assert torch.autograd.gradcheck(penalized, logp)
+    assert torch.autograd.gradcheck(objective, logp)
 
 
 def test_value_loss_is_the_squared_error() -> None:

@@ -133,8 +133,11 @@ def test_the_panel_is_drawn_at_most_four_times_a_second(terminal: Terminal, cloc
 
 
 def test_slow_packages_are_imported_only_when_they_are_used():
-    light = "progress, log, sinks, folder, config_record, stop, timer, metric_names"
-    code = f"import sys; from anybatch.runs import {light}; print(*sys.modules)"
+    light = "display, log, sinks, folder, stop, timer, metrics"
+    code = (
+        f"import sys; from anybatch.config import serialization; from anybatch.runs import {light}; "
+        "print(*sys.modules)"
+    )
     imported = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     assert "anybatch.runs.sinks" in imported
     assert not {"torch", "rich", "tensorboard", "numpy"} & set(imported)

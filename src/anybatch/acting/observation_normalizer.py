@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from anybatch.equations.moments import EPSILON, PRIOR_COUNT
+from anybatch.equations.moments import EPSILON, PRIOR_COUNT, RunningMoments, merge_moments
 from anybatch.errors import EnvError
 from anybatch.runs.state_fit import refuse_unlike
 
@@ -28,7 +28,7 @@ class ObservationNormalizer:
         self._inverse_std = 1.0 / np.sqrt(self.square_sum / self.count + EPSILON)
 
     def update(self, obs: np.ndarray, envs: np.ndarray | None = None) -> None:
-        """Count `obs` [M, …], by the parallel formula of Chan et al. 1979; `envs` [M] are whose they are."""
+        """Count `obs` [M, …]; `envs` [M] are whose they are."""
         obs = self._without_mask(obs)
         finite = np.isfinite(obs)
         if not finite.all():
@@ -36,15 +36,15 @@ class ObservationNormalizer:
             env = row if envs is None else envs[row]
             value = obs[row, *index]
             raise EnvError(f"environment {env} returned an observation that is not a finite number, {value}")
-        count = len(obs)
-        mean = obs.mean(axis=0, dtype=np.float64) if count > 1 else obs[0].astype(np.float64)
-        delta = mean - self.mean
-        total = self.count + count
-        self.square_sum += delta * delta * (self.count * count / total)
-        if count > 1:
-            self.square_sum += np.square(obs - mean).sum(axis=0)
-        self.mean += delta * (count / total)
-        self.count = total
+        if len(obs) > 1:
+            mean = obs.mean(axis=0, dtype=np.float64)
+            square_sum = np.square(obs - mean).sum(axis=0)
+        else:
+            mean, square_sum = obs[0].astype(np.float64), np.zeros_like(self.mean)
+        so_far = RunningMoments(self.count, self.mean, self.square_sum)
+        self.count, self.mean, self.square_sum = merge_moments(
+            so_far, RunningMoments(len(obs), mean, square_sum)
+        )
         self._refresh()
 
     def normalize(self, obs: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from anybatch.algorithms.pqn import state as pqn_state
 from anybatch.algorithms.pqn.state import PQNState
 from anybatch.config import AnyConfig, PPGConfig, PPOConfig, PQNConfig
 from anybatch.envs.protocol import EnvSpec
+from anybatch.networks.own import NetworkFactory
 from anybatch.runs.checkpoint import Snapshot
 from anybatch.runs.run import Run
 
@@ -31,12 +32,15 @@ class Algorithm(Generic[Config, State]):
 
     config: type[Config]
     start: Callable[..., State]
-    """`start(config, env, say=…)`: a fresh state."""
+    """`start(config, env, say=…, factory=…)`: a fresh state."""
     restore: Callable[[State, Snapshot, Config, Callable[[str], None]], None]
     """Continue a fresh state from a snapshot, at the batch of the config."""
     train: Callable[[Config, State, Run], None]
     """Train a state in place until the run is over or a stop is asked for."""
-    for_playing: Callable[[Config, EnvSpec, Mapping[str, Any]], tuple[Actor, ObservationNormalizer | None]]
+    for_playing: Callable[
+        [Config, EnvSpec, Mapping[str, Any], NetworkFactory | None],
+        tuple[Actor, ObservationNormalizer | None],
+    ]
     """The network of a checkpoint's shared state and its view of observations."""
 
 

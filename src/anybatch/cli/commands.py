@@ -15,9 +15,12 @@ from anybatch import presets as preset_files
 from anybatch.batch.table import plan_table
 from anybatch.cli import help_page, lost_output, show
 from anybatch.cli.help_page import HELP_FLAGS
+from anybatch.cli.preset_choice import choice_by_env
 from anybatch.cli.usage_error import as_user_error
+from anybatch.cli.whole_numbers import WHOLE_NUMBERS
 from anybatch.config import AnyConfig, PPOConfig
-from anybatch.errors import UserError
+from anybatch.errors import EnvError, UserError
+from anybatch.networks.own import import_factory
 from anybatch.reports import advice, video
 from anybatch.reports import suites as suite
 from anybatch.runs import folder as run_folder
@@ -32,7 +35,8 @@ Flags = Annotated[AnyConfig, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
 @dataclass(frozen=True, kw_only=True)
 class TrainFlags:
     preset: str = preset_files.DEFAULT
-    """Where all other numbers come from: a name that `anybatch presets` lists, or a file ending in .toml."""
+    """Where all other numbers come from: a name that `anybatch presets` lists, or a file ending in .toml.
+    Chosen by the environment where it is not given."""
     config: Flags = field(default_factory=PPOConfig)
     run_dir: Path = Path("runs")
     """Run folders are made in here."""
@@ -41,7 +45,8 @@ class TrainFlags:
 @dataclass(frozen=True, kw_only=True)
 class PlanFlags:
     preset: str = preset_files.DEFAULT
-    """Where all other numbers come from: a name that `anybatch presets` lists, or a file ending in .toml."""
+    """Where all other numbers come from: a name that `anybatch presets` lists, or a file ending in .toml.
+    Chosen by the environment where it is not given."""
     config: Flags = field(default_factory=PPOConfig)
     json: bool = False
     """Print the plan as JSON, for programs."""
@@ -210,21 +215,23 @@ def advise(words: list[str]) -> None:
     show.advice(record.folder, advice.advise(rows, record.config))
 
 
-def presets(words: list[str]) -> None:
-    """List the named configurations and where their numbers are from."""
-    if HELP_FLAGS & set(words):
-        print("usage: anybatch presets\n\nList the named configurations and where their numbers are from.")
-        return
-    if words:
-        raise UserError(f"presets takes no flags, got {' '.join(words)}")
-    show.presets([preset_files.load(name) for name in preset_files.names()])
-
-
 def with_preset(kind: type[NewRun], words: list[str], command: str) -> NewRun:
-    """Two passes: the preset named becomes the defaults, so that --help shows its numbers."""
-    name = value_of("--preset", words) or preset_files.DEFAULT
-    preset = preset_files.load(name)
-    return parse(kind(preset=name, config=preset.config), words, command)
+    """Two passes: the preset named or chosen becomes the defaults, so that --help shows its numbers."""
+    name, choice = value_of("--preset", words), None
+    if name is None:
+        try:
+            choice = choice_by_env(words)
+        except EnvError:
+            # Help needs no environment, and a wrong flag is said first.
+            parse(kind(config=preset_files.load(preset_files.DEFAULT).config), words, command)
+            raise
+        name = choice.preset if choice else preset_files.DEFAULT
+    flags = parse(kind(preset=name, config=preset_files.load(name).config), words, command)
+    if choice is not None:
+        # JSON has the standard output for itself.
+        to_reader = sys.stderr if isinstance(flags, PlanFlags) and flags.json else sys.stdout
+        print(f"preset {choice.preset}: {choice.reason}; --preset chooses another", file=to_reader)
+    return flags
 
 
 def with_run(kind: type[KnownRun], words: list[str], command: str) -> KnownRun:
@@ -267,10 +274,12 @@ def parse(defaults: AnyFlags, words: list[str], command: str) -> AnyFlags:
     defaults = with_options(defaults, {})
     if "--help-all" in words:
         tyro.cli(type(defaults), default=defaults, args=["--help"], prog=prog, description=description)
-    with as_user_error():
+    with as_user_error(), WHOLE_NUMBERS:
         flags = tyro.cli(type(defaults), default=defaults, args=words, prog=prog, description=description)
     if value_of("--env", words) is not None:  # named here, not by a preset or by the record of a run
         envs.import_as_named(flags.config.env)
+    if value_of("--network.factory", words) is not None and flags.config.network.factory is not None:
+        import_factory(flags.config.network.factory, trusted=True)
     return with_options(flags, known | flags.config.env_config.options)
 
 

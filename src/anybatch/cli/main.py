@@ -19,7 +19,7 @@ usage: anybatch COMMAND [OPTIONS]
   evaluate   play episodes with the newest checkpoint of a run
   watch      make a video of the newest checkpoint of a run at play
   advise     say what a run's metrics mean for its settings
-  presets    list the named configurations and where their numbers are from
+  presets    list the named configurations, or print one with the origin of each number
   doctor     check this machine: engines, libraries, speed
 
 `anybatch COMMAND --help` says how: the common flags of train, plan, resume, evaluate and watch, and
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def command(name: str) -> Callable[[list[str]], None]:
     # Imported late: `anybatch --help` must not wait for torch.
-    from anybatch.cli import commands, doctor
+    from anybatch.cli import commands, doctor, preset_list
 
     table = {
         "train": commands.train,
@@ -67,7 +67,7 @@ def command(name: str) -> Callable[[list[str]], None]:
         "evaluate": commands.evaluate,
         "watch": commands.watch,
         "advise": commands.advise,
-        "presets": commands.presets,
+        "presets": preset_list.presets,
         "doctor": doctor.doctor,
     }
     if name not in table:

@@ -1,4 +1,4 @@
-"""Plans, presets and outcomes for a person."""
+"""Plans and outcomes for a person."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,6 @@ from rich.text import Text
 from anybatch.batch.plan import Plan
 from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig
-from anybatch.presets import Preset
 from anybatch.reports.advice import Advice
 from anybatch.reports.suites import SuiteResult
 from anybatch.session import Outcome
@@ -38,21 +37,6 @@ def plan(config: AnyConfig, numbers: Plan) -> None:
     for sentence in shown.warnings:
         console.print(Text("note: ", style="yellow") + Text(sentence), soft_wrap=True)
     console.print()
-
-
-def presets(known: Sequence[Preset]) -> None:
-    console = Console(highlight=False)
-    for preset in known:
-        config = preset.config
-        console.print(Text(preset.name, style="bold"))
-        console.print(f"  {preset.description}", markup=False, soft_wrap=True)
-        console.print(
-            f"  {config.env} · {config.num_envs:,} envs × {config.num_steps:,} steps · "
-            f"{config.total_env_steps:,} env steps",
-            markup=False,
-            soft_wrap=True,
-        )
-        console.print(Text(f"  from: {preset.source}", style="dim"), soft_wrap=True)
 
 
 def advice(folder: Path, findings: Sequence[Advice]) -> None:

@@ -10,13 +10,15 @@ from itertools import groupby
 from anybatch.errors import UserError
 
 FRAME = "│╭╮╰╯─ "
-WANTED = {
-    r"invalid literal for int.* '(?P<word>.*)'": "a whole number",
-    r"could not convert.* '(?P<word>.*)'": "a number",
-    r"no type matching \{None\}\|FLOAT could be .* \['(?P<word>.*)'\]\.": "a number or None",
-    r"no type matching \{None\}\|INT could be .* \['(?P<word>.*)'\]\.": "a whole number or None",
+RULES = {
+    r"'(?P<word>.*)' must be a whole number": "must be a whole number",
+    r"Could not find valid parse for arguments: \['(?P<word>.*)'\]": "must be whole numbers",
+    r"'(?P<word>.*)' must have at most (?P<digits>\d+) digits": "must have at most {digits} digits",
+    r"could not convert.* '(?P<word>.*)'": "must be a number",
+    r"no type matching \{None\}\|FLOAT could be .* \['(?P<word>.*)'\]\.": "must be a number or None",
+    r"no type matching \{None\}\|INT could be .* \['(?P<word>.*)'\]\.": "must be a whole number or None",
 }
-"""What tyro says of a word that does not fit its flag, and what would."""
+"""What tyro says of a word that does not fit its flag, and the rule that it breaks."""
 
 
 @contextlib.contextmanager
@@ -52,8 +54,9 @@ def sentence_in(box: str) -> str:
     wrong = next((" ".join(line for _, line in block) for is_ruler, block in blocks if not is_ruler), "")
     meant = [line.split()[0] for line in lines if line.startswith("--")]
     hint = f"; did you mean {', '.join(meant)}?" if meant and wrong.startswith("Unrecognized") else ""
-    for said, wanted in WANTED.items():
+    for said, rule in RULES.items():
         unfit = re.fullmatch(rf"Error parsing (?P<flag>--[\w.-]+): {said}", wrong)
         if unfit:
-            return f"{unfit['flag']} {unfit['word']}: {wanted} is wanted"
+            words = unfit["word"].replace("', '", " ")
+            return f"{unfit['flag']} {words}: {rule.format(**unfit.groupdict())}"
     return re.sub(r"^Error parsing config[\w.-]*: ", "", wrong) + hint

@@ -1,12 +1,12 @@
 """What changes the batch inside a run."""
 
 import math
-import re
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
 from anybatch.config.require import require
+from anybatch.config.whole_number import whole_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class ControllerConfig:
     """Which batch is made equal to the noise scale: that of a gradient step, or the whole iteration's as in
     the released code."""
     schedule: tuple[str, ...] = ()
-    """For kind = schedule: ENV_STEPS:NUM_STEPS pairs such as 0:16 1000000:32, each in force from its env
+    """For kind = schedule: ENV_STEPS:NUM_STEPS pairs such as 0:16 1M:32, each in force from its env
     steps on. These lengths are used as they are written."""
     epochs: Literal["constant", "at_least", "proportional"] = "constant"
     """How epochs follow the length. constant: update.epochs. at_least: more for longer rollouts than tuned
@@ -136,12 +136,12 @@ class ControllerConfig:
 
 def schedule_points(schedule: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
     """The pairs of a schedule: env steps, and the rollout length from there on."""
-    pairs = [re.fullmatch("([0-9]+):([0-9]+)", text) for text in schedule]
-    points = tuple((int(pair[1]), int(pair[2])) for pair in pairs if pair)
+    points = tuple(point for text in schedule if (point := _schedule_point(text)) is not None)
     env_steps = [point[0] for point in points]
     shown = f"controller.schedule = {' '.join(schedule) or 'empty'}"
     require(
-        0 < len(points) == len(schedule) and all(num_steps >= 1 for _, num_steps in points),
+        0 < len(points) == len(schedule)
+        and all(start >= 0 and num_steps >= 1 for start, num_steps in points),
         f"{shown}: pairs ENV_STEPS:NUM_STEPS such as 0:16 1000000:32 are wanted",
     )
     require(env_steps[0] == 0, f"{shown}: the first pair must be at 0 env steps")
@@ -150,3 +150,11 @@ def schedule_points(schedule: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
         f"{shown}: each pair must be at more env steps than the one before",
     )
     return points
+
+
+def _schedule_point(text: str) -> tuple[int, int] | None:
+    env_steps, _, num_steps = text.partition(":")
+    try:
+        return whole_number(env_steps), whole_number(num_steps)
+    except ValueError:
+        return None

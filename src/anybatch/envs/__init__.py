@@ -24,6 +24,11 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
     engine; procgen:coinrun and procgen-easy:coinrun are games of EnvPool's; my_package:MyEnv-v0 is
     Gymnasium's, after importing my_package.
     """
+    if env_id.startswith(user_modules.OBJECT_PREFIX):
+        raise EnvError(
+            f"this run has an environment object, {env_id.removeprefix(user_modules.OBJECT_PREFIX)}, which "
+            "only a Python program can give again: pass it as env=… to anybatch.resume or anybatch.load"
+        )
     if len(seeds) >= MANY_ENVS:
         _refuse_envs_beyond_memory(env_id, config, len(seeds))
     engine, name = _resolve(env_id, config)
@@ -79,7 +84,11 @@ def _refuse_envs_beyond_memory(env_id: str, config: EnvConfig, number: int) -> N
 def user_module(env_id: str) -> str | None:
     """The module of the user's that registers an environment; None for those of the engines' own."""
     prefix, _, rest = env_id.partition(":")
-    if prefix in procgen.MODES or (prefix in ENGINE_PREFIXES and prefix != "gym"):
+    if (
+        env_id.startswith(user_modules.OBJECT_PREFIX)
+        or prefix in procgen.MODES
+        or (prefix in ENGINE_PREFIXES and prefix != "gym")
+    ):
         return None
     return (rest if prefix == "gym" else env_id).rpartition(":")[0] or None
 
@@ -130,7 +139,7 @@ def _make_gymnasium(name: str, config: EnvConfig, seeds: Sequence[int], *, engin
 
     if gymnasium_adapter.registered(name):
         _refuse_atari_settings(name, config)
-        return gymnasium_adapter.GymnasiumEnv(name, config, seeds=seeds)
+        return gymnasium_adapter.GymnasiumEnv.make(name, config, seeds=seeds)
     known = gymnasium_adapter.known_ids()
     if engine_named or ":" in name:
         raise unknown(name, known)

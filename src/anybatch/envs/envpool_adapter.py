@@ -4,7 +4,7 @@ import importlib.util
 from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from anybatch.config import EnvConfig
 from anybatch.envs import options, procgen
 from anybatch.envs.protocol import EnvSpec, EnvStep
 from anybatch.errors import EnvError
+
+if TYPE_CHECKING:
+    from anybatch.envs.interface import SpaceInterface
 
 INSTALL_COMMAND = "pip install 'anybatch[envpool]'"
 QT_INSTALL_COMMAND = "apt-get install libqt5gui5"
@@ -82,6 +85,13 @@ class EnvPoolEnv:
             actions=actions,
             obs_layout=self._reader.layout,
         )
+
+    @property
+    def interface(self) -> "SpaceInterface":
+        from anybatch.envs.interface import SpaceInterface
+
+        space = self._engine.observation_space
+        return SpaceInterface(self.spec.env_id, space, self._reader, self._to_engine)
 
     def reset(self) -> np.ndarray:
         obs, info = self._engine.reset()

@@ -74,12 +74,12 @@ def _drawn_by_gymnasium(env_id: str, config: EnvConfig, spec: EnvSpec, seed: int
         raise EnvError(f"{env_id} cannot be drawn: it shows no images, and Gymnasium does not have it")
     # Options of another engine mean nothing here.
     options = config.options if is_gymnasium else {}
-    env = GymnasiumEnv(spec.env_id, replace(config, options=options), seeds=[seed])
+    env = GymnasiumEnv.make(spec.env_id, replace(config, options=options), seeds=[seed])
     env.close()
     if (env.spec.obs_shape, env.spec.action_width) != (spec.obs_shape, spec.action_width):
         raise EnvError(f"{env_id} cannot be drawn: Gymnasium's has other observations or actions")
     if not env.can_be_drawn:
         raise EnvError(f"{env_id} cannot be drawn: its render modes have no rgb_array")
     options = options | {"render_mode": "rgb_array"}
-    env = GymnasiumEnv(spec.env_id, replace(config, options=options), seeds=[seed])
+    env = GymnasiumEnv.make(spec.env_id, replace(config, options=options), seeds=[seed])
     return DrawnEnv(env, lambda _: enlarged(env.render()))

@@ -11,6 +11,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from anybatch import user_modules
 from anybatch.config import EnvConfig
 from anybatch.envs import options, spaces
+from anybatch.envs.interface import SpaceInterface
 from anybatch.envs.observation_reader import ObservationReader
 from anybatch.envs.observations import read_observations
 from anybatch.envs.protocol import EnvSpec, EnvStep
@@ -42,9 +43,12 @@ class GymnasiumEnv:
     vector_entry_point). The others go to the environment's constructor.
     """
 
-    def __init__(self, env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> None:
-        with spaces.without_engine_warnings():
-            self._engine = _make_engine(env_id, config, len(seeds))
+    def __init__(
+        self, env_id: str, engine: VectorEnv, *, seeds: Sequence[int], closes_engine: bool = True
+    ) -> None:
+        """`closes_engine` is False for an engine that belongs to the user's program."""
+        self._engine = engine
+        self._closes_engine = closes_engine
         self._same_step = _resets_in_same_step(self._engine, env_id)
         observations = read_observations(self._engine.single_observation_space, env_id)
         actions, self._to_engine = spaces.read_actions(self._engine.single_action_space, env_id)
@@ -63,6 +67,18 @@ class GymnasiumEnv:
             actions=actions,
             obs_layout=self._reader.layout,
         )
+
+    @classmethod
+    def make(cls, env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> "GymnasiumEnv":
+        """The environment that Gymnasium knows by that id."""
+        with spaces.without_engine_warnings():
+            engine = _make_engine(env_id, config, len(seeds))
+        return cls(env_id, engine, seeds=seeds)
+
+    @property
+    def interface(self) -> SpaceInterface:
+        space = self._engine.single_observation_space
+        return SpaceInterface(self.spec.env_id, space, self._reader, self._to_engine)
 
     def reset(self) -> np.ndarray:
         """Start new episodes. The seeds are used once; later resets continue their random streams."""
@@ -111,7 +127,8 @@ class GymnasiumEnv:
         return np.asarray(frames[0] if isinstance(frames, tuple) else frames, dtype=np.uint8)
 
     def close(self) -> None:
-        self._engine.close()
+        if self._closes_engine:
+            self._engine.close()
 
 
 def _make_engine(env_id: str, config: EnvConfig, num_envs: int) -> VectorEnv:

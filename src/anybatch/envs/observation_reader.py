@@ -60,6 +60,20 @@ class ObservationReader:
             mask = self._masks.checked(self._parts.read_mask(obs), decides=nobody[envs], step=self._step)
         return self._read(obs, mask)
 
+    def outside(self, obs: Any, count: int, action_mask: Any | None) -> np.ndarray:
+        """A batch of `count` observations that was not stepped here, on all of which a decision is based.
+
+        `action_mask` is theirs, where masks are not a part of observations.
+        """
+        if self._masks_in_info and action_mask is None:
+            raise EnvError(f"{self._env_id} has action masks: every decision needs one")
+        if not self._masks_in_info and action_mask is not None:
+            raise EnvError(f"{self._env_id} has its action masks in its observations, or none")
+        if not self._masks_in_info or self._masks is None:
+            return self._read(obs, self._mask(obs, {}, decides=None))
+        masks = np.asarray(action_mask).reshape(count, -1)
+        return self._read(obs, self._masks.from_info({INFO_KEY: masks}, count, decides=None, step=self._step))
+
     def _mask(self, obs: Any, info: Mapping[str, Any], *, decides: np.ndarray | None) -> np.ndarray | None:
         if self._masks is None:
             if INFO_KEY in info:

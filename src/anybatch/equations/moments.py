@@ -1,9 +1,8 @@
 """Means and variances: of a batch, over iterations, over everything seen so far."""
 
 import math
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-import torch
 from torch import Tensor
 
 PRIOR_COUNT = 1e-4
@@ -23,24 +22,23 @@ class Moments(NamedTuple):
     """Σ decay^k · count · mean of squares."""
 
 
-class RunningMoments(NamedTuple):
+class Arithmetic(Protocol):
+    """A number, or an array of numbers."""
+
+    def __add__(self, other: Any, /) -> Any: ...
+    def __sub__(self, other: Any, /) -> Any: ...
+    def __mul__(self, other: Any, /) -> Any: ...
+
+
+Value = TypeVar("Value", bound=Arithmetic)
+
+
+class RunningMoments(NamedTuple, Generic[Value]):
     """Number of samples, mean and Σ (x - mean)², of a batch or of everything so far."""
 
-    samples: Tensor
-    mean: Tensor
-    m2: Tensor
-
-
-def masked_moments(x: Tensor, valid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Count, mean and population variance of the valid entries, in float64; all 0 where none is valid.
-
-    The textbook two-pass formula. What stands in entries that are not valid, NaN included, has no effect.
-    """
-    count = valid.sum(dtype=torch.float64)
-    divisor = count.clamp(min=1.0)
-    mean = torch.where(valid, x, 0.0).sum(dtype=torch.float64) / divisor
-    deviation = torch.where(valid, x.double() - mean, 0.0)
-    return count, mean, deviation.square().sum() / divisor
+    samples: float
+    mean: Value
+    m2: Value
 
 
 def ewma_moments(
@@ -67,21 +65,22 @@ def moments_mean_std(state: Moments) -> tuple[float, float]:
     return mean, math.sqrt(max(variance, 0.0))
 
 
-def merge_moments(moments: RunningMoments, batch: RunningMoments) -> RunningMoments:
+def merge_moments(moments: RunningMoments[Value], batch: RunningMoments[Value]) -> RunningMoments[Value]:
     """Moments of the union of two sets of samples.
 
-        mean = mean_a + Δ n_b/n,   M2 = M2_a + M2_b + Δ² n_a n_b/n,   Δ = mean_b - mean_a,  n = n_a + n_b
+        mean = mean_a + Δ n_b/n,   M2 = M2_a + Δ² n_a n_b/n + M2_b,   Δ = mean_b - mean_a,  n = n_a + n_b
 
     Chan, Golub & LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
-    Counts are scalars; means and M2 have any one shape. Merging nothing with nothing gives nothing.
+    Means and M2 are numbers, or arrays of any one shape. Merging nothing with nothing gives nothing.
     """
     total = moments.samples + batch.samples
-    share = batch.samples / total.clamp(min=torch.finfo(total.dtype).tiny)
+    if total == 0:
+        return moments
     delta = batch.mean - moments.mean
     return RunningMoments(
         total,
-        moments.mean + delta * share,
-        moments.m2 + batch.m2 + delta.square() * (moments.samples * share),
+        moments.mean + delta * (batch.samples / total),
+        moments.m2 + delta * delta * (moments.samples * batch.samples / total) + batch.m2,
     )
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -20,9 +21,17 @@ from anybatch.networks.encoders import (
     PartEncoder,
     refuse_unfit,
 )
-from anybatch.networks.packed import BRANCH_FEATURES, PackedImage, PackedNumbers, forbidden_actions
+from anybatch.networks.packed import (
+    BRANCH_FEATURES,
+    FeatureEncoder,
+    PackedImage,
+    PackedNumbers,
+    forbidden_actions,
+)
 
 EncoderName = Literal["mlp", "nature", "impala", "minatar"]
+MakeHead = Callable[[int, int, float], nn.Linear]
+"""`make_head(features, outputs, gain)`."""
 
 
 class Policy(nn.Module):
@@ -30,7 +39,7 @@ class Policy(nn.Module):
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: FeatureEncoder,
         head: nn.Linear,
         log_std: float | None,
         *,
@@ -67,7 +76,7 @@ class ActorCritic(nn.Module):
     def __init__(
         self,
         policy: Policy,
-        value_encoder: Encoder | None,
+        value_encoder: FeatureEncoder | None,
         value_head: nn.Linear,
         *,
         detaches_value: bool = False,
@@ -150,17 +159,42 @@ def make(
     name = encoder_name(config, layout=layout)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator_seed)
-        encoder = _make_encoder(name, config, layout)
-        policy = Policy(
-            encoder,
-            _make_head(name, encoder.num_features, num_actions, gain=0.01),
-            config.log_std if continuous else None,
+        return assembled(
+            config,
+            lambda: _make_encoder(name, config, layout),
+            make_head=_row_norm_head if name == "impala" else _orthogonal_head,
+            layout=layout,
+            num_actions=num_actions,
+            continuous=continuous,
             action_counts=action_counts,
-            masked_layout=layout if layout.mask_width else None,
+            auxiliary=auxiliary,
         )
-        value_encoder = _make_encoder(name, config, layout) if config.heads == "dual" else None
-        value_head = _make_head(name, encoder.num_features, 1, gain=1.0)
-        auxiliary_head = _make_head(name, encoder.num_features, 1, gain=1.0) if auxiliary else None
+
+
+def assembled(
+    config: NetworkConfig,
+    make_encoder: Callable[[], FeatureEncoder],
+    *,
+    make_head: MakeHead | None = None,
+    layout: ObsLayout,
+    num_actions: int,
+    continuous: bool,
+    action_counts: tuple[int, ...] | None,
+    auxiliary: bool,
+) -> ActorCritic:
+    """Heads on one encoder or two, as the config says."""
+    head_of = make_head or _orthogonal_head
+    encoder = make_encoder()
+    policy = Policy(
+        encoder,
+        head_of(encoder.num_features, num_actions, 0.01),
+        config.log_std if continuous else None,
+        action_counts=action_counts,
+        masked_layout=layout if layout.mask_width else None,
+    )
+    value_encoder = make_encoder() if config.heads == "dual" else None
+    value_head = head_of(encoder.num_features, 1, 1.0)
+    auxiliary_head = head_of(encoder.num_features, 1, 1.0) if auxiliary else None
     return ActorCritic(
         policy,
         value_encoder,
@@ -213,6 +247,9 @@ def _make_part_encoder(name: EncoderName, config: NetworkConfig, shape: tuple[in
             return MinAtarEncoder(shape)
 
 
-def _make_head(name: EncoderName, features: int, outputs: int, *, gain: float) -> nn.Linear:
-    head = nn.Linear(features, outputs)
-    return initializers.row_norm(head, 0.1) if name == "impala" else initializers.orthogonal(head, gain)
+def _orthogonal_head(features: int, outputs: int, gain: float) -> nn.Linear:
+    return initializers.orthogonal(nn.Linear(features, outputs), gain)
+
+
+def _row_norm_head(features: int, outputs: int, _gain: float) -> nn.Linear:
+    return initializers.row_norm(nn.Linear(features, outputs), 0.1)

@@ -25,7 +25,13 @@ from anybatch.networks.encoders import (
     use_channels_last,
 )
 from anybatch.networks.initializers import orthogonal
-from anybatch.networks.packed import BRANCH_FEATURES, PackedImage, PackedNumbers, forbidden_actions
+from anybatch.networks.packed import (
+    BRANCH_FEATURES,
+    FeatureEncoder,
+    PackedImage,
+    PackedNumbers,
+    forbidden_actions,
+)
 
 QEncoderName = Literal["mlp", "nature", "minatar"]
 
@@ -193,7 +199,7 @@ class QNetwork(nn.Module):
 
     def __init__(
         self,
-        encoder: QEncoder,
+        encoder: FeatureEncoder,
         trunk: NormalizedLayers | MultiSkip,
         head: nn.Module,
         *,
@@ -239,12 +245,25 @@ def make_q_network(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator_seed)
         encoder = _make_encoder(name, config, layout)
-        if config.blocks:
-            trunk = MultiSkip(encoder.num_features, config.blocks, config.block_form)
-        else:
-            sizes = (DENSE_WIDTH,) if name == "nature" else config.hidden_sizes
-            trunk = NormalizedLayers(encoder.num_features, sizes)
-        head = _make_head(config, trunk.num_features, num_actions)
+        sizes = (DENSE_WIDTH,) if name == "nature" else config.hidden_sizes
+        return assembled_q_network(config, encoder, sizes, layout=layout, num_actions=num_actions)
+
+
+def assembled_q_network(
+    config: QNetworkConfig,
+    encoder: FeatureEncoder,
+    hidden_sizes: Sequence[int],
+    *,
+    layout: ObsLayout,
+    num_actions: int,
+) -> QNetwork:
+    """Residual blocks or dense layers, and the output layer, on an encoder."""
+    trunk = (
+        MultiSkip(encoder.num_features, config.blocks, config.block_form)
+        if config.blocks
+        else NormalizedLayers(encoder.num_features, hidden_sizes)
+    )
+    head = _make_head(config, trunk.num_features, num_actions)
     return QNetwork(encoder, trunk, head, masked_layout=layout if layout.mask_width else None)
 
 

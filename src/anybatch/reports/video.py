@@ -18,7 +18,7 @@ from anybatch.errors import DiskError, UserError
 from anybatch.runs.display import Output
 from anybatch.runs.record import RunRecord
 from anybatch.session.evaluating import trained_player
-from anybatch.session.planning import set_threads
+from anybatch.session.planning import encoder_for, set_threads
 
 FORMATS = (".gif", ".mp4")
 EXTRA = "pip install 'anybatch[video]' adds it"
@@ -48,12 +48,12 @@ def watch(
         raise UserError(f"--out {out}: a file that ends in {' or '.join(FORMATS)} is wanted")
     if steps < 1 or frames_per_second < 1:
         raise UserError(f"--steps {steps}, --frames-per-second {frames_per_second}: both must be at least 1")
-    set_threads(config)
     loaded = record.load_checkpoint(output.say, with_segments=False)
     (seed,) = seeding.env_seeds(config.seed, role="evaluation", rank=collectives.rank(), num_envs=1)
     drawn = frames.make(config.env, config.env_config, seed=seed)
     tracker = EpisodeTracker(1)
     try:
+        set_threads(config, encoder_for(config, drawn.env.spec))
         player = trained_player(loaded, config, drawn.env.spec)
         write(out, play(player, drawn, tracker, steps), frames_per_second)
     finally:

@@ -17,24 +17,29 @@ from anybatch.runs.checkpoint import Loaded
 from anybatch.runs.display import Output
 from anybatch.runs.record import RunRecord
 from anybatch.runs.stop import stopping_at_once
-from anybatch.session.planning import set_threads
+from anybatch.session.own import NOTHING_OWN, OwnParts
+from anybatch.session.planning import encoder_for, set_threads
 
 
-def evaluate_run(record: RunRecord, config: AnyConfig, *, output: Output) -> tuple[Evaluation, int]:
+def evaluate_run(
+    record: RunRecord, config: AnyConfig, *, output: Output, own: OwnParts = NOTHING_OWN
+) -> tuple[Evaluation, int]:
     """Evaluate the newest good checkpoint of a run. Returns the env steps it was trained for as well."""
-    set_threads(config)
     loaded = record.load_checkpoint(output.say, with_segments=False)
-    env = evaluation_env(config)
+    env = evaluation_env(config, own)
     try:
-        played = play_episodes(config, trained_player(loaded, config, env.spec), env, output)
+        set_threads(config, encoder_for(config, env.spec))
+        played = play_episodes(config, trained_player(loaded, config, env.spec, own), env, output)
     finally:
-        env.close()
+        own.close(env)
     return played, loaded.env_steps
 
 
-def evaluate_state(config: AnyConfig, state: AnyState, *, output: Output) -> Evaluation:
+def evaluate_state(
+    config: AnyConfig, state: AnyState, *, output: Output, own: OwnParts = NOTHING_OWN
+) -> Evaluation:
     """Evaluate the policy at the end of its training."""
-    env = evaluation_env(config)
+    env = evaluation_env(config, own)
     try:
         player = Player(
             state.network,
@@ -45,13 +50,13 @@ def evaluate_state(config: AnyConfig, state: AnyState, *, output: Output) -> Eva
         )
         return play_episodes(config, player, env, output)
     finally:
-        env.close()
+        own.close(env)
 
 
 def play_episodes(config: AnyConfig, player: Player, env: VectorEnv, output: Output) -> Evaluation:
     """Evaluate, showing progress. Raises Stopped at the first signal."""
     settings = config.evaluation
-    total = settings.num_envs * settings.episodes_per_env
+    total = env.spec.num_envs * settings.episodes_per_env
     cap = settings.max_episode_steps
     at_most = f" of at most {cap:,}" if cap is not None else ""
     title = f"evaluation on {config.env}"
@@ -86,9 +91,12 @@ def evaluation_protocol(config: AnyConfig) -> str | None:
     return None
 
 
-def evaluation_env(config: AnyConfig) -> VectorEnv:
+def evaluation_env(config: AnyConfig, own: OwnParts = NOTHING_OWN) -> VectorEnv:
+    """Environments with seeds of their own; an object of the program has the env slots that it has."""
     rank, slots = collectives.rank(), config.evaluation.num_envs
     seeds = seeding.env_seeds(config.seed, role="evaluation", rank=rank, num_envs=slots)
+    if own.env is not None:
+        return own.env.make(config.env_config, seeds)
     env_config, cap = config.env_config, config.evaluation.max_episode_steps
     if evaluation_protocol(config) == "released":
         env_config = replace(env_config, episodic_life=False, reward_clip=False)
@@ -102,11 +110,14 @@ def evaluation_generator(config: AnyConfig) -> torch.Generator:
     return seeding.torch_generator(config.seed, role="evaluation", rank=collectives.rank())
 
 
-def trained_player(loaded: Loaded, config: AnyConfig, spec: EnvSpec) -> Player:
+def trained_player(loaded: Loaded, config: AnyConfig, spec: EnvSpec, own: OwnParts = NOTHING_OWN) -> Player:
     """The policy of a checkpoint, without what only training needs."""
     device = machine.usable_device(config.device)
+    shared: object = loaded.tree.get("shared")
     with state_fit.naming(loaded.path):
-        network, normalizer = algorithm_of(config).for_playing(config, spec, loaded.tree["shared"])
+        network, normalizer = algorithm_of(config).for_playing(
+            config, spec, shared if isinstance(shared, dict) else {}, own.network_factory(config)
+        )
     return Player(
         network.to(device), normalizer, device, evaluation_generator(config), config.evaluation.greedy
     )

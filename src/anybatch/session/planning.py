@@ -9,16 +9,17 @@ from anybatch.batch.control import BatchControl
 from anybatch.batch.plan import Plan
 from anybatch.config import AnyConfig, PQNConfig
 from anybatch.envs import procgen
+from anybatch.envs.protocol import EnvSpec
 
 
 def plan(config: AnyConfig) -> Plan:
     """The plan without training. One env is built where only it knows what an observation is."""
     procgen.engine_id(config.env)  # refuses games that do not exist; other ids only their engines know
     obs_bytes = envs.observation_bytes(config.env, config.env_config) if config.algorithm == "ppg" else None
-    return BatchControl(config, encoder=encoder_of(config), obs_bytes=obs_bytes).plan
+    return BatchControl(config, encoder=expected_encoder(config), obs_bytes=obs_bytes).plan
 
 
-def encoder_of(config: AnyConfig) -> str:
+def expected_encoder(config: AnyConfig) -> str:
     """The encoder of a run. An automatic one depends on the observations: an environment is built for it.
 
     Where that fails this is mlp, and the run will be refused with the reason.
@@ -26,17 +27,17 @@ def encoder_of(config: AnyConfig) -> str:
     if config.network.encoder != "auto":
         return config.network.encoder
     spec = envs.spec_of_one(config.env, config.env_config)
-    if spec is None:
-        return "mlp"
+    return "mlp" if spec is None else encoder_for(config, spec)
+
+
+def encoder_for(config: AnyConfig, spec: EnvSpec) -> str:
+    """The encoder of a run on that environment."""
     if isinstance(config, PQNConfig):
         return networks.q_encoder_name(config.network, layout=spec.obs_layout)
     return networks.encoder_name(config.network, layout=spec.obs_layout)
 
 
-def set_threads(config: AnyConfig) -> None:
+def set_threads(config: AnyConfig, encoder: str) -> None:
     """Small networks lose more to waking threads than they gain; convolutions use every core."""
-    if config.threads:
-        torch.set_num_threads(config.threads)
-        return
-    convolutions = encoder_of(config) in ("nature", "impala")
-    torch.set_num_threads((os.cpu_count() or 1) if convolutions else 1)
+    every_core = os.cpu_count() or 1
+    torch.set_num_threads(config.threads or (every_core if encoder in ("nature", "impala") else 1))

@@ -12,7 +12,6 @@ import torch
 from anybatch import envs, user_modules
 from anybatch.acting.evaluation import Evaluation
 from anybatch.algorithms import AnyState, algorithm_of
-from anybatch.algorithms.state import make_env
 from anybatch.batch.plan import Plan
 from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, PPOConfig
@@ -26,7 +25,8 @@ from anybatch.runs.record import RESULT_FILE, RunRecord
 from anybatch.runs.run import Run
 from anybatch.runs.stop import Stopped
 from anybatch.session.evaluating import evaluate_state, evaluation_protocol
-from anybatch.session.planning import set_threads
+from anybatch.session.own import NOTHING_OWN, OwnParts
+from anybatch.session.planning import encoder_for, set_threads
 
 ShowPlan = Callable[[AnyConfig, Plan], None]
 
@@ -67,42 +67,57 @@ def train(
     base: Path,
     show_plan: ShowPlan,
     output: Output,
+    own: OwnParts = NOTHING_OWN,
 ) -> Outcome:
     """A new run, in a new folder under `base`."""
-    set_threads(config)
     evaluation_protocol(config)  # what cannot be evaluated is refused now, not after the training
-    state = algorithm_of(config).start(config, make_env(config, env_steps=0), say=output.say)
+    state = start(config, own, output, env_steps=0)
     folder = run_folder.create(base, config.env, preset, config.seed, datetime.now())
     with run_folder.lock(folder):
-        return run_to_end(config, state, folder, show_plan=show_plan, output=output, loaded=None)
+        return run_to_end(config, state, folder, show_plan=show_plan, output=output, own=own)
 
 
-def resume(record: RunRecord, config: AnyConfig, *, show_plan: ShowPlan, output: Output) -> Outcome:
+def start(config: AnyConfig, own: OwnParts, output: Output, *, env_steps: int) -> AnyState:
+    """A fresh state. `env_steps` is what a run to be resumed had done."""
+    factory = own.network_factory(config)
+    env = own.training_env(config, env_steps=env_steps)
+    set_threads(config, encoder_for(config, env.spec))
+    return algorithm_of(config).start(config, env, say=output.say, factory=factory)
+
+
+def resume(
+    record: RunRecord,
+    config: AnyConfig,
+    *,
+    show_plan: ShowPlan,
+    output: Output,
+    own: OwnParts = NOTHING_OWN,
+) -> Outcome:
     """Continue a run from its newest good checkpoint, with the batch and numbers that `config` now has."""
     refuse_another_run(record.config, config)
     evaluation_protocol(config)
-    set_threads(config)
     folder = record.folder
     with run_folder.lock(folder):  # before the checkpoint is read: no other process may train on from it
         loaded = record.load_checkpoint(output.say)
         refuse_finished(record, config, loaded.env_steps)
-        algorithm = algorithm_of(config)
-        state = algorithm.start(config, make_env(config, loaded.env_steps), say=output.say)
-        with state_fit.naming(loaded.path):
+        state = start(config, own, output, env_steps=loaded.env_steps)
+        with state_fit.refusing_misfits(loaded.path):
             refuse_unlike_start(loaded, state)
-            algorithm.restore(state, snapshot_of(loaded), config, output.say)
+            algorithm_of(config).restore(state, snapshot_of(loaded), config, output.say)
             if state.env_steps != loaded.env_steps:
                 raise CheckpointError(f"its state is of {state.env_steps:,} env steps")
-        return run_to_end(config, state, folder, show_plan=show_plan, output=output, loaded=loaded)
+        return run_to_end(config, state, folder, show_plan=show_plan, output=output, own=own, loaded=loaded)
 
 
 def refuse_unlike_start(loaded: Loaded, fresh: AnyState) -> None:
     """Refuse a checkpoint whose parts are not those of a fresh state of this run."""
     like = fresh.snapshot()
     assert like is not None
-    state_fit.refuse_unlike(loaded.tree.get("shared"), like.shared, "shared")
+    state_fit.refuse_unlike(loaded.tree.get("shared"), like.shared, "shared", may_lack=True)
     # What belongs to the envs may be of another number of them, and may show infinities.
-    state_fit.refuse_unlike(loaded.tree.get("own"), like.own, "own", any_length=True, finite=False)
+    state_fit.refuse_unlike(
+        loaded.tree.get("own"), like.own, "own", may_lack=True, any_length=True, finite=False
+    )
     returns = loaded.tree["recent_returns"]
     state_fit.refuse_unlike(returns, [0.0] * len(returns), "recent_returns")
 
@@ -131,7 +146,8 @@ def run_to_end(
     *,
     show_plan: ShowPlan,
     output: Output,
-    loaded: Loaded | None,
+    own: OwnParts,
+    loaded: Loaded | None = None,
 ) -> Outcome:
     env = state.source.collector.env
     title = f"{env.spec.env_id} on {env.spec.engine}, seed {config.seed}"
@@ -144,13 +160,13 @@ def run_to_end(
             algorithm_of(config).train(config, state, run)
         except KeyboardInterrupt:
             raise Stopped(signal.SIGINT, outcome_of(config, state, run).how_to_continue()) from None
-    env.close()
+    own.close(env)
     outcome = outcome_of(config, state, run)
     # Before the evaluation too: a run that is killed within it has been trained to its end.
     run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
     if outcome.finished and not run.stop.requested:
         try:
-            outcome = replace(outcome, evaluation=evaluate_state(config, state, output=output))
+            outcome = replace(outcome, evaluation=evaluate_state(config, state, output=output, own=own))
         except Stopped as stopped:  # a resume makes up for it
             return replace(outcome, stopped_by=stopped.signal)
         run_folder.write_json(folder / RESULT_FILE, result_json(outcome))

@@ -15,10 +15,11 @@ from anybatch.algorithms.ppo.state import PPOState
 from anybatch.algorithms.state import Learner, RankState, TrainState
 from anybatch.config import OptimizerConfig, PPGConfig
 from anybatch.envs.protocol import VectorEnv
-from anybatch.errors import CheckpointError, ConfigError
+from anybatch.errors import ConfigError
 from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.machine import available_bytes, readable
 from anybatch.networks.actor_critic import ActorCritic
+from anybatch.networks.own import NetworkFactory
 from anybatch.runs import metrics
 from anybatch.runs.checkpoint import Snapshot
 from anybatch.runs.state_fit import refuse_unlike
@@ -130,9 +131,15 @@ def frozen_policy_name(iteration: int) -> str:
     return f"policy_{iteration:09d}"
 
 
-def start(config: PPGConfig, env: VectorEnv, *, say: Callable[[str], None]) -> PPGState:
-    """A fresh state."""
-    policy = ppo_state.start(config, env, say=say, auxiliary=True)
+def start(
+    config: PPGConfig,
+    env: VectorEnv,
+    *,
+    say: Callable[[str], None],
+    factory: NetworkFactory | None = None,
+) -> PPGState:
+    """A fresh state. `factory` makes a network of the user's own."""
+    policy = ppo_state.start(config, env, say=say, factory=factory, auxiliary=True)
     phase, spec = policy.plan.phase, env.spec
     assert phase is not None
     refuse_phase_beyond_memory(
@@ -196,8 +203,6 @@ def restored_progress(
     refuse_unlike(frozen, {"location": location}, name, finite=False)
     position = AuxiliaryProgress(location, like.log_std).state_dict()
     refuse_unlike(saved, position, "shared/phase/progress")
-    if (saved["log_std"] is None) != (like.log_std is None):
-        raise CheckpointError("shared/phase/progress/log_std is for other actions")
     return AuxiliaryProgress.from_state_dict(saved, frozen["location"])
 
 

@@ -4,13 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
 from anybatch import networks, seeding
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
-from anybatch.algorithms.state import Learner, RankState, TrainState, load_network
+from anybatch.algorithms.state import Learner, RankState, TrainState, load_network, saved_network
 from anybatch.config import PPOConfig, rescale_rules
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import BoxActions, EnvSpec, VectorEnv
@@ -18,6 +16,7 @@ from anybatch.errors import ConfigError
 from anybatch.learning.normalizers import AdvantageNormalizer, RewardNormalizer
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.ewma import EwmaNetwork
+from anybatch.networks.own import NetworkFactory, own_actor_critic
 from anybatch.runs.checkpoint import Snapshot
 
 
@@ -64,17 +63,25 @@ class PPOState(TrainState[ActorCritic]):
 
 
 def start(
-    config: PPOConfig, env: VectorEnv, *, say: Callable[[str], None], auxiliary: bool = False
+    config: PPOConfig,
+    env: VectorEnv,
+    *,
+    say: Callable[[str], None],
+    factory: NetworkFactory | None = None,
+    auxiliary: bool = False,
 ) -> PPOState:
-    """A fresh state. `auxiliary` gives the network the head that PPG's auxiliary phases train."""
+    """A fresh state. `factory` makes a network of the user's own.
+
+    `auxiliary` gives the network the head that PPG's auxiliary phases train.
+    """
     delay = config.staleness.iterations
     refuse_rollouts_beyond_memory(delay, rollout_bytes(env.spec, config.step_range[1]))
     normalizer = make_observation_normalizer(config, env.spec)
-    encoder, network = make_network(config, env.spec, auxiliary=auxiliary)
+    network = make_network(config, env.spec, factory, auxiliary=auxiliary)
     learner = Learner.fresh(
         config,
         network,
-        encoder=encoder,
+        encoder=networks.encoder_name(config.network, layout=env.spec.obs_layout),
         obs_bytes=env.spec.obs_bytes,
         noise_of=separate_networks(network),
         say=say,
@@ -126,17 +133,20 @@ def keep_proximal_age(state: PPOState, config: PPOConfig, before: float) -> None
         state.ewma.rescale_weight(before / now)
 
 
-def make_network(config: PPOConfig, spec: EnvSpec, *, auxiliary: bool) -> tuple[str, ActorCritic]:
-    """The encoder's name and the network: the same weights for the same seed, on every rank."""
-    generator = seeding.torch_generator(config.seed, role="network", rank=0)
-    encoder = networks.encoder_name(config.network, layout=spec.obs_layout)
-    return encoder, networks.make(
+def make_network(
+    config: PPOConfig, spec: EnvSpec, factory: NetworkFactory | None = None, *, auxiliary: bool
+) -> ActorCritic:
+    """The network: the same weights for the same seed, on every rank."""
+    seed = seeding.torch_generator(config.seed, role="network", rank=0).initial_seed()
+    if factory is not None:
+        return own_actor_critic(factory, config.network, spec, generator_seed=seed, auxiliary=auxiliary)
+    return networks.make(
         config.network,
         layout=spec.obs_layout,
         num_actions=spec.action_width,
         continuous=isinstance(spec.actions, BoxActions),
         action_counts=spec.action_counts,
-        generator_seed=generator.initial_seed(),
+        generator_seed=seed,
         auxiliary=auxiliary,
     )
 
@@ -179,14 +189,14 @@ def make_reward_normalizer(config: PPOConfig) -> RewardNormalizer | None:
 
 
 def for_playing(
-    config: PPOConfig, spec: EnvSpec, shared: Mapping[str, Any]
+    config: PPOConfig, spec: EnvSpec, shared: Mapping[str, Any], factory: NetworkFactory | None = None
 ) -> tuple[ActorCritic, ObservationNormalizer | None]:
     """The network of a checkpoint and its view of observations, without what only training needs."""
-    saved: dict[str, Tensor] = shared["learner"]["network"]
-    auxiliary = any(name.startswith("auxiliary_head.") for name in saved)
-    _, network = make_network(config, spec, auxiliary=auxiliary)
+    saved = saved_network(shared)
+    auxiliary = any(str(name).startswith("auxiliary_head.") for name in saved)
+    network = make_network(config, spec, factory, auxiliary=auxiliary)
     load_network(network, saved)
     normalizer = make_observation_normalizer(config, spec)
-    if normalizer is not None and shared["observation_normalizer"] is not None:
+    if normalizer is not None and shared.get("observation_normalizer") is not None:
         normalizer.load_state_dict(shared["observation_normalizer"])
     return network, normalizer

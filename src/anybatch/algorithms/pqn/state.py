@@ -7,10 +7,11 @@ from typing import Any
 from anybatch import networks, seeding
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
-from anybatch.algorithms.state import Learner, RankState, TrainState, load_network
+from anybatch.algorithms.state import Learner, RankState, TrainState, load_network, saved_network
 from anybatch.config import PQNConfig
 from anybatch.envs.protocol import DiscreteActions, EnvSpec, VectorEnv
 from anybatch.errors import ConfigError
+from anybatch.networks.own import NetworkFactory, own_q_network
 from anybatch.networks.q_network import QNetwork
 from anybatch.runs.checkpoint import Snapshot
 
@@ -34,14 +35,19 @@ class PQNState(TrainState[QNetwork]):
         )
 
 
-def start(config: PQNConfig, env: VectorEnv, *, say: Callable[[str], None]) -> PQNState:
-    """A fresh state."""
+def start(
+    config: PQNConfig,
+    env: VectorEnv,
+    *,
+    say: Callable[[str], None],
+    factory: NetworkFactory | None = None,
+) -> PQNState:
+    """A fresh state. `factory` makes a network of the user's own."""
     refuse_rollouts_beyond_memory(0, rollout_bytes(env.spec, config.step_range[1]))
-    encoder, network = make_network(config, env.spec)
     learner = Learner.fresh(
         config,
-        network,
-        encoder=encoder,
+        make_network(config, env.spec, factory),
+        encoder=networks.q_encoder_name(config.network, layout=env.spec.obs_layout),
         obs_bytes=env.spec.obs_bytes,
         noise_of={"action values": slice(None)},
         say=say,
@@ -56,26 +62,29 @@ def restore(state: PQNState, saved: Snapshot, config: PQNConfig, say: Callable[[
     state.rank.load_state_dict(saved.own["rank"], saved.segments, plan=state.plan, say=say)
 
 
-def make_network(config: PQNConfig, spec: EnvSpec) -> tuple[str, QNetwork]:
-    """The encoder's name and the network: the same weights for the same seed, on every rank."""
+def make_network(config: PQNConfig, spec: EnvSpec, factory: NetworkFactory | None = None) -> QNetwork:
+    """The network: the same weights for the same seed, on every rank."""
     if not isinstance(spec.actions, DiscreteActions):
         raise ConfigError(
             f"PQN takes the best of several actions, which must be Discrete, but {spec.env_id} has actions "
             f"{spec.actions}"
         )
-    generator = seeding.torch_generator(config.seed, role="network", rank=0)
-    encoder = networks.q_encoder_name(config.network, layout=spec.obs_layout)
-    return encoder, networks.make_q_network(
+    seed = seeding.torch_generator(config.seed, role="network", rank=0).initial_seed()
+    if factory is not None:
+        return own_q_network(factory, config.network, spec, generator_seed=seed)
+    return networks.make_q_network(
         config.network,
         layout=spec.obs_layout,
         num_actions=spec.actions.count,
-        generator_seed=generator.initial_seed(),
+        generator_seed=seed,
     )
 
 
-def for_playing(config: PQNConfig, spec: EnvSpec, shared: Mapping[str, Any]) -> tuple[QNetwork, None]:
+def for_playing(
+    config: PQNConfig, spec: EnvSpec, shared: Mapping[str, Any], factory: NetworkFactory | None = None
+) -> tuple[QNetwork, None]:
     """The network of a checkpoint, exploring as little as at the end of a run where it is to explore."""
-    _, network = make_network(config, spec)
-    load_network(network, shared["learner"]["network"])
+    network = make_network(config, spec, factory)
+    load_network(network, saved_network(shared))
     network.epsilon = config.exploration.end
     return network, None

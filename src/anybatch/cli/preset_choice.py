@@ -1,0 +1,31 @@
+"""The preset of a new run: the one named, else the environment's, else the default."""
+
+from dataclasses import dataclass, field
+
+import tyro
+
+from anybatch import envs, presets
+from anybatch.cli.help_page import HELP_FLAGS
+from anybatch.cli.usage_error import as_user_error
+from anybatch.cli.whole_numbers import WHOLE_NUMBERS
+from anybatch.config import EnvConfig
+from anybatch.presets import Choice
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvFlags:
+    """What must be known of the environment before the other flags have their defaults."""
+
+    env: str = ""
+    env_config: EnvConfig = field(default_factory=EnvConfig)
+
+
+def choice_by_env(words: list[str]) -> Choice | None:
+    """The choice for the environment that the words of a command name; None where they name none."""
+    flags = [word for word in words if word not in HELP_FLAGS]
+    with as_user_error(), WHOLE_NUMBERS:
+        named, _ = tyro.cli(EnvFlags, args=flags, return_unknown_args=True)
+    if not named.env:
+        return None
+    envs.import_as_named(named.env)
+    return presets.for_env(named.env, named.env_config)

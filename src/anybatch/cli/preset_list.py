@@ -1,0 +1,129 @@
+"""`anybatch presets`: the named configurations, or one of them with the origin of each number."""
+
+import json
+import re
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from anybatch import presets as preset_files
+from anybatch.cli.help_page import HELP_FLAGS
+from anybatch.config import AnyConfig
+from anybatch.config.serialization import config_to_dict
+from anybatch.errors import UserError
+from anybatch.presets import DEFAULT_ORIGIN, Preset
+from anybatch.presets.by_env import FAMILIES
+
+USAGE = """usage: anybatch presets [NAME | WORD] [--json]
+
+List the named configurations and where their numbers are from.
+
+  NAME    print this preset, or a file ending in .toml, as one complete file
+          with the origin of each number
+  WORD    list the presets whose name contains it, such as atari
+  --json  print JSON, for programs
+"""
+NEXT = """anybatch presets NAME          print one with the origin of each number
+anybatch plan --preset NAME    show its batches, without training"""
+
+
+def presets(words: list[str]) -> None:
+    """List the named configurations, or print one."""
+    if HELP_FLAGS & set(words):
+        print(USAGE, end="")
+        return
+    as_json = "--json" in words
+    names = [word for word in words if word != "--json"]
+    if len(names) > 1 or any(name.startswith("-") for name in names):
+        raise UserError(f"presets takes one name or word and --json, got {' '.join(words)}")
+    if names and (names[0] in preset_files.names() or names[0].endswith(".toml")):
+        preset = preset_files.load(names[0])
+        print_json(details(preset)) if as_json else show_one(preset)
+        return
+    known = matching(names[0] if names else "")
+    print_json([summary(preset) for preset in known]) if as_json else show_list(known)
+
+
+def matching(word: str) -> list[Preset]:
+    """The presets with a word in their names; where there are none, the nearest names are an error's."""
+    found = [name for name in preset_files.names() if word.lower() in name]
+    return [preset_files.load(name) for name in found or [word]]
+
+
+def print_json(data: object) -> None:
+    print(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def summary(preset: Preset) -> dict[str, object]:
+    config = preset.config
+    return {
+        "name": preset.name,
+        "description": preset.description,
+        "extends": preset.extends,
+        "sources": preset.sources(),
+        "algorithm": config.algorithm,
+        "env": config.env,
+        "num_envs": config.num_envs,
+        "num_steps": config.num_steps,
+        "total_env_steps": config.total_env_steps,
+        "chosen_for": chosen_for(preset.name),
+    }
+
+
+def details(preset: Preset) -> dict[str, object]:
+    return summary(preset) | {"config": config_to_dict(preset.config), "origins": preset.origins()}
+
+
+def chosen_for(name: str) -> list[str]:
+    """The environments that get this preset where none is named."""
+    return [family.all for family in FAMILIES if family.preset == name]
+
+
+def show_list(known: Sequence[Preset]) -> None:
+    console = Console(highlight=False)
+    for preset in known:
+        console.print(Text(preset.name, style="bold"))
+        indented(console, preset.description)
+        indented(console, sizes(preset.config))
+        for environments in chosen_for(preset.name):
+            indented(console, f"chosen for {environments}")
+        if preset.extends:
+            indented(console, f"extends {preset.extends[0]}", "dim")
+        indented(console, f"from: {preset.source}", "dim")
+    console.print()
+    console.print(NEXT, markup=False, soft_wrap=True)
+
+
+def sizes(config: AnyConfig) -> str:
+    return (
+        f"{config.env} · {config.num_envs:,} envs × {config.num_steps:,} steps · "
+        f"{config.total_env_steps:,} env steps"
+    )
+
+
+def indented(console: Console, text: str, style: str = "") -> None:
+    """A paragraph below a name: wrapped on a terminal, one line in a file."""
+    if console.is_terminal:
+        console.print(Padding(Text(text, style=style), (0, 0, 0, 2)))
+    else:
+        console.print(f"  {text}", markup=False, soft_wrap=True)
+
+
+def show_one(preset: Preset) -> None:
+    """The complete file; on a terminal, defaults recede and names of tables stand out."""
+    console = Console(highlight=False)
+    for line in preset_files.as_toml(preset).splitlines():
+        console.print(styled(line), soft_wrap=True)
+
+
+def styled(line: str) -> Text:
+    text = Text(line)
+    if line.endswith(f"# {DEFAULT_ORIGIN}") or line.startswith("#"):
+        text.stylize("dim")
+    elif re.fullmatch(r"\[.*\]", line):
+        text.stylize("bold")
+    elif "  # " in line:
+        text.stylize("cyan", line.rindex("  # "))
+    return text

@@ -1,0 +1,21 @@
+"""tyro's reading of integer flags: 1e6, 10k, 2.5M and 1_000_000 too."""
+
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from anybatch.config.whole_number import whole_number
+
+WHOLE_NUMBERS = ConstructorRegistry()
+"""In force within `with WHOLE_NUMBERS:`, for every integer of a flag, alone, optional or in a list."""
+
+
+@WHOLE_NUMBERS.primitive_rule
+def integers(type_info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+    if type_info.type is not int:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda words: whole_number(words[0]),
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda value: [str(value)],
+    )

@@ -1,0 +1,106 @@
+"""Environments that a program gives as objects or factories, not by an id."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+from anybatch.config import EnvConfig
+from anybatch.envs import options
+from anybatch.envs.gymnasium_adapter import GymnasiumEnv
+from anybatch.envs.protocol import EnvSpec, VectorEnv
+from anybatch.errors import EnvError
+from anybatch.user_modules import OBJECT_PREFIX
+
+VECTORIZERS: dict[str, Callable[[list[Any]], gymnasium.vector.VectorEnv]] = {
+    "sync": SyncVectorEnv,
+    "async": AsyncVectorEnv,
+}
+
+
+@dataclass(frozen=True)
+class OwnEnv:
+    """An environment of the user's program."""
+
+    env_id: str
+    num_envs: int | None
+    """The number of envs where an object fixes it; None for a factory of single envs."""
+    make: Callable[[EnvConfig, Sequence[int]], VectorEnv]
+    """`make(config, seeds)`: as many envs as there are seeds, or the object itself."""
+    is_object: bool
+    """Whether it is one object, which training and evaluation share and which is never closed here."""
+
+
+def own_env(env: Any) -> OwnEnv:
+    """What `env=` can be.
+
+    A vector env of Gymnasium, or an object with the four methods of `VectorEnv`; a single Gymnasium env, for
+    runs with one env; a function without arguments that makes a single Gymnasium env.
+    """
+    name = f"{OBJECT_PREFIX}{_name(env)}"
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        return OwnEnv(name, env.num_envs, partial(_wrapped, name, env), is_object=True)
+    if isinstance(env, gymnasium.Env):
+        return OwnEnv(name, 1, partial(_wrapped_single, name, env), is_object=True)
+    if isinstance(getattr(env, "spec", None), EnvSpec):
+        return OwnEnv(name, env.spec.num_envs, partial(_as_it_is, env), is_object=True)
+    if callable(env):
+        return OwnEnv(name, None, partial(_manufactured, name, env), is_object=False)
+    raise EnvError(
+        f"env must be a Gymnasium env or vector env, a function that makes a single env, or an object with "
+        f"spec, reset, step and close; got {type(env).__name__}"
+    )
+
+
+def _wrapped(
+    name: str, env: gymnasium.vector.VectorEnv, config: EnvConfig, seeds: Sequence[int]
+) -> VectorEnv:
+    _refuse_settings(name, config)
+    return GymnasiumEnv(name, env, seeds=seeds[: env.num_envs], closes_engine=False)
+
+
+def _wrapped_single(
+    name: str, env: gymnasium.Env[Any, Any], config: EnvConfig, seeds: Sequence[int]
+) -> VectorEnv:
+    return _wrapped(name, SyncVectorEnv([lambda: env]), config, seeds)
+
+
+def _as_it_is(env: VectorEnv, config: EnvConfig, _seeds: Sequence[int]) -> VectorEnv:
+    _refuse_settings(env.spec.env_id, config)
+    return env
+
+
+def _manufactured(
+    name: str, factory: Callable[[], Any], config: EnvConfig, seeds: Sequence[int]
+) -> VectorEnv:
+    settings = dict(options.parse(config.options))
+    mode = options.take_choice(name, settings, "vectorization_mode", VECTORIZERS) or "sync"
+    if settings:
+        raise EnvError(f"{name} has no option {next(iter(settings))}; its only option is vectorization_mode")
+
+    def make_one() -> gymnasium.Env[Any, Any]:
+        env = factory()
+        if not isinstance(env, gymnasium.Env):
+            raise EnvError(f"{name} must make a Gymnasium env, but it made {type(env).__name__}")
+        limit = config.max_episode_steps
+        return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
+
+    return GymnasiumEnv(name, VECTORIZERS[mode]([make_one] * len(seeds)), seeds=seeds)
+
+
+def _refuse_settings(name: str, config: EnvConfig) -> None:
+    if config.max_episode_steps is not None or config.options:
+        raise EnvError(
+            f"env-config.max-episode-steps and env-config.options cannot change {name}, which is an object: "
+            "pass a function that makes it"
+        )
+
+
+def _name(env: Any) -> str:
+    inner = env.unwrapped if isinstance(env, gymnasium.Env) else env
+    named = inner if inspect.isfunction(inner) or inspect.isclass(inner) else type(inner)
+    return named.__name__

@@ -1,0 +1,121 @@
+"""Networks of the user's own: an encoder, to which heads are added, or a whole network."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from anybatch import user_modules
+from anybatch.config import NetworkConfig, QNetworkConfig
+from anybatch.envs.protocol import BoxActions, EnvSpec
+from anybatch.errors import ConfigError
+from anybatch.networks.actor_critic import ActorCritic, assembled
+from anybatch.networks.encoders import image_to_float, planes_to_float
+from anybatch.networks.packed import BRANCH_FEATURES, FeatureEncoder, PackedImage, PackedNumbers
+from anybatch.networks.q_network import QNetwork, assembled_q_network
+
+NetworkFactory = Callable[[EnvSpec], nn.Module]
+"""Makes a network for an environment, whose `spec.obs_layout.seen_shape` is what an encoder sees."""
+
+
+def import_factory(path: str, *, trusted: bool) -> NetworkFactory:
+    """The factory that `--network.factory my_package:make_network` names."""
+    module, _, name = path.rpartition(":")
+    if not module or not name:
+        raise ConfigError(f"network.factory = {path} must be of the form my_package:make_network")
+    found = user_modules.import_named(module, flag=f"--network.factory {path}", trusted=trusted)
+    factory: Any = getattr(found, name, None)
+    if not callable(factory):
+        raise ConfigError(f"network.factory = {path}: {module} has no function {name}")
+    return cast(NetworkFactory, factory)
+
+
+class OwnEncoder(nn.Module):
+    """An encoder of the user's own, given numbers: images in [0, 1], planes as 0 and 1."""
+
+    def __init__(self, encoder: nn.Module, shape: Sequence[int]):
+        """`shape` is that of one observation as the encoder sees it."""
+        super().__init__()
+        self.encoder = encoder
+        with torch.no_grad():
+            features = encoder(torch.zeros(1, *shape))
+        if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 1:
+            given = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+            raise ConfigError(
+                f"a network of your own must be an encoder from observations [B, …] to features [B, F], or a "
+                f"whole ActorCritic or QNetwork; for one observation it gave {given}"
+            )
+        self.num_features = features.shape[1]
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return self.encoder(self._as_numbers(obs))
+
+    def _as_numbers(self, obs: Tensor) -> Tensor:
+        dtype = next((parameter.dtype for parameter in self.encoder.parameters()), torch.float32)
+        if obs.dtype == torch.uint8:
+            return image_to_float(obs, dtype)
+        return planes_to_float(obs, dtype) if obs.dtype == torch.bool else obs.to(dtype)
+
+
+def own_actor_critic(
+    factory: NetworkFactory, config: NetworkConfig, spec: EnvSpec, *, generator_seed: int, auxiliary: bool
+) -> ActorCritic:
+    """The network of PPO or PPG around what `factory` makes; its weights depend on `generator_seed` alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(generator_seed)
+        made = factory(spec)
+        if isinstance(made, ActorCritic):
+            return _checked(made, spec, auxiliary=auxiliary)
+        if isinstance(made, QNetwork):
+            raise ConfigError("network.factory makes a QNetwork, which is for PQN; PPO needs an ActorCritic")
+        return assembled(
+            config,
+            lambda: _encoder(factory(spec), spec),
+            layout=spec.obs_layout,
+            num_actions=spec.action_width,
+            continuous=isinstance(spec.actions, BoxActions),
+            action_counts=spec.action_counts,
+            auxiliary=auxiliary,
+        )
+
+
+def own_q_network(
+    factory: NetworkFactory, config: QNetworkConfig, spec: EnvSpec, *, generator_seed: int
+) -> QNetwork:
+    """The network of PQN around what `factory` makes; its weights depend on `generator_seed` alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(generator_seed)
+        made = factory(spec)
+        if isinstance(made, QNetwork):
+            return made
+        if isinstance(made, ActorCritic):
+            raise ConfigError("network.factory makes an ActorCritic, which is for PPO; PQN needs a QNetwork")
+        return assembled_q_network(
+            config, _encoder(made, spec), (), layout=spec.obs_layout, num_actions=spec.action_width
+        )
+
+
+def _encoder(made: Any, spec: EnvSpec) -> FeatureEncoder:
+    if not isinstance(made, nn.Module):
+        raise ConfigError(f"network.factory must make a torch.nn.Module, but it made {type(made).__name__}")
+    layout = spec.obs_layout
+    encoder = OwnEncoder(made, layout.seen_shape)
+    if not layout.is_packed:
+        return encoder
+    if layout.image_shape is None:
+        return PackedNumbers(layout, encoder)
+    branch = nn.Linear(layout.vector_width, BRANCH_FEATURES) if layout.vector_width else None
+    return PackedImage(layout, encoder, branch)
+
+
+def _checked(network: ActorCritic, spec: EnvSpec, *, auxiliary: bool) -> ActorCritic:
+    outputs = network.policy.head.out_features
+    if outputs != spec.action_width:
+        raise ConfigError(
+            f"the ActorCritic of network.factory has {outputs} outputs, but {spec.env_id} needs "
+            f"{spec.action_width} for its actions {spec.actions}"
+        )
+    if auxiliary and network.auxiliary_head is None:
+        raise ConfigError("PPG needs an ActorCritic with an auxiliary_head, or an encoder alone")
+    return network

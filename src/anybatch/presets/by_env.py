@@ -1,0 +1,95 @@
+"""Which preset an environment gets where none is named: by its family, else by its observations."""
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from anybatch import envs
+from anybatch.config import EnvConfig
+from anybatch.envs import atari, procgen
+from anybatch.envs.protocol import EnvSpec
+
+
+class Family(NamedTuple):
+    """Environments that get one preset."""
+
+    preset: str
+    one: str
+    """What can be said of one of them."""
+    all: str
+
+
+ATARI = Family("atari-ppo-ewma", "is an Atari game", "Atari games")
+PROCGEN = Family("procgen-ppo-ewma", "is a Procgen game", "Procgen games")
+PROCGEN_EASY = Family("procgen-easy-ppo-ewma", "is a Procgen game in easy mode", "Procgen games in easy mode")
+MINATAR = Family("minatar-ppo-ewma", "is a MinAtar game", "MinAtar games")
+MUJOCO = Family("mujoco-ppo", "is a MuJoCo task", "MuJoCo tasks")
+CLASSIC = Family("cartpole-ppo-ewma", "is a classic control task", "classic control tasks")
+VECTOR = Family(
+    "vector-ppo-ewma",
+    "has vector observations, and these numbers were not tuned on it",
+    "all other environments with vector observations",
+)
+IMAGE = Family(
+    "image-ppo-ewma",
+    "has image observations, and these numbers were not tuned on it",
+    "all other environments with image observations",
+)
+FAMILIES = (ATARI, PROCGEN, PROCGEN_EASY, MINATAR, MUJOCO, CLASSIC, VECTOR, IMAGE)
+
+PROCGEN_ID = re.compile(r"(?:envpool:)?([A-Z][a-z]+)(Easy|Hard|Extreme|Memory|Exploration)-v0")
+MUJOCO_ID = re.compile(
+    r"(?:gym:|envpool:)?(Ant|HalfCheetah|Hopper|Humanoid|HumanoidStandup|InvertedDoublePendulum"
+    r"|InvertedPendulum|Pusher|Reacher|Swimmer|Walker2d)-v\d+"
+)
+CLASSIC_ID = re.compile(
+    r"(?:gym:|envpool:)?(Acrobot|CartPole|MountainCar|MountainCarContinuous|Pendulum)-v\d+"
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A preset that was chosen, not named."""
+
+    preset: str
+    reason: str
+    """Why, as a clause that starts with the environment's id."""
+
+
+def for_env(env_id: str, config: EnvConfig) -> Choice:
+    """The preset for an environment. One is built where its id does not tell; EnvError where that fails."""
+    family = family_by_id(env_id, config)
+    if family is None:
+        env = envs.make(env_id, config, seeds=[0])
+        env.close()
+        family = family_by_spec(env.spec)
+    return Choice(family.preset, f"{env_id} {family.one}")
+
+
+def for_spec(spec: EnvSpec) -> Choice:
+    """The preset for an environment that was built already, of which the id may say nothing."""
+    family = family_by_spec(spec)
+    return Choice(family.preset, f"{spec.env_id} {family.one}")
+
+
+def family_by_spec(spec: EnvSpec) -> Family:
+    """Only MinAtar's games show planes."""
+    return {"vector": VECTOR, "image": IMAGE, "planes": MINATAR}[spec.obs_kind]
+
+
+def family_by_id(env_id: str, config: EnvConfig) -> Family | None:
+    """The family of an environment; None where the id does not tell."""
+    if config.options.get("from_pixels", "false").lower() == "true":
+        return None  # EnvPool then renders images of what has vectors otherwise
+    if env_id.startswith("minatar:"):
+        return MINATAR
+    found = PROCGEN_ID.fullmatch(procgen.engine_id(env_id) or env_id)
+    if found and found[1].lower() in procgen.GAMES:
+        return PROCGEN_EASY if found[2] == "Easy" else PROCGEN
+    if MUJOCO_ID.fullmatch(env_id):
+        return MUJOCO
+    if CLASSIC_ID.fullmatch(env_id):
+        return CLASSIC
+    # The 57 games are known without loading EnvPool, which takes a while; it knows more of them.
+    is_one_of_57 = atari.game_of(env_id) is not None and config.engine in ("auto", "envpool")
+    return ATARI if is_one_of_57 or envs.is_atari(env_id, config) else None
