@@ -16,7 +16,7 @@ class Guarded(gymnasium.Env[Any, Any]):
 
     entry: masks are an entry of a Dict observation, else of infos. image: the observation has one too.
     actions: discrete, multi, box. form: array, list or tuple of one array for each choice.
-    fault: what is wrong with the masks, from the second step of an episode on.
+    fault: what is wrong with the masks, from the second step of an episode on. free: all actions are allowed.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
@@ -28,9 +28,10 @@ class Guarded(gymnasium.Env[Any, Any]):
         actions: str = "discrete",
         form: str = "array",
         fault: str = "",
+        free: bool = False,
         render_mode: str | None = None,
     ) -> None:
-        self.entry, self.image, self.form, self.fault = entry, image, form, fault
+        self.entry, self.image, self.form, self.fault, self.free = entry, image, form, fault, free
         self.render_mode = render_mode
         self.counts = COUNTS.get(actions, (2,))
         self.width = sum(self.counts)
@@ -74,7 +75,9 @@ class Guarded(gymnasium.Env[Any, Any]):
     def _observe(self) -> Any:
         parts = [self.np_random.integers(1, 2**count) >> np.arange(count) & 1 for count in self.counts]
         self.mask = np.concatenate(parts).astype(np.int8)
-        if self.steps == 4:
+        if self.free:
+            self.mask[:] = 1
+        elif self.steps == 4:
             self.mask[:] = 0  # nothing follows
         obs = {"speed": self.np_random.uniform(-1, 1, 3).astype(np.float32)}
         if self.fault == "bad number" and self.steps == 2:

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -29,9 +30,11 @@ VALUE_CLIP = 3e-4  # small enough to bite in so few steps
 RATE, AUXILIARY_RATE, EPSILON, DECAY, ADVANTAGE_DECAY, CLONE = 3e-3, 7e-3, 1e-8, 8 / 9, 0.5, 1.5
 
 
-def config_of(heads: str, value_epochs: int, clip: float | None, value_clip: float | None) -> PPGConfig:
+def config_of(
+    heads: str, value_epochs: int, clip: float | None, value_clip: float | None, env: str = "toy:Pixels"
+) -> PPGConfig:
     return phase_config(
-        env="toy:Pixels",
+        env=env,
         num_envs=ENVS,
         num_steps=STEPS,
         threads=1,
@@ -72,6 +75,16 @@ def convolve(weights: Weights, name: str, x: Tensor) -> Tensor:
 
 
 def encode(weights: Weights, name: str, obs: Tensor) -> Tensor:
+    if obs.ndim == 4:
+        return encode_image(weights, name, obs)
+    # toy:Mixed: two numbers of four bytes, an image, and a mask that no encoder sees.
+    vector = torch.from_numpy(np.frombuffer(obs[:, :8].numpy().tobytes(), np.float32).copy()).view(-1, 2)
+    image = encode_image(weights, f"{name}.encoder", obs[:, 8:-ACTIONS].reshape(-1, 3, 16, 16))
+    both = torch.cat([image, apply_head(weights, f"{name}.branch", vector.double()).relu()], 1)
+    return apply_head(weights, f"{name}.joint", both).relu()
+
+
+def encode_image(weights: Weights, name: str, obs: Tensor) -> Tensor:
     x = obs.double() / 255
     for stack in (f"{name}.stacks.0", f"{name}.stacks.1"):
         x = F.max_pool2d(convolve(weights, f"{stack}.convolution", x), 3, stride=2, padding=1)
@@ -85,8 +98,16 @@ def apply_head(weights: Weights, name: str, features: Tensor) -> Tensor:
 
 
 def log_probs(weights: Weights, obs: Tensor) -> Tensor:
+    """-∞ for forbidden actions."""
     logits = apply_head(weights, "policy.head", encode(weights, "policy.encoder", obs))
+    if obs.ndim == 2:
+        logits = logits.masked_fill(obs[:, -ACTIONS:] == 0, -math.inf)
     return logits - logits.exp().sum(1, keepdim=True).log()
+
+
+def finite(logs: Tensor) -> Tensor:
+    """Logarithms that are multiplied by a probability, which is 0 where they are -∞."""
+    return logs.masked_fill(logs.isinf(), 0.0)
 
 
 class Adam:
@@ -135,7 +156,7 @@ class ByHand:
     def __post_init__(self) -> None:
         seed = self.config.seed
         seeds = seeding.env_seeds(seed, role="train", rank=0, num_envs=ENVS)
-        self.env = envs.make("toy:Pixels", self.config.env_config, seeds=seeds)
+        self.env = envs.make(self.config.env, self.config.env_config, seeds=seeds)
         self.seen = torch.from_numpy(self.env.reset())
         self.noise = seeding.torch_generator(seed, role="actions", rank=0)
         self.order = seeding.torch_generator(seed, role="minibatches", rank=0)
@@ -240,7 +261,7 @@ class ByHand:
         return {
             "policy": -gain + KL * 0.5 * (logp - anchor) ** 2,
             "value": self.value_error(self.value(obs), pick(data.value[:-1]), pick(data.target)),
-            "entropy": -(every.exp() * every).sum(1),
+            "entropy": -(every.exp() * finite(every)).sum(1),
             "proximal": 0.5 * (logp - anchor) ** 2,
             "log_ratio": logp - anchor,
         }
@@ -299,7 +320,7 @@ class ByHand:
                 features = encode(self.weights, "policy.encoder", obs)
                 own = apply_head(self.weights, "auxiliary_head", features)[:, 0]
                 losses = {
-                    "clone": (before.exp() * (before - log_probs(self.weights, obs))).sum(1),
+                    "clone": (before.exp() * (finite(before) - finite(log_probs(self.weights, obs)))).sum(1),
                     "auxiliary": (own - target) ** 2,
                     "value": (self.value(obs, attached=True) - target) ** 2,
                 }
@@ -338,20 +359,22 @@ def compare_row(row: dict[str, float], losses: dict[str, Tensor]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heads", "value_epochs", "clip", "value_clip"),
+    ("heads", "value_epochs", "clip", "value_clip", "env"),
     [
-        ("dual", 1, None, None),
-        ("dual", 3, None, None),
-        ("detached", 1, None, None),
-        ("shared", 1, None, None),
-        ("shared", 2, None, VALUE_CLIP),
-        ("dual", 1, CLIP, VALUE_CLIP),
+        ("dual", 1, None, None, "toy:Pixels"),
+        ("dual", 3, None, None, "toy:Pixels"),
+        ("detached", 1, None, None, "toy:Pixels"),
+        ("shared", 1, None, None, "toy:Pixels"),
+        ("shared", 2, None, VALUE_CLIP, "toy:Pixels"),
+        ("dual", 1, CLIP, VALUE_CLIP, "toy:Pixels"),
+        ("dual", 1, CLIP, VALUE_CLIP, "toy:Mixed"),
+        ("shared", 1, None, None, "toy:Mixed"),
     ],
 )
 def test_a_whole_phase_by_hand(
-    heads: str, value_epochs: int, clip: float | None, value_clip: float | None, tmp_path: Path
+    heads: str, value_epochs: int, clip: float | None, value_clip: float | None, env: str, tmp_path: Path
 ):
-    config = config_of(heads, value_epochs, clip, value_clip)
+    config = config_of(heads, value_epochs, clip, value_clip, env)
     state = ppg_state.start(config, make_env(config, env_steps=0), say=lambda _: None)
     weights = {
         name: weight.detach().clone().requires_grad_() for name, weight in state.network.state_dict().items()
@@ -398,9 +421,10 @@ def test_a_whole_phase_by_hand(
     assert [row["auxiliary/phases"] for row in (first, second, third)] == [0, 0, 1]
 
 
-def test_the_problem_by_hand_is_not_a_trivial_one():
+@pytest.mark.parametrize("env", ["toy:Pixels", "toy:Mixed"])
+def test_the_problem_by_hand_is_not_a_trivial_one(env: str):
     """Ratios leave 1, episodes end, reset steps occur, and each loss moves the weights."""
-    config = config_of("dual", 1, None, None)
+    config = config_of("dual", 1, None, None, env)
     state = ppg_state.start(config, make_env(config, env_steps=0), say=lambda _: None)
     weights = {
         name: weight.detach().clone().requires_grad_() for name, weight in state.network.state_dict().items()
@@ -410,6 +434,7 @@ def test_the_problem_by_hand_is_not_a_trivial_one():
     losses = [hand.iterate(1) for _ in range(ITERATIONS)]
     assert losses[0]["log_ratio"].abs().max() > 1e-3
     assert all(data.done.any() for data in hand.segments)
+    assert all((data.reward >= 0).all() for data in hand.segments)  # a forbidden action would cost 1
     assert 0 < sum(int((~data.valid).sum()) for data in hand.segments) < ITERATIONS * STEPS * ENVS / 2
     moved = hand.snapshot()
     still = [name for name in moved if torch.equal(moved[name], start[name])]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -31,9 +32,10 @@ RATE, BETA1, BETA2, EPSILON = 3e-3, 0.9, 0.999, 1e-8
 TOTAL, START, END, FRACTION = 70, 0.9, 0.1, 0.8
 
 
-def config_of(reset: str) -> PQNConfig:
+def config_of(reset: str, env: str) -> PQNConfig:
+    of_pixels = {"encoder": "nature", "channels": [2, 3, 2]}
     return toy_pqn_config(
-        env="toy:Pixels84",
+        env=env,
         num_envs=ENVS,
         num_steps=STEPS,
         total_env_steps=TOTAL,
@@ -41,7 +43,7 @@ def config_of(reset: str) -> PQNConfig:
         microbatch=4,  # of 9 or so: uneven parts
         env_config={"max_episode_steps": 4, "options": {"reset": reset}},
         update={"epochs": EPOCHS, "minibatches_per_epoch": MINIBATCHES},
-        network={"encoder": "nature", "channels": [2, 3, 2]},
+        network=of_pixels if env == "toy:Pixels84" else {"encoder": "mlp", "hidden_sizes": [11]},
         objective={
             "discount": DISCOUNT,
             "q_lambda": LAMBDA,
@@ -70,13 +72,26 @@ def normalized(weights: Weights, name: str, x: Tensor) -> Tensor:
 
 
 def action_values(weights: Weights, obs: Tensor) -> Tensor:
+    """-∞ for forbidden actions."""
+    if obs.ndim == 4:
+        return trunk_and_head(weights, convolved(weights, obs))
+    # toy:Mixed: two numbers of four bytes, an image, and a mask that the network does not see.
+    vector = torch.from_numpy(np.frombuffer(obs[:, :8].numpy().tobytes(), np.float32).copy()).view(-1, 2)
+    numbers = torch.cat([vector.double(), obs[:, 8:-ACTIONS].double() / 255], 1)
+    return trunk_and_head(weights, numbers).masked_fill(obs[:, -ACTIONS:] == 0, -math.inf)
+
+
+def convolved(weights: Weights, obs: Tensor) -> Tensor:
     x = obs.double() / 255
     for layer, stride in enumerate((4, 2, 1)):
         name = f"encoder.layers.{layer}"
         kernel, bias = weights[f"{name}.convolution.weight"], weights[f"{name}.convolution.bias"]
         x = F.conv2d(x, kernel, bias, stride=stride).permute(0, 2, 3, 1)  # scale and shift are [H, W, C]
         x = normalized(weights, name, x).relu().permute(0, 3, 1, 2)
-    x = x.permute(0, 2, 3, 1).flatten(1)
+    return x.permute(0, 2, 3, 1).flatten(1)
+
+
+def trunk_and_head(weights: Weights, x: Tensor) -> Tensor:
     x = x @ weights["trunk.layers.0.linear.weight"].T + weights["trunk.layers.0.linear.bias"]
     x = normalized(weights, "trunk.layers.0", x).relu()
     return x @ weights["head.weight"].T + weights["head.bias"]
@@ -128,7 +143,7 @@ class ByHand:
     def __init__(self, config: PQNConfig, weights: Weights):
         self.weights = weights
         seeds = seeding.env_seeds(config.seed, role="train", rank=0, num_envs=ENVS)
-        self.env = envs.make("toy:Pixels84", config.env_config, seeds=seeds)
+        self.env = envs.make(config.env, config.env_config, seeds=seeds)
         self.seen = torch.from_numpy(self.env.reset())
         self.noise = seeding.torch_generator(config.seed, role="actions", rank=0)
         self.order = seeding.torch_generator(config.seed, role="minibatches", rank=0)
@@ -155,10 +170,11 @@ class ByHand:
                 table.setdefault(name, []).append(torch.as_tensor(column))
 
         for t in range(STEPS):
+            values = action_values(self.weights, self.seen)
             # The smallest of A exponentials is itself exponential, A times as fast, whichever it is.
-            smallest, random_action = exponential[t].min(1)
-            explores = (-ACTIONS * smallest).exp() < epsilon
-            best = action_values(self.weights, self.seen).argmax(1)
+            smallest, random_action = exponential[t].masked_fill(values.isinf(), math.inf).min(1)
+            explores = (-values.isfinite().sum(1) * smallest).exp() < epsilon
+            best = values.argmax(1)
             action = torch.where(explores, random_action, best)
             step = self.env.step(action.numpy())
             done = step.terminated | step.truncated
@@ -232,9 +248,10 @@ def weights_at(folder: Path, env_steps: int) -> Weights:
     return tree["shared"]["learner"]["network"]
 
 
+@pytest.mark.parametrize("env", ["toy:Pixels84", "toy:Mixed"])
 @pytest.mark.parametrize("reset", ["next_step", "same_step"])
-def test_whole_iterations_by_hand(reset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    config = config_of(reset)
+def test_whole_iterations_by_hand(reset: str, env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    config = config_of(reset, env)
     hand = by_hand(config)
     told = [hand.iterate() for _ in range(ITERATIONS)]
 
@@ -274,10 +291,11 @@ def test_whole_iterations_by_hand(reset: str, tmp_path: Path, monkeypatch: pytes
         assert row["batch/valid_fraction"] == pytest.approx(int(valid.sum()) / (STEPS * ENVS), abs=1e-7)
 
 
+@pytest.mark.parametrize("env", ["toy:Pixels84", "toy:Mixed"])
 @pytest.mark.parametrize("reset", ["next_step", "same_step"])
-def test_the_problem_by_hand_is_not_a_trivial_one(reset: str):
+def test_the_problem_by_hand_is_not_a_trivial_one(reset: str, env: str):
     """Episodes end in both ways, actions differ, the clip bites at times, RAdam is in both of its regimes."""
-    hand = by_hand(config_of(reset))
+    hand = by_hand(config_of(reset, env))
     before = {name: weight.detach().clone() for name, weight in hand.weights.items()}
     rollouts: list[dict[str, Tensor]] = []
     collect = hand.collect

@@ -1,3 +1,135 @@
-"""On-policy deep RL in which the batch size is a dial."""
+"""On-policy deep RL in which the batch size is a dial: tune once, train at any batch size.
+
+    import anybatch
+
+    run = anybatch.train("cartpole-ppo-ewma", num_envs=16, total_env_steps=50_000)
+    run.returns()                        # env steps and mean returns, to plot
+    agent = anybatch.load(run.folder)
+    action = agent.act(observation)
+
+Names are imported when they are first used: `import anybatch` itself imports nothing heavy.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anybatch.acting.evaluation import Evaluation
+    from anybatch.api import Agent, Curve, PlanView, TrainedRun, load, plan, resume, train
+    from anybatch.config import (
+        ControllerConfig,
+        EnvConfig,
+        EvaluationConfig,
+        ExplorationConfig,
+        NetworkConfig,
+        NormalizeConfig,
+        ObjectiveConfig,
+        OptimizerConfig,
+        PhaseConfig,
+        PPGConfig,
+        PPOConfig,
+        PQNConfig,
+        ProximalConfig,
+        QLearningConfig,
+        QNetworkConfig,
+        RecordConfig,
+        StalenessConfig,
+        TunedAt,
+        UpdateConfig,
+    )
+    from anybatch.envs.protocol import (
+        BoxActions,
+        DiscreteActions,
+        EnvSpec,
+        EnvStep,
+        MultiDiscreteActions,
+        VectorEnv,
+    )
+    from anybatch.errors import (
+        CheckpointError,
+        ConfigError,
+        DiskError,
+        EnvError,
+        TrainingError,
+        UserError,
+    )
+    from anybatch.networks.actor_critic import ActorCritic, Policy
+    from anybatch.networks.q_network import QNetwork
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "ActorCritic",
+    "Agent",
+    "BoxActions",
+    "CheckpointError",
+    "ConfigError",
+    "ControllerConfig",
+    "Curve",
+    "DiscreteActions",
+    "DiskError",
+    "EnvConfig",
+    "EnvError",
+    "EnvSpec",
+    "EnvStep",
+    "Evaluation",
+    "EvaluationConfig",
+    "ExplorationConfig",
+    "MultiDiscreteActions",
+    "NetworkConfig",
+    "NormalizeConfig",
+    "ObjectiveConfig",
+    "OptimizerConfig",
+    "PPGConfig",
+    "PPOConfig",
+    "PQNConfig",
+    "PhaseConfig",
+    "PlanView",
+    "Policy",
+    "ProximalConfig",
+    "QLearningConfig",
+    "QNetwork",
+    "QNetworkConfig",
+    "RecordConfig",
+    "StalenessConfig",
+    "TrainedRun",
+    "TrainingError",
+    "TunedAt",
+    "UpdateConfig",
+    "UserError",
+    "VectorEnv",
+    "__version__",
+    "load",
+    "plan",
+    "resume",
+    "train",
+]
+
+_MODULES = {
+    "anybatch.acting.evaluation": ("Evaluation",),
+    "anybatch.api": ("Agent", "Curve", "PlanView", "TrainedRun", "load", "plan", "resume", "train"),
+    "anybatch.envs.protocol": (
+        "BoxActions",
+        "DiscreteActions",
+        "EnvSpec",
+        "EnvStep",
+        "MultiDiscreteActions",
+        "VectorEnv",
+    ),
+    "anybatch.networks.actor_critic": ("ActorCritic", "Policy"),
+    "anybatch.networks.q_network": ("QNetwork",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'anybatch' has no attribute {name!r}")
+    modules = (module for module, names in _MODULES.items() if name in names)
+    default = "anybatch.errors" if name.endswith("Error") else "anybatch.config"
+    value = getattr(importlib.import_module(next(modules, default)), name)
+    globals()[name] = value  # the next access does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -141,8 +141,10 @@ def test_mixed_needs_the_image_and_the_vector(make):
     obs = env.reset()
     image, vector = layout.image_of(obs), np.ascontiguousarray(obs[:, :8]).view(np.float32)
     quadrant = np.stack([image[:, 0, y, x] for y in (0, 8) for x in (0, 8)], axis=1).argmax(axis=1)
-    assert set(vector[:, 0]) == {-1, 0, 1} and np.array_equal(vector[:, 1], vector[:, 0] / 2)
-    right = (quadrant + vector[:, 0] + 1).astype(np.int64) % 4
+    places = np.exp(2j * np.pi / 3 * np.arange(3))
+    added = np.abs(vector[:, :1] + 1j * vector[:, 1:] - places).argmin(axis=1)
+    assert set(added) == {0, 1, 2} and np.allclose(vector[:, 0] + 1j * vector[:, 1], places[added])
+    right = (quadrant + added) % 4
     allowed = masks_of(env, obs)
     assert allowed[np.arange(101), right].all() and (allowed.sum(axis=1) == 3).all()
     again = make("toy:Mixed", seeds=range(101))

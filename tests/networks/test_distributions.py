@@ -290,12 +290,26 @@ def test_forbidden_actions_are_never_sampled() -> None:
         assert mask[rows, action[:, 0]].all() and mask[rows, 2 + action[:, 1]].all()
 
 
-def test_noise_is_finite_so_that_it_cannot_choose_forbidden_actions() -> None:
-    noise = draw_noise((1000, 5), torch.Generator().manual_seed(1), continuous=False)
-    plain = torch.empty(1000, 5).exponential_(generator=torch.Generator().manual_seed(1)).log().neg()
-    assert torch.equal(noise, plain)
-    smallest = torch.finfo(torch.float32).tiny
-    assert -math.log(smallest) < 100 < -FORBIDDEN
+def test_noise_is_finite_so_that_it_cannot_choose_forbidden_actions(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(1)
+    plain = torch.empty(1000, 5).exponential_(generator=generator).log().neg()
+    generator.manual_seed(1)
+    assert torch.equal(draw_noise((1000, 5), generator, continuous=False), plain)
+    # Some machines draw exponential numbers that are 0.
+    monkeypatch.setattr(torch.Tensor, "exponential_", lambda noise, **_: noise.zero_())
+    noise = draw_noise((1, 3), generator, continuous=False)
+    assert noise.isfinite().all()
+    noise[0, 1] = 0.0
+    assert Categorical(torch.tensor([[FORBIDDEN, 0.0, FORBIDDEN]])).sample(noise).tolist() == [1]
+
+
+def test_choices_seen_while_acting_can_be_trained() -> None:
+    counts = (4, 1, 2)  # which no other test has
+    with torch.inference_mode():
+        MultiCategorical(torch.zeros(2, 7), counts).mode()
+    logits = torch.zeros(2, 7, requires_grad=True)
+    (slope,) = torch.autograd.grad(MultiCategorical(logits, counts).entropy().sum(), logits)
+    assert slope.shape == (2, 7)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -147,20 +147,49 @@ def test_action_values_of_forbidden_actions_are_no_ones_best(name: str):
     assert allowed[rows, network.distribution(network.locate(obs)).sample(noise)].all()
 
 
-def test_an_image_and_a_vector_are_encoded_apart_and_joined_before_the_heads():
-    """Features of the image, then 64 of the vector, by weights written out."""
+def test_an_image_and_a_vector_are_encoded_apart_and_then_together():
+    """512 features of the image and 64 of the vector, then 512 of both, by weights written out."""
     layout = ObsLayout(image_shape=IMAGE, vector_width=VECTOR)
     network = make(layout, heads="shared", encoder="nature")
     alone = make(ObsLayout(image_shape=IMAGE), heads="shared", encoder="nature")
     obs, parts = observations(layout)
-    features = network.policy.encoder(obs)
-    assert features.shape == (BATCH, 512 + 64) and network.value_head.in_features == 576
-    assert torch.equal(features[:, :512], alone.policy.encoder(torch.from_numpy(parts["image"])))
     weights = network.state_dict()
-    branch = torch.from_numpy(parts["vector"]) @ weights["policy.encoder.branch.weight"].T
-    torch.testing.assert_close(features[:, 512:], branch.relu())  # the bias starts at 0
-    gram = weights["policy.encoder.branch.weight"].T @ weights["policy.encoder.branch.weight"]
-    torch.testing.assert_close(gram, 2 * torch.eye(VECTOR))  # orthogonal, of gain √2
+    image = alone.policy.encoder(torch.from_numpy(parts["image"]))
+    vector = torch.from_numpy(parts["vector"]) @ weights["policy.encoder.branch.weight"].T
+    both = torch.cat([image, vector.relu()], 1) @ weights["policy.encoder.joint.weight"].T  # biases are 0
+    features = network.policy.encoder(obs)
+    assert features.shape == (BATCH, 512) and both.shape == (BATCH, 512)
+    torch.testing.assert_close(features, both.relu())
+    for name, gram in (("branch", 2 * torch.eye(VECTOR)), ("joint", 2 * torch.eye(512))):
+        weight = weights[f"policy.encoder.{name}.weight"]
+        product = weight.T @ weight if name == "branch" else weight @ weight.T
+        torch.testing.assert_close(product, gram, rtol=0, atol=1e-5)  # orthogonal, of gain √2
+
+
+def test_layers_beside_impala_have_its_row_norms():
+    layout = ObsLayout(image_shape=IMAGE, vector_width=VECTOR)
+    encoder = make(layout, encoder="impala").policy.encoder
+    assert isinstance(encoder, packed.PackedImage) and encoder.num_features == 13
+    for name, shape in (("branch", (64, VECTOR)), ("joint", (13, 13 + 64))):
+        weight = encoder.state_dict()[f"{name}.weight"]
+        assert weight.shape == shape
+        torch.testing.assert_close(weight.norm(dim=1), torch.full(shape[:1], 1.4))
+
+
+def test_what_an_image_means_may_depend_on_the_vector():
+    """Logits are no sum of one part for the image and one for the vector."""
+    layout = ObsLayout(image_shape=IMAGE, vector_width=VECTOR)
+    obs, _ = observations(layout)
+    first, second = obs[:1], obs[1:2]
+    for network in (make(layout, encoder="impala"), make(layout, encoder="nature"), make_q(layout)):
+        crossed = [
+            torch.cat([a[:, : 4 * VECTOR], b[:, 4 * VECTOR :]], 1)
+            for a, b in ((first, second), (second, first))
+        ]
+        straight = network.locate(first) + network.locate(second)
+        assert not torch.allclose(
+            straight, network.locate(crossed[0]) + network.locate(crossed[1]), atol=1e-6
+        )
 
 
 def test_a_q_networks_vector_has_a_normalized_branch():

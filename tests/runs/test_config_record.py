@@ -43,6 +43,7 @@ def test_a_record_of_an_earlier_version_gets_the_defaults_of_what_it_lacks():
     del data["evaluation"]["max_episode_steps"], data["seed"], data["update"]
     config = config_from_dict(PPOConfig, data, may_lack_settings=True)
     assert config == replace(CONFIG, seed=PPOConfig().seed)
+    data["tuned_at"] = config_to_dict(config.tuned_batch())
     del data["tuned_at"]["num_envs"]
     with pytest.raises(ConfigError, match=r"tuned_at .*: missing num_envs$"):  # it has no default
         config_from_dict(PPOConfig, data, may_lack_settings=True)

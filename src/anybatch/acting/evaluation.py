@@ -85,11 +85,11 @@ class Player:
     greedy: bool
 
     @torch.inference_mode()
-    def act(self, obs: np.ndarray) -> np.ndarray:
-        """An action for each of the observations [N, …]."""
+    def act(self, obs: np.ndarray, *, greedy: bool | None = None) -> np.ndarray:
+        """An action for each of the observations [N, …]; `greedy` as the player is where not given."""
         seen = obs if self.normalizer is None else self.normalizer.normalize(obs).astype(np.float32)
         policy = self.network.distribution(self.network.locate(torch.from_numpy(seen).to(self.device)))
-        if self.greedy:
+        if self.greedy if greedy is None else greedy:
             return policy.mode().cpu().numpy()
         noise = draw_noise(
             tuple(policy.location.shape), self.generator, continuous=policy.log_std is not None

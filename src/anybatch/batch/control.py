@@ -6,12 +6,14 @@ from anybatch.batch import controllers
 from anybatch.batch.controllers import ControllerState, Signals
 from anybatch.batch.plan import Plan, make_plan
 from anybatch.config import RunConfig
+from anybatch.errors import ConfigError
 
 
 class BatchControl:
     """The plan in force. It changes as a whole, when the controller decides on another batch."""
 
     def __init__(self, config: RunConfig, *, encoder: str, ranks: int = 1, obs_bytes: int | None = None):
+        refuse_another_length(config)
         self._config = config
         self._encoder = encoder
         self._ranks = ranks
@@ -29,7 +31,7 @@ class BatchControl:
         config = self._config
         decision = controllers.in_force(config.controller, self.controller)
         epochs = controllers.epochs(
-            config.controller, config.update.epochs, config.tuned_at.num_steps, decision
+            config.controller, config.update.epochs, config.tuned_batch().num_steps, decision
         )
         return make_plan(
             config,
@@ -53,3 +55,23 @@ class BatchControl:
             self.controller = ControllerState.from_dict(state["controller"])
         self.controller = controllers.resumed(self._config.controller, self.controller, env_steps)
         self.plan = self._plan()
+
+
+def refuse_another_length(config: RunConfig) -> None:
+    """Refuse a rollout length beside the controller's: it would move the learning rate and nothing else.
+
+    Not a rule of the config itself: a run that was trained so can still be evaluated.
+    """
+    kind, tuned_steps = config.controller.kind, config.tuned_batch().num_steps
+    if kind == "fixed" or config.num_steps == tuned_steps:
+        return
+    lengths = (
+        "--controller.schedule"
+        if kind == "schedule"
+        else "--controller.min-steps, --controller.max-steps and --controller.start-steps"
+    )
+    raise ConfigError(
+        f"num-steps = {config.num_steps} does not fit controller.kind = {kind}, which sets the rollout "
+        f"length itself: keep the {tuned_steps} that the numbers were tuned at and use {lengths}, or add "
+        f"--tuned-at.num-steps {config.num_steps} if they were tuned there"
+    )

@@ -45,7 +45,7 @@ def plan_phase(config: PPGConfig, batch: BatchSizes, ratios: Ratios, obs_bytes: 
         )
     )
     share = max(ratio, SMALLEST_AUXILIARY_SHARE) if "auxiliary-phase" in rules else 1.0
-    whole_phase = iterations * ratio * config.tuned_at.iteration_batch
+    whole_phase = iterations * ratio * config.tuned_batch(batch.ranks).iteration_batch
     minibatch = max(1, round(min(phase.auxiliary_minibatch * share, whole_phase)))
     env_steps = iterations * batch.iteration_batch
     # No more gradient steps than every rank has samples.

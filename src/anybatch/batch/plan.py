@@ -66,10 +66,11 @@ def make_plan(
         configured, num_steps=num_steps or configured.num_steps, epochs=epochs or configured.epochs
     )
     followed = batch if config.controller.compensate == "all" else configured
-    ratios = batch_ratios(followed, config.tuned_at)
+    tuned_at = config.tuned_batch(ranks)
+    ratios = batch_ratios(followed, tuned_at)
     return Plan(
         batch=batch,
-        tuned_at=config.tuned_at,
+        tuned_at=tuned_at,
         ratios=ratios,
         hyperparameters=rescaled(config, ratios),
         phase=plan_phase(config, batch, ratios, obs_bytes) if isinstance(config, PPGConfig) else None,

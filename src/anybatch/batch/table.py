@@ -87,7 +87,7 @@ def phase_lines(config: RunConfig, plan: Plan) -> list[str]:
         return lines
     once, twice = readable(phase.memory_bytes), readable(2 * phase.memory_bytes)
     keeps_env_steps = "phase-length" in rescale_rules(config.rescale) and phase.env_steps == (
-        config.phase.policy_iterations * config.tuned_at.iteration_batch
+        config.phase.policy_iterations * plan.tuned_at.iteration_batch
     )
     at_any_batch = "; the same at any batch, since the rule keeps a phase's env steps" * keeps_env_steps
     on_disk = (
@@ -211,7 +211,7 @@ def phase_rows(config: PPGConfig, rules: frozenset[str], ratio: float, run: Phas
 
 def broken_preconditions(config: RunConfig, plan: Plan) -> list[str]:
     """One sentence for each reason why the rule may not hold in this run, as far as can be known before."""
-    epochs, tuned_steps = config.update.epochs, config.tuned_at.num_steps
+    epochs, tuned_steps = config.update.epochs, plan.tuned_at.num_steps
     rescales = bool(rescale_rules(config.rescale)) and not plan.ratios.are_one
     reasons = [
         (

@@ -21,7 +21,7 @@ from anybatch.cli.whole_numbers import WHOLE_NUMBERS
 from anybatch.config import AnyConfig, PPOConfig
 from anybatch.errors import EnvError, UserError
 from anybatch.networks.own import import_factory
-from anybatch.reports import advice, video
+from anybatch.reports import advice, plan_text, video
 from anybatch.reports import suites as suite
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
@@ -96,7 +96,7 @@ def train(words: list[str]) -> None:
         flags.config,
         preset=Path(flags.preset).stem,
         base=flags.run_dir,
-        show_plan=show.plan,
+        show_plan=plan_text.show,
         output=Output(shown=True),
     )
     exit_if_stopped(outcome)
@@ -128,14 +128,14 @@ def plan(words: list[str]) -> None:
         shown = numbers.to_json() | plan_table(flags.config, numbers).to_json()
         print(json.dumps(shown, indent=2, ensure_ascii=False))
     else:
-        show.plan(flags.config, numbers)
+        plan_text.show(flags.config, numbers)
 
 
 def resume(words: list[str]) -> None:
     """Go on with a run from its newest good checkpoint, also at another batch size."""
     flags = with_run(ResumeFlags, words, "resume")
     record = RunRecord(flags.run)
-    outcome = session.resume(record, flags.config, show_plan=show.plan, output=Output(shown=True))
+    outcome = session.resume(record, flags.config, show_plan=plan_text.show, output=Output(shown=True))
     exit_if_stopped(outcome)
     show.outcome(outcome)
 
@@ -264,6 +264,8 @@ def without(flag: str, words: list[str]) -> list[str]:
 
 
 def parse(defaults: AnyFlags, words: list[str], command: str) -> AnyFlags:
+    """The flags over their defaults, whose numbers stay those of the batch that the defaults have."""
+    defaults = replace(defaults, config=defaults.config.pinned())
     prog = f"anybatch {command}"
     description = globals()[command].__doc__
     if {"-h", "--help"} & set(words):

@@ -7,36 +7,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from anybatch.batch.plan import Plan
-from anybatch.batch.table import plan_table
-from anybatch.config import AnyConfig
 from anybatch.reports.advice import Advice
 from anybatch.reports.suites import SuiteResult
 from anybatch.session import Outcome
 
 WIDTH_IN_A_FILE = 160
-
-
-def plan(config: AnyConfig, numbers: Plan) -> None:
-    """The batches as products, then *number · tuned at · this run · rule*, then what may not hold."""
-    shown = plan_table(config, numbers)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH_IN_A_FILE
-    console.print("\n".join(shown.lines), markup=False, soft_wrap=True)
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    for header in ("number", "tuned at", "this run", "rule"):
-        table.add_column(header, overflow="fold", no_wrap=header == "number")
-    for row in shown.rows:
-        changed = "bold" if row.this_run != row.tuned_at else ""
-        table.add_row(
-            row.number, row.tuned_at, Text(row.this_run, style=changed), Text(row.rule, style="dim")
-        )
-    console.print()
-    console.print(table)
-    for sentence in shown.warnings:
-        console.print(Text("note: ", style="yellow") + Text(sentence), soft_wrap=True)
-    console.print()
 
 
 def advice(folder: Path, findings: Sequence[Advice]) -> None:

@@ -1,7 +1,7 @@
 """What every run is told, whatever its algorithm."""
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 from anybatch.config.controller import ControllerConfig
 from anybatch.config.groups import (
@@ -58,9 +58,8 @@ class RunConfig:
     controller: ControllerConfig = field(default_factory=ControllerConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     record: RecordConfig = field(default_factory=RecordConfig)
-    tuned_at: TunedAt = field(
-        default_factory=lambda: TunedAt(num_envs=8, num_steps=128, minibatches_per_epoch=4, epochs=4)
-    )
+    tuned_at: TunedAt | None = None
+    """The batch at which the numbers were chosen. None: the batch of this config itself, whatever it is."""
 
     def __post_init__(self) -> None:
         require_sense(self)
@@ -92,6 +91,20 @@ class RunConfig:
             self.controller.kind != "noise_scale" or self.update.noise_scale_every > 0,
             "controller.kind = noise_scale needs update.noise-scale-every above 0 to measure it",
         )
+
+    def tuned_batch(self, ranks: int = 1) -> TunedAt:
+        """The batch that the numbers belong to; `ranks` is that of the run, for a config tuned as it is."""
+        return self.tuned_at or TunedAt(
+            num_envs=self.num_envs,
+            num_steps=self.num_steps,
+            minibatches_per_epoch=self.update.minibatches_per_epoch,
+            epochs=self.update.epochs,
+            ranks=ranks,
+        )
+
+    def pinned(self, ranks: int = 1) -> Self:
+        """The same config with its tuned batch written down, so that a change of its batch rescales."""
+        return replace(self, tuned_at=self.tuned_batch(ranks))
 
     @property
     def step_range(self) -> tuple[int, int]:

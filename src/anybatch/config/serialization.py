@@ -70,8 +70,9 @@ def _plain(value: Any) -> Any:
 
 
 def _value(hint: Any, value: Any, where: str, may_lack_settings: bool) -> Any:
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return config_from_dict(hint, value, where, may_lack_settings=may_lack_settings)
+    group = _group(hint)
+    if group is not None and not (value is None and _fits(hint, None)):
+        return config_from_dict(group, value, where, may_lack_settings=may_lack_settings)
     if get_origin(hint) is tuple and isinstance(value, list):
         value = tuple(value)
     if value == NONE and _fits(hint, None):
@@ -81,6 +82,12 @@ def _value(hint: Any, value: Any, where: str, may_lack_settings: bool) -> Any:
     if not _fits(hint, value):
         raise ConfigError(f"{where} = {value!r}: {_wanted(hint)} is wanted")
     return value
+
+
+def _group(hint: Any) -> type | None:
+    """The dataclass of a field that holds a group of settings, or may hold one."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return next((kind for kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)), None)
 
 
 def _fits(hint: Any, value: Any) -> bool:

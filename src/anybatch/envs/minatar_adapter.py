@@ -1,6 +1,7 @@
-"""MinAtar's five games through pgx, on JAX's CPU backend. The only module that imports pgx and jax.
+"""MinAtar's five games through pgx, on JAX's CPU backend; Seaquest with rules of our own.
 
-Importing it starts JAX's threads: a process that has done so must not fork, only spawn.
+Only this module and `minatar_seaquest` import pgx and jax. Importing them starts JAX's threads: a process
+that has done so must not fork, only spawn.
 """
 
 from collections.abc import Sequence
@@ -12,26 +13,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pgx
-from pgx.minatar import asterix, breakout, freeway, seaquest, space_invaders
+from pgx.minatar import asterix, breakout, freeway, space_invaders
 
 from anybatch.config import EnvConfig
-from anybatch.envs import options
+from anybatch.envs import minatar_seaquest, options
 from anybatch.envs.protocol import DiscreteActions, EnvSpec, EnvStep
 from anybatch.errors import EnvError
 
+PGX = f"pgx {pgx.__version__}"
+
 
 class Game(NamedTuple):
-    """pgx's two classes for a game."""
+    """A game in the form that pgx gives it."""
 
     rules: Any
+    """A class derived from pgx's Env."""
     state: Any
+    """Makes a state from which to start."""
+    engine: str = PGX
+    """What plays it, for people to read."""
 
 
 GAMES = {
     "Asterix": Game(asterix.MinAtarAsterix, asterix.State),
     "Breakout": Game(breakout.MinAtarBreakout, breakout.State),
     "Freeway": Game(freeway.MinAtarFreeway, freeway.State),
-    "Seaquest": Game(seaquest.MinAtarSeaquest, seaquest.State),
+    "Seaquest": Game(
+        minatar_seaquest.Seaquest, minatar_seaquest.first_state, f"{PGX} with the Seaquest of MinAtar 1.0.15"
+    ),
     "SpaceInvaders": Game(space_invaders.MinAtarSpaceInvaders, space_invaders.State),
 }
 KEY_KIND = "threefry2x32"
@@ -63,6 +72,9 @@ class Seen(NamedTuple):
 class MinAtarEnv:
     """N envs of one game, each with its own random stream, reset within the step that ends an episode.
 
+    Rules and probabilities are those of the package minatar 1.0.15. This includes sticky actions: the first
+    step of an episode may repeat the last action of the episode before.
+
     Actions are the game's minimal set, not the six that all games share: 3 in Breakout and Freeway, 4 in
     SpaceInvaders, 5 in Asterix, 6 in Seaquest. Freeway's own clock terminates it, as in the original; only
     env_config.max_episode_steps truncates, and without it the other games may go on for ever.
@@ -83,7 +95,7 @@ class MinAtarEnv:
         height, width, planes = self._envs.game.observation.shape[1:]
         self.spec = EnvSpec(
             env_id=env_id,
-            engine=f"pgx {pgx.__version__}",
+            engine=GAMES[name].engine,
             num_envs=len(seeds),
             obs_shape=(planes, height, width),
             obs_dtype=np.dtype(np.bool_),
@@ -132,7 +144,8 @@ class MinAtarEnv:
         name = next(name for name in (*wanted, *given) if wanted.get(name) != given.get(name))
         raise EnvError(
             f"{self.spec.env_id}: a saved state whose {name} is {given.get(name, 'absent')} does not fit "
-            f"{wanted.get(name, 'one without it')}; game, pgx and the number of envs must be the same"
+            f"{wanted.get(name, 'one without it')}; game, engine ({self.spec.engine}) and the number of envs "
+            "must be the same"
         )
 
 
@@ -148,10 +161,14 @@ def advance(name: str, envs: Envs, action: Any, sticky: Any, limit: Any) -> tupl
     steps = envs.steps + 1
     truncated = ~played.terminated & (steps >= limit)
     ended = played.terminated | truncated
+
+    def with_starts() -> Any:
+        # As in the original, a sticky action may repeat one of the episode before.
+        starts = jax.vmap(rules.init)(keys[:, 2]).replace(_last_action=played._last_action)
+        return _choose(ended, starts, played)
+
     # First states cost something, and most steps end no episode.
-    following = jax.lax.cond(
-        ended.any(), lambda: _choose(ended, jax.vmap(rules.init)(keys[:, 2]), played), lambda: played
-    )
+    following = jax.lax.cond(ended.any(), with_starts, lambda: played)
     seen = Seen(
         obs=_channels_first(following.observation),
         reward=played.rewards[:, 0],

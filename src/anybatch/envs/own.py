@@ -60,7 +60,7 @@ def _wrapped(
     name: str, env: gymnasium.vector.VectorEnv, config: EnvConfig, seeds: Sequence[int]
 ) -> VectorEnv:
     _refuse_settings(name, config)
-    return GymnasiumEnv(name, env, seeds=seeds[: env.num_envs], closes_engine=False)
+    return GymnasiumEnv(name, env, seeds=seeds, closes_engine=False)
 
 
 def _wrapped_single(

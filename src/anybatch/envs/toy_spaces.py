@@ -83,7 +83,8 @@ class Choices:
 class Mixed:
     """An image, a vector and a mask: the right action is the bright quadrant plus the number in the vector.
 
-    The vector shows that number, one of 0, 1 and 2, less 1, and half of it. One wrong action is forbidden.
+    The number is one of 0, 1 and 2, and the vector its place on a circle of three. One wrong action is
+    forbidden.
     """
 
     image_shape = (3, 16, 16)
@@ -98,9 +99,10 @@ class Mixed:
 
     def observe(self, state: np.ndarray) -> np.ndarray:
         forbidden = (_right(state) + state[:, 2]) % 4
+        angle = 2 * np.pi / 3 * state[:, 1]
         return self.obs_layout.pack(
             image=bright_quadrants(state[:, 0], self.image_shape),
-            vector=(state[:, 1:2] - 1) * [1.0, 0.5],
+            vector=np.stack([np.cos(angle), np.sin(angle)], axis=1),
             mask=np.arange(4) != forbidden[:, None],
         )
 

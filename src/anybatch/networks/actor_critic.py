@@ -228,11 +228,24 @@ def _make_encoder(name: EncoderName, config: NetworkConfig, layout: ObsLayout) -
         width = layout.vector_width + layout.image_width
         return PackedNumbers(layout, MLPEncoder((width,), config.hidden_sizes))
     encoder = _make_part_encoder(name, config, layout.seen_shape)
-    return PackedImage(layout, encoder, _make_branch(layout) if layout.vector_width else None)
+    if layout.vector_width == 0:
+        return PackedImage(layout, encoder, branch=None)
+    return PackedImage(
+        layout,
+        encoder,
+        branch=_make_dense(name, layout.vector_width, BRANCH_FEATURES),
+        joint=_make_dense(name, encoder.num_features + BRANCH_FEATURES, encoder.num_features),
+    )
 
 
-def _make_branch(layout: ObsLayout) -> nn.Linear:
-    return initializers.orthogonal(nn.Linear(layout.vector_width, BRANCH_FEATURES), math.sqrt(2))
+def _make_dense(name: EncoderName, inputs: int, outputs: int) -> nn.Linear:
+    """A layer with the weights of the encoder's own dense layer."""
+    dense = nn.Linear(inputs, outputs)
+    return (
+        initializers.row_norm(dense, 1.4)
+        if name == "impala"
+        else initializers.orthogonal(dense, math.sqrt(2))
+    )
 
 
 def _make_part_encoder(name: EncoderName, config: NetworkConfig, shape: tuple[int, ...]) -> PartEncoder:

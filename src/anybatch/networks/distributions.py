@@ -100,10 +100,11 @@ def in_rows(flat: Tensor, counts: tuple[int, ...], fill: float) -> Tensor:
 @cache
 def _places(counts: tuple[int, ...], device: torch.device) -> Tensor:
     """Where each place of the table is taken from; the filler lies behind the last entry."""
-    places = torch.full((len(counts), max(counts)), sum(counts))
-    for row, entries in zip(places, torch.arange(sum(counts)).split(counts), strict=True):
-        row[: len(entries)] = entries
-    return places.flatten().to(device)
+    with torch.inference_mode(False):  # it is kept: gradients will need it too
+        places = torch.full((len(counts), max(counts)), sum(counts))
+        for row, entries in zip(places, torch.arange(sum(counts)).split(counts), strict=True):
+            row[: len(entries)] = entries
+        return places.flatten().to(device)
 
 
 class DiagonalGaussian:

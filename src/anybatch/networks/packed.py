@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from anybatch.envs.layout import ObsLayout
 
 BRANCH_FEATURES = 64
-"""Units of the dense layer for the vector beside an image; they follow the image's features."""
+"""Units of the dense layer for the vector beside an image."""
 
 
 def vector_of(layout: ObsLayout, obs: Tensor) -> Tensor:
@@ -71,21 +71,32 @@ class PackedImage(nn.Module):
     """An encoder that sees the image of a packed observation, and a rectified layer that sees its vector.
 
     `branch` gives BRANCH_FEATURES from the vector, which follow those of the image; None without a vector.
+    `joint`, a rectified layer with as many outputs as the image has features, sees both. It is needed where
+    heads are linear: a sum of what the image says and what the vector says knows nothing of their interplay.
     """
 
-    def __init__(self, layout: ObsLayout, encoder: FeatureEncoder, branch: nn.Module | None):
+    def __init__(
+        self,
+        layout: ObsLayout,
+        encoder: FeatureEncoder,
+        branch: nn.Module | None,
+        joint: nn.Module | None = None,
+    ):
         super().__init__()
         self.layout = layout
         self.encoder = encoder
         self.branch = branch
-        self.num_features = encoder.num_features + (0 if branch is None else BRANCH_FEATURES)
+        self.joint = joint
+        beside = BRANCH_FEATURES if branch is not None and joint is None else 0
+        self.num_features = encoder.num_features + beside
 
     def forward(self, obs: Tensor) -> Tensor:
         features = self.encoder(image_of(self.layout, obs))
         if self.branch is None:
             return features
         vector = vector_of(self.layout, obs).to(_dtype_of(self))
-        return torch.cat([features, self.branch(vector).relu()], 1)
+        both = torch.cat([features, self.branch(vector).relu()], 1)
+        return both if self.joint is None else self.joint(both).relu()
 
 
 def _dtype_of(module: nn.Module) -> torch.dtype:

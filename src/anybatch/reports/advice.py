@@ -98,7 +98,7 @@ def proximal_age(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
     env_steps = known(rows, "proximal/age_env_steps")
     if config.proximal.policy != "ewma" or not env_steps:
         return None
-    age = median(env_steps) / config.tuned_at.iteration_batch
+    age = median(env_steps) / config.tuned_batch().iteration_batch
     if PROXIMAL_AGE_LOW <= age <= PROXIMAL_AGE_HIGH:
         return None
     meaning = (

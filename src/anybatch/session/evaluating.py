@@ -93,7 +93,8 @@ def evaluation_protocol(config: AnyConfig) -> str | None:
 
 def evaluation_env(config: AnyConfig, own: OwnParts = NOTHING_OWN) -> VectorEnv:
     """Environments with seeds of their own; an object of the program has the env slots that it has."""
-    rank, slots = collectives.rank(), config.evaluation.num_envs
+    fixed = own.env.num_envs if own.env is not None else None
+    rank, slots = collectives.rank(), fixed or config.evaluation.num_envs
     seeds = seeding.env_seeds(config.seed, role="evaluation", rank=rank, num_envs=slots)
     if own.env is not None:
         return own.env.make(config.env_config, seeds)
@@ -114,9 +115,10 @@ def trained_player(loaded: Loaded, config: AnyConfig, spec: EnvSpec, own: OwnPar
     """The policy of a checkpoint, without what only training needs."""
     device = machine.usable_device(config.device)
     shared: object = loaded.tree.get("shared")
+    factory = own.network_factory(config)
     with state_fit.naming(loaded.path):
         network, normalizer = algorithm_of(config).for_playing(
-            config, spec, shared if isinstance(shared, dict) else {}, own.network_factory(config)
+            config, spec, shared if isinstance(shared, dict) else {}, factory
         )
     return Player(
         network.to(device), normalizer, device, evaluation_generator(config), config.evaluation.greedy

@@ -16,6 +16,7 @@ from anybatch.batch.plan import Plan
 from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, PPOConfig
 from anybatch.config.serialization import config_to_dict
+from anybatch.distributed import collectives
 from anybatch.errors import CheckpointError, ConfigError
 from anybatch.runs import folder as run_folder
 from anybatch.runs import state_fit
@@ -70,6 +71,7 @@ def train(
     own: OwnParts = NOTHING_OWN,
 ) -> Outcome:
     """A new run, in a new folder under `base`."""
+    config = config.pinned(collectives.world_size())
     evaluation_protocol(config)  # what cannot be evaluated is refused now, not after the training
     state = start(config, own, output, env_steps=0)
     folder = run_folder.create(base, config.env, preset, config.seed, datetime.now())
@@ -94,6 +96,7 @@ def resume(
     own: OwnParts = NOTHING_OWN,
 ) -> Outcome:
     """Continue a run from its newest good checkpoint, with the batch and numbers that `config` now has."""
+    config = config.pinned(collectives.world_size())
     refuse_another_run(record.config, config)
     evaluation_protocol(config)
     folder = record.folder

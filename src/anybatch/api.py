@@ -1,0 +1,291 @@
+"""The library as a program uses it: train, resume, load and plan."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from anybatch import presets, session
+from anybatch.acting.evaluation import Evaluation, Player
+from anybatch.batch.plan import Plan
+from anybatch.batch.table import plan_table
+from anybatch.config import AnyConfig, EnvConfig
+from anybatch.config.serialization import config_from_dict, config_to_dict
+from anybatch.envs.interface import Interface, interface_of
+from anybatch.envs.protocol import EnvSpec
+from anybatch.errors import ConfigError
+from anybatch.reports import advice as advice_report
+from anybatch.reports import plan_text
+from anybatch.reports.advice import Advice
+from anybatch.runs.display import QUIET, Output
+from anybatch.runs.record import RunRecord
+from anybatch.runs.stop import Stopped
+from anybatch.session import Outcome
+from anybatch.session.evaluating import evaluation_env, trained_player
+from anybatch.session.own import NOTHING_OWN, OwnParts
+from anybatch.session.training import ShowPlan
+
+Config = TypeVar("Config", bound=AnyConfig)
+PathLike = str | Path
+
+
+def train(
+    config: str | Path | AnyConfig | None = None,
+    *,
+    env: Any = None,
+    network: Any = None,
+    run_dir: PathLike = "runs",
+    progress: bool = False,
+    **changes: Any,
+) -> "TrainedRun":
+    """Train a policy in a new run folder under `run_dir`.
+
+    `config` is the name of a preset, the path of a preset file, or a config; without it, the environment
+    chooses the preset. `changes` are settings laid over it by their names in the config, such as num_envs=16
+    or optimizer={"learning_rate": 1e-3}. Where they change the batch, the numbers that belong to it follow
+    by the rules of the dial.
+
+    `env` is an environment's id, a Gymnasium env or vector env, a function that makes a single Gymnasium env,
+    or an object with the four methods of `VectorEnv`. `network` is a torch module, or a function from the
+    environment's spec to one: an encoder, to which heads are added, or a whole ActorCritic or QNetwork.
+
+    With `progress`, the run shows what the command line shows; otherwise it is quiet, and messages go to the
+    log named anybatch. A signal that stops the run lets it save first and then raises KeyboardInterrupt.
+    """
+    own, named = own_parts(env, network)
+    preset, base = base_config(config, named.get("env"), own)
+    outcome = session.train(
+        own.named_in(changed(base, named | changes)),
+        preset=preset,
+        base=Path(run_dir),
+        show_plan=show_plan(progress),
+        output=Output(shown=progress),
+        own=own,
+    )
+    return trained_run(outcome, own)
+
+
+def resume(
+    folder: PathLike, *, env: Any = None, network: Any = None, progress: bool = False, **changes: Any
+) -> "TrainedRun":
+    """Continue a run from its newest good checkpoint, also at another batch: num_envs=64.
+
+    `env` and `network` must be given again where the run was trained on objects.
+    """
+    own, named = own_parts(env, network)
+    record = RunRecord(Path(folder))
+    outcome = session.resume(
+        record,
+        own.named_in(changed(record.config, named | changes)),
+        show_plan=show_plan(progress),
+        output=Output(shown=progress),
+        own=own,
+    )
+    return trained_run(outcome, own)
+
+
+def load(folder: PathLike, *, env: Any = None, network: Any = None) -> "Agent":
+    """The policy of a run's newest good checkpoint.
+
+    `env` and `network` must be given again where the run was trained on objects.
+    """
+    own, _ = own_parts(env, network)
+    record = RunRecord(Path(folder))
+    config = own.named_in(changed(record.config, {"evaluation": {"num_envs": 1}}))
+    loaded = record.load_checkpoint(QUIET.say, with_segments=False)
+    made = evaluation_env(config, own)
+    try:
+        player = trained_player(loaded, config, made.spec, own)
+        return Agent(player, made.spec, interface_of(made), loaded.env_steps)
+    finally:
+        own.close(made)
+
+
+def plan(config: str | Path | AnyConfig | None = None, **changes: Any) -> "PlanView":
+    """The batches of a run and every number that follows from them, without training."""
+    _, base = base_config(config, changes.get("env"), NOTHING_OWN)
+    settings = changed(base, changes)
+    return PlanView(settings, session.plan(settings))
+
+
+class Curve(NamedTuple):
+    """A metric along a run."""
+
+    env_steps: np.ndarray
+    values: np.ndarray
+
+
+@dataclass(frozen=True, repr=False)
+class PlanView:
+    """The plan of a run, which prints as a table."""
+
+    config: AnyConfig
+    numbers: Plan
+
+    def __str__(self) -> str:
+        return plan_text.render(self.config, self.numbers)
+
+    __repr__ = __str__
+
+    def to_json(self) -> dict[str, object]:
+        """All numbers, the rows of the table and its warnings, as plain values."""
+        return self.numbers.to_json() | plan_table(self.config, self.numbers).to_json()
+
+
+class TrainedRun:
+    """A run in its folder: its config, its plan, what it measured, and its policy."""
+
+    def __init__(self, folder: PathLike, *, env: Any = None, network: Any = None) -> None:
+        """`folder` is a run folder, or a folder of runs: the newest one in it."""
+        self._record = RunRecord(Path(folder))
+        self._own, _ = own_parts(env, network)
+
+    def __repr__(self) -> str:
+        return f"TrainedRun({str(self.folder)!r})"
+
+    @property
+    def folder(self) -> Path:
+        return self._record.folder
+
+    @property
+    def config(self) -> AnyConfig:
+        return self._record.config
+
+    @property
+    def plan(self) -> PlanView:
+        return PlanView(self.config, session.plan(self.config))
+
+    @property
+    def env_steps(self) -> int:
+        """Env steps of the newest row of metrics."""
+        rows = self._record.rows
+        return int(rows[-1]["env_steps"]) if rows else 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has done all its env steps."""
+        return bool((self._record.result or {}).get("finished"))
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """Training return and final evaluation, as in result.json. Empty before the run has ended."""
+        return self._record.result or {}
+
+    def returns(self) -> Curve:
+        """Env steps, and the mean return of the episodes that ended in each iteration."""
+        return self.metric("charts/episodic_return")
+
+    def metric(self, name: str) -> Curve:
+        """A metric along the run, where it was measured."""
+        known = [row for row in self._record.rows if row.get(name) is not None]
+        return Curve(
+            np.array([row["env_steps"] for row in known], dtype=np.int64),
+            np.array([row[name] for row in known], dtype=np.float64),
+        )
+
+    def evaluate(
+        self, episodes: int | None = None, *, greedy: bool | None = None, progress: bool = False
+    ) -> Evaluation:
+        """Play `episodes` with the newest checkpoint, by default as many as the run's config says."""
+        settings: dict[str, Any] = {} if greedy is None else {"greedy": greedy}
+        if episodes is not None:
+            slots = self._own.env.num_envs if self._own.env is not None else None
+            settings |= evaluation_size(episodes, slots)
+        config = changed(self.config, {"evaluation": settings})
+        played, _ = session.evaluate_run(self._record, config, output=Output(shown=progress), own=self._own)
+        return played
+
+    def advice(self) -> list[Advice]:
+        """What the run's metrics mean for its settings. Empty where nothing stands out."""
+        return advice_report.advise(self._record.rows, self.config)
+
+
+class Agent:
+    """A trained policy that takes observations and gives actions as the environment has them."""
+
+    def __init__(self, player: Player, spec: EnvSpec, interface: Interface, env_steps: int) -> None:
+        self._player = player
+        self._interface = interface
+        self.spec = spec
+        self.env_steps = env_steps
+        """Env steps that the policy was trained for."""
+
+    def act(self, obs: Any, *, greedy: bool = True, action_mask: Any = None) -> Any:
+        """An action for one observation, or an array of actions for a batch of observations.
+
+        `greedy` takes the most probable action, or the mean of continuous ones; otherwise actions are
+        sampled. `action_mask` is for environments that give masks in their infos.
+        """
+        single = self._interface.is_single(obs)
+        batch = self._interface.batch_of_one(obs) if single else obs
+        seen = self._interface.observe(batch, action_mask)
+        action = self._interface.to_engine(self._player.act(seen, greedy=greedy))
+        if not single:
+            return action
+        return action[0] if np.ndim(action[0]) else action[0].item()
+
+
+def base_config(
+    config: str | Path | AnyConfig | None, env_id: str | None, own: OwnParts
+) -> tuple[str, AnyConfig]:
+    """The name of a config and the config itself: changes of its batch are changes from this one."""
+    if config is None:
+        config = preset_for(env_id, own)
+    if not isinstance(config, str | Path):
+        return type(config).algorithm, config.pinned()
+    name = str(config)
+    return Path(name).stem if name.endswith(".toml") else name, presets.load(name).config
+
+
+def preset_for(env_id: str | None, own: OwnParts) -> str:
+    """The preset that an environment chooses."""
+    if own.env is not None:
+        made = own.env.make(EnvConfig(), range(own.env.num_envs or 1))
+        own.close(made)
+        return presets.for_spec(made.spec).preset
+    return presets.DEFAULT if env_id is None else presets.for_env(env_id, EnvConfig()).preset
+
+
+def changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    """`config` with settings laid over it; a group takes a dict, or a config group as a whole."""
+    plain = {
+        name: config_to_dict(value) if hasattr(value, "__dataclass_fields__") else value
+        for name, value in changes.items()
+    }
+    settings = presets.overlaid(config_to_dict(config), plain)
+    return config_from_dict(type(config), settings)
+
+
+def own_parts(env: Any, network: Any) -> tuple[OwnParts, dict[str, Any]]:
+    """Objects of the program, and the settings that stand for what was given by name."""
+    named: dict[str, Any] = {}
+    if isinstance(env, str):
+        named["env"], env = env, None
+    if isinstance(network, str):
+        named["network"], network = {"factory": network}, None
+    return OwnParts.of(env, network), named
+
+
+def evaluation_size(episodes: int, slots: int | None) -> dict[str, int]:
+    """The settings that play so many episodes, in slots of their own where the environment allows it."""
+    if slots is None:
+        return {"num_envs": episodes, "episodes_per_env": 1}
+    if episodes % slots:
+        raise ConfigError(
+            f"episodes = {episodes} must be a multiple of {slots}, the envs of the environment object"
+        )
+    return {"episodes_per_env": episodes // slots}
+
+
+def show_plan(progress: bool) -> ShowPlan:
+    return plan_text.show if progress else lambda *_: None
+
+
+def trained_run(outcome: Outcome, own: OwnParts) -> TrainedRun:
+    if outcome.stopped_by is not None:
+        raise Stopped(outcome.stopped_by, outcome.how_to_continue())
+    run = TrainedRun(outcome.folder)
+    run._own = own
+    return run

@@ -1,0 +1,177 @@
+"""What the numbers of a config are for: the batch they were tuned at, written down or the config's own."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_runs import resume, toy_config, train
+
+from anybatch import presets, session
+from anybatch.batch.plan import Plan, make_plan
+from anybatch.batch.table import plan_table
+from anybatch.cli import main
+from anybatch.config import AnyConfig, OptimizerConfig, PPGConfig, PPOConfig, TunedAt, UpdateConfig
+from anybatch.config.serialization import config_from_dict, config_to_dict
+from anybatch.errors import ConfigError
+from anybatch.reports import advice
+from anybatch.runs import log
+from anybatch.runs.display import Output
+from anybatch.runs.record import RunRecord
+
+
+def plan_of(config: AnyConfig, ranks: int = 1) -> Plan:
+    return make_plan(config, encoder="mlp", ranks=ranks)
+
+
+def planned(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    """The plan that the command line prints as JSON."""
+    capsys.readouterr()
+    main(["plan", *words, "--json"])
+    return json.loads(capsys.readouterr().out)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one sentence with which a command ends."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ending:
+        main(list(words))
+    assert ending.value.code == 2
+    return capsys.readouterr().err.strip()
+
+
+def unpinned(**changes: Any) -> PPOConfig:
+    """A small config that leaves the batch it was tuned at open."""
+    return replace(toy_config(**changes), tuned_at=None)
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_a_config_built_in_python_means_what_it_says(ranks: int):
+    config = PPOConfig(
+        num_envs=32, update=UpdateConfig(epochs=3), optimizer=OptimizerConfig(learning_rate=3e-4)
+    )
+    plan = plan_of(config, ranks)
+    assert plan.hyperparameters.learning_rate == 3e-4 and plan.ratios.are_one
+    assert plan.tuned_at == TunedAt(
+        num_envs=32, num_steps=128, minibatches_per_epoch=4, epochs=3, ranks=ranks
+    )
+    assert plan_of(replace(config, num_envs=64), ranks).hyperparameters.learning_rate == 3e-4
+
+
+def test_a_pinned_config_rescales_where_an_open_one_does_not():
+    config = PPOConfig(num_envs=32, optimizer=OptimizerConfig(learning_rate=3e-4))
+    pinned = config.pinned()
+    assert plan_of(pinned) == plan_of(config)
+    assert plan_of(replace(pinned, num_envs=128)).hyperparameters.learning_rate == pytest.approx(6e-4)
+    assert pinned.pinned(ranks=7) == pinned  # what is written down stays
+
+
+def test_a_phase_of_an_open_config_is_as_long_as_it_says():
+    config = PPGConfig(num_envs=32)
+    plan = plan_of(config, ranks=2)
+    assert plan.phase is not None and plan.phase.policy_iterations == config.phase.policy_iterations
+    assert plan.phase.auxiliary_minibatch == config.phase.auxiliary_minibatch
+
+
+def test_an_open_config_is_pinned_when_its_run_starts(tmp_path: Path):
+    config = unpinned(optimizer={"learning_rate": 1e-3})
+    folder = train(config, tmp_path).folder
+    recorded = RunRecord(folder).config
+    assert recorded == config.pinned()
+    resume(folder, replace(recorded, num_envs=12, total_env_steps=300))
+    rates = [row["charts/learning_rate"] for row in log.read(folder)]
+    assert rates[0] == 1e-3 and rates[-1] == pytest.approx(2e-3)
+
+
+def test_presets_are_pinned_with_what_they_leave_out_of_a_table():
+    config = presets.parse("mine", "num_envs = 5\n[tuned_at]\nnum_steps = 64").config
+    assert config.tuned_at == TunedAt(num_envs=5, num_steps=64, minibatches_per_epoch=4, epochs=4)
+
+
+def test_the_command_line_pins_what_its_flags_change(capsys: pytest.CaptureFixture[str]):
+    flags = ["--preset", "cartpole-ppo", "--num-envs", "32"]
+    preset = presets.load("cartpole-ppo").config
+    assert preset.tuned_at is not None
+    assert planned(capsys, *flags)["ratios"]["minibatch"] == 32 / preset.num_envs
+    plan = planned(capsys, *flags, "--tuned-at.num-envs", "2")
+    assert plan["ratios"]["minibatch"] == 16
+    assert plan["tuned_at"] == asdict(preset.tuned_at) | {"num_envs": 2}
+
+
+@pytest.mark.parametrize("command", ["train", "plan", "resume", "evaluate"])
+@pytest.mark.parametrize("flag", ["--help", "--help-all"])
+def test_help_names_the_batch_tuned_at(command: str, flag: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ending:
+        main([command, flag])
+    assert ending.value.code == 0
+    assert ("--tuned-at.num-envs" if flag == "--help-all" else "--tuned-at.…") in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("pin", [lambda config: config, PPOConfig.pinned])
+def test_a_config_comes_back_from_its_record(pin: Callable[[PPOConfig], PPOConfig]):
+    config = pin(PPOConfig(num_envs=3))
+    assert config_from_dict(PPOConfig, json.loads(json.dumps(config_to_dict(config)))) == config
+
+
+def test_a_wrong_tuned_batch_in_a_record_is_named():
+    data = config_to_dict(PPOConfig())
+    with pytest.raises(ConfigError, match=r"^tuned_at = 3: "):
+        config_from_dict(PPOConfig, data | {"tuned_at": 3})
+
+
+def test_advice_counts_iterations_of_the_batch_of_an_open_config():
+    rows = [{"proximal/age_env_steps": 2100.0}]
+    config = unpinned(proximal={"policy": "ewma"})  # 3 × 7 samples
+    (found,) = advice.advise(rows, config)
+    assert "100 iterations of the batch tuned at" in found.measured
+
+
+def test_the_plan_of_an_open_config_notes_no_change_of_rollout_length():
+    config = PPOConfig(num_steps=64)
+    assert not any("num-steps" in sentence for sentence in plan_table(config, plan_of(config)).warnings)
+    changed = replace(config.pinned(), num_steps=32)
+    assert any("num-steps = 32" in sentence for sentence in plan_table(changed, plan_of(changed)).warnings)
+
+
+ABS = ["--preset", "minatar-pqn-abs"]  # rollouts of 16 to 64 steps, numbers tuned at 32
+SCHEDULE = ["--preset", "cartpole-ppo", "--controller.kind", "schedule", "--controller.schedule", "0:32"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "lengths"),
+    [
+        (ABS, "--controller.min-steps, --controller.max-steps and --controller.start-steps"),
+        (
+            [*ABS, "--controller.epochs", "constant", "--controller.compensate", "all"],
+            "--controller.min-steps, --controller.max-steps and --controller.start-steps",
+        ),
+        (SCHEDULE, "--controller.schedule"),
+    ],
+)
+def test_a_rollout_length_beside_the_controllers_is_refused(
+    flags: list[str], lengths: str, capsys: pytest.CaptureFixture[str]
+):
+    sentence = refusal(capsys, "plan", *flags, "--num-steps", "256")
+    assert sentence.startswith("anybatch plan: num-steps = 256 does not fit controller.kind = ")
+    assert f"use {lengths}, or add --tuned-at.num-steps 256 " in sentence and "\n" not in sentence
+    plan = planned(capsys, *flags, "--num-steps", "256", "--tuned-at.num-steps", "256")
+    assert plan["ratios"]["minibatch"] == (1 if "all" not in flags else 16 / 256)
+
+
+def test_a_run_with_two_lengths_is_refused_before_it_leaves_a_folder(tmp_path: Path):
+    controller = {"kind": "schedule", "schedule": ["0:4"]}
+    config = replace(toy_config(controller=controller).pinned(), num_steps=9)
+    with pytest.raises(ConfigError, match="num-steps = 9 does not fit"):
+        train(config, tmp_path)
+    assert not list(tmp_path.iterdir())
+    assert train(replace(config, num_steps=7), tmp_path).finished
+
+
+def test_a_run_that_was_trained_with_two_lengths_can_be_evaluated(tmp_path: Path):
+    config = toy_config(controller={"kind": "schedule", "schedule": ["0:4"]})
+    folder = train(config, tmp_path).folder
+    record, output = RunRecord(folder), Output(shown=False)
+    _, env_steps = session.evaluate_run(record, replace(record.config, num_steps=9), output=output)
+    assert env_steps >= 100
