@@ -236,6 +236,18 @@ def tracebacks(folder: Path, config: AnyConfig, tried: list[Case], tmp_path: Pat
     return bad
 
 
+@pytest.mark.parametrize("name", RUNS)
+def test_what_was_not_harmed_is_used(name: str, runs: dict[str, tuple[Path, AnyConfig]], tmp_path: Path):
+    folder, config = runs[name]
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    seal(newest(copy))
+    evaluate(RunRecord(copy), config)
+    env_steps = int(newest(copy).name.removeprefix("step_"))
+    proceed(RunRecord(copy), changed(config, total_env_steps=env_steps + 40))
+    assert int(newest(copy).name.removeprefix("step_")) >= env_steps + 40
+
+
 def evaluate(record: RunRecord, config: AnyConfig) -> None:
     session.evaluate_run(record, config, output=QUIET)
 

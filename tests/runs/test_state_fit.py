@@ -69,6 +69,9 @@ def test_the_first_difference_is_named(change: dict[str, Any], sentence: str):
 
 def test_parts_may_be_lacking_where_that_is_allowed():
     fits(saved(weights=None, envs=None, absent={"what": "ever"}, optimizer={"step": 1}), may_lack=True)
+    fits(saved(weights={}, optimizer={"step": torch.zeros(())}), may_lack=True)
+    with pytest.raises(CheckpointError, match="state/optimizer/step is of type str"):
+        fits(saved(optimizer={"step": "text"}), may_lack=True)
     with pytest.raises(CheckpointError, match="state/count is missing"):
         fits(saved(count=None), may_lack=True)
 
