@@ -28,7 +28,7 @@ Harm = Callable[[Path], None]
 """What is done to the run folder at a path."""
 
 TENSORS, STATE, CHECKSUMS = "tensors.safetensors", "state.json", "checksums.json"
-SAMPLE = 90
+SAMPLE = 40
 """Corruptions of each run that are tried every time; the slow test tries all."""
 
 
