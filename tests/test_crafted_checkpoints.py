@@ -28,7 +28,7 @@ Harm = Callable[[Path], None]
 """What is done to the run folder at a path."""
 
 TENSORS, STATE, CHECKSUMS = "tensors.safetensors", "state.json", "checksums.json"
-SAMPLE = 90
+SAMPLE = 40
 """Corruptions of each run that are tried every time; the slow test tries all."""
 
 
@@ -236,6 +236,18 @@ def tracebacks(folder: Path, config: AnyConfig, tried: list[Case], tmp_path: Pat
     return bad
 
 
+@pytest.mark.parametrize("name", RUNS)
+def test_what_was_not_harmed_is_used(name: str, runs: dict[str, tuple[Path, AnyConfig]], tmp_path: Path):
+    folder, config = runs[name]
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    seal(newest(copy))
+    evaluate(RunRecord(copy), config)
+    env_steps = int(newest(copy).name.removeprefix("step_"))
+    proceed(RunRecord(copy), changed(config, total_env_steps=env_steps + 40))
+    assert int(newest(copy).name.removeprefix("step_")) >= env_steps + 40
+
+
 def evaluate(record: RunRecord, config: AnyConfig) -> None:
     session.evaluate_run(record, config, output=QUIET)
 
@@ -253,6 +265,53 @@ def test_a_sample_of_all_corruptions_ends_in_sentences(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of arithmetic with what was put in
         assert not tracebacks(folder, config, tried, tmp_path)
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_not_finite_are_refused(
+    value: float, name: str, runs: dict[str, tuple[Path, AnyConfig]], tmp_path: Path
+):
+    folder, config = runs[name]
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    tensor = next(
+        key for key in load_file(newest(copy) / TENSORS) if key.startswith("shared/learner/network/")
+    )
+    change_tensor(tensor, lambda weights: torch.full_like(weights, value))(copy)
+    for use in (evaluate, proceed):
+        with pytest.raises(UserError, match=r"step_\d+ cannot be used: .* has values that are not finite"):
+            use(RunRecord(copy), changed(config, total_env_steps=999))
+
+
+def test_a_state_of_other_env_steps_than_its_checkpoint_is_refused(
+    runs: dict[str, tuple[Path, AnyConfig]], tmp_path: Path
+):
+    folder, config = runs["pqn"]
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    change_state(("state", "shared", "learner", "env_steps"), "7")(copy)
+    with pytest.raises(UserError, match="its state is of 7 env steps"):
+        proceed(RunRecord(copy), changed(config, total_env_steps=999))
+
+
+@pytest.mark.parametrize(
+    "content", [nested(200_000), nested(300), "[]", "3", '{"algorithm": []}', '{"earlier": 3}']
+)
+@pytest.mark.parametrize("file", ["config.json", "result.json", "facts.json", "plan.json"])
+def test_records_that_are_something_else_end_in_sentences(
+    file: str, content: str, runs: dict[str, tuple[Path, AnyConfig]], tmp_path: Path
+):
+    folder, config = runs["pqn"]
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    (copy / file).write_text(content)
+    for use in (evaluate, proceed):
+        try:
+            use(RunRecord(copy), config)
+        except UserError as error:
+            assert "\n" not in str(error)
+            assert str(copy) in str(error) or "this run has done" in str(error)
 
 
 @pytest.mark.slow

@@ -179,6 +179,16 @@ def test_leftovers_of_a_killed_save_are_ignored_and_removed(tmp_path: Path):
     assert names(checkpoints) == ["step_000000000001", "step_000000000003"]
 
 
+def test_a_checkpoint_under_the_name_of_another_is_passed_over(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    checkpoints.save(1, state(1))
+    checkpoints.save(2, state(2)).rename(checkpoints.folder / "step_000000000009")
+    said: list[str] = []
+    loaded = checkpoints.load_latest(said.append)
+    assert loaded is not None and loaded.env_steps == 1
+    assert len(said) == 1 and "it was saved at 2 env steps, and its name says 9" in said[0]
+
+
 def test_what_a_run_did_not_write_is_never_deleted(tmp_path: Path):
     checkpoints = Checkpoints(tmp_path, keep=1)
     first = checkpoints.save(1, state(1))

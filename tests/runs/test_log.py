@@ -71,6 +71,36 @@ def test_a_damaged_row_is_named_when_read_and_put_aside_by_a_resume(tmp_path: Pa
     assert (tmp_path / log.SUPERSEDED_FILE).read_text() == "{'env_steps\n"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"env_steps": "2", "wall_seconds": 1.0}',
+        '{"env_steps": 2, "wall_seconds": null}',
+        '{"env_steps": 2}',
+        '{"env_steps": 2, "wall_seconds": 1.0, "charts/SPS": "fast"}',
+        '{"env_steps": 2, "wall_seconds": 1.0, "charts/SPS": [1.0]}',
+        '{"env_steps": 2, "wall_seconds": 1.0, "charts/SPS": true}',
+        '{"env_steps": 2, "wall_seconds": 1.0, "charts/SPS": NaN}',
+        '{"env_steps": 2, "wall_seconds": 1.0, "charts/SPS": 1' + "0" * 400 + "}",
+        "[" * 100_000 + "]" * 100_000,
+        "[]",
+        "2",
+    ],
+)
+@pytest.mark.parametrize("place", [1, 2])
+def test_a_row_with_wrong_types_is_a_damaged_row(line: str, place: int, tmp_path: Path):
+    write_rows(tmp_path, 1, 3)
+    path = tmp_path / log.METRICS_FILE
+    lines = path.read_text().splitlines()
+    path.write_text("".join(f"{row}\n" for row in (*lines[:place], line, *lines[place:])))
+    with pytest.raises(UserError, match=rf"^line {place + 1} of .*metrics.jsonl is damaged"):
+        log.read(tmp_path)
+    with MetricLog(tmp_path) as metrics:
+        metrics.truncate_after(3)
+        metrics.write(4, {"charts/SPS": 1.0})
+    assert [row["env_steps"] for row in log.read(tmp_path)] == [1, 3, 4]
+
+
 def test_every_metric_has_a_meaning_of_one_sentence():
     metric_names.check(metric_names.METRICS)
     for name, meaning in metric_names.METRICS.items():

@@ -77,7 +77,7 @@ def test_a_resume_does_not_write_the_segments_again(tmp_path: Path):
     resumed = Checkpoints(tmp_path, keep=2)
     loaded = resumed.load_latest(pytest.fail)
     assert loaded is not None
-    resumed.go_on_from(loaded)
+    resumed.continue_from(loaded)
     resumed.save(30, loaded.tree, loaded.segments)
     resumed.save(40, loaded.tree, segments("d", "e"))
     after = files(tmp_path)

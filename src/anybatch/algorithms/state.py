@@ -22,6 +22,7 @@ from anybatch.batch.sizes import BatchSizes
 from anybatch.config import RunConfig
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import VectorEnv
+from anybatch.errors import CheckpointError
 from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.chunks import in_chunks
@@ -233,6 +234,15 @@ def refuse_envs_beyond_memory(config: RunConfig) -> None:
     if one is not None:
         spec = replace(one, num_envs=config.num_envs)
         refuse_rollouts_beyond_memory(0, rollout_bytes(spec, config.step_range[1]))
+
+
+def saved_network(shared: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights in a checkpoint."""
+    learner: object = shared.get("learner")
+    weights: object = learner.get("network") if isinstance(learner, dict) else None
+    if not isinstance(weights, dict):
+        raise CheckpointError("it has no network")
+    return weights
 
 
 def load_network(network: torch.nn.Module, saved: dict[str, torch.Tensor]) -> None:

@@ -58,5 +58,5 @@ class RunRecord:
             raise CheckpointError(f"{self.folder} has no checkpoint yet")
         if loaded.schema > 1:
             return loaded
-        with state_fit.naming(loaded.path):
+        with state_fit.refusing_misfits(loaded.path):
             return replace(loaded, tree=schema_1.upgraded(loaded.tree))

@@ -7,7 +7,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,83 +22,114 @@ _MISFITS = (KeyError, TypeError, ValueError, IndexError, AttributeError, Runtime
 
 @contextlib.contextmanager
 def naming(checkpoint: Path) -> Iterator[None]:
-    """Refuse a checkpoint that cannot be restored in one sentence that names it."""
+    """Name the checkpoint in the sentence that refuses a part of it."""
     try:
         yield
     except CheckpointError as error:
         raise CheckpointError(f"the checkpoint {checkpoint} cannot be used: {error}") from error
-    except _MISFITS as error:
-        wrong = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise CheckpointError(f"the checkpoint {checkpoint} cannot be used ({wrong})") from error
+
+
+@contextlib.contextmanager
+def refusing_misfits(checkpoint: Path) -> Iterator[None]:
+    """Refuse a checkpoint in one sentence, also where restoring it fails. For code of our own only."""
+    with naming(checkpoint):
+        try:
+            yield
+        except CheckpointError:
+            raise
+        except _MISFITS as error:
+            what = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+            raise CheckpointError(what) from error
+
+
+class Rules(NamedTuple):
+    """What a comparison lets pass."""
+
+    may_lack: bool
+    """Parts that are None or empty on one side; whoever restores what only the saved state has checks it."""
+    any_length: bool
+    """Arrays that differ in their first dimension, the number of envs."""
+    finite: bool
+    """Whether arrays must be finite."""
 
 
 def refuse_unlike(
-    saved: object, like: object, where: str, *, any_length: bool = False, finite: bool = True
+    saved: object,
+    like: object,
+    where: str,
+    *,
+    may_lack: bool = False,
+    any_length: bool = False,
+    finite: bool = True,
 ) -> None:
     """Raise CheckpointError unless `saved` has the structure, types and shapes of `like`.
 
-    `where` is the place of both in the whole state. A part may be absent, None or empty, on either side: what
-    only the saved state has is left to whoever restores it. Arrays of `any_length` may differ in their first
-    dimension, the number of envs.
+    `where` is the place of both in the whole state; the rest are the `Rules`.
     """
-    may_be_absent = isinstance(like, dict) or (any_length and isinstance(like, np.ndarray))
-    if like is None or (saved is None and may_be_absent):
+    _compare(saved, like, where, Rules(may_lack, any_length, finite))
+
+
+def _compare(saved: object, like: object, where: str, rules: Rules) -> None:
+    if like is None or saved is None:
+        is_part = saved is None and isinstance(like, dict | np.ndarray)
+        if saved is not like and not (rules.may_lack and (like is None or is_part)):
+            raise CheckpointError(f"{where} is {'missing' if saved is None else 'not known here'}")
         return
     match like:
         case dict():
-            _compare_dicts(saved, like, where, any_length=any_length, finite=finite)
+            _compare_dicts(saved, like, where, rules)
         case list() | tuple():
-            _compare_lists(saved, like, where, any_length=any_length, finite=finite)
+            _compare_lists(saved, like, where, rules)
         case Tensor() | np.ndarray():
-            _compare_arrays(saved, like, where, any_length=any_length, finite=finite)
+            _compare_arrays(saved, like, where, rules)
         case _:
             _require_value(saved, type(like), where)
 
 
-def _compare_dicts(saved: object, like: Mapping[Any, Any], where: str, **rules: bool) -> None:
+def _compare_dicts(saved: object, like: Mapping[Any, Any], where: str, rules: Rules) -> None:
     if not isinstance(saved, dict):
         raise CheckpointError(f"{where} is {_kind(saved)}, not a table of parts")
-    if not saved:
+    if rules.may_lack and not saved:
         return
-    if not like:
-        _require_numbers([value for value in saved.values() if not isinstance(value, Tensor)], where)
+    if rules.may_lack and not like:
+        for name, value in saved.items():
+            if not isinstance(value, Tensor):
+                _require_numbers(value, f"{where}/{name}")
         return
     for name in (*like, *saved):
         if name not in saved or name not in like:
             raise CheckpointError(f"{where}/{name} is {'missing' if name in like else 'not known here'}")
-        refuse_unlike(saved[name], like[name], f"{where}/{name}", **rules)
+        _compare(saved[name], like[name], f"{where}/{name}", rules)
 
 
-def _compare_lists(saved: object, like: Sequence[Any], where: str, **rules: bool) -> None:
+def _compare_lists(saved: object, like: Sequence[Any], where: str, rules: Rules) -> None:
     if not isinstance(saved, list | tuple):
         raise CheckpointError(f"{where} is {_kind(saved)}, not a list")
     if like and len(saved) != len(like):
         raise CheckpointError(f"{where} has {len(saved)} entries, not {len(like)}")
     for place, value in enumerate(saved):
         if like:
-            refuse_unlike(value, like[place], f"{where}/{place}", **rules)
+            _compare(value, like[place], f"{where}/{place}", rules)
         else:
             _require_numbers(value, f"{where}/{place}")
 
 
 def _require_numbers(saved: object, where: str) -> None:
-    """Of what is empty at the start: numbers, or lists of them."""
+    """Refuse anything but numbers, or lists of them, in what is empty at the start."""
     for value in saved if isinstance(saved, list | tuple) and saved else [saved]:
         _require_value(value, int if isinstance(value, int) else float, where)
 
 
-def _compare_arrays(
-    saved: object, like: Tensor | np.ndarray, where: str, *, any_length: bool, finite: bool
-) -> None:
+def _compare_arrays(saved: object, like: Tensor | np.ndarray, where: str, rules: Rules) -> None:
     if not isinstance(saved, type(like) if isinstance(like, np.ndarray) else Tensor):
         raise CheckpointError(f"{where} is {_kind(saved)}, not an array")
     there, here = tuple(saved.shape), tuple(like.shape)
-    same_rows = any_length and len(there) == len(here) and there[1:] == here[1:]
+    same_rows = rules.any_length and len(there) == len(here) and there[1:] == here[1:]
     if there != here and not same_rows:
         raise CheckpointError(f"{where} is {there} there and {here} here")
     if saved.dtype != like.dtype:
         raise CheckpointError(f"{where} is of {_dtype(saved)} there and of {_dtype(like)} here")
-    if finite and not torch.isfinite(torch.as_tensor(saved)).all():
+    if rules.finite and not torch.isfinite(torch.as_tensor(saved)).all():
         raise CheckpointError(f"{where} has values that are not finite")
 
 

@@ -114,9 +114,12 @@ def evaluation_generator(config: AnyConfig) -> torch.Generator:
 def trained_player(loaded: Loaded, config: AnyConfig, spec: EnvSpec, own: OwnParts = NOTHING_OWN) -> Player:
     """The policy of a checkpoint, without what only training needs."""
     device = machine.usable_device(config.device)
+    shared: object = loaded.tree.get("shared")
     factory = own.network_factory(config)
     with state_fit.naming(loaded.path):
-        network, normalizer = algorithm_of(config).for_playing(config, spec, loaded.tree["shared"], factory)
+        network, normalizer = algorithm_of(config).for_playing(
+            config, spec, shared if isinstance(shared, dict) else {}, factory
+        )
     return Player(
         network.to(device=device, dtype=getattr(torch, config.dtype)),
         normalizer,

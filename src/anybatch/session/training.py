@@ -104,7 +104,7 @@ def resume(
         loaded = record.load_checkpoint(output.say)
         refuse_finished(record, config, loaded.env_steps)
         state = start(config, own, output, env_steps=loaded.env_steps)
-        with state_fit.naming(loaded.path):
+        with state_fit.refusing_misfits(loaded.path):
             refuse_unlike_start(loaded, state)
             algorithm_of(config).restore(state, snapshot_of(loaded), config, output.say)
             if state.env_steps != loaded.env_steps:
@@ -116,9 +116,11 @@ def refuse_unlike_start(loaded: Loaded, fresh: AnyState) -> None:
     """Refuse a checkpoint whose parts are not those of a fresh state of this run."""
     like = fresh.snapshot()
     assert like is not None
-    state_fit.refuse_unlike(loaded.tree.get("shared"), like.shared, "shared")
+    state_fit.refuse_unlike(loaded.tree.get("shared"), like.shared, "shared", may_lack=True)
     # What belongs to the envs may be of another number of them, and may show infinities.
-    state_fit.refuse_unlike(loaded.tree.get("own"), like.own, "own", any_length=True, finite=False)
+    state_fit.refuse_unlike(
+        loaded.tree.get("own"), like.own, "own", may_lack=True, any_length=True, finite=False
+    )
     returns = loaded.tree["recent_returns"]
     state_fit.refuse_unlike(returns, [0.0] * len(returns), "recent_returns")
 

@@ -15,7 +15,7 @@ from anybatch.algorithms.ppo.state import PPOState
 from anybatch.algorithms.state import Learner, RankState, TrainState
 from anybatch.config import OptimizerConfig, PPGConfig
 from anybatch.envs.protocol import VectorEnv
-from anybatch.errors import CheckpointError, ConfigError
+from anybatch.errors import ConfigError
 from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.machine import available_bytes, readable
 from anybatch.networks.actor_critic import ActorCritic
@@ -209,8 +209,6 @@ def restored_progress(
     refuse_unlike(frozen, {"location": location}, name, finite=False)
     position = AuxiliaryProgress(location, like.log_std).state_dict()
     refuse_unlike(saved, position, "shared/phase/progress")
-    if (saved["log_std"] is None) != (like.log_std is None):
-        raise CheckpointError("shared/phase/progress/log_std is for other actions")
     return AuxiliaryProgress.from_state_dict(saved, frozen["location"])
 
 

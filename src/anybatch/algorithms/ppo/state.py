@@ -4,13 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
 from anybatch import networks, seeding
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
-from anybatch.algorithms.state import Learner, RankState, TrainState, load_network
+from anybatch.algorithms.state import Learner, RankState, TrainState, load_network, saved_network
 from anybatch.config import PPOConfig, rescale_rules
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import BoxActions, EnvSpec, VectorEnv
@@ -194,11 +192,11 @@ def for_playing(
     config: PPOConfig, spec: EnvSpec, shared: Mapping[str, Any], factory: NetworkFactory | None = None
 ) -> tuple[ActorCritic, ObservationNormalizer | None]:
     """The network of a checkpoint and its view of observations, without what only training needs."""
-    saved: dict[str, Tensor] = shared["learner"]["network"]
-    auxiliary = any(name.startswith("auxiliary_head.") for name in saved)
+    saved = saved_network(shared)
+    auxiliary = any(str(name).startswith("auxiliary_head.") for name in saved)
     network = make_network(config, spec, factory, auxiliary=auxiliary)
     load_network(network, saved)
     normalizer = make_observation_normalizer(config, spec)
-    if normalizer is not None and shared["observation_normalizer"] is not None:
+    if normalizer is not None and shared.get("observation_normalizer") is not None:
         normalizer.load_state_dict(shared["observation_normalizer"])
     return network, normalizer

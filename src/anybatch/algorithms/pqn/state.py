@@ -7,7 +7,7 @@ from typing import Any
 from anybatch import networks, seeding
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
-from anybatch.algorithms.state import Learner, RankState, TrainState, load_network
+from anybatch.algorithms.state import Learner, RankState, TrainState, load_network, saved_network
 from anybatch.config import PQNConfig
 from anybatch.envs.protocol import DiscreteActions, EnvSpec, VectorEnv
 from anybatch.errors import ConfigError
@@ -85,6 +85,6 @@ def for_playing(
 ) -> tuple[QNetwork, None]:
     """The network of a checkpoint, exploring as little as at the end of a run where it is to explore."""
     network = make_network(config, spec, factory)
-    load_network(network, shared["learner"]["network"])
+    load_network(network, saved_network(shared))
     network.epsilon = config.exploration.end
     return network, None
