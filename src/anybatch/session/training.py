@@ -71,7 +71,7 @@ def train(
     own: OwnParts = NOTHING_OWN,
 ) -> Outcome:
     """A new run, in a new folder under `base`."""
-    config = config.pinned(collectives.world_size())
+    config = config.completed(collectives.world_size())
     evaluation_protocol(config)  # what cannot be evaluated is refused now, not after the training
     state = start(config, own, output, env_steps=0)
     folder = run_folder.create(base, config.env, preset, config.seed, datetime.now())
@@ -96,7 +96,7 @@ def resume(
     own: OwnParts = NOTHING_OWN,
 ) -> Outcome:
     """Continue a run from its newest good checkpoint, with the batch and numbers that `config` now has."""
-    config = config.pinned(collectives.world_size())
+    config = config.completed(collectives.world_size())
     refuse_another_run(record.config, config)
     evaluation_protocol(config)
     folder = record.folder
