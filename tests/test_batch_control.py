@@ -31,7 +31,6 @@ from anybatch import session
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.control import behavioral_divergence, control_batch
 from anybatch.algorithms.ppo.state import PPOState
-from anybatch.algorithms.pqn import loop as pqn
 from anybatch.algorithms.pqn.state import PQNState
 from anybatch.batch import controllers
 from anybatch.batch.control import BatchControl
@@ -332,7 +331,7 @@ def before_and_after(
         for state in (before, after)
     ]
     if isinstance(config, PQNConfig):
-        before.network.epsilon = pqn.exploration(config, before.env_steps)
+        before.network.epsilon = before.learner.schedules.epsilon(config, before.env_steps)
     data = before.source.collector.collect(before.network, before.batch.num_steps)
     assert before.env_steps + data.num_valid == after.env_steps
     return weights[0], weights[1], data

@@ -27,7 +27,6 @@ from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo.samples import PolicyBatch
 from anybatch.algorithms.ppo.state import PPOState
-from anybatch.algorithms.steps import current_learning_rate
 from anybatch.config import PPOConfig
 from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.networks.actor_critic import ActorCritic
@@ -272,9 +271,11 @@ def test_the_learning_rate_falls_to_zero_with_env_steps():
     state = start(config)
     rates = []
     for state.learner.env_steps in (0, 250, 999, 1000):
-        rates.append(current_learning_rate(config, state))
+        rates.append(state.learner.learning_rate)
     assert rates == pytest.approx([1.0, 0.75, 0.001, 0.0])
-    assert current_learning_rate(changed(config, optimizer={"anneal": "none"}), state) == 1.0
+    state = start(changed(config, optimizer={"anneal": "none"}))
+    state.learner.env_steps = 999
+    assert state.learner.learning_rate == 1.0
 
 
 @pytest.mark.parametrize("algorithm", [toy_config, toy_pqn_config, phase_config])

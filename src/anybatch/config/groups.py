@@ -82,7 +82,11 @@ class OptimizerConfig:
     learning_rate: float = 2.5e-4
     """Learning rate at the minibatch it was tuned at."""
     anneal: Literal["none", "linear"] = "none"
-    """linear: the learning rate falls to 0 at total_env_steps, counted in env steps."""
+    """linear: the learning rate falls to 0 at anneal-until, counted in env steps."""
+    anneal_until: int | None = None
+    """Env steps at which the learning rate reaches 0, on a line from the start of the run. None:
+    total-env-steps. Where a resume changes these, the learning rate continues from its current value to 0 at
+    the new end; one that has reached 0 takes the value that a run of the new length has there."""
     beta1: float = 0.9
     """Decay of Adam's mean of gradients."""
     beta2: float = 0.999
@@ -96,6 +100,15 @@ class OptimizerConfig:
         require(
             self.learning_rate > 0,
             f"optimizer.learning-rate = {self.learning_rate}: a positive number is wanted",
+        )
+        require(
+            self.anneal_until is None or self.anneal_until >= 1,
+            f"optimizer.anneal-until = {self.anneal_until}: at least 1 is wanted",
+        )
+        require(
+            self.anneal_until is None or self.anneal == "linear",
+            f"optimizer.anneal-until = {self.anneal_until} has no effect with "
+            f"optimizer.anneal = {self.anneal}: it must be None there",
         )
         require(
             0 <= self.beta1 < 1 and 0 <= self.beta2 < 1,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
 
-from anybatch.config.controller import ControllerConfig
+from anybatch.config.controller import CompleteController, ControllerConfig
 from anybatch.config.groups import (
     EnvConfig,
     EvaluationConfig,
@@ -108,11 +108,24 @@ class RunConfig:
         """The same config with its tuned batch written down, so that a change of its batch rescales."""
         return replace(self, tuned_at=self.tuned_batch(ranks))
 
+    def completed(self, ranks: int = 1) -> Self:
+        """The config as a run records it: pinned, and with the defaults of its controller's kind as numbers.
+
+        A resume keeps them, also by a later version with other defaults.
+        """
+        controller = self.controller.with_defaults(self.tuned_batch().num_steps)
+        return replace(self.pinned(ranks), controller=controller)
+
+    @property
+    def complete_controller(self) -> CompleteController:
+        """The controller with the defaults of its kind, around the rollout length tuned at."""
+        return self.controller.completed(self.tuned_batch().num_steps)
+
     @property
     def step_range(self) -> tuple[int, int]:
         """Shortest and longest rollout that the controller may choose."""
         fixed = self.controller.kind == "fixed"
-        return (self.num_steps, self.num_steps) if fixed else self.controller.step_range
+        return (self.num_steps, self.num_steps) if fixed else self.complete_controller.step_range
 
     def refuse_controllers_but(self, *kinds: str) -> None:
         """An algorithm has the signals of some controllers only."""

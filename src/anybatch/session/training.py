@@ -12,6 +12,7 @@ import torch
 from anybatch import envs, user_modules
 from anybatch.acting.evaluation import Evaluation
 from anybatch.algorithms import AnyState, algorithm_of
+from anybatch.algorithms.schedules import Schedules
 from anybatch.batch.plan import Plan
 from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, PPOConfig
@@ -71,7 +72,7 @@ def train(
     own: OwnParts = NOTHING_OWN,
 ) -> Outcome:
     """A new run, in a new folder under `base`."""
-    config = config.pinned(collectives.world_size())
+    config = config.completed(collectives.world_size())
     evaluation_protocol(config)  # what cannot be evaluated is refused now, not after the training
     state = start(config, own, output, env_steps=0)
     folder = run_folder.create(base, config.env, preset, config.seed, datetime.now())
@@ -96,8 +97,8 @@ def resume(
     own: OwnParts = NOTHING_OWN,
 ) -> Outcome:
     """Continue a run from its newest good checkpoint, with the batch and numbers that `config` now has."""
-    config = config.pinned(collectives.world_size())
-    refuse_another_run(record.config, config)
+    config, recorded = config.completed(collectives.world_size()), record.config
+    refuse_another_run(recorded, config)
     evaluation_protocol(config)
     folder = record.folder
     with run_folder.lock(folder):  # before the checkpoint is read: no other process may train on from it
@@ -105,11 +106,17 @@ def resume(
         refuse_finished(record, config, loaded.env_steps)
         state = start(config, own, output, env_steps=loaded.env_steps)
         with state_fit.refusing_misfits(loaded.path):
+            add_missing_schedules(loaded, recorded)
             refuse_unlike_start(loaded, state)
             algorithm_of(config).restore(state, snapshot_of(loaded), config, output.say)
             if state.env_steps != loaded.env_steps:
                 raise CheckpointError(f"its state is of {state.env_steps:,} env steps")
         return run_to_end(config, state, folder, show_plan=show_plan, output=output, own=own, loaded=loaded)
+
+
+def add_missing_schedules(loaded: Loaded, recorded: AnyConfig) -> None:
+    """Give a checkpoint of an earlier version the schedules that its run had."""
+    loaded.tree["shared"]["learner"].setdefault("schedules", Schedules.of(recorded).to_dict())
 
 
 def refuse_unlike_start(loaded: Loaded, fresh: AnyState) -> None:

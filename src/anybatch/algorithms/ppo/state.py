@@ -99,7 +99,7 @@ def start(
 def restore(state: PPOState, saved: Snapshot, config: PPOConfig, say: Callable[[str], None]) -> None:
     """Continue from `saved`, also at another batch: what belongs to a batch follows the plan of this run."""
     shared, own = saved.shared, saved.own
-    state.learner.load_state_dict(shared["learner"])
+    state.learner.load_state_dict(shared["learner"], config, say)
     restore_ewma(state, shared, config, say)
     # Before the environments: the first observations of fresh episodes are seen with these statistics.
     if state.observation_normalizer and shared["observation_normalizer"]:

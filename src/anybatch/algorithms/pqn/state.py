@@ -57,8 +57,7 @@ def start(
 
 def restore(state: PQNState, saved: Snapshot, config: PQNConfig, say: Callable[[str], None]) -> None:
     """Continue from `saved`, also at another batch: what belongs to a batch follows the plan of this run."""
-    del config
-    state.learner.load_state_dict(saved.shared["learner"])
+    state.learner.load_state_dict(saved.shared["learner"], config, say)
     state.rank.load_state_dict(saved.own["rank"], saved.segments, plan=state.plan, say=say)
 
 
