@@ -140,6 +140,7 @@ def test_metrics_of_a_run_are_named_and_named_metrics_are_produced(tmp_path: Pat
         proximal={"policy": "ewma"},
         update={"noise_scale_every": 1},
         optimizer={"max_grad_norm": 0.5},
+        evaluation={"every_env_steps": 100},
     )
     rows = log.read(train(config, tmp_path).folder)
     produced = {name for row in rows for name, value in row.items() if value is not None}

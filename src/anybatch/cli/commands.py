@@ -25,7 +25,7 @@ from anybatch.reports import advice, video
 from anybatch.reports import suites as suite
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
-from anybatch.runs.record import RunRecord
+from anybatch.runs.record import NEWEST, RunRecord
 
 # The config's own fields are flags without a prefix: --num-envs, --optimizer.learning-rate. Which algorithm's
 # config it is, the preset or the run has said before: no subcommand for it.
@@ -66,6 +66,9 @@ class EvaluateFlags:
     the runs in a folder."""
     suite: str | None = None
     """atari-5, atari-10 or atari-57: evaluate all runs of the suite's games and put them together by game."""
+    checkpoint: str = NEWEST
+    """newest, best (of the evaluations during training, see --evaluation.every-env-steps), or the env steps
+    of one."""
     config: Flags = field(default_factory=PPOConfig)
     json: bool = False
     """Print the result as JSON, for programs."""
@@ -76,6 +79,9 @@ class WatchFlags:
     run: tyro.conf.Positional[Path]
     """A run folder, or a folder of runs: the newest one in it."""
     config: Flags = field(default_factory=PPOConfig)
+    checkpoint: str = NEWEST
+    """newest, best (of the evaluations during training, see --evaluation.every-env-steps), or the env steps
+    of one."""
     out: Path = Path("watch.gif")
     """The video to write: a name that ends in .mp4 or .gif."""
     steps: int = 500
@@ -141,7 +147,7 @@ def resume(words: list[str]) -> None:
 
 
 def evaluate(words: list[str]) -> None:
-    """Play episodes with the newest good checkpoint of a run, or of all runs on a suite of games."""
+    """Play episodes with a checkpoint of a run, or of all runs on a suite of games."""
     name = value_of("--suite", words)
     if name is not None and not HELP_FLAGS & set(words):
         evaluate_suite(name, words)
@@ -182,12 +188,14 @@ def evaluate_suite(name: str, words: list[str]) -> None:
 
 def play(flags: EvaluateFlags) -> suite.PlayedRun:
     output = Output(shown=True, stream=sys.stderr)  # the result is for stdout
-    result, env_steps = session.evaluate_run(RunRecord(flags.run), flags.config, output=output)
+    result, env_steps = session.evaluate_run(
+        RunRecord(flags.run), flags.config, output=output, checkpoint=flags.checkpoint
+    )
     return suite.PlayedRun(str(flags.run), flags.config.env, env_steps, result)
 
 
 def watch(words: list[str]) -> None:
-    """Make a video of the newest good checkpoint of a run at play."""
+    """Make a video of an agent, from a checkpoint of its run."""
     flags = with_run(WatchFlags, words, "watch")
     played = video.watch(
         RunRecord(flags.run),
@@ -196,6 +204,7 @@ def watch(words: list[str]) -> None:
         steps=flags.steps,
         frames_per_second=flags.frames_per_second,
         output=Output(shown=True, stream=sys.stderr),
+        checkpoint=flags.checkpoint,
     )
     print(played.sentence())
 

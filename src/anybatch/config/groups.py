@@ -175,8 +175,12 @@ class NormalizeConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """The evaluation at the end of training and of `anybatch evaluate`."""
+    """The evaluation during and at the end of training, and of `anybatch evaluate`."""
 
+    every_env_steps: int = 0
+    """Evaluate during training too, at the end of the first iteration beyond each multiple of this many env
+    steps, and keep the policy with the best mean return as a checkpoint of its own; 0: at the end only. The
+    training itself is the same to the bit."""
     num_envs: int = 10
     """Env slots, each with its own seed."""
     episodes_per_env: int = 1
@@ -193,6 +197,10 @@ class EvaluationConfig:
     Adaptive Batch Scaling; an agent that never learned to press FIRE then stands still until the step cap."""
 
     def __post_init__(self) -> None:
+        require(
+            self.every_env_steps >= 0,
+            f"evaluation.every-env-steps = {self.every_env_steps}: it cannot be negative",
+        )
         require(
             self.num_envs >= 1 and self.episodes_per_env >= 1,
             f"evaluation.num-envs = {self.num_envs}, evaluation.episodes-per-env = {self.episodes_per_env}: "

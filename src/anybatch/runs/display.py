@@ -26,6 +26,7 @@ PANEL_COLUMNS = 84
 RESULTS = (
     ("return", "charts/episodic_return", ",.4g"),
     ("length", "charts/episodic_length", ",.4g"),
+    ("evaluation", "evaluation/return", ",.4g"),
     ("KL", "losses/approx_kl", ".2g"),
     ("clipped", "losses/clipfrac", ".0%"),
     ("auxiliary epochs", "auxiliary/epochs", ".2f"),

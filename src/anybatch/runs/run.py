@@ -37,6 +37,18 @@ class Recordable(Protocol):
         ...
 
 
+class Evaluate(Protocol):
+    """Evaluates a train state at the end of an iteration, if that is due. Returns metrics."""
+
+    def __call__(self, state: Any, run: "Run") -> Mapping[str, float]: ...
+
+
+def never_evaluate(state: Any, run: "Run") -> Mapping[str, float]:
+    """For runs that are evaluated at their end only."""
+    del state, run
+    return {}
+
+
 class Run:
     """Logs, checkpoints, display, timers and the stop request of one run."""
 
@@ -58,6 +70,7 @@ class Run:
         self.log = MetricLog(folder, open_sinks(record, folder, tracked_config or {}, self.say))
         self.timer = Timer()
         self.checkpoints = Checkpoints(folder, keep=record.keep_checkpoints)
+        self.evaluate: Evaluate = never_evaluate
         self.recent_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
         self._saved_at, self._saved_iterations = time.monotonic(), 0
         self.saved_env_steps = 0
@@ -103,8 +116,12 @@ class Run:
     def record(
         self, state: Recordable, episodes: Sequence[Episode], metrics: Mapping[str, float | None]
     ) -> None:
-        """Write one iteration's row, show it, and save a checkpoint if one is due."""
+        """Evaluate if that is due, write one row, show it, and save a checkpoint if that is due."""
         row = dict(metrics) | self._speed(state.env_steps) | self._episodes(episodes)
+        evaluated = self.evaluate(state, self)
+        if evaluated:
+            row |= evaluated
+            self._recorded_at = time.perf_counter()  # the speed is that of training
         row |= {f"time/{name}": seconds for name, seconds in self.timer.take().items()}
         self.log.write(state.env_steps, {name: value for name, value in row.items() if value is not None})
         self.display.update(state.env_steps, row)

@@ -18,6 +18,7 @@ from anybatch.config import AnyConfig, PPOConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.errors import ConfigError
 from anybatch.runs import folder as run_folder
+from anybatch.runs.best import BestCheckpoint
 from anybatch.runs.checkpoint import Loaded, Snapshot
 from anybatch.runs.display import Output
 from anybatch.runs.record import RESULT_FILE, RunRecord
@@ -25,6 +26,7 @@ from anybatch.runs.run import Run
 from anybatch.runs.stop import Stopped
 from anybatch.session.evaluating import evaluate_state, evaluation_protocol
 from anybatch.session.own import NOTHING_OWN, OwnParts
+from anybatch.session.periodic import PeriodicEvaluation, refuse_one_env_for_two
 from anybatch.session.planning import encoder_for, set_threads
 
 ShowPlan = Callable[[AnyConfig, Plan], None]
@@ -45,6 +47,8 @@ class Outcome:
     stopped_by: signal.Signals | None = None
     """The signal that ended the training, or the evaluation after it."""
 
+    best: BestCheckpoint | None = None
+    """The best policy that evaluations during training found; None where there were none."""
     env_flag: tuple[str, ...] = ()
     """What every command on this run must name, because the environment was found in the working folder."""
 
@@ -70,6 +74,7 @@ def train(
 ) -> Outcome:
     """A new run, in a new folder under `base`."""
     evaluation_protocol(config)  # what cannot be evaluated is refused now, not after the training
+    refuse_one_env_for_two(config, own)
     state = start(config, own, output, env_steps=0)
     folder = run_folder.create(base, config.env, preset, config.seed, datetime.now())
     with run_folder.lock(folder):
@@ -95,6 +100,7 @@ def resume(
     """Continue a run from its newest good checkpoint, with the batch and numbers that `config` now has."""
     refuse_another_run(record.config, config)
     evaluation_protocol(config)
+    refuse_one_env_for_two(config, own)
     folder = record.folder
     with run_folder.lock(folder):  # before the checkpoint is read: no other process may train on from it
         loaded = record.load_checkpoint(output.say)
@@ -138,6 +144,7 @@ def run_to_end(
     with Run.open(folder, config, title=title, output=output) as run:
         if loaded is not None:
             run.continue_from(loaded)
+        run.evaluate = periodic = PeriodicEvaluation.of_run(folder, config, own)
         try:
             algorithm_of(config).train(config, state, run)
         except KeyboardInterrupt:
@@ -148,11 +155,26 @@ def run_to_end(
     run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
     if outcome.finished and not run.stop.requested:
         try:
-            outcome = replace(outcome, evaluation=evaluate_state(config, state, output=output, own=own))
+            evaluation = evaluate_at_end(config, state, periodic, output=output, own=own)
         except Stopped as stopped:  # a resume makes up for it
             return replace(outcome, stopped_by=stopped.signal)
+        best = periodic.best if config.evaluation.every_env_steps > 0 else None
+        outcome = replace(outcome, evaluation=evaluation, best=best)
         run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
     return outcome
+
+
+def evaluate_at_end(
+    config: AnyConfig, state: AnyState, periodic: PeriodicEvaluation, *, output: Output, own: OwnParts
+) -> Evaluation:
+    """The evaluation of the trained policy; the last one of the training where nothing was learned since."""
+    made = periodic.made_at(state.env_steps)
+    if made is not None:
+        return made
+    evaluation = evaluate_state(config, state, output=output, own=own)
+    if config.evaluation.every_env_steps > 0:
+        periodic.take(evaluation, state)
+    return evaluation
 
 
 def outcome_of(config: AnyConfig, state: AnyState, run: Run) -> Outcome:
@@ -192,6 +214,7 @@ def result_json(outcome: Outcome) -> dict[str, object]:
         "finished": outcome.finished,
         "training_return": outcome.training_return,
         "evaluation": outcome.evaluation.to_json() if outcome.evaluation else None,
+        **({"best": outcome.best.to_json()} if outcome.best else {}),
     }
 
 
