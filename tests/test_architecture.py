@@ -23,11 +23,12 @@ PACKAGE = Path(anybatch.__file__).parent
 REPOSITORY = PACKAGE.parents[1]
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-# Those of PPG's auxiliary phase, of PQN, of controllers, and the score that only some games have.
+# Those of PPG's auxiliary phase, of PQN, of controllers, of the display, and the score of some games only.
 NOT_OF_PPO = (
     "auxiliary/",
     "time/auxiliary",
     "charts/normalized_return",
+    "charts/recent_return",
     "charts/epsilon",
     "losses/td_loss",
     "losses/q_values",

@@ -26,6 +26,7 @@ from anybatch.reports import suites as suite
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
 from anybatch.runs.record import NEWEST, RunRecord
+from anybatch.runs.tag import tag_of
 
 # The config's own fields are flags without a prefix: --num-envs, --optimizer.learning-rate. Which algorithm's
 # config it is, the preset or the run has said before: no subcommand for it.
@@ -40,6 +41,9 @@ class TrainFlags:
     config: Flags = field(default_factory=PPOConfig)
     run_dir: Path = Path("runs")
     """Run folders are made in here."""
+    name: str | None = None
+    """Name of the run folder, with a number appended if it is taken. Where it is not given: the environment,
+    the preset, what differs from it, the seed and the time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +106,8 @@ def train(words: list[str]) -> None:
         flags.config,
         preset=Path(flags.preset).stem,
         base=flags.run_dir,
+        name=flags.name,
+        tag=tag_of(flags.config, preset_files.load(flags.preset).config),
         show_plan=show.plan,
         output=Output(shown=True),
     )
@@ -122,7 +128,7 @@ def smaller_batch(flags: TrainFlags, words: list[str]) -> str:
     """The words that would train the same with a quarter of the envs; none where there is one only."""
     if flags.config.num_envs == 1:
         return ""
-    others = without("--run-dir", without("--num-envs", words))
+    others = without("--name", without("--run-dir", without("--num-envs", words)))
     return shlex.join([*others, "--num-envs", str(max(1, flags.config.num_envs // 4))])
 
 

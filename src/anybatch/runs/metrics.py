@@ -10,6 +10,7 @@ from collections.abc import Iterable
 METRICS: dict[str, str] = {
     "charts/episodes": "Episodes that ended in this iteration.",
     "charts/episodic_return": "Mean score, unclipped, of the episodes that ended in this iteration.",
+    "charts/recent_return": "Mean score, unclipped, of the last 100 episodes; on the display only.",
     "charts/episodic_length": "Mean number of decisions of the episodes that ended in this iteration.",
     "charts/normalized_return": "Procgen: normalized, Atari: human-normalized charts/episodic_return.",
     "charts/SPS": "Env steps per second of wall time, over all ranks, in this iteration; evaluations apart.",

@@ -12,15 +12,12 @@ from anybatch.config.serialization import config_to_dict
 from anybatch.envs.episodes import Episode
 from anybatch.envs.published_scale import on_published_scale
 from anybatch.runs.checkpoint import Checkpoints, Loaded, Snapshot
-from anybatch.runs.display import Display, Output, Quiet
+from anybatch.runs.display import RECENT_EPISODES, RECENT_RETURN, Display, Output, Quiet
 from anybatch.runs.log import MetricLog
 from anybatch.runs.sinks import open_sinks
 from anybatch.runs.state_tree import StateTree
 from anybatch.runs.stop import GracefulStop
 from anybatch.runs.timer import Timer
-
-RECENT_EPISODES = 100
-"""The training return of a run is the mean over this many last episodes, as in the published tables."""
 
 
 class Recordable(Protocol):
@@ -124,8 +121,14 @@ class Run:
             self._recorded_at = time.perf_counter()  # the speed is that of training
         row |= {f"time/{name}": seconds for name, seconds in self.timer.take().items()}
         self.log.write(state.env_steps, {name: value for name, value in row.items() if value is not None})
-        self.display.update(state.env_steps, row)
+        self.display.update(state.env_steps, row | {RECENT_RETURN: self.recent_return})
         self.save_if_due(state)
+
+    @property
+    def recent_return(self) -> float | None:
+        """Mean over the last episodes; None before the first has ended."""
+        recent = self.recent_returns
+        return sum(recent) / len(recent) if recent else None
 
     def say(self, sentence: str) -> None:
         """Tell the person who watches the run."""

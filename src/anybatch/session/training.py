@@ -42,8 +42,9 @@ class Outcome:
     """Env steps of the newest checkpoint, from which a resume would continue."""
     finished: bool
     training_return: float | None
-    """Mean over the last training episodes."""
+    """Mean over the last `training_episodes` episodes of the training."""
     evaluation: Evaluation | None
+    training_episodes: int = 0
     stopped_by: signal.Signals | None = None
     """The signal that ended the training, or the evaluation after it."""
 
@@ -71,12 +72,21 @@ def train(
     show_plan: ShowPlan,
     output: Output,
     own: OwnParts = NOTHING_OWN,
+    name: str | None = None,
+    tag: str = "",
 ) -> Outcome:
-    """A new run, in a new folder under `base`."""
+    """A new run, in a new folder under `base`.
+
+    The folder is called `name`, or after the environment, the preset, the `tag` of what differs from it, the
+    seed and the time.
+    """
+    if name is not None:
+        run_folder.refuse_unsafe(name)
     evaluation_protocol(config)  # what cannot be evaluated is refused now, not after the training
     refuse_one_env_for_two(config, own)
     state = start(config, own, output, env_steps=0)
-    folder = run_folder.create(base, config.env, preset, config.seed, datetime.now())
+    stem = name or run_folder.name_of(config.env, preset, config.seed, datetime.now(), tag)
+    folder = run_folder.create(base, stem)
     with run_folder.lock(folder):
         return run_to_end(config, state, folder, show_plan=show_plan, output=output, own=own)
 
@@ -138,7 +148,9 @@ def run_to_end(
     loaded: Loaded | None = None,
 ) -> Outcome:
     env = state.source.collector.env
-    title = f"{env.spec.env_id} on {env.spec.engine}, seed {config.seed}"
+    title = f"{env.spec.env_id} on {env.spec.engine}, {state.device}, seed {config.seed}"
+    if config.device == "auto":
+        output.say(f"device auto: {state.device}")
     record_facts(folder, config, state)
     show_plan(config, state.plan)
     with Run.open(folder, config, title=title, output=output) as run:
@@ -179,13 +191,13 @@ def evaluate_at_end(
 
 def outcome_of(config: AnyConfig, state: AnyState, run: Run) -> Outcome:
     """The result of training, before the evaluation."""
-    recent = run.recent_returns
     return Outcome(
         folder=run.folder,
         env_steps=state.env_steps,
         saved_env_steps=run.saved_env_steps,
         finished=state.env_steps >= config.total_env_steps,
-        training_return=sum(recent) / len(recent) if recent else None,
+        training_return=run.recent_return,
+        training_episodes=len(run.recent_returns),
         evaluation=None,
         stopped_by=run.stop.signal,
         env_flag=env_flag(config),
@@ -204,7 +216,11 @@ def record_facts(folder: Path, config: AnyConfig, state: AnyState) -> None:
     run_folder.write_json(
         folder / run_folder.PLAN_FILE, state.plan.to_json() | plan_table(config, state.plan).to_json()
     )
-    facts = run_folder.facts(engine=state.source.collector.env.spec.engine, threads=torch.get_num_threads())
+    facts = run_folder.facts(
+        engine=state.source.collector.env.spec.engine,
+        device=str(state.device),
+        threads=torch.get_num_threads(),
+    )
     run_folder.add_facts(folder, facts | {"from_env_steps": state.env_steps})
 
 
