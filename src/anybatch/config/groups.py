@@ -26,6 +26,10 @@ class EnvConfig:
     """Atari and MinAtar: probability that the last action is repeated instead of taking the new one."""
     engine_threads: int = 0
     """Threads of the EnvPool engine; 0: one for each core, at most one for each env."""
+    vectorization: Literal["sync", "async"] = "sync"
+    """Gymnasium: sync steps the envs one after another in this process. async steps them in processes of
+    their own, which pays where a step takes about a millisecond or longer and there are cores to spare; below
+    that, handing data over costs more than it gains."""
     options: dict[str, str] = field(default_factory=dict[str, str])
     """Further options passed to the engine as they are, such as num_levels 200 start_level 0 for Procgen
     (numbers are recognized). Those of a preset or a recorded run stay where they are not named here."""

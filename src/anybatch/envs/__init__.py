@@ -27,6 +27,11 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
             "only a Python program can give again: pass it as env=… to anybatch.resume or anybatch.load"
         )
     engine, name = _resolve(env_id, config)
+    if engine != "gymnasium" and config.vectorization != "sync":
+        raise EnvError(
+            f"env-config.vectorization = {config.vectorization} is for Gymnasium's environments; {env_id} "
+            f"runs on {engine}, which steps all envs together"
+        )
     if engine == "envpool":
         return _make_envpool(name, config, seeds)
     if engine == "minatar":

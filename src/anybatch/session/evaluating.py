@@ -36,7 +36,7 @@ def evaluate_run(
     loaded = record.load_checkpoint(output.say, checkpoint, with_segments=False)
     with opened_env(config, own) as env:
         set_threads(config, encoder_for(config, env.spec))
-        played = play_shown(config, trained_player(loaded, config, env.spec, own), env, output)
+        played = play_episodes(config, trained_player(loaded, config, env.spec, own), env, output)
     return played, loaded.env_steps
 
 
@@ -45,7 +45,7 @@ def evaluate_state(
 ) -> Evaluation:
     """Evaluate the policy at the end of its training."""
     with opened_env(config, own) as env, player_of(config, state) as player:
-        return play_shown(config, player, env, output)
+        return play_episodes(config, player, env, output)
 
 
 def evaluate_within_training(
@@ -57,7 +57,7 @@ def evaluate_within_training(
     """
     with opened_env(config, own) as env, player_of(config, state) as player:
         total = env.spec.num_envs * config.evaluation.episodes_per_env
-        return play_episodes(config, player, env, lambda slots: report(slots.num_played, total))
+        return play_reporting(config, player, env, lambda slots: report(slots.num_played, total))
 
 
 @contextmanager
@@ -95,7 +95,7 @@ def exploring_as_at_the_end(config: AnyConfig, network: Actor) -> Iterator[None]
         network.epsilon = before
 
 
-def play_shown(config: AnyConfig, player: Player, env: VectorEnv, output: Output) -> Evaluation:
+def play_episodes(config: AnyConfig, player: Player, env: VectorEnv, output: Output) -> Evaluation:
     """Evaluate, showing progress. Raises Stopped at the first signal."""
     settings = config.evaluation
     total = env.spec.num_envs * settings.episodes_per_env
@@ -109,10 +109,10 @@ def play_shown(config: AnyConfig, player: Player, env: VectorEnv, output: Output
                 slots.num_played, {}, f"the longest in progress at step {slots.longest_under_way:,}{at_most}"
             )
 
-        return play_episodes(config, player, env, show)
+        return play_reporting(config, player, env, show)
 
 
-def play_episodes(
+def play_reporting(
     config: AnyConfig, player: Player, env: VectorEnv, report: Callable[[Slots], None]
 ) -> Evaluation:
     """Evaluate as the config says. Raises Stopped at the first signal."""
