@@ -37,11 +37,12 @@ from anybatch.runs import metrics as metric_names
 PACKAGE = Path(anybatch.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-# Those of PPG's auxiliary phase, of PQN, of controllers, and the score that only some games have.
+# Those of PPG's auxiliary phase, of PQN, of controllers, of the display, and the score of some games only.
 NOT_OF_PPO = (
     "auxiliary/",
     "time/auxiliary",
     "charts/normalized_return",
+    "charts/recent_return",
     "charts/epsilon",
     "losses/td_loss",
     "losses/q_values",
@@ -141,6 +142,7 @@ def test_metrics_of_a_run_are_named_and_named_metrics_are_produced(tmp_path: Pat
         proximal={"policy": "ewma"},
         update={"noise_scale_every": 1},
         optimizer={"max_grad_norm": 0.5},
+        evaluation={"every_env_steps": 100},
     )
     rows = log.read(train(config, tmp_path).folder)
     produced = {name for row in rows for name, value in row.items() if value is not None}

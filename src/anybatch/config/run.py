@@ -46,7 +46,7 @@ class RunConfig:
     """all, none, or the rules wanted with commas between: learning-rate, proximal-ewma, advantage-moments,
     phase-length, auxiliary-phase, adam-betas (the last is not part of all)."""
     device: str = "cpu"
-    """cpu, cuda, cuda:1, …"""
+    """cpu, cuda, cuda:1, …, or auto: cuda where there is one, else cpu."""
     threads: int = 0
     """CPU threads of torch; 0: one for small networks, all cores for convolutions."""
     dtype: Literal["float32", "float64"] = "float32"

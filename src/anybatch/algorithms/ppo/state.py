@@ -45,21 +45,26 @@ class PPOState(TrainState[ActorCritic]):
         }
 
     def snapshot(self) -> Snapshot:
-        observations, rewards = self.observation_normalizer, self.reward_normalizer
+        rewards = self.reward_normalizer
         return Snapshot(
-            shared={
-                "learner": self.learner.state_dict(),
-                "ewma": self.ewma.state_dict() if self.ewma else None,
-                "observation_normalizer": observations.state_dict() if observations else None,
-                "reward_normalizer": rewards.state_dict() if rewards else None,
-                "advantage_normalizer": self.advantage_normalizer.state_dict(),
-            },
+            shared=self.shared(),
             own={
                 "rank": self.rank.state_dict(),
                 "running_return": rewards.running_return if rewards else None,
             },
             segments=self.source.segments(),
         )
+
+    def shared(self) -> dict[str, Any]:
+        """What all ranks share."""
+        observations, rewards = self.observation_normalizer, self.reward_normalizer
+        return {
+            "learner": self.learner.state_dict(),
+            "ewma": self.ewma.state_dict() if self.ewma else None,
+            "observation_normalizer": observations.state_dict() if observations else None,
+            "reward_normalizer": rewards.state_dict() if rewards else None,
+            "advantage_normalizer": self.advantage_normalizer.state_dict(),
+        }
 
 
 def start(

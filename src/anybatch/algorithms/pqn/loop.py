@@ -56,7 +56,6 @@ def train(config: PQNConfig, state: PQNState, run: Run) -> None:
         metrics = state.metrics() | metrics  # of the batch that this iteration had
         metrics |= control_batch(config, state, collected, run)
         run.record(state, collected.episodes, metrics)
-    state.network.epsilon = config.exploration.end  # the evaluation explores as one of a checkpoint does
     run.save(state)
 
 

@@ -29,10 +29,14 @@ class PQNState(TrainState[QNetwork]):
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
-            shared={"learner": self.learner.state_dict()},
+            shared=self.shared(),
             own={"rank": self.rank.state_dict()},
             segments=self.source.segments(),
         )
+
+    def shared(self) -> dict[str, Any]:
+        """What all ranks share."""
+        return {"learner": self.learner.state_dict()}
 
 
 def start(
