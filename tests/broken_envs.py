@@ -4,7 +4,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, Text
 
 
 class Misbehaving(gymnasium.Env[np.ndarray, int]):
@@ -35,7 +35,7 @@ class Misbehaving(gymnasium.Env[np.ndarray, int]):
 class Unsupported(Misbehaving):
     """Observations that no network here takes."""
 
-    observation_space = Dict({"position": Box(-1, 1, (3,), np.float32)})
+    observation_space = Dict({"position": Box(-1, 1, (3,), np.float32), "words": Text(5)})
 
 
 gymnasium.register("Sound-v0", entry_point=Misbehaving)
