@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from anybatch.rollout import Rollout
 from phase_runs import phase_config, rows
 from test_watch import frames_of
 from toy_runs import (
     cut_back,
     differences,
+    evaluate,
     newest_state,
     one_iteration,
     prepare,
@@ -24,8 +24,13 @@ from toy_runs import (
     train,
 )
 
-from anybatch import session
-from anybatch.algorithms import batch_control, ppg, ppo, pqn
+from anybatch.acting.rollout import Rollout
+from anybatch.algorithms import control as batch_control
+from anybatch.algorithms.ppg import loop as ppg
+from anybatch.algorithms.ppg import state as ppg_state
+from anybatch.algorithms.ppo import loop as ppo
+from anybatch.algorithms.pqn import loop as pqn
+from anybatch.algorithms.state import make_env
 from anybatch.cli import main
 from anybatch.config import AnyConfig
 from anybatch.envs import frames
@@ -82,9 +87,9 @@ def test_ppo_takes_allowed_actions_only_and_stays_finite(env: str, reset: str, p
         optimizer={"learning_rate": 3e-2},
     )
     state = start(config)
-    spec = state.collector.env.spec
+    spec = state.source.collector.env.spec
     for _ in range(4):
-        data = state.collector.collect(state.network, config.num_steps)
+        data = state.source.collector.collect(state.network, config.num_steps)
         allowed = refuse_forbidden(data, spec.obs_layout, spec.action_counts)
         metrics = ppo.improve_policy(prepare(data, state, config), state, config, 3e-2)
         assert all(value is None or math.isfinite(value) for value in metrics.values())
@@ -105,12 +110,13 @@ def test_a_masked_update_is_that_of_the_policies_of_the_allowed_actions():
     config = masked_config(objective={"kl": "exact", "kl_penalty": 0.3}, proximal={"policy": "ewma"})
     state = start(config)
     one_iteration(config, state)
-    data = state.collector.collect(state.network, config.num_steps)
+    data = state.source.collector.collect(state.network, config.num_steps)
     samples = prepare(data, state, config)
     one_iteration(config, state)
     part = samples.valid.flatten().nonzero().squeeze(1)
-    _, record = ppo.PolicyLoss(samples, state, config, part, len(part))(part)
-    layout = state.collector.env.spec.obs_layout
+    loss_of = ppo.minibatch_loss(samples, part, len(part), state, config, with_value=True)
+    _, record = loss_of(part)
+    layout = state.source.collector.env.spec.obs_layout
     assert state.ewma is not None
     for row, index in enumerate(part.tolist()):
         obs, action = samples.obs[index : index + 1], int(samples.action[index])
@@ -142,13 +148,13 @@ def test_masks_wait_with_their_observations(
         proximal={"policy": policy, "importance": "behavior"},
         optimizer={"learning_rate": 3e-2},
     )
-    spec = start(config).collector.env.spec
+    spec = start(config).source.collector.env.spec
     seen: list[Any] = []
     original = ppo.prepare
 
-    def prepare_and_look(delayed: Any, state: Any, config: Any) -> Any:
-        samples = original(delayed, state, config)
-        allowed = refuse_forbidden(delayed.rollout, spec.obs_layout, spec.action_counts).flatten(0, 1)
+    def prepare_and_look(due: Any, state: Any, config: Any) -> Any:
+        samples = original(due, state, config)
+        allowed = refuse_forbidden(due, spec.obs_layout, spec.action_counts).flatten(0, 1)
         assert torch.equal(samples.proximal_location == FORBIDDEN, ~allowed)
         assert samples.proximal_logp.isfinite().all()
         seen.append(samples)
@@ -163,20 +169,20 @@ def test_the_auxiliary_phase_clones_the_masked_policy():
     config = phase_config(
         env="toy:Masked", env_config={"max_episode_steps": 5}, optimizer={"learning_rate": 3e-2}
     )
-    state = ppg.start(config, say=lambda _: None)
-    layout = state.collector.env.spec.obs_layout
+    state = ppg_state.start(config, make_env(config, env_steps=0), say=lambda _: None)
+    layout = state.source.collector.env.spec.obs_layout
     for _ in range(config.phase.policy_iterations):
-        data = state.collector.collect(state.network, config.num_steps)
-        samples = prepare(data, state, config)
-        ppo.improve_policy(samples, state, config, 3e-2)
+        data = state.source.collector.collect(state.network, config.num_steps)
+        samples = prepare(data, state.policy, config)
+        ppo.improve_policy(samples, state.policy, config, 3e-2)
         state.data.add(
             state.iterations, obs=samples.obs, value_target=samples.value_target, valid=samples.valid
         )
-        state.iterations += 1
+        state.learner.iterations += 1
     allowed = allowed_in(layout, state.data.flat_obs)
     frozen = ppg.frozen_policy(state)
     assert torch.equal(frozen == FORBIDDEN, ~allowed) and not allowed.all()
-    state.progress = ppg.AuxiliaryProgress(frozen_location=frozen, frozen_log_std=None)
+    state.progress = ppg_state.AuxiliaryProgress(frozen_location=frozen, frozen_log_std=None)
     parts, counts = ppg.auxiliary_minibatches(state, config)
     for part, count in zip(parts, counts, strict=True):
         ppg.auxiliary_step(part, count, state, config)
@@ -210,12 +216,12 @@ def pqn_config(env: str = "toy:Masked", **changes: Any) -> Any:
 def test_pqn_explores_bootstraps_and_acts_among_the_allowed_actions(env: str, reset: str):
     config = pqn_config(env, env_config={"max_episode_steps": 5, "options": {"reset": reset}})
     state = start_pqn(config)
-    layout = state.collector.env.spec.obs_layout
+    layout = state.source.collector.env.spec.obs_layout
     network = state.network
     explored = False
     for epsilon in (1.0, 0.5, 0.0):
         network.epsilon = epsilon
-        data = state.collector.collect(network, 20)
+        data = state.source.collector.collect(network, 20)
         allowed = refuse_forbidden(data, layout, None)
         raw = network.head(network.trunk(network.encoder(data.obs.flatten(0, 1)))).view(21, 3, -1)
         everywhere = allowed_in(layout, data.obs)
@@ -238,8 +244,8 @@ def test_pqn_explores_bootstraps_and_acts_among_the_allowed_actions(env: str, re
 def test_action_churn_counts_allowed_actions_only():
     config = pqn_config(controller={"kind": "divergence", "min_steps": 9, "max_steps": 9, "states": 10_000})
     state = start_pqn(config)
-    data = state.collector.collect(state.network, 30)
-    allowed = allowed_in(state.collector.env.spec.obs_layout, data.obs[:-1])[data.valid]
+    data = state.source.collector.collect(state.network, 30)
+    allowed = allowed_in(state.source.collector.env.spec.obs_layout, data.obs[:-1])[data.valid]
     before = data.location[data.valid].argmax(-1)
     with torch.no_grad():
         state.network.head.bias[3] += 1e3  # the best wherever it is allowed
@@ -255,7 +261,7 @@ def test_the_kl_of_several_choices_is_measured_by_the_controller():
         controller={"kind": "kl", "low": 1e-6, "high": 1.0, "min_steps": 9, "max_steps": 9, "states": 10_000},
     )
     state = start(config)
-    data = state.collector.collect(state.network, 30)
+    data = state.source.collector.collect(state.network, 30)
     noise = torch.Generator().manual_seed(1)
     with torch.no_grad():
         values = state.steps.flat.values
@@ -310,12 +316,14 @@ def test_a_run_with_masks_continues_to_the_bit(
 def test_normalized_observations_keep_their_masks():
     config = masked_config(normalize={"observations": True})
     state = start(config)
-    data = state.collector.collect(state.network, 20)
-    refuse_forbidden(data, state.collector.env.spec.obs_layout, None)
+    data = state.source.collector.collect(state.network, 20)
+    refuse_forbidden(data, state.source.collector.env.spec.obs_layout, None)
     mask, numbers = data.obs[..., 5:], data.obs[..., :5]
     assert set(mask.flatten().tolist()) == {0.0, 1.0}
     assert not set(numbers.flatten().tolist()) <= {0.0, 1.0}
-    assert state.collector.normalizer is not None and state.collector.normalizer.mean.shape == (5,)
+    assert state.source.collector.normalizer is not None and state.source.collector.normalizer.mean.shape == (
+        5,
+    )
 
 
 def test_images_with_numbers_are_not_normalized():
@@ -384,7 +392,7 @@ def test_engines_that_refuse_forbidden_actions_are_trained_on_and_evaluated(
     )
     outcome = train(config, tmp_path)  # the engine asserts that every action is allowed
     assert outcome.evaluation is not None and outcome.evaluation.mean_length == 4
-    again, _ = session.evaluate_run(outcome.folder, config)
+    again, _ = evaluate(outcome.folder, config)
     assert again.episodes == outcome.evaluation.episodes
     capsys.readouterr()
     main(["evaluate", str(outcome.folder)])
@@ -440,9 +448,9 @@ def test_masks_of_a_real_engine(algorithm: str, tmp_path: Path):
     builder: Any = {"ppo": toy_config, "pqn": toy_pqn_config}[algorithm]
     config = builder(env="Game2048-v1", total_env_steps=3_000, num_steps=50, evaluation={"greedy": True})
     state: Any = start(config) if algorithm == "ppo" else start_pqn(config)
-    layout = state.collector.env.spec.obs_layout
+    layout = state.source.collector.env.spec.obs_layout
     assert (layout.vector_width, layout.mask_width) == (16, 4)
-    data = state.collector.collect(state.network, 400)
+    data = state.source.collector.collect(state.network, 400)
     allowed = allowed_in(layout, data.obs[:-1])
     assert allowed.gather(-1, data.action[..., None]).all() and not allowed.all()
     assert data.terminated.any() and allowed[1:][data.terminated[:-1]].all()
@@ -453,7 +461,7 @@ def test_masks_of_a_real_engine(algorithm: str, tmp_path: Path):
 @pytest.mark.parametrize("env", ["CartpoleBalance-v1", "Maze-v0"])
 def test_nested_observations_of_a_real_engine(env: str, tmp_path: Path):
     config = toy_config(env=env, total_env_steps=60, env_config={"max_episode_steps": 20})
-    spec = start(config).collector.env.spec
+    spec = start(config).source.collector.env.spec
     assert spec.obs_layout.vector_width == {"CartpoleBalance-v1": 3 + 2, "Maze-v0": 4 * 10 + 100 + 101}[env]
     assert train(config, tmp_path).finished
 
@@ -463,11 +471,11 @@ def learned(config: Any) -> float:
     state = start(config)
     while state.env_steps < config.total_env_steps:
         one_iteration(config, state)
-        state.env_steps += config.num_envs * config.num_steps
+        state.learner.env_steps += config.num_envs * config.num_steps
     with torch.no_grad():
         state.network.policy.head.weight.mul_(1e3)
         state.network.policy.head.bias.mul_(1e3)
-    data = state.collector.collect(state.network, 200)
+    data = state.source.collector.collect(state.network, 200)
     return float(data.reward[data.valid].mean())
 
 

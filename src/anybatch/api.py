@@ -1,7 +1,7 @@
 """The library as a program uses it: train, resume, load and plan."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -49,7 +49,8 @@ def train(
 
     `env` is an environment's id, a Gymnasium env or vector env, a function that makes a single Gymnasium env,
     or an object with the four methods of `VectorEnv`. `network` is a torch module, or a function from the
-    environment's spec to one: an encoder, to which heads are added, or a whole ActorCritic or QNetwork.
+    environment's spec to one: an encoder, to which heads are added, or a whole ActorCritic or QNetwork. It
+    can also be the name of such a function, my_package:make_network, or settings of the library's networks.
 
     With `progress`, the run shows what the command line shows; otherwise it is quiet, and messages go to the
     log named anybatch. A signal that stops the run lets it save first and then raises KeyboardInterrupt.
@@ -250,10 +251,7 @@ def preset_for(env_id: str | None, own: OwnParts) -> str:
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """`config` with settings laid over it; a group takes a dict, or a config group as a whole."""
-    plain = {
-        name: config_to_dict(value) if hasattr(value, "__dataclass_fields__") else value
-        for name, value in changes.items()
-    }
+    plain = {name: config_to_dict(value) if is_dataclass(value) else value for name, value in changes.items()}
     settings = presets.overlaid(config_to_dict(config), plain)
     return config_from_dict(type(config), settings)
 
@@ -265,6 +263,8 @@ def own_parts(env: Any, network: Any) -> tuple[OwnParts, dict[str, Any]]:
         named["env"], env = env, None
     if isinstance(network, str):
         named["network"], network = {"factory": network}, None
+    elif isinstance(network, Mapping) or is_dataclass(network):
+        named["network"], network = network, None
     return OwnParts.of(env, network), named
 
 

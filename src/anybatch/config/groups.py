@@ -55,8 +55,8 @@ class NetworkConfig:
     dual: two encoders."""
     factory: str | None = None
     """A network of your own, as my_package:make_network: a function from the environment's spec to a module
-    that encodes observations, to which heads are added, or to a whole network. Its automatic microbatch and
-    threads are those of mlp for vectors, of impala for images and of minatar for planes."""
+    that encodes observations, to which heads are added, or to a whole network. It takes the place of
+    `encoder`; its automatic microbatch and threads are those that encoder = auto would have."""
     hidden_sizes: tuple[int, ...] = (64, 64)
     """Layers of the mlp encoder."""
     impala_channels: tuple[int, ...] = (16, 32, 32)

@@ -62,8 +62,8 @@ class QNetworkConfig:
     """auto: mlp for vectors, minatar for 0/1 planes, nature for images."""
     factory: str | None = None
     """A network of your own, as my_package:make_network: a function from the environment's spec to a module
-    that encodes observations, to which heads are added, or to a whole network. Its automatic microbatch and
-    threads are those of mlp for vectors, of nature for images and of minatar for planes."""
+    that encodes observations, to which heads are added, or to a whole network. It takes the place of
+    `encoder`; its automatic microbatch and threads are those that encoder = auto would have."""
     hidden_sizes: tuple[int, ...] = (256, 256)
     """Layers of the mlp encoder; of minatar, those behind its convolution."""
     channels: tuple[int, ...] = (32, 64, 64)

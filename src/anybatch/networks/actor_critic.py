@@ -206,7 +206,7 @@ def assembled(
 
 def encoder_name(config: NetworkConfig, *, layout: ObsLayout) -> EncoderName:
     """What `auto` means for these observations, and a refusal of encoders that cannot take them."""
-    name = _own_encoder(layout) if config.encoder == "auto" else config.encoder
+    name = _own_encoder(layout) if config.encoder == "auto" or config.factory else config.encoder
     refuse_unfit(name, layout)
     return name
 

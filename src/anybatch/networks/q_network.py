@@ -270,7 +270,7 @@ def assembled_q_network(
 def q_encoder_name(config: QNetworkConfig, *, layout: ObsLayout) -> QEncoderName:
     """What `auto` means for these observations, and a refusal of encoders that cannot take them."""
     own: dict[ObsKind, QEncoderName] = {"vector": "mlp", "planes": "minatar", "image": "nature"}
-    name = own[layout.kind] if config.encoder == "auto" else config.encoder
+    name = own[layout.kind] if config.encoder == "auto" or config.factory else config.encoder
     refuse_unfit(name, layout)
     return name
 

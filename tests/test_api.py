@@ -1,0 +1,305 @@
+"""The library as a program uses it."""
+
+import logging
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from own_networks import TwoLayers, no_features, too_few_outputs, whole_network
+from toy_runs import newest_state
+
+import anybatch
+from anybatch.cli import main
+from anybatch.config import EnvConfig
+from anybatch.envs.toy import ToyEnv
+from anybatch.runs import log
+
+SMALL: dict[str, Any] = {
+    "env": "toy:Match",
+    "num_envs": 4,
+    "num_steps": 8,
+    "total_env_steps": 200,
+    "evaluation": {"num_envs": 2},
+    "record": {"tensorboard": False},
+    "network": {"hidden_sizes": [8]},
+}
+
+
+def train(tmp_path: Path, preset: str = "cartpole-ppo-ewma", **changes: Any) -> anybatch.TrainedRun:
+    return anybatch.train(preset, run_dir=tmp_path, **SMALL | changes)
+
+
+def make_cartpole() -> gymnasium.Env[Any, Any]:
+    return gymnasium.make("CartPole-v1")
+
+
+def test_every_public_name_can_be_imported():
+    assert all(hasattr(anybatch, name) for name in anybatch.__all__)
+    assert dir(anybatch) == sorted(anybatch.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = anybatch.nothing  # type: ignore[attr-defined]
+
+
+def test_a_run_shows_what_it_measured(tmp_path: Path):
+    run = train(tmp_path)
+    assert run.finished and run.folder.parent == tmp_path and run.env_steps >= 200
+    rows = log.read(run.folder)
+    known = [row for row in rows if row.get("charts/episodic_return") is not None]
+    curve = run.returns()
+    assert curve.env_steps.tolist() == [row["env_steps"] for row in known]
+    assert curve.values.tolist() == [row["charts/episodic_return"] for row in known]
+    assert run.metric("losses/entropy").values.shape == (len(rows),)
+    assert run.result["evaluation"]["episodes"] == 2
+    assert isinstance(run.advice(), list)
+    assert repr(run) == f"TrainedRun({str(run.folder)!r})"
+    assert anybatch.TrainedRun(tmp_path).folder == run.folder
+
+
+def test_changes_of_the_batch_take_the_numbers_along(tmp_path: Path):
+    run = train(tmp_path, "cartpole-ppo", total_env_steps=20, num_envs=2, num_steps=128)
+    numbers = run.plan.numbers
+    assert numbers.hyperparameters.learning_rate == pytest.approx(
+        run.config.optimizer.learning_rate * np.sqrt(2 / numbers.tuned_at.num_envs)
+    )
+    optimizer = anybatch.OptimizerConfig(learning_rate=3e-4)
+    own = anybatch.PPOConfig(env="toy:Match", num_envs=2, optimizer=optimizer)
+    assert anybatch.plan(own).numbers.hyperparameters.learning_rate == 3e-4
+    assert anybatch.plan(own, num_envs=8).numbers.hyperparameters.learning_rate == pytest.approx(6e-4)
+
+
+def test_a_plan_prints_as_a_table_and_becomes_json():
+    plan = anybatch.plan("procgen-ppg-ewma", num_envs=16)
+    assert "learning rate" in str(plan) and "× √0.0625 (minibatch)" in str(plan) and repr(plan) == str(plan)
+    assert not [line for line in str(plan).splitlines() if line != line.rstrip()]
+    numbers = plan.to_json()
+    assert numbers["hyperparameters"]["learning_rate"] == 0.000125  # type: ignore[index]
+    assert len(numbers["rows"]) == 6  # type: ignore[arg-type]
+
+
+def test_unknown_settings_are_refused_by_name(tmp_path: Path):
+    with pytest.raises(anybatch.ConfigError, match="num_env"):
+        train(tmp_path, num_env=3)
+    with pytest.raises(anybatch.ConfigError, match="learning_rat"):
+        train(tmp_path, optimizer={"learning_rat": 1.0})
+
+
+def test_a_resume_continues_at_another_batch(tmp_path: Path):
+    run = train(tmp_path)
+    resumed = anybatch.resume(run.folder, num_envs=6, total_env_steps=400)
+    assert resumed.folder == run.folder and resumed.env_steps >= 400 and resumed.config.num_envs == 6
+    with pytest.raises(anybatch.ConfigError, match="lets it continue"):
+        anybatch.resume(run.folder)
+
+
+def test_training_is_quiet_unless_asked(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+):
+    with caplog.at_level(logging.INFO, logger="anybatch"):
+        run = train(tmp_path, env="envpool:CartPole-v1")
+        run.evaluate(1)
+        anybatch.resume(run.folder, total_env_steps=400)
+    assert capfd.readouterr() == ("", "")
+    assert "cannot be restored" in caplog.text  # EnvPool starts fresh episodes
+    train(tmp_path, progress=True)
+    assert "env steps (100%)" in capfd.readouterr().out
+
+
+def test_another_thread_can_train_and_no_signal_handler_stays(tmp_path: Path):
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    runs: list[anybatch.TrainedRun] = []
+    thread = threading.Thread(target=lambda: runs.append(train(tmp_path)))
+    thread.start()
+    thread.join()
+    assert runs[0].finished
+    train(tmp_path)
+    after = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    assert after == before
+
+
+def test_an_agent_acts_on_one_observation_and_on_a_batch(tmp_path: Path):
+    run = train(tmp_path, env="gym:CartPole-v1")
+    agent = anybatch.load(run.folder)
+    one = agent.act(np.zeros(4))
+    assert one in (0, 1) and isinstance(one, int)
+    batch = agent.act(np.zeros((5, 4), dtype=np.float32))
+    assert batch.shape == (5,) and (batch == one).all()
+    sampled = agent.act(np.zeros((500, 4)), greedy=False)
+    assert 0 < sampled.mean() < 1
+    with pytest.raises(anybatch.EnvError, match=r"shape \(3,\) does not fit"):
+        agent.act(np.zeros(3))
+    env = make_cartpole()
+    obs, _ = env.reset(seed=3)
+    env.step(agent.act(obs))
+
+
+def test_continuous_actions_of_an_agent_are_within_the_bounds(tmp_path: Path):
+    run = train(tmp_path, "mujoco-ppo", env="gym:Pendulum-v1")
+    agent = anybatch.load(run.folder)
+    space = gymnasium.make("Pendulum-v1").action_space
+    assert space.contains(agent.act(np.zeros(3, dtype=np.float32), greedy=False))
+    assert agent.act(np.zeros((2, 3))).shape == (2, 1)
+
+
+class Shop(gymnasium.Env[Any, Any]):
+    """Dict observations with an action mask: only the action that is shown is allowed and pays."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "action_mask": gymnasium.spaces.MultiBinary(3),
+            "numbers": gymnasium.spaces.Box(-1, 1, (2,)),
+        }
+    )
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def _look(self) -> dict[str, np.ndarray]:
+        self._wanted = int(self.np_random.integers(3))
+        mask = np.eye(3, dtype=np.int8)[self._wanted]
+        return {"action_mask": mask, "numbers": np.zeros(2, dtype=np.float32)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self._steps = 0
+        return self._look(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward = float(action == self._wanted)
+        self._steps += 1
+        return self._look(), reward, self._steps == 5, False, {}
+
+
+def test_a_function_that_makes_an_env_is_an_environment(tmp_path: Path):
+    run = train(tmp_path, env=Shop)
+    assert run.config.env == "object:Shop"
+    assert run.evaluate(episodes=3).mean_return == 5.0  # masks leave one action
+    agent = anybatch.load(run.folder, env=Shop)
+    obs = {"action_mask": np.array([0, 0, 1], dtype=np.int8), "numbers": np.zeros(2, dtype=np.float32)}
+    assert agent.act(obs) == 2
+    with pytest.raises(anybatch.EnvError, match="pass it as env="):
+        anybatch.resume(run.folder, total_env_steps=400)
+    assert anybatch.resume(run.folder, env=Shop, total_env_steps=400).env_steps >= 400
+
+
+def test_a_vector_env_is_an_environment_and_stays_open(tmp_path: Path):
+    vector = gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")
+    run = train(tmp_path, env=vector, num_envs=8)
+    assert run.config.num_envs == 3 and run.plan.numbers.batch.num_envs == 3
+    assert run.result["evaluation"]["episodes"] == 3
+    assert run.evaluate(episodes=6).to_json()["episodes"] == 6
+    with pytest.raises(anybatch.ConfigError, match="multiple of 3"):
+        run.evaluate(episodes=4)
+    obs, _ = vector.reset()
+    assert anybatch.load(run.folder, env=vector).act(obs).shape == (3,)
+
+
+def test_a_single_env_and_an_object_with_four_methods_are_environments(tmp_path: Path):
+    assert train(tmp_path, env=make_cartpole()).config.num_envs == 1
+    own = ToyEnv("Match", EnvConfig(), seeds=range(5))
+    run = train(tmp_path, env=own)
+    assert run.config.env == "object:ToyEnv" and run.config.num_envs == 5
+    with pytest.raises(anybatch.EnvError, match="env must be a Gymnasium env"):
+        train(tmp_path, env=3)
+    with pytest.raises(anybatch.EnvError, match="must make a Gymnasium env, but it made int"):
+        train(tmp_path, env=lambda: 3)
+    with pytest.raises(anybatch.EnvError, match="cannot change object:CartPoleEnv"):
+        train(tmp_path, env=make_cartpole(), env_config={"max_episode_steps": 5})
+
+
+@pytest.mark.parametrize("preset", ["cartpole-ppo-ewma", "cartpole-ppo", "cartpole-pqn", "procgen-ppg-ewma"])
+def test_an_encoder_is_enough_for_a_network(preset: str, tmp_path: Path):
+    changes = {"phase": {"policy_iterations": 2, "auxiliary_epochs": 1}} if "ppg" in preset else {}
+    settings = {name: value for name, value in SMALL.items() if name != "network"}
+    run = anybatch.train(preset, network=TwoLayers, run_dir=tmp_path, **settings, **changes)
+    names = newest_state(run.folder)["shared"]["learner"]["network"]
+    assert any("layers.2.weight" in name for name in names)
+    assert run.config.network.factory == "object:TwoLayers"
+    assert run.evaluate(2).to_json()["episodes"] == 2
+    with pytest.raises(anybatch.ConfigError, match="pass it as network="):
+        anybatch.load(run.folder)
+    assert anybatch.load(run.folder, network=TwoLayers).act(np.eye(5)[2]) in range(5)
+
+
+def test_the_seed_alone_decides_the_weights_of_an_own_network(tmp_path: Path):
+    settings = {name: value for name, value in SMALL.items() if name != "network"}
+    torch.manual_seed(1)
+    first = anybatch.train("cartpole-ppo", network=TwoLayers, run_dir=tmp_path, **settings)
+    torch.manual_seed(2)
+    second = anybatch.train("cartpole-ppo", network=TwoLayers, run_dir=tmp_path, **settings)
+    one, two = (newest_state(run.folder)["shared"]["learner"]["network"] for run in (first, second))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_a_module_given_as_a_network_is_left_as_it_is(tmp_path: Path):
+    spec = ToyEnv("Match", EnvConfig(), seeds=[0]).spec
+    module = TwoLayers(spec)
+    before = [parameter.clone() for parameter in module.parameters()]
+    settings = {name: value for name, value in SMALL.items() if name != "network"}
+    anybatch.train("cartpole-ppo", network=module, run_dir=tmp_path, **settings)
+    assert all(map(torch.equal, module.parameters(), before))
+
+
+def test_a_whole_network_can_be_given_and_unfit_ones_are_refused(tmp_path: Path):
+    settings = {name: value for name, value in SMALL.items() if name != "network"}
+
+    def run(network: Any, preset: str = "cartpole-ppo-ewma") -> anybatch.TrainedRun:
+        return anybatch.train(preset, network=network, run_dir=tmp_path, **settings)
+
+    assert run(whole_network).finished
+    with pytest.raises(anybatch.ConfigError, match="has 2 outputs, but toy:Match needs 5"):
+        run(too_few_outputs)
+    with pytest.raises(anybatch.ConfigError, match=r"for one observation it gave \(5,\)"):
+        run(no_features)
+    with pytest.raises(anybatch.ConfigError, match="PQN needs a QNetwork"):
+        run(whole_network, "cartpole-pqn")
+    with pytest.raises(anybatch.ConfigError, match=r"must make a torch\.nn\.Module, but it made int"):
+        run(lambda _spec: 3)
+    with pytest.raises(anybatch.ConfigError, match="network must be a torch"):
+        run(3)
+
+
+def test_the_command_line_finds_a_network_by_name_and_rebuilds_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    flags = ["--env=toy:Match", "--num-envs=3", "--num-steps=8", "--total-env-steps=100"]
+    factory = "--network.factory=own_networks:TwoLayers"
+    main(["train", *flags, factory, f"--run-dir={tmp_path}"])
+    (folder,) = tmp_path.iterdir()
+    main(["evaluate", str(folder)])
+    main(["resume", str(folder), "--total-env-steps=200"])
+    assert anybatch.load(folder).env_steps >= 200
+    capsys.readouterr()
+    for name, reason in (("own_networks:Nothing", "has no function"), ("TwoLayers", "must be of the form")):
+        with pytest.raises(SystemExit) as stop:
+            main(["train", *flags, f"--network.factory={name}", f"--run-dir={tmp_path}"])
+        assert stop.value.code == 2 and reason in capsys.readouterr().err
+
+
+def test_a_stopped_program_has_saved_and_gets_a_keyboard_interrupt(tmp_path: Path):
+    code = """
+import os, signal, sys, threading, time
+from pathlib import Path
+import anybatch
+
+def stop_soon():
+    while not any(path.stat().st_size for path in Path(sys.argv[1]).glob("*/metrics.jsonl")):
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=stop_soon, daemon=True).start()
+try:
+    anybatch.train("cartpole-ppo", env="toy:Match", total_env_steps=10**9, run_dir=sys.argv[1])
+except KeyboardInterrupt as stopped:
+    print(stopped)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=200, check=True
+    )
+    (folder,) = tmp_path.iterdir()
+    assert done.stdout.startswith(f"Stopped. Continue with: anybatch resume {folder} (saved at ")
+    assert anybatch.TrainedRun(folder).env_steps > 0 and not anybatch.TrainedRun(folder).finished
