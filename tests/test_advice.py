@@ -111,6 +111,18 @@ def test_a_noise_scale_that_is_mostly_infinite_is_above_every_minibatch():
 
 
 def test_gradients_that_are_often_clipped_are_said_where_the_dial_turns():
-    found = only(toy_config(), losses__grad_clip_fraction=0.5)
+    found = only(toy_config(), losses__grad_clip_fraction=0.5, batch__minibatch=21)
     assert "clipped in 50% of the steps" in found.measured and found.flag == "--optimizer.max-grad-norm"
-    assert not advise(rows(losses__grad_clip_fraction=0.5), toy_config(rescale="none"))
+    unscaled = toy_config(rescale="none")
+    assert not advise(rows(losses__grad_clip_fraction=0.5, batch__minibatch=21), unscaled)
+    tuned = rows(losses__grad_clip_fraction=0.5, batch__minibatch=10.5)
+    assert not advise(tuned, toy_config())  # at the batch tuned at no rule changes anything
+
+
+def test_what_is_measured_after_the_task_was_solved_is_left_out():
+    learning = [{"losses/clipfrac": 0.05, "charts/episodic_return": 5.0 * number} for number in range(100)]
+    solved = rows(losses__clipfrac=0.0, charts__episodic_return=499.0) * 50
+    assert not advise(learning + solved, toy_config())
+    lost = [{"losses/clipfrac": 0.0, "charts/episodic_return": 100.0}]
+    assert advise(learning + solved + lost, toy_config())
+    assert advise(solved, toy_config())  # nothing says that this was learned

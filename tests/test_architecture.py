@@ -1,89 +1,54 @@
-"""What keeps the code readable: import direction, documented settings, named metrics."""
+"""What keeps the code readable: settings that are documented and read, named metrics, short functions.
+
+Which module may import which is in the contracts of pyproject.toml, which `make check` holds.
+"""
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import ClassVar, get_origin, get_type_hints
+from types import ModuleType
+from typing import Any, ClassVar, get_origin, get_type_hints
 
 import pytest
+from setting_reads import Read, is_read, settings_read
 from toy_runs import changed, toy_config, train
 
 import anybatch
 from anybatch import config as config_package
 from anybatch.cli.help_page import documented
-from anybatch.config import CONFIGS
+from anybatch.config import (
+    CONFIGS,
+    ControllerConfig,
+    EvaluationConfig,
+    ExplorationConfig,
+    OptimizerConfig,
+    PPGConfig,
+    RunConfig,
+    UpdateConfig,
+)
 from anybatch.runs import log
 from anybatch.runs import metrics as metric_names
 
 PACKAGE = Path(anybatch.__file__).parent
-REPOSITORY = PACKAGE.parents[1]
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-# Those of PPG's auxiliary phase, of PQN, of controllers, and the score that only some games have.
+# Those of PPG's auxiliary phase, of PQN, of controllers, of the display, and the score of some games only.
 NOT_OF_PPO = (
     "auxiliary/",
     "time/auxiliary",
     "charts/normalized_return",
+    "charts/recent_return",
     "charts/epsilon",
     "losses/td_loss",
     "losses/q_values",
     "batch/behavioral_divergence",
     "batch/policy_kl",
 )
-
-
-def imported_by(path: Path) -> set[str]:
-    """Every module that a file imports, wherever in it."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative imports hide where things are"
-            found.add(node.module or "")
-    return found
-
-
-def test_equations_import_torch_only():
-    for path in (PACKAGE / "equations").glob("*.py"):
-        for module in imported_by(path):
-            top = module.partition(".")[0]
-            ours = module.startswith("anybatch.equations")
-            assert ours or top == "torch" or top in sys.stdlib_module_names, f"{path.name} imports {module}"
-
-
-@pytest.mark.parametrize(
-    ("library", "only"),
-    [
-        ("envpool", "envs/envpool_adapter.py"),
-        ("tyro", "cli/"),
-        ("wandb", "runs/sinks.py"),
-        ("safetensors", "runs/"),
-        ("gymnasium", "envs/"),
-    ],
-)
-def test_a_library_is_imported_in_one_place(library: str, only: str):
-    places = {
-        str(path.relative_to(PACKAGE))
-        for path in SOURCES
-        if any(module.partition(".")[0] == library for module in imported_by(path))
-    }
-    assert places and all(place.startswith(only) for place in places), places
-
-
-def test_imports_point_one_way():
-    """The contracts of pyproject.toml."""
-    done = subprocess.run(
-        [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--no-logo"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
 
 
 def test_importing_the_package_loads_no_heavy_library():
@@ -121,17 +86,54 @@ def test_every_setting_says_what_it_means(kind: type):
     assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
 
 
-def test_every_setting_is_read_somewhere():
-    config_files = {Path(inspect.getfile(kind)) for kind in config_classes()}
-    config_files.add(Path(config_package.__file__))
-    read: set[str] = set()
-    for path in SOURCES:
-        if path not in config_files:
-            tree = ast.parse(path.read_text())
-            read |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for kind in config_classes():
-        unread = {field.name for field in dataclasses.fields(kind)} - read
-        assert not unread, f"{kind.__name__}: nothing reads {', '.join(sorted(unread))}"
+def module_of(path: Path) -> ModuleType:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return importlib.import_module(".".join(parts).removesuffix(".__init__"))
+
+
+@pytest.fixture(scope="module")
+def reads() -> set[Read]:
+    """The settings that something depends on: checking them and telling of them does not count."""
+    tells = ("config/", "cli/", "reports/", "batch/table.py")
+    paths = [path for path in SOURCES if not str(path.relative_to(PACKAGE)).startswith(tells)]
+    return {read for path in paths for read in settings_read(path.read_text(), vars(module_of(path)))}
+
+
+@pytest.mark.parametrize("kind", config_classes(), ids=lambda kind: kind.__name__)
+def test_every_setting_is_read_somewhere(kind: type, reads: set[Read]):
+    unread = [field.name for field in dataclasses.fields(kind) if not is_read(kind, field.name, reads)]
+    assert not unread, f"{kind.__name__}: nothing reads {', '.join(unread)}"
+
+
+READERS = """
+def reader(config: RunConfig, group: OptimizerConfig, other: Any, quoted: "EvaluationConfig"):
+    update, controller = config.update, config.controller
+
+    def within(part):
+        return controller.epochs, quoted.greedy, other.sticky, other.proximal.policy, part.clip
+
+    if isinstance(config, PQNConfig):
+        return within(config), config.exploration.start
+    config = other
+    return update.target_kl, group.name, make_config().env, config.normalize.rewards
+"""
+
+
+def test_a_setting_is_read_only_where_its_own_group_is():
+    def make_config() -> PPGConfig: ...
+
+    names = vars(config_package) | {"Any": Any, "make_config": make_config}
+    assert settings_read(READERS, names) == {
+        (RunConfig, "update"),
+        (RunConfig, "controller"),
+        (RunConfig, "exploration"),
+        (UpdateConfig, "target_kl"),
+        (ControllerConfig, "epochs"),
+        (EvaluationConfig, "greedy"),
+        (ExplorationConfig, "start"),
+        (OptimizerConfig, "name"),
+        (PPGConfig, "env"),
+    }
 
 
 def test_metrics_of_a_run_are_named_and_named_metrics_are_produced(tmp_path: Path):
@@ -140,6 +142,7 @@ def test_metrics_of_a_run_are_named_and_named_metrics_are_produced(tmp_path: Pat
         proximal={"policy": "ewma"},
         update={"noise_scale_every": 1},
         optimizer={"max_grad_norm": 0.5},
+        evaluation={"every_env_steps": 100},
     )
     rows = log.read(train(config, tmp_path).folder)
     produced = {name for row in rows for name, value in row.items() if value is not None}

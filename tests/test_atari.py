@@ -164,7 +164,8 @@ def test_the_share_of_capped_episodes_is_known_of_every_environment():
     assert played.capped_share == pytest.approx(1 - played.mean_return)
     assert all(episode.truncated == (episode.episode_return == 0) for episode in played.episodes)
     assert played.protocol is None and "protocol" not in played.to_json()
-    assert "protocol" not in played.sentence() and "cut at the step cap" in played.sentence()
+    assert "protocol" not in played.sentence()
+    assert "% reached the environment's step limit)" in played.sentence()
 
 
 def test_the_released_protocol_is_for_atari_games(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

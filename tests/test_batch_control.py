@@ -19,6 +19,7 @@ from toy_runs import (
     newest_learner,
     newest_state,
     resume,
+    start,
     start_from,
     start_pqn,
     toy_config,
@@ -28,17 +29,18 @@ from toy_runs import (
 
 from anybatch import session
 from anybatch.acting.rollout import Rollout
-from anybatch.algorithms.control import behavioral_divergence
+from anybatch.algorithms.control import behavioral_divergence, control_batch
 from anybatch.algorithms.ppo.state import PPOState
-from anybatch.algorithms.pqn import loop as pqn
 from anybatch.algorithms.pqn.state import PQNState
 from anybatch.batch import controllers
+from anybatch.batch.control import BatchControl
 from anybatch.batch.controllers import Signals
 from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, PPOConfig, PQNConfig
 from anybatch.learning.normalizers import AdvantageNormalizer
 from anybatch.networks.ewma import EwmaNetwork
 from anybatch.runs.checkpoint import Checkpoints
+from anybatch.runs.run import Run
 from anybatch.session.training import snapshot_of
 
 Make = Callable[..., AnyConfig]
@@ -124,6 +126,41 @@ def test_a_run_repeats_itself_also_when_interrupted_around_a_change(name: str, t
         resumed = resume(copy, config)
         assert not differences(ended, newest_state(copy)), moment
         assert rows(copy) == shown and resumed.evaluation == whole.evaluation
+
+
+ADAPTING: dict[str, Any] = {
+    "min_steps": 4,
+    "max_steps": 21,
+    "start_steps": 6,
+    "every": 1,
+    "window": 4,
+    "warmup": 2,
+    "smoothing": 0.3,
+    "epochs": "proportional",
+}
+ADAPTED = {
+    "divergence": (toy_pqn_config, {"kind": "divergence", "low": 0.001, "high": 0.3}),
+    "kl": (toy_config, {"kind": "kl", "low": 0.001, "high": 0.3}),
+    "noise_scale": (toy_config, {"kind": "noise_scale"}),
+}
+
+
+@pytest.mark.parametrize("kind", ADAPTED)
+def test_a_run_whose_controller_measures_ends_as_if_it_had_not_been_interrupted(kind: str, tmp_path: Path):
+    """What it remembers decides: its measurements, a length between two steps, that it has changed."""
+    make, controller = ADAPTED[kind]
+    config = changed(make(total_env_steps=400, **BUSY), controller=ADAPTING | controller)
+    whole = train(config, tmp_path / "whole")
+    shown, ended = rows(whole.folder), newest_state(whole.folder)
+    assert len({row["batch/num_steps"] for row in shown}) > 3
+    assert {row["losses/epochs_done"] for row in shown} > {2}  # 2 epochs at 7 steps
+    for iteration in (2, 5, 8):
+        copy = cut_back(whole.folder, tmp_path / str(iteration), shown[iteration - 1]["env_steps"])
+        saved = newest_learner(copy)["control"]["controller"]
+        assert iteration == 2 or (saved["has_changed"] and saved["length"] % 1)
+        assert len(saved["measurements"]) == (0 if kind == "noise_scale" else min(iteration, 4))
+        resume(copy, config)
+        assert rows(copy) == shown and not differences(ended, newest_state(copy)), iteration
 
 
 MANY = ((0, 4), (40, 14), (90, 28), (180, 7), (230, 1), (245, 14), (290, 7))
@@ -294,7 +331,7 @@ def before_and_after(
         for state in (before, after)
     ]
     if isinstance(config, PQNConfig):
-        before.network.epsilon = pqn.exploration(config, before.env_steps)
+        before.network.epsilon = before.learner.schedules.epsilon(config, before.env_steps)
     data = before.source.collector.collect(before.network, before.batch.num_steps)
     assert before.env_steps + data.num_valid == after.env_steps
     return weights[0], weights[1], data
@@ -434,6 +471,22 @@ def test_the_batch_goes_to_the_measured_noise_scale(make: Make, smoothing: float
         length = (1 - smoothing) * length + smoothing * target
     assert len({row["batch/num_steps"] for row in shown}) > 3
     assert any(row["batch/noise_scale"] is not None for row in shown)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_the_batch_that_goes_to_the_noise_scale_is_that_of_all_ranks(ranks: int, tmp_path: Path):
+    config = toy_config(
+        update={"noise_scale_every": 1},
+        controller={"kind": "noise_scale", "min_steps": 1, "max_steps": 99, "every": 1, "smoothing": 1.0},
+    )
+    state = start(config)
+    state.learner.control = BatchControl(config, encoder="mlp", ranks=ranks)
+    state.learner.steps.noise["policy"].add(120.0, 1.0)  # a noise scale of 120 samples
+    data = state.source.collector.collect(state.network, STEPS)
+    with Run.silent(tmp_path) as run:
+        control_batch(config, state, data, run)
+    assert state.batch.minibatch == 120
+    assert state.batch.num_steps == 2 * 120 / (ENVS * ranks)  # two minibatches
 
 
 @pytest.mark.parametrize(

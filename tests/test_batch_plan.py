@@ -311,3 +311,12 @@ def test_an_automatic_encoder_is_known_to_plan_and_threads_before_the_run(
     monkeypatch.setattr(torch, "set_num_threads", used.append)
     set_threads(config, expected_encoder(config))
     assert used == [os.cpu_count() if convolutions else 1]
+
+
+def test_an_automatic_device_has_the_microbatch_of_the_device_it_stands_for(monkeypatch: pytest.MonkeyPatch):
+    def microbatch(device: str) -> int:
+        return session.plan(toy_config(network={"encoder": "impala"}, device=device)).batch.microbatch
+
+    assert microbatch("auto") == microbatch("cpu") != microbatch("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert microbatch("auto") == microbatch("cuda")

@@ -13,7 +13,7 @@ import pytest
 from toy_runs import newest_learner
 
 from anybatch import __version__
-from anybatch.cli import main
+from anybatch.cli import doctor, main
 from anybatch.runs import log
 
 COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
@@ -198,6 +198,37 @@ def test_doctor_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     assert "env steps/s" in checks["gym:CartPole-v1"]["finding"]
     assert not checks["CartPol-v1"]["works"] and "CartPole-v1" in checks["CartPol-v1"]["finding"]
     assert "--microbatch" in checks["nature microbatch"]["finding"]
+
+
+def test_doctor_says_each_finding_at_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    said_before: list[str] = []
+
+    def slow(env_id: str) -> doctor.Check:
+        said_before.append(capsys.readouterr().out)
+        return doctor.Check(env_id, True, "measured")
+
+    monkeypatch.setattr(doctor, "engine", slow)
+    monkeypatch.setattr(doctor, "microbatches", slow)
+    main(["doctor"])
+    first, second, *_, last = said_before
+    assert "torch" in first and "CartPole-v1" in second and "nature" in last
+
+
+def test_a_run_is_named_after_what_differs_or_as_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    words = ["train", "--env=toy:Match", "--preset=cartpole-ppo-ewma", f"--run-dir={tmp_path}", *SHORT]
+    assert "mean return over the last " in said(capsys, *words, "--num-envs=5", "--device=auto")
+    (first,) = tmp_path.iterdir()
+    assert first.name.startswith("toy-Match__cartpole-ppo-ewma__n5-t16__s1__")
+    assert json.loads((first / "facts.json").read_text())["device"] == "cpu"
+    for _ in range(2):
+        out = said(capsys, *words, "--name=mine")
+        assert "--name" not in out  # the runs proposed are others
+    assert {path.name for path in tmp_path.iterdir()} == {first.name, "mine", "mine-2"}
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--name=../mine"])
+    assert ended.value.code == 2 and "letters, digits" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

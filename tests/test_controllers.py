@@ -16,15 +16,22 @@ from hypothesis import strategies as st
 
 from anybatch.batch import controllers
 from anybatch.batch.controllers import ControllerState, Decision, Signals
-from anybatch.config import ControllerConfig, schedule_points
+from anybatch.config import CompleteController, ControllerConfig, schedule_points
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.equations import batch_scaling
 from anybatch.errors import ConfigError
 
 ENVS = 128
-ABS = ControllerConfig(kind="divergence")  # [16, 64], K = 50, thresholds 0.05 and 0.95
+
+
+def controller(**settings: Any) -> CompleteController:
+    """A controller of numbers that were tuned at rollouts of 32 steps."""
+    return ControllerConfig(**settings).completed(num_steps=32)
+
+
+ABS = controller(kind="divergence")  # [16, 64], K = 50, thresholds 0.05 and 0.95
 ABS_LARGE = replace(ABS, max_steps=128)
-ABS_PPO = ControllerConfig(
+ABS_PPO = controller(
     kind="kl",
     min_steps=1024,
     max_steps=8192,
@@ -35,7 +42,7 @@ ABS_PPO = ControllerConfig(
     multiple_of=32,
     epochs="proportional",
 )
-NOISE = ControllerConfig(kind="noise_scale", smoothing=1.0, every=1, max_steps=4096)
+NOISE = controller(kind="noise_scale", smoothing=1.0, every=1, max_steps=4096)
 
 Row = dict[str, Any]
 Step = tuple[ControllerState, Decision]
@@ -48,7 +55,7 @@ def signals(iteration: int, row: Row) -> Signals:
 
 
 def replay(
-    config: ControllerConfig, rows: Sequence[Row], state: ControllerState | None = None, first: int = 1
+    config: CompleteController, rows: Sequence[Row], state: ControllerState | None = None, first: int = 1
 ) -> list[Step]:
     """State and decision after each iteration."""
     state = state or controllers.start(config)
@@ -59,7 +66,9 @@ def replay(
     return steps
 
 
-def lengths(config: ControllerConfig, rows: Sequence[Row], state: ControllerState | None = None) -> list[int]:
+def lengths(
+    config: CompleteController, rows: Sequence[Row], state: ControllerState | None = None
+) -> list[int]:
     """In use at the start and after each row, every one of which is an iteration that adapts."""
     config = replace(config, every=1, warmup=1)
     state = state or controllers.start(config)
@@ -75,7 +84,7 @@ any_number = st.none() | st.floats() | st.floats(0, 1)
 
 
 @st.composite
-def configs(draw: st.DrawFn, *kinds: str) -> ControllerConfig:
+def configs(draw: st.DrawFn, *kinds: str) -> CompleteController:
     shortest = draw(st.integers(1, 60))
     longest = shortest + draw(st.integers(0, 300))
     multiple = draw(st.integers(1, 70))
@@ -83,7 +92,7 @@ def configs(draw: st.DrawFn, *kinds: str) -> ControllerConfig:
     window = draw(st.integers(1, 5))
     low = draw(st.floats(0.001, 0.5))
     kind: Any = draw(st.sampled_from(kinds or ("divergence", "kl", "noise_scale")))
-    return ControllerConfig(
+    return controller(
         kind=kind,
         min_steps=shortest,
         max_steps=longest,
@@ -116,7 +125,7 @@ recorded = st.lists(
 
 
 @given(config=configs(), rows=recorded)
-def test_any_signals_keep_the_length_in_its_range_and_a_multiple(config: ControllerConfig, rows: list[Row]):
+def test_any_signals_keep_the_length_in_its_range_and_a_multiple(config: CompleteController, rows: list[Row]):
     start = controllers.start(config)
     for state, decision in [(start, controllers.in_force(config, start)), *replay(config, rows)]:
         assert config.min_steps <= state.length <= config.max_steps
@@ -130,7 +139,7 @@ def test_any_signals_keep_the_length_in_its_range_and_a_multiple(config: Control
 
 @given(config=configs(), rows=recorded, cut=st.integers(0, 12))
 def test_a_replay_repeats_itself_also_when_cut_and_sent_through_json(
-    config: ControllerConfig, rows: list[Row], cut: int
+    config: CompleteController, rows: list[Row], cut: int
 ):
     whole = replay(config, rows)
     before = replay(config, rows[:cut])
@@ -156,11 +165,11 @@ RECORDED: list[Row] = [
         replace(ABS, every=2),
         replace(ABS, every=1, rounding="released", multiple_of=4, smoothing=0.5),
         replace(NOISE, every=4, smoothing=0.3),
-        ControllerConfig(kind="schedule", schedule=("0:16", "1500:32", "4000:8")),
+        controller(kind="schedule", schedule=("0:16", "1500:32", "4000:8")),
     ],
     ids=["divergence", "released", "noise_scale", "schedule"],
 )
-def test_a_recorded_run_may_be_cut_anywhere(config: ControllerConfig):
+def test_a_recorded_run_may_be_cut_anywhere(config: CompleteController):
     whole = replay(config, RECORDED)
     assert len({decision.num_steps for _, decision in whole}) > 2
     for cut in range(1, len(RECORDED)):
@@ -173,7 +182,7 @@ pairs = st.lists(st.tuples(st.integers(0, 1500), st.integers(0, 1500)), max_size
 
 @given(config=configs("divergence", "kl"), pairs=pairs)
 def test_no_length_is_longer_where_the_policy_moved_more(
-    config: ControllerConfig, pairs: list[tuple[int, int]]
+    config: CompleteController, pairs: list[tuple[int, int]]
 ):
     less = replay(config, [{"divergence": min(pair) / 1000} for pair in pairs])
     more = replay(config, [{"divergence": max(pair) / 1000} for pair in pairs])
@@ -185,7 +194,7 @@ def test_no_length_is_longer_where_the_policy_moved_more(
 
 @given(config=configs("noise_scale"), pairs=pairs, signal=st.integers(-5, 50))
 def test_no_length_is_shorter_where_the_noise_is_larger(
-    config: ControllerConfig, pairs: list[tuple[int, int]], signal: int
+    config: CompleteController, pairs: list[tuple[int, int]], signal: int
 ):
     less = replay(config, [{"noise_trace": min(pair), "noise_signal": signal} for pair in pairs])
     more = replay(config, [{"noise_trace": max(pair), "noise_signal": signal} for pair in pairs])
@@ -286,7 +295,7 @@ def test_the_mean_is_taken_before_the_map():
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("config", [ABS, NOISE], ids=["divergence", "noise_scale"])
-def test_what_was_not_measured_changes_nothing(config: ControllerConfig, value: float | None):
+def test_what_was_not_measured_changes_nothing(config: CompleteController, value: float | None):
     config = replace(config, every=1, warmup=1)
     ((before, _),) = replay(config, [{"divergence": 0.2, "noise_trace": 900.0, "noise_signal": 1.0}])
     assert before != controllers.start(config)
@@ -304,7 +313,7 @@ def test_what_was_not_measured_changes_nothing(config: ControllerConfig, value: 
     ],
 )
 def test_released_rounding_stalls_below_the_longest(
-    config: ControllerConfig, beginning: list[int], adaptations: int, end: int
+    config: CompleteController, beginning: list[int], adaptations: int, end: int
 ):
     found = lengths(replace(config, rounding="released"), [{"divergence": 0.05}] * 60)
     assert found[:8] == beginning
@@ -346,7 +355,7 @@ def test_released_rounding_cuts_the_target_too():
     assert batch_scaling.released_smoothed_steps(16, 19.9, 0.3) == 16  # of 16.9; uncut it would be 17.17
 
 
-def length_after(config: ControllerConfig, env_steps: int) -> int:
+def length_after(config: CompleteController, env_steps: int) -> int:
     """The length in use once so many env steps are done by a policy that hardly moves."""
     state, done, iteration = controllers.start(config), 0, 0
     while done < env_steps:
@@ -367,12 +376,14 @@ def length_after(config: ControllerConfig, env_steps: int) -> int:
         (replace(ABS, rounding="released"), 20_000_000, 55),
     ],
 )
-def test_how_far_the_length_is_after_so_many_env_steps(config: ControllerConfig, env_steps: int, length: int):
+def test_how_far_the_length_is_after_so_many_env_steps(
+    config: CompleteController, env_steps: int, length: int
+):
     assert length_after(config, env_steps) == length
 
 
 @pytest.mark.parametrize("config", [ABS, ABS_LARGE])
-def test_a_real_length_arrives(config: ControllerConfig):
+def test_a_real_length_arrives(config: CompleteController):
     assert lengths(config, [{"divergence": 0.05}] * 100)[-1] == config.max_steps
 
 
@@ -387,7 +398,7 @@ def test_the_multiple_in_use_is_the_nearest_or_that_below_but_in_the_range(
     rounding: Any, starts: dict[int, int]
 ):
     for start, length in starts.items():
-        config = ControllerConfig(
+        config = controller(
             kind="divergence",
             min_steps=10,
             max_steps=100,
@@ -457,7 +468,7 @@ def test_the_noise_scale_is_smoothed_and_read_every_so_often_without_a_warm_up()
 
 
 def test_a_schedule_is_a_step_function_of_env_steps():
-    config = ControllerConfig(kind="schedule", schedule=("0:128", "1000:32", "5000:8"), multiple_of=5)
+    config = controller(kind="schedule", schedule=("0:128", "1000:32", "5000:8"), multiple_of=5)
     start = controllers.start(config)
     assert controllers.in_force(config, start) == Decision(num_steps=128, has_changed=False)
     done = (0, 999, 1000, 1001, 4999, 5000, 10**9)
@@ -469,7 +480,7 @@ def test_a_schedule_is_a_step_function_of_env_steps():
 
 
 def test_a_schedule_depends_on_env_steps_only():
-    config = ControllerConfig(kind="schedule", schedule=("0:16", "1000:32"))
+    config = controller(kind="schedule", schedule=("0:16", "1000:32"))
     state, decision = controllers.decide(
         config, ControllerState(length=99.0), signals(77, {"env_steps": 2000})
     )
@@ -477,7 +488,7 @@ def test_a_schedule_depends_on_env_steps_only():
 
 
 def test_fixed_leaves_the_length_to_the_run():
-    config = ControllerConfig(epochs="at_least")
+    config = controller(epochs="at_least")
     rows = [{"divergence": 0.01, "noise_trace": 1.0, "noise_signal": -1.0, "env_steps": 10**9}] * 1000
     assert set(replay(config, rows)) == {
         (controllers.start(config), Decision(num_steps=None, has_changed=False))
@@ -543,12 +554,12 @@ def test_a_resume_in_a_smaller_range_is_in_it_at_once():
     assert after.length <= 32 and len(after.measurements) == 10
 
 
-SCHEDULED = ControllerConfig(kind="schedule", schedule=("0:16", "9:8"))
+SCHEDULED = controller(kind="schedule", schedule=("0:16", "9:8"))
 
 
 @pytest.mark.parametrize("config", [ControllerConfig(), ABS_PPO, NOISE, SCHEDULED])
 def test_the_config_goes_through_json(config: ControllerConfig):
-    assert config_from_dict(ControllerConfig, json.loads(json.dumps(config_to_dict(config)))) == config
+    assert config_from_dict(type(config), json.loads(json.dumps(config_to_dict(config)))) == config
 
 
 def test_a_schedule_is_pairs_of_env_steps_and_length():
@@ -599,7 +610,7 @@ REFUSED: list[tuple[Row, tuple[str, ...]]] = [
 @pytest.mark.parametrize(("settings", "fragments"), REFUSED)
 def test_what_cannot_be_is_refused_in_one_sentence(settings: Row, fragments: tuple[str, ...]):
     with pytest.raises(ConfigError) as refusal:
-        ControllerConfig(**settings)
+        controller(**settings)
     sentence = str(refusal.value)
     assert sentence.startswith("controller.") and "\n" not in sentence
     assert all(fragment in sentence for fragment in fragments)
@@ -620,7 +631,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(settings: Row, fragments: tup
     ],
 )
 def test_what_another_kind_reads_is_not_refused(settings: Row):
-    ControllerConfig(**settings)
+    controller(**settings)
 
 
 def test_controllers_import_config_and_equations_only():

@@ -13,7 +13,15 @@ from anybatch import presets, session
 from anybatch.batch.plan import Plan, make_plan
 from anybatch.batch.table import plan_table
 from anybatch.cli import main
-from anybatch.config import AnyConfig, OptimizerConfig, PPGConfig, PPOConfig, TunedAt, UpdateConfig
+from anybatch.config import (
+    AnyConfig,
+    ControllerConfig,
+    OptimizerConfig,
+    PPGConfig,
+    PPOConfig,
+    TunedAt,
+    UpdateConfig,
+)
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.errors import ConfigError
 from anybatch.reports import advice
@@ -175,3 +183,73 @@ def test_a_run_that_was_trained_with_two_lengths_can_be_evaluated(tmp_path: Path
     record, output = RunRecord(folder), Output(shown=False)
     _, env_steps = session.evaluate_run(record, replace(record.config, num_steps=9), output=output)
     assert env_steps >= 100
+
+
+KINDS = {
+    # Shortest and longest ÷ the length tuned at, iterations, thresholds, smoothing.
+    "divergence": (0.5, 2, 50, 0.05, 0.95, 0.1),
+    "kl": (0.5, 4, 10, 0.01, 0.1, 0.1),
+    "noise_scale": (0.5, 2, 50, None, None, 1.0),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("num_steps", [1, 32, 128, 2048])
+def test_the_defaults_of_a_controller_are_those_of_its_kind(kind: Any, num_steps: int):
+    shortest, longest, every, low, high, smoothing = KINDS[kind]
+    known = ControllerConfig(kind=kind).with_defaults(num_steps)
+    assert (known.min_steps, known.max_steps) == (max(1, shortest * num_steps), longest * num_steps)
+    assert (known.every, known.low, known.high, known.smoothing) == (every, low, high, smoothing)
+    assert ControllerConfig(**vars(ControllerConfig(kind=kind, every=3))).completed(num_steps).every == 3
+
+
+def test_the_defaults_are_the_released_numbers_at_the_released_baselines():
+    adaptive, by_kl = (presets.load(name).config.controller for name in ("atari-pqn-abs", "mujoco-ppo-abs"))
+    for stated, num_steps in ((adaptive, 32), (by_kl, 2048)):
+        left_open = dict.fromkeys(("min_steps", "max_steps", "every", "low", "high", "smoothing"))
+        assert replace(stated, **left_open).with_defaults(num_steps) == stated
+
+
+@pytest.mark.parametrize(("kind", "step_range"), [("kl", [64, 512]), ("noise_scale", [64, 256])])
+def test_a_controller_outside_its_preset_has_the_defaults_of_its_kind(
+    kind: str, step_range: list[int], capsys: pytest.CaptureFixture[str]
+):
+    flags = ["--preset", "cartpole-ppo", "--controller.kind", kind]
+    assert planned(capsys, *flags)["step_range"] == step_range
+    assert planned(capsys, *flags, "--controller.min-steps", "8")["step_range"] == [8, step_range[1]]
+
+
+def test_lengths_follow_the_rollout_tuned_at_and_not_the_envs(capsys: pytest.CaptureFixture[str]):
+    flags = ["--preset", "cartpole-ppo", "--controller.kind", "kl", "--num-envs", "64"]
+    assert planned(capsys, *flags)["step_range"] == [64, 512]
+
+
+def test_a_length_beyond_a_default_is_refused_with_both(capsys: pytest.CaptureFixture[str]):
+    flags = ["--preset", "cartpole-ppo", "--controller.kind", "kl", "--controller.max-steps", "32"]
+    sentence = refusal(capsys, "plan", *flags)
+    assert "controller.min-steps = 64 is more than controller.max-steps = 32" in sentence
+
+
+def test_a_run_records_the_numbers_of_its_controller(tmp_path: Path):
+    config = unpinned(controller={"kind": "kl", "every": 2}, num_steps=8)
+    recorded = RunRecord(train(config, tmp_path).folder).config
+    known = recorded.controller
+    assert (known.min_steps, known.max_steps, known.every, known.low, known.high) == (4, 32, 2, 0.01, 0.1)
+    assert recorded == config.completed() == recorded.completed()
+
+
+def test_a_controller_that_a_run_gets_on_a_resume_has_the_defaults_of_its_kind(tmp_path: Path):
+    folder = train(unpinned(num_steps=8), tmp_path).folder
+    recorded = RunRecord(folder).config
+    assert recorded.controller == ControllerConfig()
+    resume(folder, replace(recorded, controller=ControllerConfig(kind="kl"), total_env_steps=150))
+    assert RunRecord(folder).config.controller.low == 0.01
+    assert log.read(folder)[-1]["batch/num_steps"] == 4
+
+
+def test_help_names_the_defaults_of_both_kinds(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["plan", "--help-all"])
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "None: 0.05 for divergence, 0.01 for kl." in text
+    assert "None: twice tuned-at.num-steps, for kl four times." in text

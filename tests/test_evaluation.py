@@ -1,5 +1,6 @@
 """Evaluation: fixed numbers of episodes, cut at a cap, and an end that a signal can bring forward."""
 
+import copy
 import json
 import os
 import signal
@@ -12,14 +13,18 @@ from pathlib import Path
 import endless_envs
 import numpy as np
 import pytest
-from toy_runs import changed, toy_config, train
+from toy_runs import changed, differences, one_iteration, start, toy_config, train
 from toy_runs import evaluate as evaluate_run
 
 from anybatch.acting.evaluation import Evaluation, Slots, evaluate
 from anybatch.cli import main
+from anybatch.envs.episodes import Episode
 from anybatch.envs.protocol import DiscreteActions, EnvSpec, EnvStep
 from anybatch.runs import display
+from anybatch.runs.display import QUIET
 from anybatch.runs.record import RunRecord
+from anybatch.session.evaluating import evaluate_state, evaluation_env
+from anybatch.session.own import NOTHING_OWN
 
 COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
 ENDLESS = ["--env=endless_envs:Endless-v0", "--num-envs=3", "--num-steps=7", "--total-env-steps=60"]
@@ -88,7 +93,16 @@ def test_an_episode_is_cut_at_the_cap_and_counts_as_truncated():
     result, env = played([[4, *[4] * 9], [0], [7, *[7] * 9]], 1, 10)
     assert summary(result) == [(0, 4, False), (1, 10, True), (2, 7, False)]
     assert result.capped_share == pytest.approx(1 / 3) and result.mean_return == 7
-    assert "33.3 % cut at the step cap" in result.sentence() and env.resets == 1
+    assert result.sentence().endswith(", mean length 7, 33.3 % cut at the step cap of 10)")
+    assert env.resets == 1
+
+
+def test_an_environment_that_ends_at_its_own_limit_is_not_called_capped():
+    episodes = (Episode(500.0, 500, 0, True), Episode(500.0, 500, 1, True))
+    perfect = Evaluation("CartPole-v1", episodes, greedy=False, cap=27_000)
+    assert perfect.sentence().endswith("mean length 500, 100 % reached the environment's step limit)")
+    ended = Evaluation("CartPole-v1", (Episode(9.0, 9, 0, False),), greedy=False, cap=27_000)
+    assert ended.sentence().endswith("mean length 9)")
 
 
 def test_an_episode_that_ends_at_the_cap_is_not_cut():
@@ -136,6 +150,30 @@ def test_there_is_a_cap_by_default_and_it_can_be_lifted():
     assert toy_config(evaluation={"max_episode_steps": None}).evaluation.max_episode_steps is None
     with pytest.raises(ValueError, match=r"evaluation.max-episode-steps = 0"):
         toy_config(evaluation={"max_episode_steps": 0})
+
+
+@pytest.mark.parametrize("env", ["toy:Constant", "envpool:CartPole-v1", "gym:CartPole-v1"])
+def test_no_episode_of_the_training_is_evaluated_on(env: str):
+    config = toy_config(env=env, num_envs=16, evaluation={"num_envs": 16})
+    training, evaluation = NOTHING_OWN.training_env(config, env_steps=0), evaluation_env(config)
+    seen = [{tuple(obs) for obs in some.reset().tolist()} for some in (training, evaluation)]
+    assert len(seen[0]) == len(seen[1]) == 16 and not seen[0] & seen[1]
+    for some in (training, evaluation):
+        some.close()
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_an_evaluation_changes_nothing_of_what_was_trained(greedy: bool):
+    config = toy_config(
+        normalize={"observations": True, "rewards": "step"},
+        proximal={"policy": "ewma"},
+        evaluation={"greedy": greedy, "episodes_per_env": 3},
+    )
+    state = start(config)
+    one_iteration(config, state)
+    before = copy.deepcopy(state.snapshot())
+    assert evaluate_state(config, state, output=QUIET).episodes
+    assert not differences(vars(before), vars(state.snapshot()))
 
 
 def test_an_evaluation_shows_how_far_it_is(

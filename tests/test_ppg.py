@@ -410,6 +410,25 @@ def test_the_auxiliary_phase_has_an_adam_of_its_own_that_lives_on(tmp_path: Path
     assert learner["steps"]["optimizer"] == {} and learner["steps"]["taken"] == 2 * learner["iterations"]
 
 
+@pytest.mark.parametrize("limit", [1e-3, None])
+def test_the_gradients_of_the_auxiliary_phase_are_clipped_like_the_others(
+    limit: float | None, tmp_path: Path
+):
+    config = phase_config(
+        optimizer={"max_grad_norm": limit},
+        phase={"policy_iterations": 1, "auxiliary_epochs": 1, "auxiliary_minibatch": 21},
+        total_env_steps=30,
+    )
+    phase = newest_state(train(config, tmp_path).folder)["shared"]["phase"]
+    optimizer = phase["auxiliary_steps"]["optimizer"]
+    assert optimizer["step"] == 1
+    mean_gradient = float(optimizer["exp_avg"].norm())  # after one step, 1 - β₁ of its gradient
+    if limit is None:
+        assert mean_gradient > 0.1 * 1e-1
+    else:
+        assert mean_gradient == pytest.approx(0.1 * limit, rel=1e-2)
+
+
 def test_the_betas_of_the_auxiliary_adam_do_not_follow_the_policy_minibatch():
     config = with_changes(phase_config(), num_envs=1, rescale="adam-betas")
     state = ppg_state.start(config, make_env(config, env_steps=0), say=lambda _: None)

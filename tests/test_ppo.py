@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+from phase_runs import phase_config, rows
 from torch import Tensor
 from toy_runs import (
     changed,
@@ -17,6 +19,7 @@ from toy_runs import (
     start,
     start_in_float64,
     toy_config,
+    toy_pqn_config,
     train,
 )
 
@@ -24,8 +27,8 @@ from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo.samples import PolicyBatch
 from anybatch.algorithms.ppo.state import PPOState
-from anybatch.algorithms.steps import current_learning_rate
 from anybatch.config import PPOConfig
+from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.networks.actor_critic import ActorCritic
 
 Weights = dict[str, Tensor]
@@ -245,6 +248,19 @@ def test_target_kl_stops_an_iteration(check: str | None, epochs_done: int, steps
     assert (metrics["losses/approx_kl"] > 1e-4) or check == "minibatch"
 
 
+@pytest.mark.parametrize(("ratio", "used"), [(0.5, 0.5), (99.0, 99.0), (101.0, 100.0), (1e4, 100.0)])
+def test_importance_is_capped_at_100_unless_told_otherwise(ratio: float, used: float):
+    """The cap of the code of arXiv:2110.00641."""
+    config = toy_config(objective={"clip": None, "advantage_normalization": "none"})
+    state = start_in_float64(config)
+    samples = prepare(in_float64(collect(config)), state, config)
+    samples.behavior_logp -= math.log(ratio)
+    samples.advantage.fill_(1.0)
+    metrics = ppo.improve_policy(samples, state, config, learning_rate=0.0)
+    assert metrics["losses/policy_loss"] == pytest.approx(-used, rel=1e-4)
+    assert metrics["importance/capped_fraction"] == (ratio > 100)
+
+
 def test_target_kl_that_is_not_reached_stops_nothing():
     config = toy_config(num_steps=31, update={"target_kl": 10.0})
     assert one_iteration(config, start(config))["losses/epochs_done"] == 2
@@ -255,9 +271,33 @@ def test_the_learning_rate_falls_to_zero_with_env_steps():
     state = start(config)
     rates = []
     for state.learner.env_steps in (0, 250, 999, 1000):
-        rates.append(current_learning_rate(config, state))
+        rates.append(state.learner.learning_rate)
     assert rates == pytest.approx([1.0, 0.75, 0.001, 0.0])
-    assert current_learning_rate(changed(config, optimizer={"anneal": "none"}), state) == 1.0
+    state = start(changed(config, optimizer={"anneal": "none"}))
+    state.learner.env_steps = 999
+    assert state.learner.learning_rate == 1.0
+
+
+@pytest.mark.parametrize("algorithm", [toy_config, toy_pqn_config, phase_config])
+def test_every_algorithm_takes_its_steps_at_the_annealed_learning_rate(
+    algorithm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # Of PPG one phase that does not end: auxiliary steps have a learning rate of their own.
+    phase = {"phase": {"policy_iterations": 99, "value_epochs": 2}} if algorithm is phase_config else {}
+    config = algorithm(total_env_steps=150, optimizer={"learning_rate": 0.01, "anneal": "linear"}, **phase)
+    taken: list[float] = []
+    apply = GradientSteps.apply
+
+    def remember(steps: GradientSteps) -> bool:
+        taken.append(steps.optimizer.param_groups[0]["lr"])
+        return apply(steps)
+
+    monkeypatch.setattr(GradientSteps, "apply", remember)
+    shown = rows(train(config, tmp_path).folder)
+    done = [0, *(row["env_steps"] for row in shown[:-1])]
+    expected = [0.01 * (1 - env_steps / 150) for env_steps in done]
+    assert [row["charts/learning_rate"] for row in shown] == pytest.approx(expected)
+    assert sorted(set(taken), reverse=True) == pytest.approx(expected) and len(expected) > 5
 
 
 def by_hand(state: PPOState, batch: PolicyBatch) -> dict[str, Tensor]:

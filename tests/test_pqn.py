@@ -26,6 +26,7 @@ from toy_runs import (
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.pqn import loop as pqn
 from anybatch.algorithms.pqn.state import PQNState, for_playing
+from anybatch.algorithms.schedules import Schedules
 from anybatch.cli import main
 from anybatch.config import PQNConfig
 from anybatch.errors import ConfigError, TrainingError
@@ -126,9 +127,10 @@ def finished_rows(data: Rollout, columns: tuple[torch.Tensor, ...], env: int) ->
 
 def test_exploration_falls_with_env_steps_to_its_floor_at_a_tenth_of_the_run():
     config = PQNConfig(total_env_steps=20_000_000)
-    shares = {steps: pqn.exploration(config, steps) for steps in (0, 1_000_000, 2_000_000, 20_000_000)}
+    schedules = Schedules.of(config)
+    shares = {steps: schedules.epsilon(config, steps) for steps in (0, 1_000_000, 2_000_000, 20_000_000)}
     assert shares == pytest.approx({0: 1.0, 1_000_000: 0.5005, 2_000_000: 0.001, 20_000_000: 0.001})
-    assert pqn.exploration(config, 1_999_999) > 0.001
+    assert schedules.epsilon(config, 1_999_999) > 0.001
 
 
 def test_the_gradient_is_clipped_before_the_optimizer_sees_it():
@@ -352,7 +354,7 @@ def test_the_way_out_of_a_corridor_is_learned_with_its_values():
     )
     state = start_pqn(config)
     while state.env_steps < config.total_env_steps:
-        state.network.epsilon = pqn.exploration(config, state.env_steps)
+        state.network.epsilon = state.learner.schedules.epsilon(config, state.env_steps)
         data = state.source.collector.collect(state.network, config.num_steps)
         rate = 3e-3 * (1 - state.env_steps / config.total_env_steps)
         pqn.improve_values(pqn.prepare(data, config), state, config, rate)

@@ -20,12 +20,13 @@ from toy_runs import (
     without_episodes,
 )
 
-from anybatch import session
+from anybatch import envs
 from anybatch.algorithms.ppo import loop as ppo
-from anybatch.config import PPOConfig
+from anybatch.config import EnvConfig, PPOConfig
 from anybatch.errors import ConfigError, UserError
 from anybatch.runs import folder as run_folder
 from anybatch.runs import log
+from anybatch.runs.record import RunRecord
 
 EVERYTHING_ON: dict[str, Any] = {
     "env_config": {"max_episode_steps": 5},
@@ -199,7 +200,7 @@ def test_a_finished_run_is_left_as_it_is_and_an_evaluation_that_is_missing_is_ma
 def test_a_resume_reads_nothing_while_another_process_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     config = toy_config()
     folder = train(config, tmp_path).folder
-    monkeypatch.setattr(session, "load_checkpoint", lambda *_: pytest.fail("read before the lock"))
+    monkeypatch.setattr(RunRecord, "load_checkpoint", lambda *_: pytest.fail("read before the lock"))
     with run_folder.lock(folder), pytest.raises(UserError, match="Another process is training"):
         resume(folder, config)
 
@@ -207,8 +208,8 @@ def test_a_resume_reads_nothing_while_another_process_trains(tmp_path: Path, mon
 def test_a_resume_at_another_batch_and_back_has_the_numbers_of_the_start(tmp_path: Path):
     config = toy_config(**STEADY)
     folder = train(config, tmp_path).folder
-    for envs, total in ((16, 2_800), (3, 2_900), (4, 3_000)):
-        resume(folder, changed(config, num_envs=envs, total_env_steps=total))
+    for num_envs, total in ((16, 2_800), (3, 2_900), (4, 3_000)):
+        resume(folder, changed(config, num_envs=num_envs, total_env_steps=total))
     rates = {row["charts/learning_rate"] for row in rows(folder) if row["batch/iteration"] == 32}
     assert rates == {1e-3}
 
@@ -231,6 +232,27 @@ def test_a_resume_on_an_engine_that_cannot_restore_starts_fresh_episodes_and_goe
     assert after["observation_normalizer"]["count"] > before["observation_normalizer"]["count"]
     taken = [shared["learner"]["steps"]["optimizer"]["step"] for shared in (before, after)]
     assert taken[1] > taken[0]
+
+
+def test_fresh_episodes_after_a_resume_are_others_than_those_of_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    made: list[list[int]] = []
+    make = envs.make
+
+    def remember(env: str, settings: EnvConfig, *, seeds: list[int]) -> Any:
+        made.append(seeds)
+        return make(env, settings, seeds=seeds)
+
+    monkeypatch.setattr(envs, "make", remember)
+    config = toy_config(env="envpool:CartPole-v1")
+    folder = train(config, tmp_path).folder
+    for total in (200, 300):
+        resume(folder, changed(config, total_env_steps=total))
+    training = [seeds for seeds in made if len(seeds) == config.num_envs]
+    assert len(training) == 3 and len({seed for seeds in training for seed in seeds}) == 9
+    evaluation = [seeds for seeds in made if len(seeds) == config.evaluation.num_envs]
+    assert evaluation == [evaluation[0]] * 3  # results of one run are compared on the same episodes
 
 
 def test_fresh_episodes_start_with_no_return_under_way():

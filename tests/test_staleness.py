@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from phase_runs import rows
+from torch.distributions import Categorical, Distribution, Independent, Normal, kl_divergence
 from toy_runs import (
     changed,
     collect,
@@ -184,9 +185,10 @@ def moved(state: PPOState, seed: int, size: float) -> None:
     values += size * torch.randn(values.shape, generator=noise, dtype=values.dtype)
 
 
-def stale(proximal: dict[str, str]) -> tuple[PPOConfig, PPOState, Rollout]:
+def stale(proximal: dict[str, str], env: str = "toy:Match") -> tuple[PPOConfig, PPOState, Rollout]:
     """A rollout of two iterations ago, and a state whose policy and value have moved since."""
     config = toy_config(
+        env=env,
         proximal=proximal,
         objective={"advantage_normalization": "none", "kl_penalty": 0.3, "entropy_coefficient": 0.01},
     )
@@ -234,6 +236,48 @@ def test_each_loss_by_hand(proximal: dict[str, str]):
         error = float(value_by_hand(state, obs[i : i + 1])) - float(samples.value_target[i])
         by_hand = 0.5 * error**2 - gain - 0.01 * entropy
         assert loss[position].item() == pytest.approx(by_hand, abs=1e-12)
+
+
+def policy_by_hand(weights: dict[str, torch.Tensor], obs: torch.Tensor) -> Distribution:
+    """The policy of the weights, whose names begin with "policy." in a whole network."""
+    own = {name.removeprefix("policy."): weight.clone() for name, weight in weights.items()}
+    hidden = torch.tanh(obs @ own["encoder.layers.0.weight"].T + own["encoder.layers.0.bias"])
+    location = hidden @ own["head.weight"].T + own["head.bias"]
+    if "log_std" in own:
+        return Independent(Normal(location, own["log_std"].exp()), 1)
+    return Categorical(logits=location)
+
+
+@pytest.mark.parametrize("env", ["toy:Match", "toy:Target"])
+@pytest.mark.parametrize("proximal", ALL_PAIRS, ids=lambda pair: "-".join(pair.values()))
+def test_the_exact_penalty_is_the_divergence_of_the_current_policy_from_the_proximal_one(
+    proximal: dict[str, str], env: str
+):
+    config, state, data = stale(proximal, env)
+    exact = changed(config, objective={"kl": "exact"})
+    obs = data.obs[:-1].flatten(0, 1)
+    behavior = policy_by_hand(start_in_float64(config).network.state_dict(), obs)
+    recent = policy_by_hand(state.network.state_dict(), obs)
+    samples = ppo.prepare(data, state, exact)
+    moved(state, seed=2, size=0.2)  # as if within the iteration
+    current = policy_by_hand(state.network.state_dict(), obs)
+    policies = {"behavior": behavior, "iteration_start": recent}
+    if state.ewma is not None:
+        policies["ewma"] = policy_by_hand(state.ewma.policy.state_dict(), obs)
+
+    indices = samples.valid.flatten().nonzero().squeeze(1)
+    losses = [
+        ppo.minibatch_loss(samples, indices, float(len(indices)), state, other, with_value=True)(indices)[0]
+        for other in (exact, changed(exact, objective={"kl_penalty": 0.0}))
+    ]
+    penalty = (losses[0] - losses[1]).detach()
+    found = {name: 0.3 * kl_divergence(policy, current)[indices] for name, policy in policies.items()}
+    expected = found.pop(proximal["policy"])
+    torch.testing.assert_close(penalty, expected, rtol=1e-5, atol=1e-8)  # rollouts were collected in float32
+    # Neither another policy nor the other direction could be taken for it.
+    backwards = 0.3 * kl_divergence(current, policies[proximal["policy"]])[indices]
+    for other in (*found.values(), backwards):
+        assert ((other - expected).abs() > 1e-3 * expected).all()
 
 
 def test_values_are_of_collection_time_but_the_bootstrap_at_the_end_is_of_now():

@@ -12,9 +12,11 @@ import torch
 import torch.distributed as dist
 from phase_runs import phase_config
 from toy_runs import (
+    changed,
     collect,
     in_float64,
     prepare,
+    start,
     start_in_float64,
     start_pqn,
     start_pqn_in_float64,
@@ -31,9 +33,10 @@ from anybatch.algorithms.ppo.state import PPOState
 from anybatch.algorithms.pqn import loop as pqn
 from anybatch.algorithms.pqn.state import PQNState
 from anybatch.algorithms.state import make_env
-from anybatch.config import AnyConfig
+from anybatch.config import AnyConfig, PPOConfig
 from anybatch.runs.run import Run
 
+Answers = dict[str, Any]
 LEARNING_RATE = 1e-2
 # One minibatch an epoch: which samples share a minibatch is each rank's own draw.
 CONFIG = toy_config(
@@ -44,6 +47,7 @@ CONFIG = toy_config(
     normalize={"rewards": "iteration"},
     optimizer={"max_grad_norm": 0.1},
 )
+PER_MINIBATCH = changed(CONFIG, objective={"advantage_normalization": "minibatch"})
 PQN_CONFIG = toy_pqn_config(
     num_envs=4,
     num_steps=7,
@@ -73,8 +77,8 @@ def spread_over_ranks(state: PPOState | PQNState, config: AnyConfig) -> None:
     state.learner.control.plan = replace(state.plan, batch=batch)
 
 
-def ppo_update(data: Rollout, num_envs: int) -> list[float]:
-    config = replace(CONFIG, num_envs=num_envs)
+def ppo_update(data: Rollout, num_envs: int, config: PPOConfig = CONFIG) -> list[float]:
+    config = replace(config, num_envs=num_envs)
     state = start_in_float64(config)
     spread_over_ranks(state, config)
     ppo.improve_policy(prepare(in_float64(data), state, config), state, config, LEARNING_RATE)
@@ -112,6 +116,25 @@ def divergence(data: Rollout, num_envs: int) -> list[float]:
     return [behavioral_divergence(config, state, data)]
 
 
+def counted(data: Rollout, num_envs: int) -> list[float]:
+    """Env steps after two iterations."""
+    state = start(replace(CONFIG, num_envs=num_envs))
+    for _ in range(2):
+        state.learner.count(data)
+    return [state.env_steps, state.iterations]
+
+
+def of_its_own(num_envs: int) -> dict[str, Any]:
+    """What ranks must not have in common: their environments and their random streams."""
+    state = start(replace(CONFIG, num_envs=num_envs))
+    generators = {
+        "actions": state.source.collector.generator,
+        "minibatches": state.rank.minibatch_generator,
+    }
+    drawn = {name: torch.rand(5, generator=generator).tolist() for name, generator in generators.items()}
+    return drawn | {"first observations": state.source.collector.obs.tolist()}
+
+
 def rollouts() -> tuple[Rollout, Rollout, Rollout]:
     return collect(CONFIG), collect(PHASE_CONFIG), pqn_rollout()
 
@@ -135,6 +158,9 @@ def answers_of(
     num_envs = envs.stop - envs.start
     return {
         "ppo": ppo_update(columns(ppo_data, envs), num_envs),
+        "ppo, moments of a minibatch": ppo_update(columns(ppo_data, envs), num_envs, PER_MINIBATCH),
+        "env steps": counted(columns(ppo_data, envs), num_envs),
+        "env steps, one rank idle": counted(columns(idle_from(ppo_data, 2), envs), num_envs),
         "ppg": ppg_phase(columns(ppg_data, envs), num_envs),
         "pqn": pqn_update(columns(pqn_data, envs), num_envs),
         "divergence": divergence(columns(pqn_data, envs), num_envs),
@@ -142,11 +168,11 @@ def answers_of(
     }
 
 
-def one_rank(rank: int, meeting_point: Path, answers: "Queue[tuple[int, dict[str, Any]]]") -> None:
+def one_rank(rank: int, meeting_point: Path, answers: "Queue[tuple[int, tuple[Answers, Answers]]]") -> None:
     torch.set_num_threads(1)
     data = rollouts()  # before there are ranks: both have the same
     dist.init_process_group("gloo", init_method=f"file://{meeting_point}", rank=rank, world_size=2)
-    answers.put((rank, answers_of(*data, slice(2 * rank, 2 * rank + 2))))
+    answers.put((rank, (answers_of(*data, slice(2 * rank, 2 * rank + 2)), of_its_own(num_envs=2))))
     dist.destroy_process_group()
 
 
@@ -162,11 +188,15 @@ def test_two_ranks_with_half_of_the_data_equal_one_with_all_of_it(tmp_path: Path
     for process in ranks:
         process.join()
         assert process.exitcode == 0
-    assert found[0] == found[1]
+    (found_by_0, own_of_0), (found_by_1, own_of_1) = found[0], found[1]
+    assert found_by_0 == found_by_1
+    for name, own in own_of_0.items():
+        assert own != own_of_1[name], f"both ranks have the same {name}"
     for name, numbers in together.items():
-        assert found[0][name] == pytest.approx(numbers, rel=0, abs=1e-6 if "div" in name else 1e-9), name
+        assert found_by_0[name] == pytest.approx(numbers, rel=0, abs=1e-6 if "div" in name else 1e-9), name
     for name, state in (("ppo", start_in_float64(CONFIG)), ("pqn", start_pqn_in_float64(PQN_CONFIG))):
         moved = torch.tensor(together[name], dtype=torch.float64) - state.steps.flat.values
         assert moved.abs().max() > 1e-3
+    assert together["ppo, moments of a minibatch"] != together["ppo"]
     whole, half = together["divergence"][0], together["divergence, one rank idle"][0]
     assert 0 < whole < 1 and 0 < half < 1 and whole != half

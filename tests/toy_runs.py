@@ -26,10 +26,11 @@ from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.networks.ewma import EwmaNetwork
 from anybatch.networks.flat import FlatParameters
 from anybatch.runs.checkpoint import Checkpoints, Snapshot
-from anybatch.runs.display import Output
+from anybatch.runs.display import QUIET, Output
 from anybatch.runs.record import RESULT_FILE, RunRecord
 from anybatch.runs.state_tree import StateTree
 from anybatch.session import Outcome
+from anybatch.session.own import OwnParts
 
 SMALL: dict[str, Any] = {
     "env": "toy:Match",
@@ -150,6 +151,14 @@ def train(config: AnyConfig, base: Path) -> Outcome:
     return session.train(
         config, preset="test", base=base, show_plan=lambda *_: None, output=Output(shown=True)
     )
+
+
+def train_own(config: AnyConfig, own: OwnParts, base: Path) -> StateTree:
+    """What a run with the program's own objects shares between ranks at its end."""
+    outcome = session.train(
+        config, preset="test", base=base, show_plan=lambda *_: None, output=QUIET, own=own
+    )
+    return newest_state(outcome.folder)["shared"]
 
 
 def resume(folder: Path, config: AnyConfig) -> Outcome:

@@ -42,12 +42,21 @@ def readable(count: int) -> str:
     return f"{size:.3g} TB"
 
 
+def device_name(name: str) -> str:
+    """The device that `auto` stands for here, cuda where there is one; other names as they are."""
+    if name != "auto":
+        return name
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def usable_device(name: str) -> "torch.device":
     """The device of that name, or a refusal if torch cannot put anything there."""
     import torch
 
     try:
-        device = torch.device(name)
+        device = torch.device(device_name(name))
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(f"device = {name} cannot be used: {textwrap.shorten(str(error), 160)}") from None

@@ -1,9 +1,15 @@
+import subprocess
+import sys
 import warnings
 
+import gymnasium
 import numpy as np
 import pytest
 
-from anybatch.envs.protocol import BoxActions, DiscreteActions, MultiDiscreteActions
+from anybatch import envs
+from anybatch.config import EnvConfig
+from anybatch.envs import own
+from anybatch.envs.protocol import BoxActions, DiscreteActions, MultiDiscreteActions, VectorEnv
 from anybatch.errors import EnvError
 
 NO_ACTION = np.zeros(3, dtype=np.int64)
@@ -346,3 +352,55 @@ def test_ids_out_of_date_do_not_warn_and_filters_are_left_as_they_were(make):
     before = list(warnings.filters)
     make("gym:CartPole-v0")
     assert warnings.filters == before
+
+
+def played(env: VectorEnv) -> list[np.ndarray]:
+    """Everything that ten steps show, of envs that are closed then."""
+    seen = [env.reset()]
+    for number in range(10):
+        step = env.step(np.full(env.spec.num_envs, number % 2))
+        seen += [step.obs, step.reward, step.terminated]
+    env.close()
+    return seen
+
+
+@pytest.mark.parametrize("how", ["by its id", "by a factory"])
+def test_envs_in_processes_of_their_own_play_the_same(how: str):
+    def make(config: EnvConfig) -> VectorEnv:
+        if how == "by its id":
+            return envs.make("gym:CartPole-v1", config, seeds=[3, 5])
+        return own.own_env(lambda: gymnasium.make("CartPole-v1")).make(config, [3, 5])
+
+    alone, together = (make(EnvConfig(vectorization=mode)) for mode in ("sync", "async"))
+    assert isinstance(together._engine, gymnasium.vector.AsyncVectorEnv)  # type: ignore[attr-defined]
+    for here, there in zip(played(alone), played(together), strict=True):
+        assert np.array_equal(here, there)
+
+
+def test_other_engines_refuse_processes():
+    for env_id, engine in (("CartPole-v1", "envpool"), ("toy:Match", "toy")):
+        with pytest.raises(EnvError, match=f"vectorization = async is for Gymnasium.* runs on {engine}"):
+            envs.make(env_id, EnvConfig(vectorization="async"), seeds=[1])
+
+
+def test_an_object_refuses_processes():
+    env = own.own_env(gymnasium.make("CartPole-v1"))
+    with pytest.raises(EnvError, match=r"env-config\.vectorization .* is an object"):
+        env.make(EnvConfig(vectorization="async"), [1])
+
+
+AFTER_JAX = """
+import jax, multiprocessing
+jax.numpy.zeros(3).sum()
+from anybatch import envs
+from anybatch.config import EnvConfig
+env = envs.make("gym:CartPole-v1", EnvConfig(vectorization="async"), seeds=[3, 5])
+env.reset()
+print([type(process).__name__ for process in multiprocessing.active_children()])
+env.close()
+"""
+
+
+def test_processes_are_not_forked_where_jax_has_threads():
+    done = subprocess.run([sys.executable, "-W", "error", "-c", AFTER_JAX], capture_output=True, text=True)
+    assert done.stdout == "['SpawnProcess', 'SpawnProcess']\n", done.stderr

@@ -1,5 +1,3 @@
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,7 +110,9 @@ def test_linear_schedule_is_clamped() -> None:
     assert [schedules.linear(4.0, 2.0, x) for x in (-1.0, 0.0, 0.25, 1.0, 9.0)] == [4.0, 4.0, 3.5, 2.0, 2.0]
 
 
-def test_learning_rate_is_annealed_to_zero_by_env_steps() -> None:
-    assert schedules.annealed_learning_rate(1e-3, 0, 1000) == 1e-3
-    assert math.isclose(schedules.annealed_learning_rate(1e-3, 250, 1000), 7.5e-4)
-    assert schedules.annealed_learning_rate(1e-3, 1010, 1000) == 0.0
+def test_progress_is_linear_in_env_steps_between_its_ends() -> None:
+    steps = (0, 250, 999, 1000, 1010)
+    assert [schedules.progress(t, until=1000) for t in steps] == [0.0, 0.25, 0.999, 1.0, 1.0]
+    later = [schedules.progress(t, since=500, start=0.5, until=1500) for t in (0, 500, 1000, 1500, 1600)]
+    assert later == [0.5, 0.5, 0.75, 1.0, 1.0]
+    assert schedules.progress(600, since=500, start=0.5, until=400) == 1.0  # an end that has passed

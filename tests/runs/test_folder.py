@@ -23,25 +23,37 @@ def make_run(base: Path, name: str, age_seconds: int) -> Path:
 
 
 def test_the_name_says_env_preset_seed_and_time(tmp_path: Path):
-    made = folder.create(tmp_path / "deep" / "runs", "CartPole-v1", "ppo", 3, NOON)
+    made = folder.create(tmp_path / "deep" / "runs", folder.name_of("CartPole-v1", "ppo", 3, NOON))
     assert made == tmp_path / "deep" / "runs" / "CartPole-v1__ppo__s3__20260822-120000"
     assert made.is_dir()
 
 
 def test_unsafe_characters_do_not_reach_the_file_system(tmp_path: Path):
-    made = folder.create(tmp_path, "my_package:../Env/A b", "my/preset", 1, NOON)
+    made = folder.create(tmp_path, folder.name_of("my_package:../Env/A b", "my/preset", 1, NOON))
     assert made.parent == tmp_path and made.name == "my_package-..-Env-A-b__my-preset__s1__20260822-120000"
 
 
 def test_runs_started_in_the_same_second_get_their_own_folders(tmp_path: Path):
-    made = [folder.create(tmp_path, "CartPole-v1", "ppo", 1, NOON) for _ in range(3)]
+    made = [folder.create(tmp_path, folder.name_of("CartPole-v1", "ppo", 1, NOON)) for _ in range(3)]
     assert [path.name.removeprefix(made[0].name) for path in made] == ["", "-2", "-3"]
+
+
+def test_the_name_says_what_differs_from_the_preset():
+    name = folder.name_of("CartPole-v1", "ppo", 1, NOON, tag="n16-encoder=mlp")
+    assert name == "CartPole-v1__ppo__n16-encoder=mlp__s1__20260822-120000"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-rf", "a b", "x" * 101, ".aside"])
+def test_a_name_that_is_not_safe_is_refused(name: str):
+    with pytest.raises(UserError, match="letters, digits and"):
+        folder.refuse_unsafe(name)
+    folder.refuse_unsafe("first-try_2.0")
 
 
 def test_a_base_that_is_a_file_is_one_sentence(tmp_path: Path):
     (tmp_path / "runs").write_text("")
     with pytest.raises(DiskError, match="No run folder can be made"):
-        folder.create(tmp_path / "runs", "CartPole-v1", "ppo", 1, NOON)
+        folder.create(tmp_path / "runs", folder.name_of("CartPole-v1", "ppo", 1, NOON))
 
 
 def test_find_run_takes_a_run_or_the_newest_run_of_a_folder(tmp_path: Path):
@@ -118,8 +130,17 @@ def test_a_second_process_cannot_train_in_the_same_folder_and_a_kill_leaves_no_l
 
 def test_facts_say_what_a_result_depends_on_and_not_whose_machine_it_was(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "argv", ["/home/someone/bin/anybatch", "train", "--seed", "3"])
-    facts = folder.facts(engine="toy 1", threads=2)
-    assert set(facts) == {"anybatch", "git_commit", "python", "torch", "engine", "threads", "command"}
+    facts = folder.facts(engine="toy 1", device="cpu", threads=2)
+    assert set(facts) == {
+        "anybatch",
+        "git_commit",
+        "python",
+        "torch",
+        "engine",
+        "device",
+        "threads",
+        "command",
+    }
     assert facts["command"] == ["anybatch", "train", "--seed", "3"]
     assert (facts["engine"], facts["threads"]) == ("toy 1", 2)
     assert str(facts["torch"]).startswith("2.")

@@ -11,7 +11,7 @@ from anybatch.runs.metrics import METRICS
 
 ROW = {
     "charts/SPS": 12345.6,
-    "charts/episodic_return": 195.333,
+    progress.RECENT_RETURN: 195.333,
     "charts/episodic_length": 201.0,
     "losses/approx_kl": 0.00813,
     "losses/clipfrac": 0.123,
@@ -67,7 +67,9 @@ def test_without_a_terminal_there_is_a_line_now_and_then_and_the_last(clock: Clo
     lines = stream.getvalue().splitlines()
     assert [line.partition(" ")[0] for line in lines] == ["11,000", "21,000", "30,000"]
     assert lines[-1].startswith("30,000 of 1,000,000 env steps (3%) · SPS 12,346 · left ")
-    assert lines[-1].endswith("· return 195.3 · length 201 · KL 0.0081 · clipped 12%")
+    assert lines[-1].endswith(
+        "elapsed 0:00:30 · return (last 100) 195.3 · length 201 · KL 0.0081 · clipped 12%"
+    )
 
 
 def test_a_short_run_without_a_terminal_prints_its_last_line_once():
@@ -76,15 +78,15 @@ def test_a_short_run_without_a_terminal_prints_its_last_line_once():
         shown.update(50, {})
         shown.say("A sentence.")
         shown.update(100, {})
-    assert stream.getvalue() == "A sentence.\n100 of 100 env steps (100%) · left 0:00:00\n"
+    assert stream.getvalue() == "A sentence.\n100 of 100 env steps (100%) · left 0:00:00 · elapsed 0:00:00\n"
 
 
 def test_a_metric_that_is_absent_keeps_its_last_value_on_display():
     stream = io.StringIO()
     with Progress(100, "CartPole-v1", stream) as shown:
-        shown.update(50, {"charts/episodic_return": 9.5})
+        shown.update(50, {progress.RECENT_RETURN: 9.5})
         shown.update(100, {"charts/SPS": 3.0})
-    assert "return 9.5" in stream.getvalue()
+    assert "return (last 100) 9.5" in stream.getvalue()
 
 
 def test_a_reader_that_left_ends_the_lines_and_not_the_run():
@@ -111,7 +113,13 @@ def test_the_panel_fits_a_narrow_terminal_and_shows_all_numbers(terminal: Termin
     lines = terminal.lines()
     assert max(map(len, lines)) <= 60
     text = "\n".join(lines)
-    for part in ("250,000,000 of 500,000,000 env steps", "50.0%", "SPS 12,346", "return 195.3", "KL 0.0081"):
+    for part in (
+        "250,000,000 of 500,000,000 env steps",
+        "50.0%",
+        "SPS 12,346",
+        "return (last 100) 195.3",
+        "KL 0.0081",
+    ):
         assert part in text
     assert "iteration batch 1,024" in text and "minibatch 256" in text and "microbatch 64" in text
 

@@ -45,17 +45,17 @@ class Buffers:
         return self.reward.numpy(), self.terminated.numpy(), self.truncated.numpy(), self.valid.numpy()
 
     @classmethod
-    def allocate(cls, env: VectorEnv, num_steps: int) -> "Buffers":
+    def allocate(cls, env: VectorEnv, num_steps: int, dtype: torch.dtype) -> "Buffers":
         spec, shape = env.spec, (num_steps, env.spec.num_envs)
         continuous = isinstance(spec.actions, BoxActions)
         return cls(
-            obs=torch.empty(num_steps + 1, spec.num_envs, *spec.obs_shape, dtype=observation_dtype(spec)),
-            action=torch.empty(
-                *shape, *spec.action_shape, dtype=torch.float32 if continuous else torch.int64
+            obs=torch.empty(
+                num_steps + 1, spec.num_envs, *spec.obs_shape, dtype=observation_dtype(spec, dtype)
             ),
-            location=torch.empty(*shape, spec.action_width),
-            acting_value=torch.empty(shape),
-            reward=torch.empty(shape),
+            action=torch.empty(*shape, *spec.action_shape, dtype=dtype if continuous else torch.int64),
+            location=torch.empty(*shape, spec.action_width, dtype=dtype),
+            acting_value=torch.empty(shape, dtype=dtype),
+            reward=torch.empty(shape, dtype=dtype),
             terminated=torch.empty(shape, dtype=torch.bool),
             truncated=torch.empty(shape, dtype=torch.bool),
             valid=torch.empty(shape, dtype=torch.bool),
@@ -74,6 +74,7 @@ class Collector:
         time_limit_is_terminal: bool,
         chunk: int,
         device: torch.device,
+        dtype: torch.dtype = torch.float32,
     ):
         self.env = env
         self.generator = generator
@@ -81,12 +82,13 @@ class Collector:
         self.time_limit_is_terminal = time_limit_is_terminal
         self.chunk = chunk
         self.device = device
+        self.dtype = dtype
         self.episodes = EpisodeTracker(env.spec.num_envs)
         self.obs = self._seen(env.reset(), decides=None)
 
     def collect(self, network: Actor, num_steps: int, origin: Origin = START_OF_RUN) -> Rollout:
         """Step every env `num_steps` times."""
-        buffers = Buffers.allocate(self.env, num_steps)
+        buffers = Buffers.allocate(self.env, num_steps, self.dtype)
         self._act(network, buffers, num_steps)
         refuse_bad_numbers(buffers)
         if self.time_limit_is_terminal:
@@ -114,9 +116,11 @@ class Collector:
     def _act(self, network: Actor, buffers: Buffers, num_steps: int) -> None:
         # Everything per step is in this loop; at one env its cost per call is what decides the speed.
         continuous = isinstance(self.env.spec.actions, BoxActions)
-        noise = draw_noise(tuple(buffers.location.shape), self.generator, continuous=continuous)
+        noise = draw_noise(
+            tuple(buffers.location.shape), self.generator, continuous=continuous, dtype=self.dtype
+        )
         obs_rows, obs_views = buffers.obs.unbind(), buffers.obs.numpy()
-        action_rows, action_views = buffers.action.unbind(), buffers.action.numpy()
+        action_rows, engine_actions = buffers.action.unbind(), engine_view(buffers.action)
         location_rows, value_rows = buffers.location.unbind(), buffers.acting_value.unbind()
         noise_rows = noise.to(self.device).unbind()
         obs_views[0] = self.obs
@@ -130,7 +134,7 @@ class Collector:
                     policy = network.distribution(network.locate(seen))
                 location_rows[t].copy_(policy.location)
                 action_rows[t].copy_(policy.sample(noise_rows[t]))
-                step = self.env.step(action_views[t])
+                step = self.env.step(engine_actions[t])
                 self._keep(buffers, t, step)
                 obs_views[t + 1] = self.obs
 
@@ -186,7 +190,7 @@ class Collector:
     def example(self, num_steps: int) -> Rollout:
         """A rollout of this length without memory or contents: its parts, shapes and types."""
         with torch.device("meta"):
-            buffers = Buffers.allocate(self.env, num_steps)
+            buffers = Buffers.allocate(self.env, num_steps, self.dtype)
             log_std = torch.empty(self.env.spec.action_width)
         per_step = buffers.reward
         return Rollout(
@@ -226,6 +230,21 @@ class Collector:
         self.obs = state["obs"]
         self.episodes.load_state_dict(state["episodes"])
         return True
+
+
+def engine_view(actions: Tensor) -> "np.ndarray | RoundedRows":
+    """The actions [T, N, …] as engines take them, row by row: continuous ones in float32."""
+    return RoundedRows(actions.numpy()) if actions.dtype == torch.float64 else actions.numpy()
+
+
+class RoundedRows:
+    """Rows of an array, in float32 when they are looked at."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self._rows = rows
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        return self._rows[row].astype(np.float32)
 
 
 def refuse_bad_numbers(buffers: Buffers) -> None:

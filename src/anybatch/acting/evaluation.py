@@ -23,6 +23,8 @@ class Evaluation:
     greedy: bool
     protocol: str | None = None
     """How an Atari game was played, `evaluation.protocol`; None for environments that know one way only."""
+    cap: int | None = None
+    """The evaluation's own cap on the decisions of an episode; None: no cap."""
 
     @property
     def mean_return(self) -> float:
@@ -48,6 +50,22 @@ class Evaluation:
         """Share of the episodes that were cut, at the environment's step limit or at the evaluation's cap."""
         return float(np.mean([episode.truncated for episode in self.episodes]))
 
+    def _cuts(self) -> str:
+        """Which shares of the episodes ended at whose limit, where any did."""
+        cut = [episode for episode in self.episodes if episode.truncated]
+        # In Atari the engine itself cuts at the cap, where resets within a game count too.
+        at_cap = [
+            episode
+            for episode in cut
+            if self.cap is not None and (self.protocol or episode.length >= self.cap)
+        ]
+        shares = {
+            "reached the environment's step limit": len(cut) - len(at_cap),
+            f"cut at the step cap of {self.cap:,}" if self.cap else "": len(at_cap),
+        }
+        said = (f"{100 * count / len(self.episodes):.3g} % {what}" for what, count in shares.items() if count)
+        return "".join(f", {part}" for part in said)
+
     def to_json(self) -> dict[str, object]:
         normalized = self.normalized_return
         return {
@@ -69,8 +87,7 @@ class Evaluation:
         protocol = "" if self.protocol is None else f", protocol {self.protocol}"
         return (
             f"{self.mean_return:.6g} ± {self.standard_error:.3g} mean return over {len(self.episodes)} "
-            f"episodes{scaled} ({how} actions{protocol}, mean length {self.mean_length:.4g}, "
-            f"{100 * self.capped_share:.3g} % cut at the step cap)"
+            f"episodes{scaled} ({how} actions{protocol}, mean length {self.mean_length:.4g}{self._cuts()})"
         )
 
 
@@ -87,8 +104,10 @@ class Player:
     @torch.inference_mode()
     def act(self, obs: np.ndarray, *, greedy: bool | None = None) -> np.ndarray:
         """An action for each of the observations [N, …]; `greedy` as the player is where not given."""
-        seen = obs if self.normalizer is None else self.normalizer.normalize(obs).astype(np.float32)
-        policy = self.network.distribution(self.network.locate(torch.from_numpy(seen).to(self.device)))
+        seen = torch.from_numpy(obs if self.normalizer is None else self.normalizer.normalize(obs))
+        if seen.is_floating_point():
+            seen = seen.to(next(self.network.parameters()).dtype)
+        policy = self.network.distribution(self.network.locate(seen.to(self.device)))
         if self.greedy if greedy is None else greedy:
             return policy.mode().cpu().numpy()
         noise = draw_noise(
@@ -170,4 +189,4 @@ def evaluate(
         if slots.must_restart:
             slots.restart()
             obs = env.reset()
-    return Evaluation(env.spec.env_id, slots.episodes(), player.greedy, protocol)
+    return Evaluation(env.spec.env_id, slots.episodes(), player.greedy, protocol, max_episode_steps)

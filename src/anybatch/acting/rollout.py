@@ -66,9 +66,9 @@ class Rollout:
         return self.terminated | self.truncated
 
 
-def observation_dtype(spec: EnvSpec) -> torch.dtype:
-    """The type in which observations are kept: images and planes as small as they come."""
-    return {"uint8": torch.uint8, "bool": torch.bool}.get(spec.obs_dtype.name, torch.float32)
+def observation_dtype(spec: EnvSpec, dtype: torch.dtype) -> torch.dtype:
+    """The type in which observations are kept: images and planes as they come, numbers as `dtype`."""
+    return {"uint8": torch.uint8, "bool": torch.bool}.get(spec.obs_dtype.name, dtype)
 
 
 def rollout_bytes(spec: EnvSpec, num_steps: int) -> int:

@@ -27,7 +27,7 @@ def control_batch(
     if config.controller.kind == "fixed":
         return {}
     moved = None
-    if trained and controllers.measures_at(config.controller, state.iterations):
+    if trained and controllers.measures_at(config.complete_controller, state.iterations):
         moved = behavioral_divergence(config, state, collected)
     acting = next(iter(state.steps.noise.values()))
     before = state.batch

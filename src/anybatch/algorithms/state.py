@@ -16,6 +16,8 @@ from anybatch.acting.collector import Collector
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import Origin, Rollout, rollout_bytes
 from anybatch.acting.sources import Source, make_source, refuse_rollouts_beyond_memory
+from anybatch.algorithms import schedules
+from anybatch.algorithms.schedules import Schedules
 from anybatch.batch.control import BatchControl
 from anybatch.batch.plan import Plan
 from anybatch.batch.sizes import BatchSizes
@@ -40,6 +42,7 @@ class Learner(Generic[Network]):
     network: Network
     steps: GradientSteps
     control: BatchControl
+    schedules: Schedules
     device: torch.device
     env_steps: int = 0
     iterations: int = 0
@@ -60,7 +63,7 @@ class Learner(Generic[Network]):
         `noise_of` names the stretches of the network's parameters whose noise scales are measured separately.
         """
         device = machine.usable_device(config.device)
-        network = network.to(device)
+        network = network.to(device=device, dtype=getattr(torch, config.dtype))
         control = BatchControl(config, encoder=encoder, ranks=collectives.world_size(), obs_bytes=obs_bytes)
         steps = GradientSteps(
             FlatParameters(network),
@@ -69,11 +72,18 @@ class Learner(Generic[Network]):
             say=say,
             networks=noise_of,
         )
-        return cls(network=network, steps=steps, control=control, device=device)
+        return cls(
+            network=network, steps=steps, control=control, schedules=Schedules.of(config), device=device
+        )
 
     @property
     def plan(self) -> Plan:
         return self.control.plan
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the next iteration: the plan's, annealed."""
+        return self.schedules.annealed(self.plan.hyperparameters.learning_rate, self.env_steps)
 
     @property
     def origin(self) -> Origin:
@@ -114,14 +124,20 @@ class Learner(Generic[Network]):
             "network": dict(self.network.state_dict()),
             "steps": self.steps.state_dict(),
             "control": self.control.state_dict(),
+            "schedules": self.schedules.to_dict(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state`, also at another batch: the plan is this run's."""
+    def load_state_dict(self, state: dict[str, Any], config: RunConfig, say: Callable[[str], None]) -> None:
+        """Continue from `state`, also at another batch or to another end: the plan is this run's."""
         load_network(self.network, state["network"])
         self.env_steps, self.iterations = state["env_steps"], state["iterations"]
         self.steps.load_state_dict(state["steps"])
         self.control.load_state_dict(state["control"], env_steps=self.env_steps)
+        before = Schedules.from_dict(state["schedules"])
+        self.schedules = before.continued(config, self.env_steps)
+        full = self.plan.hyperparameters.learning_rate
+        for sentence in schedules.changes(before, self.schedules, config, self.env_steps, full):
+            say(sentence)
 
 
 @dataclass(kw_only=True)
@@ -149,6 +165,7 @@ class RankState:
             time_limit_is_terminal=config.env_config.time_limit == "terminal",
             chunk=learner.plan.batch.microbatch,
             device=learner.device,
+            dtype=getattr(torch, config.dtype),
         )
         return cls(
             source=make_source(collector, delay),

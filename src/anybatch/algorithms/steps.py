@@ -10,20 +10,12 @@ from anybatch import seeding
 from anybatch.algorithms.state import TrainState
 from anybatch.config import RunConfig
 from anybatch.distributed import collectives
-from anybatch.equations import schedules
 from anybatch.errors import TrainingError
 from anybatch.learning import minibatch
 from anybatch.learning.gradient_steps import GradientSteps, LossOf, Record
 
 SKIPS_BEFORE_GIVING_UP = 5
 """Gradient steps in a row that were not numbers before the run ends."""
-
-
-def current_learning_rate(config: RunConfig, state: TrainState[Any]) -> float:
-    learning_rate = state.plan.hyperparameters.learning_rate
-    if config.optimizer.anneal == "none":
-        return learning_rate
-    return schedules.annealed_learning_rate(learning_rate, state.env_steps, config.total_env_steps)
 
 
 def minibatches(valid: Tensor, state: TrainState[Any], config: RunConfig) -> list[tuple[Tensor, float]]:

@@ -18,20 +18,21 @@ class BatchControl:
         self._encoder = encoder
         self._ranks = ranks
         self._obs_bytes = obs_bytes
-        self.controller = controllers.start(config.controller)
+        self._settings = config.complete_controller
+        self.controller = controllers.start(self._settings)
         self.plan = self._plan()
 
     def decide(self, signals: Signals) -> bool:
         """Let the controller decide on the next iteration. Returns whether the batch changed."""
-        self.controller, _ = controllers.decide(self._config.controller, self.controller, signals)
+        self.controller, _ = controllers.decide(self._settings, self.controller, signals)
         before, self.plan = self.plan, self._plan()
         return before.batch != self.plan.batch
 
     def _plan(self) -> Plan:
         config = self._config
-        decision = controllers.in_force(config.controller, self.controller)
+        decision = controllers.in_force(self._settings, self.controller)
         epochs = controllers.epochs(
-            config.controller, config.update.epochs, config.tuned_batch().num_steps, decision
+            self._settings, config.update.epochs, config.tuned_batch().num_steps, decision
         )
         return make_plan(
             config,
@@ -53,7 +54,7 @@ class BatchControl:
         """Continue from `state`; a controller that the saved run did not have starts now."""
         if state["controller"] is not None:
             self.controller = ControllerState.from_dict(state["controller"])
-        self.controller = controllers.resumed(self._config.controller, self.controller, env_steps)
+        self.controller = controllers.resumed(self._settings, self.controller, env_steps)
         self.plan = self._plan()
 
 

@@ -6,6 +6,7 @@ batch they were tuned at, never from another plan.
 
 from dataclasses import asdict, dataclass, replace
 
+from anybatch import machine
 from anybatch.batch.phase import PhasePlan, plan_phase
 from anybatch.batch.rescaling import Hyperparameters, Ratios, batch_ratios, rescaled
 from anybatch.batch.sizes import BatchSizes, automatic_microbatch
@@ -60,7 +61,7 @@ def make_plan(
         ranks=ranks,
         minibatches_per_epoch=config.update.minibatches_per_epoch,
         epochs=config.update.epochs,
-        microbatch=config.microbatch or automatic_microbatch(encoder, config.device),
+        microbatch=config.microbatch or automatic_microbatch(encoder, machine.device_name(config.device)),
     )
     batch = replace(
         configured, num_steps=num_steps or configured.num_steps, epochs=epochs or configured.epochs

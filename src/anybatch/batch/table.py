@@ -212,6 +212,7 @@ def phase_rows(config: PPGConfig, rules: frozenset[str], ratio: float, run: Phas
 def broken_preconditions(config: RunConfig, plan: Plan) -> list[str]:
     """One sentence for each reason why the rule may not hold in this run, as far as can be known before."""
     epochs, tuned_steps = config.update.epochs, plan.tuned_at.num_steps
+    anneal_until = config.optimizer.anneal_until
     rescales = bool(rescale_rules(config.rescale)) and not plan.ratios.are_one
     reasons = [
         (
@@ -222,6 +223,11 @@ def broken_preconditions(config: RunConfig, plan: Plan) -> list[str]:
             config.num_steps != tuned_steps,
             f"num-steps = {config.num_steps} where {tuned_steps} was tuned also changes how far returns look "
             "before they bootstrap; changing num-envs does not.",
+        ),
+        (
+            anneal_until is not None and anneal_until < config.total_env_steps,
+            f"The learning rate is 0 from optimizer.anneal-until = {anneal_until} on, before "
+            f"total-env-steps = {config.total_env_steps}.",
         ),
     ]
     if isinstance(config, PPOConfig):

@@ -25,7 +25,8 @@ from anybatch.reports import advice, plan_text, video
 from anybatch.reports import suites as suite
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
-from anybatch.runs.record import RunRecord
+from anybatch.runs.record import NEWEST, RunRecord
+from anybatch.runs.tag import tag_of
 
 # The config's own fields are flags without a prefix: --num-envs, --optimizer.learning-rate. Which algorithm's
 # config it is, the preset or the run has said before: no subcommand for it.
@@ -40,6 +41,9 @@ class TrainFlags:
     config: Flags = field(default_factory=PPOConfig)
     run_dir: Path = Path("runs")
     """Run folders are made in here."""
+    name: str | None = None
+    """Name of the run folder, with a number appended if it is taken. Where it is not given: the environment,
+    the preset, what differs from it, the seed and the time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +70,9 @@ class EvaluateFlags:
     the runs in a folder."""
     suite: str | None = None
     """atari-5, atari-10 or atari-57: evaluate all runs of the suite's games and put them together by game."""
+    checkpoint: str = NEWEST
+    """newest, best (of the evaluations during training, see --evaluation.every-env-steps), or the env steps
+    of one."""
     config: Flags = field(default_factory=PPOConfig)
     json: bool = False
     """Print the result as JSON, for programs."""
@@ -76,6 +83,9 @@ class WatchFlags:
     run: tyro.conf.Positional[Path]
     """A run folder, or a folder of runs: the newest one in it."""
     config: Flags = field(default_factory=PPOConfig)
+    checkpoint: str = NEWEST
+    """newest, best (of the evaluations during training, see --evaluation.every-env-steps), or the env steps
+    of one."""
     out: Path = Path("watch.gif")
     """The video to write: a name that ends in .mp4 or .gif."""
     steps: int = 500
@@ -96,6 +106,8 @@ def train(words: list[str]) -> None:
         flags.config,
         preset=Path(flags.preset).stem,
         base=flags.run_dir,
+        name=flags.name,
+        tag=tag_of(flags.config, preset_files.load(flags.preset).config),
         show_plan=plan_text.show,
         output=Output(shown=True),
     )
@@ -116,7 +128,7 @@ def smaller_batch(flags: TrainFlags, words: list[str]) -> str:
     """The words that would train the same with a quarter of the envs; none where there is one only."""
     if flags.config.num_envs == 1:
         return ""
-    others = without("--run-dir", without("--num-envs", words))
+    others = without("--name", without("--run-dir", without("--num-envs", words)))
     return shlex.join([*others, "--num-envs", str(max(1, flags.config.num_envs // 4))])
 
 
@@ -141,7 +153,7 @@ def resume(words: list[str]) -> None:
 
 
 def evaluate(words: list[str]) -> None:
-    """Play episodes with the newest good checkpoint of a run, or of all runs on a suite of games."""
+    """Play episodes with a checkpoint of a run, or of all runs on a suite of games."""
     name = value_of("--suite", words)
     if name is not None and not HELP_FLAGS & set(words):
         evaluate_suite(name, words)
@@ -182,12 +194,14 @@ def evaluate_suite(name: str, words: list[str]) -> None:
 
 def play(flags: EvaluateFlags) -> suite.PlayedRun:
     output = Output(shown=True, stream=sys.stderr)  # the result is for stdout
-    result, env_steps = session.evaluate_run(RunRecord(flags.run), flags.config, output=output)
+    result, env_steps = session.evaluate_run(
+        RunRecord(flags.run), flags.config, output=output, checkpoint=flags.checkpoint
+    )
     return suite.PlayedRun(str(flags.run), flags.config.env, env_steps, result)
 
 
 def watch(words: list[str]) -> None:
-    """Make a video of the newest good checkpoint of a run at play."""
+    """Make a video of an agent, from a checkpoint of its run."""
     flags = with_run(WatchFlags, words, "watch")
     played = video.watch(
         RunRecord(flags.run),
@@ -196,6 +210,7 @@ def watch(words: list[str]) -> None:
         steps=flags.steps,
         frames_per_second=flags.frames_per_second,
         output=Output(shown=True, stream=sys.stderr),
+        checkpoint=flags.checkpoint,
     )
     print(played.sentence())
 

@@ -16,8 +16,8 @@ usage: anybatch COMMAND [OPTIONS]
   train      train a policy: `anybatch train` alone runs PPO-EWMA on CartPole-v1
   plan       show the batches of a run and the numbers that follow, without training
   resume     go on with a run, also at another batch size
-  evaluate   play episodes with the newest checkpoint of a run
-  watch      make a video of the newest checkpoint of a run at play
+  evaluate   play episodes with a checkpoint of a run, the newest or the best
+  watch      make a video of an agent, from a checkpoint of its run
   advise     say what a run's metrics mean for its settings
   presets    list the named configurations, or print one with the origin of each number
   doctor     check this machine: engines, libraries, speed

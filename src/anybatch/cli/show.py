@@ -52,9 +52,15 @@ def outcome(result: Outcome, smaller: str = "") -> None:
     """What came out, and what to try next; `smaller` are the flags of the same run at a smaller batch."""
     print()
     if result.training_return is not None:
-        print(f"training    {result.training_return:.6g} mean return over the last episodes")
+        episodes = f"{result.training_episodes} episode{'s' * (result.training_episodes > 1)}"
+        print(f"training    {result.training_return:.6g} mean return over the last {episodes}")
     if result.evaluation is not None:
         print(f"evaluation  {result.evaluation.sentence()}")
+    if result.best is not None and result.best.env_steps is not None:
+        print(
+            f"best        {result.best.score:.6g} mean return of the evaluation at "
+            f"{result.best.env_steps:,} env steps: {result.command('evaluate')} --checkpoint best"
+        )
     print(f"run folder  {result.folder}")
     if result.stopped_by is not None:
         print(f"\n{result.how_to_continue()}")

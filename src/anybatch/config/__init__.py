@@ -4,7 +4,7 @@ Numbers that belong to a batch (learning rate, EWMA decay, advantage decay) are 
 tuned at, `TunedAt`. What a run uses follows from them by `batch_plan.resolve`, never by editing a config.
 """
 
-from anybatch.config.controller import ControllerConfig, schedule_points
+from anybatch.config.controller import CompleteController, ControllerConfig, schedule_points
 from anybatch.config.groups import (
     EnvConfig,
     EvaluationConfig,
@@ -29,6 +29,7 @@ __all__ = [
     "DEFAULT_RESCALE_RULES",
     "RESCALE_RULES",
     "AnyConfig",
+    "CompleteController",
     "ControllerConfig",
     "EnvConfig",
     "EvaluationConfig",

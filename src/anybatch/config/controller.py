@@ -1,10 +1,11 @@
 """What changes the batch inside a run."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
+from anybatch.config.controller_defaults import DEFAULTS, PQN, Kind
 from anybatch.config.require import require
 from anybatch.config.whole_number import whole_number
 
@@ -13,22 +14,25 @@ from anybatch.config.whole_number import whole_number
 class ControllerConfig:
     """What sets the rollout length, and with it the iteration batch and the minibatch, inside a run."""
 
-    kind: Literal["fixed", "divergence", "kl", "noise_scale", "schedule"] = "fixed"
+    kind: Kind = "fixed"
     """fixed: num-steps throughout. divergence: Adaptive Batch Scaling by the share of states whose best
     action an iteration changed. kl: the same by the KL divergence from the policy before the iteration.
     noise_scale: by the gradient noise scale. schedule: by env steps."""
-    min_steps: int = 16
-    """Shortest rollout (L_min): steps of each environment between two optimizations."""
-    max_steps: int = 64
-    """Longest rollout (L_max)."""
+    min_steps: int | None = None
+    """Shortest rollout (L_min): steps of each environment between two optimizations. None: half of
+    tuned-at.num-steps."""
+    max_steps: int | None = None
+    """Longest rollout (L_max). None: twice tuned-at.num-steps, for kl four times."""
     start_steps: int = 0
     """Rollout length at the start; 0: min-steps."""
-    every: int = 50
-    """Iterations between two measurements (K)."""
-    low: float = 0.05
-    """Divergence at or below which the rollout is to be longest. The released PPO code has 0.01 for kl."""
-    high: float = 0.95
-    """Divergence at or above which the rollout is to be shortest. The released PPO code has 0.1 for kl."""
+    every: int | None = None
+    """Iterations between two measurements (K). None: 50, for kl 10."""
+    low: float | None = None
+    """Divergence at or below which the longest rollout is aimed at. None: 0.05 for divergence, 0.01 for
+    kl."""
+    high: float | None = None
+    """Divergence at or above which the shortest rollout is aimed at. None: 0.95 for divergence, 0.1 for
+    kl."""
     map: Literal["log", "linear", "exponential"] = "log"
     """How the length goes from one threshold to the other. log: Adaptive Batch Scaling. exponential: log's
     mirror image, which only large divergences move much."""
@@ -36,8 +40,9 @@ class ControllerConfig:
     """The mean is over this many latest divergences."""
     warmup: int = 10
     """Divergences needed before anything changes."""
-    smoothing: float = 0.1
-    """Part of the way to its target that the length goes at each adaptation; 1: all of it."""
+    smoothing: float | None = None
+    """Part of the way to its target that the length goes at each adaptation; 1: all of it. None: 0.1, for
+    noise_scale 1, whose measurements are averaged already."""
     states: int = 2048
     """States of the iteration that a divergence is measured on, at most."""
     rounding: Literal["float", "released"] = "float"
@@ -63,7 +68,7 @@ class ControllerConfig:
         self._require_counts()
         self._require_lengths()
         require(
-            0 < self.smoothing <= 1,
+            self.smoothing is None or 0 < self.smoothing <= 1,
             f"controller.smoothing = {self.smoothing}: above 0 and at most 1 is wanted",
         )
         require(
@@ -81,14 +86,18 @@ class ControllerConfig:
             f"not with {self.kind}",
         )
 
-    @property
-    def step_range(self) -> tuple[int, int]:
-        """Shortest and longest rollout that can be in use, unless the length is fixed."""
-        if self.kind == "schedule":
-            lengths = [num_steps for _, num_steps in schedule_points(self.schedule)]
-            return min(lengths), max(lengths)
-        multiple = self.multiple_of
-        return -(-self.min_steps // multiple) * multiple, self.max_steps // multiple * multiple
+    def with_defaults(self, num_steps: int) -> "ControllerConfig":
+        """The same with the defaults of its kind written down, around rollouts of `num_steps`."""
+        defaults = DEFAULTS[self.kind].numbers(num_steps) if self.kind in DEFAULTS else {}
+        return replace(self, **(defaults | self._given()))
+
+    def completed(self, num_steps: int) -> "CompleteController":
+        """The controller of a run whose numbers were tuned at rollouts of `num_steps`."""
+        # Its kind does not read what is still open then.
+        return CompleteController(**(PQN.numbers(num_steps) | self.with_defaults(num_steps)._given()))
+
+    def _given(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     def _require_counts(self) -> None:
         counts = {
@@ -100,7 +109,7 @@ class ControllerConfig:
             "multiple-of": self.multiple_of,
         }
         for name, count in counts.items():
-            require(count >= 1, f"controller.{name} = {count}: at least 1 is wanted")
+            require(count is None or count >= 1, f"controller.{name} = {count}: at least 1 is wanted")
         require(
             self.warmup <= self.window,
             f"controller.warmup = {self.warmup} is more than the controller.window = {self.window} "
@@ -108,6 +117,8 @@ class ControllerConfig:
         )
 
     def _require_lengths(self) -> None:
+        if self.min_steps is None or self.max_steps is None:
+            return
         require(
             self.min_steps <= self.max_steps,
             f"controller.min-steps = {self.min_steps} is more than controller.max-steps = {self.max_steps}",
@@ -124,14 +135,37 @@ class ControllerConfig:
         )
 
     def _require_thresholds(self) -> None:
+        known = DEFAULTS[self.kind].numbers(num_steps=1) | self._given()
+        low, high = known["low"], known["high"]
         # A share of states is below 1; a KL divergence has no largest value.
         limit = 1.0 if self.kind == "divergence" else math.inf
         wanted = "0 < low < high < 1" if self.kind == "divergence" else "0 < low < high, both finite,"
         require(
-            0 < self.low < self.high < limit,
-            f"controller.low = {self.low}, controller.high = {self.high}: {wanted} is wanted for "
+            0 < low < high < limit,
+            f"controller.low = {low}, controller.high = {high}: {wanted} is wanted for "
             f"controller.kind = {self.kind}",
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompleteController(ControllerConfig):
+    """A controller with every number known: those of its kind where its config leaves them open."""
+
+    min_steps: int = field()
+    max_steps: int = field()
+    every: int = field()
+    low: float = field()
+    high: float = field()
+    smoothing: float = field()
+
+    @property
+    def step_range(self) -> tuple[int, int]:
+        """Shortest and longest rollout that can be in use, unless the length is fixed."""
+        if self.kind == "schedule":
+            lengths = [num_steps for _, num_steps in schedule_points(self.schedule)]
+            return min(lengths), max(lengths)
+        multiple = self.multiple_of
+        return -(-self.min_steps // multiple) * multiple, self.max_steps // multiple * multiple
 
 
 def schedule_points(schedule: tuple[str, ...]) -> tuple[tuple[int, int], ...]:

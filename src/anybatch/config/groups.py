@@ -24,6 +24,10 @@ class EnvConfig:
     """Atari and MinAtar: probability that the last action is repeated instead of taking the new one."""
     engine_threads: int = 0
     """Threads of the EnvPool engine; 0: one for each core, at most one for each env."""
+    vectorization: Literal["sync", "async"] = "sync"
+    """Gymnasium: sync steps the envs one after another in this process. async steps them in processes of
+    their own, which pays where a step takes about a millisecond or longer and there are cores to spare; below
+    that, handing data over costs more than it gains."""
     options: dict[str, str] = field(default_factory=dict[str, str])
     """Further options passed to the engine as they are, such as num_levels 200 start_level 0 for Procgen
     (numbers are recognized). Those of a preset or a recorded run stay where they are not named here."""
@@ -82,7 +86,11 @@ class OptimizerConfig:
     learning_rate: float = 2.5e-4
     """Learning rate at the minibatch it was tuned at."""
     anneal: Literal["none", "linear"] = "none"
-    """linear: the learning rate falls to 0 at total_env_steps, counted in env steps."""
+    """linear: the learning rate falls to 0 at anneal-until, counted in env steps."""
+    anneal_until: int | None = None
+    """Env steps at which the learning rate reaches 0, on a line from the start of the run. None:
+    total-env-steps. Where a resume changes these, the learning rate continues from its current value to 0 at
+    the new end; one that has reached 0 takes the value that a run of the new length has there."""
     beta1: float = 0.9
     """Decay of Adam's mean of gradients."""
     beta2: float = 0.999
@@ -96,6 +104,15 @@ class OptimizerConfig:
         require(
             self.learning_rate > 0,
             f"optimizer.learning-rate = {self.learning_rate}: a positive number is wanted",
+        )
+        require(
+            self.anneal_until is None or self.anneal_until >= 1,
+            f"optimizer.anneal-until = {self.anneal_until}: at least 1 is wanted",
+        )
+        require(
+            self.anneal_until is None or self.anneal == "linear",
+            f"optimizer.anneal-until = {self.anneal_until} has no effect with "
+            f"optimizer.anneal = {self.anneal}: it must be None there",
         )
         require(
             0 <= self.beta1 < 1 and 0 <= self.beta2 < 1,
@@ -172,8 +189,12 @@ class NormalizeConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """The evaluation at the end of training and of `anybatch evaluate`."""
+    """The evaluation during and at the end of training, and of `anybatch evaluate`."""
 
+    every_env_steps: int = 0
+    """Evaluate during training too, at the end of the first iteration beyond each multiple of this many env
+    steps, and keep the policy with the best mean return as a checkpoint of its own; 0: at the end only. The
+    training itself is the same to the bit."""
     num_envs: int = 10
     """Env slots, each with its own seed."""
     episodes_per_env: int = 1
@@ -190,6 +211,10 @@ class EvaluationConfig:
     Adaptive Batch Scaling; an agent that never learned to press FIRE then stands still until the step cap."""
 
     def __post_init__(self) -> None:
+        require(
+            self.every_env_steps >= 0,
+            f"evaluation.every-env-steps = {self.every_env_steps}: it cannot be negative",
+        )
         require(
             self.num_envs >= 1 and self.episodes_per_env >= 1,
             f"evaluation.num-envs = {self.num_envs}, evaluation.episodes-per-env = {self.episodes_per_env}: "

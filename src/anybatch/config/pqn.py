@@ -41,7 +41,8 @@ class ExplorationConfig:
     end: float = 0.001
     """ε from `fraction` of the run on."""
     fraction: float = 0.1
-    """Share of total_env_steps over which ε falls, linearly."""
+    """Share of total-env-steps over which ε falls, linearly. Where a resume changes these, ε continues from
+    its current value."""
 
     def __post_init__(self) -> None:
         require(

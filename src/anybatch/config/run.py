@@ -1,9 +1,9 @@
 """What every run is told, whatever its algorithm."""
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
-from anybatch.config.controller import ControllerConfig
+from anybatch.config.controller import CompleteController, ControllerConfig
 from anybatch.config.groups import (
     EnvConfig,
     EvaluationConfig,
@@ -46,9 +46,11 @@ class RunConfig:
     """all, none, or the rules wanted with commas between: learning-rate, proximal-ewma, advantage-moments,
     phase-length, auxiliary-phase, adam-betas (the last is not part of all)."""
     device: str = "cpu"
-    """cpu, cuda, cuda:1, …"""
+    """cpu, cuda, cuda:1, …, or auto: cuda where there is one, else cpu."""
     threads: int = 0
     """CPU threads of torch; 0: one for small networks, all cores for convolutions."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Precision of rollouts, networks and updates. float64 is for comparisons; it costs speed and memory."""
     microbatch: int = 0
     """Samples per forward and backward pass: memory and speed only. 0: a fixed rule by network and device."""
 
@@ -106,11 +108,24 @@ class RunConfig:
         """The same config with its tuned batch written down, so that a change of its batch rescales."""
         return replace(self, tuned_at=self.tuned_batch(ranks))
 
+    def completed(self, ranks: int = 1) -> Self:
+        """The config as a run records it: pinned, and with the defaults of its controller's kind as numbers.
+
+        A resume keeps them, also by a later version with other defaults.
+        """
+        controller = self.controller.with_defaults(self.tuned_batch().num_steps)
+        return replace(self.pinned(ranks), controller=controller)
+
+    @property
+    def complete_controller(self) -> CompleteController:
+        """The controller with the defaults of its kind, around the rollout length tuned at."""
+        return self.controller.completed(self.tuned_batch().num_steps)
+
     @property
     def step_range(self) -> tuple[int, int]:
         """Shortest and longest rollout that the controller may choose."""
         fixed = self.controller.kind == "fixed"
-        return (self.num_steps, self.num_steps) if fixed else self.controller.step_range
+        return (self.num_steps, self.num_steps) if fixed else self.complete_controller.step_range
 
     def refuse_controllers_but(self, *kinds: str) -> None:
         """An algorithm has the signals of some controllers only."""

@@ -32,6 +32,11 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
     if len(seeds) >= MANY_ENVS:
         _refuse_envs_beyond_memory(env_id, config, len(seeds))
     engine, name = _resolve(env_id, config)
+    if engine != "gymnasium" and config.vectorization != "sync":
+        raise EnvError(
+            f"env-config.vectorization = {config.vectorization} is for Gymnasium's environments; {env_id} "
+            f"runs on {engine}, which steps all envs together"
+        )
     if engine == "envpool":
         return _make_envpool(name, config, seeds)
     if engine == "minatar":

@@ -1,5 +1,6 @@
 """Any Gymnasium environment, the user's own included."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,8 +40,8 @@ def known_ids() -> list[str]:
 class GymnasiumEnv:
     """A Gymnasium vector env, with next-step or same-step reset as its metadata says.
 
-    Two options are ours: reset (next_step, same_step) and vectorization_mode (sync, async,
-    vector_entry_point). The others go to the environment's constructor.
+    Two options are ours: reset (next_step, same_step) and vectorization_mode, which is for
+    vector_entry_point: the environment's own vector form. The others go to the environment's constructor.
     """
 
     def __init__(
@@ -140,15 +141,18 @@ def _make_engine(env_id: str, config: EnvConfig, num_envs: int) -> VectorEnv:
         # Not the environment's own vector form even where it has one: CartPole's takes neither a reset mode
         # nor one seed per env.
         single = gymnasium.registry[name].entry_point
-        mode = "vector_entry_point" if single is None else "sync"
+        mode = "vector_entry_point" if single is None else config.vectorization
     if config.max_episode_steps is not None:
         settings["max_episode_steps"] = config.max_episode_steps
+    vector_settings: dict[str, Any] = {"autoreset_mode": RESET_MODES[reset]} if reset else {}
+    if mode == "async":
+        vector_settings["context"] = process_context()
     try:
         return gymnasium.make_vec(
             name,
             num_envs=num_envs,
             vectorization_mode=mode,
-            vector_kwargs={"autoreset_mode": RESET_MODES[reset]} if reset else None,
+            vector_kwargs=vector_settings or None,
             **settings,
         )
     except (gymnasium.error.Error, ImportError) as error:
@@ -157,6 +161,15 @@ def _make_engine(env_id: str, config: EnvConfig, num_envs: int) -> VectorEnv:
         if not config.options:  # the environment's own fault: its author wants to see where
             raise
         raise EnvError(f"{env_id} refuses its options: {type(error).__name__}: {_one_line(error)}") from error
+
+
+def process_context() -> str | None:
+    """How async envs get their processes: by fork, which is quick, but not where JAX has threads running.
+
+    A process forked then can hang. One that is spawned imports everything anew, and what it runs must be
+    importable.
+    """
+    return "spawn" if "jax" in sys.modules else None
 
 
 def _one_line(error: Exception) -> str:

@@ -11,15 +11,12 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from anybatch.config import EnvConfig
 from anybatch.envs import options
-from anybatch.envs.gymnasium_adapter import GymnasiumEnv
+from anybatch.envs.gymnasium_adapter import GymnasiumEnv, process_context
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import EnvError
 from anybatch.user_modules import OBJECT_PREFIX
 
-VECTORIZERS: dict[str, Callable[[list[Any]], gymnasium.vector.VectorEnv]] = {
-    "sync": SyncVectorEnv,
-    "async": AsyncVectorEnv,
-}
+VECTORIZERS = ("sync", "async")
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ def _manufactured(
     name: str, factory: Callable[[], Any], config: EnvConfig, seeds: Sequence[int]
 ) -> VectorEnv:
     settings = dict(options.parse(config.options))
-    mode = options.take_choice(name, settings, "vectorization_mode", VECTORIZERS) or "sync"
+    mode = options.take_choice(name, settings, "vectorization_mode", VECTORIZERS) or config.vectorization
     if settings:
         raise EnvError(f"{name} has no option {next(iter(settings))}; its only option is vectorization_mode")
 
@@ -89,14 +86,16 @@ def _manufactured(
         limit = config.max_episode_steps
         return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
 
-    return GymnasiumEnv(name, VECTORIZERS[mode]([make_one] * len(seeds)), seeds=seeds)
+    makers = [make_one] * len(seeds)
+    engine = AsyncVectorEnv(makers, context=process_context()) if mode == "async" else SyncVectorEnv(makers)
+    return GymnasiumEnv(name, engine, seeds=seeds)
 
 
 def _refuse_settings(name: str, config: EnvConfig) -> None:
-    if config.max_episode_steps is not None or config.options:
+    if config.max_episode_steps is not None or config.options or config.vectorization != "sync":
         raise EnvError(
-            f"env-config.max-episode-steps and env-config.options cannot change {name}, which is an object: "
-            "pass a function that makes it"
+            "env-config.max-episode-steps, env-config.vectorization and env-config.options cannot change "
+            f"{name}, which is an object: pass a function that makes it"
         )
 
 

@@ -7,6 +7,11 @@ def linear(start: float, end: float, fraction: float) -> float:
     return start + (end - start) * fraction
 
 
-def annealed_learning_rate(learning_rate: float, env_steps: float, total_env_steps: float) -> float:
-    """The learning rate falling to 0 at the end of the run, by env steps (arXiv:1707.06347, table 5)."""
-    return linear(learning_rate, 0.0, env_steps / total_env_steps)
+def progress(env_steps: float, *, until: float, since: float = 0.0, start: float = 0.0) -> float:
+    """Share of a schedule that is done: linear from `start` at `since` to 1 at `until`, all in env steps.
+
+    p(t) = p₀ + (1 - p₀) (t - t₀) / (T - t₀)
+    """
+    if env_steps >= until:
+        return 1.0
+    return start + (1.0 - start) * max((env_steps - since) / (until - since), 0.0)

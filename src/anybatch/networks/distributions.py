@@ -201,9 +201,15 @@ def kept_log_std(log_std: Tensor | None) -> Tensor | None:
     return None if log_std is None else log_std.detach().cpu().clone()
 
 
-def draw_noise(shape: Sequence[int], generator: torch.Generator, *, continuous: bool) -> Tensor:
+def draw_noise(
+    shape: Sequence[int],
+    generator: torch.Generator,
+    *,
+    continuous: bool,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
     """Noise for `sample`, on the generator's device: standard normal, or Gumbel for discrete actions."""
-    noise = torch.empty(tuple(shape), device=generator.device)
+    noise = torch.empty(tuple(shape), device=generator.device, dtype=dtype)
     if continuous:
         return noise.normal_(generator=generator)
     # An exponential number may be 0 on some machines: infinite noise would choose forbidden actions too.

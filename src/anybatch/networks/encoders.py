@@ -89,7 +89,8 @@ class MLPEncoder(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         features = obs.flatten(1)
         if not features.is_floating_point():
-            features = features.float().mul_(1 if features.dtype == torch.bool else 1 / 255)
+            scale = 1 if features.dtype == torch.bool else 1 / 255
+            features = features.to(self._weights_and_biases[0][0].dtype).mul_(scale)
         for weight, bias in self._weights_and_biases:
             features = F.linear(features, weight, bias).tanh()
         return features

@@ -22,6 +22,8 @@ EFFECTIVE_SAMPLES_LOW = 0.5
 PROXIMAL_AGE_LOW, PROXIMAL_AGE_HIGH = 0.25, 8.0
 """In iterations of the batch tuned at, since the rule keeps the age in env steps. The paper's is about 1."""
 GRADIENT_CLIP_OFTEN = 0.10
+SOLVED_WITHIN = 0.05
+"""Of the range of the run's returns: what is nearer to the highest one counts as solved."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,27 @@ class Advice:
 
 def advise(rows: Sequence[Row], config: AnyConfig) -> list[Advice]:
     """Advice from the rows of metrics.jsonl. Empty where nothing stands out."""
+    rows = while_learning(rows)
     found: list[Advice | None] = []
     if isinstance(config, PPOConfig):
         checks = (clip_fraction, advantage_swing, effective_samples, proximal_age)
         found += [check(rows, config) for check in checks]
     found += [minibatch_against_noise(rows), gradient_clipping(rows, config)]
     return [advice for advice in found if advice is not None]
+
+
+def while_learning(rows: Sequence[Row]) -> Sequence[Row]:
+    """The rows without those at the end in which the return stays at its highest.
+
+    A task that is solved has nothing left to learn, and what is measured then says nothing about settings.
+    """
+    returns = [row.get("charts/episodic_return") for row in rows]
+    scores = [score for score in returns if score is not None]
+    if not scores:
+        return rows
+    below = max(scores) - SOLVED_WITHIN * (max(scores) - min(scores))
+    learning = [number for number, score in enumerate(returns, 1) if score is not None and score < below]
+    return rows[: learning[-1]] if learning else rows
 
 
 def clip_fraction(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
@@ -132,7 +149,12 @@ def minibatch_against_noise(rows: Sequence[Row]) -> Advice | None:
 
 def gradient_clipping(rows: Sequence[Row], config: AnyConfig) -> Advice | None:
     shares = known(rows, "losses/grad_clip_fraction")
-    if not shares or fmean(shares) <= GRADIENT_CLIP_OFTEN or config.rescale == "none":
+    batch = config.tuned_batch()
+    tuned = batch.iteration_batch / batch.minibatches_per_epoch
+    minibatches = known(rows, "batch/minibatch")
+    if config.rescale == "none" or all(minibatch == tuned for minibatch in minibatches):
+        return None  # the rule changes nothing there
+    if not shares or fmean(shares) <= GRADIENT_CLIP_OFTEN:
         return None
     return Advice(
         f"the gradient is clipped in {fmean(shares):.0%} of the steps",

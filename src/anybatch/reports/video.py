@@ -16,7 +16,7 @@ from anybatch.envs import frames
 from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.errors import DiskError, UserError
 from anybatch.runs.display import Output
-from anybatch.runs.record import RunRecord
+from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.session.evaluating import trained_player
 from anybatch.session.planning import encoder_for, set_threads
 
@@ -41,14 +41,21 @@ class Watched:
 
 
 def watch(
-    record: RunRecord, config: AnyConfig, out: Path, *, steps: int, frames_per_second: int, output: Output
+    record: RunRecord,
+    config: AnyConfig,
+    out: Path,
+    *,
+    steps: int,
+    frames_per_second: int,
+    output: Output,
+    checkpoint: str = NEWEST,
 ) -> Watched:
-    """Play `steps` steps with the newest good checkpoint of a run, and write them to `out`."""
+    """Play `steps` steps with a checkpoint of a run, and write them to `out`."""
     if out.suffix.lower() not in FORMATS:
         raise UserError(f"--out {out}: a file that ends in {' or '.join(FORMATS)} is wanted")
     if steps < 1 or frames_per_second < 1:
         raise UserError(f"--steps {steps}, --frames-per-second {frames_per_second}: both must be at least 1")
-    loaded = record.load_checkpoint(output.say, with_segments=False)
+    loaded = record.load_checkpoint(output.say, checkpoint, with_segments=False)
     (seed,) = seeding.env_seeds(config.seed, role="evaluation", rank=collectives.rank(), num_envs=1)
     drawn = frames.make(config.env, config.env_config, seed=seed)
     tracker = EpisodeTracker(1)

@@ -7,7 +7,7 @@ called `step_…` is whole unless the disk lost a part of it, and the checksums 
 import contextlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from anybatch.runs.segments import Segment, SegmentFiles, sha256
 from anybatch.runs.state_tree import StateTree
 
 SCHEMA = 2
+PLACE = "checkpoints"
 TENSORS, STATE, CHECKSUMS = "tensors.safetensors", "state.json", "checksums.json"
 
 _ASIDE = ".aside-"  # being written or being removed
@@ -63,13 +64,21 @@ class Loaded:
 class Checkpoints:
     """The newest `keep` checkpoints of the run in `folder`. One process at a time may save."""
 
-    def __init__(self, folder: Path, keep: int) -> None:
-        self.folder = folder / "checkpoints"
+    def __init__(self, folder: Path, keep: int, *, place: str = PLACE) -> None:
+        """`place` is where in the run folder they are."""
+        self.folder = folder / place
         self.keep = keep
         self._segments = SegmentFiles(folder)
 
     def save(self, env_steps: int, tree: StateTree, segments: Mapping[str, Segment] | None = None) -> Path:
         """Write a checkpoint, then remove those beyond `keep`. A DiskError leaves the older ones intact."""
+        path = self.write(env_steps, tree, segments)
+        self._remove_older_than(path)
+        self._segments.remove_all_but(name for kept in self.newest_first() for name in _segments_of(kept))
+        return path
+
+    def write(self, env_steps: int, tree: StateTree, segments: Mapping[str, Segment] | None = None) -> Path:
+        """Write a checkpoint and leave the others."""
         tensors, plain = state_tree.split(tree)
         path = self.folder / f"step_{env_steps:012d}"
         aside = self.folder / f"{_ASIDE}{path.name}"
@@ -96,8 +105,6 @@ class Checkpoints:
             raise DiskError(self._failure(env_steps, error)) from error
         finally:
             _delete(aside)
-        self._remove_older_than(path)
-        self._segments.remove_all_but(name for kept in self._newest_first() for name in _segments_of(kept))
         return path
 
     def continue_from(self, loaded: Loaded) -> None:
@@ -105,7 +112,7 @@ class Checkpoints:
         self._segments.trust(loaded.segment_checksums)
 
     def exist(self) -> bool:
-        return bool(self._newest_first())
+        return bool(self.newest_first())
 
     def load_latest(self, say: Callable[[str], None], *, with_segments: bool = True) -> Loaded | None:
         """The newest checkpoint that is whole; None if there never was one.
@@ -114,15 +121,21 @@ class Checkpoints:
         Each one passed over is named through `say`. Raises CheckpointError if none can be read, or if the
         newest was written by a later version: going on from an earlier one would throw its work away.
         """
-        candidates = self._newest_first()
-        for path in candidates:
+        return self.load_first(self.newest_first(), say, with_segments=with_segments)
+
+    def load_first(
+        self, candidates: Sequence[Path], say: Callable[[str], None], *, with_segments: bool = True
+    ) -> Loaded | None:
+        """The first of some checkpoints that is whole; None if there are none. Raises as `load_latest`."""
+        for place, path in enumerate(candidates, 1):
             try:
                 return self._load(path, with_segments)
             except _NewerSchemaError as error:
                 raise CheckpointError(f"{path} {error}") from None
             except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
                 what = f"{error} is missing" if isinstance(error, KeyError) else error
-                say(f"The checkpoint {path} cannot be used ({what}); trying the one before it.")
+                rest = "; trying the one before it" * (place < len(candidates))
+                say(f"The checkpoint {path} cannot be used ({what}){rest}.")
         if candidates:
             raise CheckpointError(f"None of the {len(candidates)} checkpoints in {self.folder} can be read.")
         return None
@@ -142,11 +155,12 @@ class Checkpoints:
             segment_checksums=state["segments"],
         )
 
-    def _newest_first(self) -> list[Path]:
+    def newest_first(self) -> list[Path]:
+        """The folders of all checkpoints, also of damaged ones."""
         if not self.folder.is_dir():
             return []
         paths = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name)]
-        return sorted(paths, key=lambda path: (_env_steps(path), path.suffix != _REPLACED), reverse=True)
+        return sorted(paths, key=lambda path: (env_steps_of(path), path.suffix != _REPLACED), reverse=True)
 
     def _put_in_place(self, aside: Path, path: Path) -> None:
         # A folder cannot be renamed onto another. Between the two renames the replaced one is still loadable.
@@ -157,12 +171,22 @@ class Checkpoints:
         aside.rename(path)
         sync(self.folder)
 
+    def remove_all_but(self, kept: Path) -> None:
+        """Remove the other checkpoints, older or newer."""
+        if self.folder.is_symlink():
+            return
+        for path in self.newest_first():
+            if path != kept:
+                self._remove(path)
+
     def _remove_older_than(self, saved: Path) -> None:
         # Later ones are left: load_latest passed them over, and what it could not read is not ours to judge.
         if self.folder.is_symlink():  # another run's, perhaps
             return
         older = [
-            path for path in self._newest_first() if _env_steps(path) <= _env_steps(saved) and path != saved
+            path
+            for path in self.newest_first()
+            if env_steps_of(path) <= env_steps_of(saved) and path != saved
         ]
         replaced = [path for path in older if path.suffix == _REPLACED]
         for path in replaced + [path for path in older if path not in replaced][self.keep - 1 :]:
@@ -187,7 +211,7 @@ class Checkpoints:
                 _delete(path)
 
     def _failure(self, env_steps: int, error: Exception) -> str:
-        newest = next((path for path in self._newest_first() if _is_whole(path)), None)
+        newest = next((path for path in self.newest_first() if _is_whole(path)), None)
         rest = f"the newest good one is {newest}" if newest else "there is no earlier one"
         return f"No checkpoint could be written to {self.folder} at {env_steps} env steps ({error}); {rest}."
 
@@ -212,8 +236,8 @@ def _content(path: Path) -> dict[str, Any]:
         raise _NewerSchemaError(
             f"was written by a later version of anybatch (schema {schema}; this one reads {SCHEMA})."
         )
-    if type(env_steps) is not int or env_steps != _env_steps(path):
-        raise ValueError(f"it was saved at {env_steps!r} env steps, and its name says {_env_steps(path)}")
+    if type(env_steps) is not int or env_steps != env_steps_of(path):
+        raise ValueError(f"it was saved at {env_steps!r} env steps, and its name says {env_steps_of(path)}")
     if not isinstance(segments, dict) or not all(isinstance(sum_, str) for sum_ in segments.values()):
         raise ValueError(f"{STATE} does not name its segments")
     return state
@@ -241,7 +265,8 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-def _env_steps(path: Path) -> int:
+def env_steps_of(path: Path) -> int:
+    """The env steps that the name of a checkpoint's folder says."""
     match = _NAME.fullmatch(path.name)
     assert match is not None
     return int(match[1])

@@ -22,10 +22,16 @@ PANEL_EVERY_SECONDS = 0.25
 LINE_EVERY_SECONDS = 10.0
 PANEL_COLUMNS = 84
 
+RECENT_EPISODES = 100
+"""The training return of a run is the mean over this many last episodes, as in the published tables."""
+RECENT_RETURN = "charts/recent_return"
+"""On the display only: an iteration's own mean jumps too much to be read."""
+
 # Label, metric, format.
 RESULTS = (
-    ("return", "charts/episodic_return", ",.4g"),
+    (f"return (last {RECENT_EPISODES})", RECENT_RETURN, ",.4g"),
     ("length", "charts/episodic_length", ",.4g"),
+    ("evaluation", "evaluation/return", ",.4g"),
     ("KL", "losses/approx_kl", ".2g"),
     ("clipped", "losses/clipfrac", ".0%"),
     ("auxiliary epochs", "auxiliary/epochs", ".2f"),
@@ -118,6 +124,7 @@ class Progress:
         self._notebook: Any = None  # IPython's handle of what is displayed
         self._every_seconds = PANEL_EVERY_SECONDS if self._on_terminal else LINE_EVERY_SECONDS
         self._next_draw = time.monotonic() + (0 if self._on_terminal else LINE_EVERY_SECONDS)
+        self._began = time.monotonic()
         self._first: tuple[float, int] | None = None  # time and count of the first update
         self._done = 0
         self._latest: dict[str, float | None] = {}
@@ -236,6 +243,7 @@ class Progress:
             seconds_per_step = (time.monotonic() - self._first[0]) / (self._done - self._first[1])
             seconds = max(0, self._total - self._done) * seconds_per_step
             pairs.append(("left", str(timedelta(seconds=round(seconds)))))
+        pairs.append(("elapsed", str(timedelta(seconds=round(time.monotonic() - self._began)))))
         return pairs
 
     def _known(self, metrics: tuple[tuple[str, str, str], ...]) -> list[tuple[str, str]]:

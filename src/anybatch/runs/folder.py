@@ -16,12 +16,29 @@ from typing import Any
 from anybatch.errors import DiskError, UserError
 from anybatch.runs import atomic_file, json_text
 
+_LONGEST_NAME = 100
+_SAFE_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._+-]{{0,{_LONGEST_NAME - 1}}}")
+
 CONFIG_FILE, PLAN_FILE, FACTS_FILE, LOCK_FILE = "config.json", "plan.json", "facts.json", "lock"
 
 
-def create(base: Path, env_id: str, preset: str, seed: int, now: datetime) -> Path:
-    """Make `base`/<env>__<preset>__s<seed>__<time>/, with a number appended if there is one already."""
-    stem = f"{_safe(env_id)}__{_safe(preset)}__s{seed}__{now:%Y%m%d-%H%M%S}"
+def name_of(env_id: str, preset: str, seed: int, now: datetime, tag: str = "") -> str:
+    """<env>__<preset>__<tag>__s<seed>__<time>, where `tag` says what differs from the preset."""
+    parts = [_safe(env_id), _safe(preset), *([_safe(tag)] if tag else []), f"s{seed}", f"{now:%Y%m%d-%H%M%S}"]
+    return "__".join(parts)
+
+
+def refuse_unsafe(name: str) -> None:
+    """A name that a person gives becomes a folder's as it is, so it must be one everywhere."""
+    if not _SAFE_NAME.fullmatch(name):
+        raise UserError(
+            f"name = {name!r}: it must be up to {_LONGEST_NAME} letters, digits and . _ + - only, and begin "
+            "with a letter or digit"
+        )
+
+
+def create(base: Path, stem: str) -> Path:
+    """Make `base`/`stem`/, with a number appended if there is one already."""
     try:
         base.mkdir(parents=True, exist_ok=True)
         for attempt in range(1, 10_000):
@@ -87,7 +104,7 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} cannot be read: {error}.") from None
 
 
-def facts(*, engine: str, threads: int) -> dict[str, str | int | list[str] | None]:
+def facts(*, engine: str, device: str, threads: int) -> dict[str, str | int | list[str] | None]:
     """What else a result depends on. Nothing that tells whose machine it was."""
     return {
         "anybatch": _version("anybatch"),
@@ -95,6 +112,7 @@ def facts(*, engine: str, threads: int) -> dict[str, str | int | list[str] | Non
         "python": platform.python_version(),
         "torch": _version("torch"),
         "engine": engine,
+        "device": device,
         "threads": threads,
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
@@ -142,4 +160,4 @@ def _runs_in(path: Path) -> list[Path]:
 
 
 def _safe(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._+-]+", "-", name)[:80]
+    return re.sub(r"[^A-Za-z0-9._+=-]+", "-", name)[:80]

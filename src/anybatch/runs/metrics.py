@@ -10,9 +10,10 @@ from collections.abc import Iterable
 METRICS: dict[str, str] = {
     "charts/episodes": "Episodes that ended in this iteration.",
     "charts/episodic_return": "Mean score, unclipped, of the episodes that ended in this iteration.",
+    "charts/recent_return": "Mean score, unclipped, of the last 100 episodes; on the display only.",
     "charts/episodic_length": "Mean number of decisions of the episodes that ended in this iteration.",
     "charts/normalized_return": "Procgen: normalized, Atari: human-normalized charts/episodic_return.",
-    "charts/SPS": "Env steps per second of wall time, over all ranks, in this iteration.",
+    "charts/SPS": "Env steps per second of wall time, over all ranks, in this iteration; evaluations apart.",
     "charts/learning_rate": "Learning rate of the iteration's first gradient step.",
     "charts/epsilon": "PQN: share of random actions in this iteration.",
     "charts/iterations": "Iterations done since the start of the run.",
@@ -53,6 +54,10 @@ METRICS: dict[str, str] = {
     "auxiliary/value_loss": "PPG: squared error of the value in the auxiliary phase just done.",
     "auxiliary/epochs": "PPG: epochs done of the auxiliary phase under way; on the display only.",
     "time/auxiliary": "PPG: seconds spent in the auxiliary phase since the last iteration.",
+    "evaluation/return": "Mean score, unclipped, of the evaluation after this iteration, where one was due.",
+    "evaluation/standard_error": "Standard error of evaluation/return; 0 for a single episode.",
+    "evaluation/length": "Mean number of decisions of the episodes of that evaluation.",
+    "time/evaluation": "Seconds spent evaluating after this iteration.",
     "time/rollout": "Seconds of this iteration spent acting in the environments.",
     "time/returns": "Seconds of this iteration spent on advantages and value targets.",
     "time/update": "Seconds of this iteration spent on gradient steps.",
@@ -66,4 +71,4 @@ def check(names: Iterable[str]) -> None:
         if name not in METRICS:
             near = difflib.get_close_matches(name, METRICS, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise KeyError(f"{name} is not in runs/metric_names.py{hint}")
+            raise KeyError(f"{name} is not in runs/metrics.py{hint}")

@@ -7,12 +7,15 @@ from typing import Any
 
 from anybatch.config import CONFIGS, AnyConfig
 from anybatch.config.serialization import config_from_dict
+from anybatch.config.whole_number import whole_number
 from anybatch.errors import CheckpointError, ConfigError, UserError
 from anybatch.runs import folder as run_folder
 from anybatch.runs import log, schema_1, state_fit
-from anybatch.runs.checkpoint import Checkpoints, Loaded
+from anybatch.runs.best import BEST, BestCheckpoint
+from anybatch.runs.checkpoint import Checkpoints, Loaded, env_steps_of
 
 RESULT_FILE = "result.json"
+NEWEST = "newest"
 
 
 class RunRecord:
@@ -51,12 +54,47 @@ class RunRecord:
     def has_checkpoint(self) -> bool:
         return Checkpoints(self.folder, keep=1).exist()
 
-    def load_checkpoint(self, say: Callable[[str], None], *, with_segments: bool = True) -> Loaded:
-        """The newest good checkpoint, in the form that states have now."""
-        loaded = Checkpoints(self.folder, keep=1).load_latest(say, with_segments=with_segments)
+    def load_checkpoint(
+        self, say: Callable[[str], None], choice: str = NEWEST, *, with_segments: bool = True
+    ) -> Loaded:
+        """A checkpoint in the form that states have now.
+
+        `choice`: newest, the newest good one; best, that of the best evaluation during training, which has no
+        segments and can be played but not resumed; or the env steps of one.
+        """
+        if choice == BEST:
+            loaded = BestCheckpoint(self.folder).load(say)
+        else:
+            checkpoints = Checkpoints(self.folder, keep=1)
+            paths = checkpoints.newest_first()
+            if choice != NEWEST:
+                env_steps = _env_steps_chosen(choice)
+                paths = [path for path in paths if env_steps_of(path) == env_steps]
+            loaded = checkpoints.load_first(paths, say, with_segments=with_segments)
         if loaded is None:
-            raise CheckpointError(f"{self.folder} has no checkpoint yet")
+            raise CheckpointError(self._has_no(choice))
         if loaded.schema > 1:
             return loaded
         with state_fit.refusing_misfits(loaded.path):
             return replace(loaded, tree=schema_1.upgraded(loaded.tree))
+
+    def _has_no(self, choice: str) -> str:
+        there = sorted({env_steps_of(path) for path in Checkpoints(self.folder, keep=1).newest_first()})
+        best = BestCheckpoint(self.folder).env_steps
+        if not there:
+            return f"{self.folder} has no checkpoint yet"
+        listed = f"there are those at {', '.join(f'{steps:,}' for steps in there)} env steps"
+        listed += f" and the best one, at {best:,}" if best is not None else ""
+        if choice == BEST:
+            return (
+                f"{self.folder} has no best checkpoint, which evaluation.every-env-steps lets a training "
+                f"keep; {listed}"
+            )
+        return f"{self.folder} has no checkpoint at {choice} env steps; {listed}"
+
+
+def _env_steps_chosen(choice: str) -> int:
+    try:
+        return whole_number(choice)
+    except ValueError:
+        raise UserError(f"checkpoint = {choice}: it must be newest, best or a number of env steps") from None

@@ -12,15 +12,12 @@ from anybatch.config.serialization import config_to_dict
 from anybatch.envs.episodes import Episode
 from anybatch.envs.published_scale import on_published_scale
 from anybatch.runs.checkpoint import Checkpoints, Loaded, Snapshot
-from anybatch.runs.display import Display, Output, Quiet
+from anybatch.runs.display import RECENT_EPISODES, RECENT_RETURN, Display, Output, Quiet
 from anybatch.runs.log import MetricLog
 from anybatch.runs.sinks import open_sinks
 from anybatch.runs.state_tree import StateTree
 from anybatch.runs.stop import GracefulStop
 from anybatch.runs.timer import Timer
-
-RECENT_EPISODES = 100
-"""The training return of a run is the mean over this many last episodes, as in the published tables."""
 
 
 class Recordable(Protocol):
@@ -35,6 +32,18 @@ class Recordable(Protocol):
     def snapshot(self) -> Snapshot | None:
         """The state to be saved; None at a moment that could not be continued from."""
         ...
+
+
+class Evaluate(Protocol):
+    """Evaluates a train state at the end of an iteration, if that is due. Returns metrics."""
+
+    def __call__(self, state: Any, run: "Run") -> Mapping[str, float]: ...
+
+
+def never_evaluate(state: Any, run: "Run") -> Mapping[str, float]:
+    """For runs that are evaluated at their end only."""
+    del state, run
+    return {}
 
 
 class Run:
@@ -58,6 +67,7 @@ class Run:
         self.log = MetricLog(folder, open_sinks(record, folder, tracked_config or {}, self.say))
         self.timer = Timer()
         self.checkpoints = Checkpoints(folder, keep=record.keep_checkpoints)
+        self.evaluate: Evaluate = never_evaluate
         self.recent_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
         self._saved_at, self._saved_iterations = time.monotonic(), 0
         self.saved_env_steps = 0
@@ -103,12 +113,22 @@ class Run:
     def record(
         self, state: Recordable, episodes: Sequence[Episode], metrics: Mapping[str, float | None]
     ) -> None:
-        """Write one iteration's row, show it, and save a checkpoint if one is due."""
+        """Evaluate if that is due, write one row, show it, and save a checkpoint if that is due."""
         row = dict(metrics) | self._speed(state.env_steps) | self._episodes(episodes)
+        evaluated = self.evaluate(state, self)
+        if evaluated:
+            row |= evaluated
+            self._recorded_at = time.perf_counter()  # the speed is that of training
         row |= {f"time/{name}": seconds for name, seconds in self.timer.take().items()}
         self.log.write(state.env_steps, {name: value for name, value in row.items() if value is not None})
-        self.display.update(state.env_steps, row)
+        self.display.update(state.env_steps, row | {RECENT_RETURN: self.recent_return})
         self.save_if_due(state)
+
+    @property
+    def recent_return(self) -> float | None:
+        """Mean over the last episodes; None before the first has ended."""
+        recent = self.recent_returns
+        return sum(recent) / len(recent) if recent else None
 
     def say(self, sentence: str) -> None:
         """Tell the person who watches the run."""

@@ -1,37 +1,43 @@
 """Evaluating a policy: at the end of its training, or from a checkpoint."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
 
 from anybatch import envs, machine, seeding
 from anybatch.acting import evaluation
+from anybatch.acting.collector import Actor
 from anybatch.acting.evaluation import Evaluation, Player, Slots
 from anybatch.algorithms import AnyState, algorithm_of
-from anybatch.config import AnyConfig
+from anybatch.config import AnyConfig, PQNConfig
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import ConfigError
+from anybatch.networks.q_network import QNetwork
 from anybatch.runs import state_fit
 from anybatch.runs.checkpoint import Loaded
 from anybatch.runs.display import Output
-from anybatch.runs.record import RunRecord
+from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.runs.stop import stopping_at_once
 from anybatch.session.own import NOTHING_OWN, OwnParts
 from anybatch.session.planning import encoder_for, set_threads
 
 
 def evaluate_run(
-    record: RunRecord, config: AnyConfig, *, output: Output, own: OwnParts = NOTHING_OWN
+    record: RunRecord,
+    config: AnyConfig,
+    *,
+    output: Output,
+    own: OwnParts = NOTHING_OWN,
+    checkpoint: str = NEWEST,
 ) -> tuple[Evaluation, int]:
-    """Evaluate the newest good checkpoint of a run. Returns the env steps it was trained for as well."""
-    loaded = record.load_checkpoint(output.say, with_segments=False)
-    env = evaluation_env(config, own)
-    try:
+    """Evaluate a checkpoint of a run. Returns the env steps it was trained for as well."""
+    loaded = record.load_checkpoint(output.say, checkpoint, with_segments=False)
+    with opened_env(config, own) as env:
         set_threads(config, encoder_for(config, env.spec))
         played = play_episodes(config, trained_player(loaded, config, env.spec, own), env, output)
-    finally:
-        own.close(env)
     return played, loaded.env_steps
 
 
@@ -39,18 +45,55 @@ def evaluate_state(
     config: AnyConfig, state: AnyState, *, output: Output, own: OwnParts = NOTHING_OWN
 ) -> Evaluation:
     """Evaluate the policy at the end of its training."""
+    with opened_env(config, own) as env, player_of(config, state) as player:
+        return play_episodes(config, player, env, output)
+
+
+def evaluate_within_training(
+    config: AnyConfig, state: AnyState, *, own: OwnParts, report: Callable[[int, int], None]
+) -> Evaluation:
+    """Evaluate a policy that goes on learning. `report` gets the episodes played and their number.
+
+    Always the same episodes, on envs and with a generator that the training does not see.
+    """
+    with opened_env(config, own) as env, player_of(config, state) as player:
+        total = env.spec.num_envs * config.evaluation.episodes_per_env
+        return play_reporting(config, player, env, lambda slots: report(slots.num_played, total))
+
+
+@contextmanager
+def opened_env(config: AnyConfig, own: OwnParts) -> Iterator[VectorEnv]:
+    """The evaluation's environments, closed at the end."""
     env = evaluation_env(config, own)
     try:
-        player = Player(
+        yield env
+    finally:
+        own.close(env)
+
+
+@contextmanager
+def player_of(config: AnyConfig, state: AnyState) -> Iterator[Player]:
+    """The policy of a state, which for a while explores as that of a checkpoint does."""
+    with exploring_as_at_the_end(config, state.network):
+        yield Player(
             state.network,
             state.source.collector.normalizer,
             state.device,
             evaluation_generator(config),
             config.evaluation.greedy,
         )
-        return play_episodes(config, player, env, output)
+
+
+@contextmanager
+def exploring_as_at_the_end(config: AnyConfig, network: Actor) -> Iterator[None]:
+    if not isinstance(config, PQNConfig) or not isinstance(network, QNetwork):
+        yield
+        return
+    before, network.epsilon = network.epsilon, config.exploration.end
+    try:
+        yield
     finally:
-        own.close(env)
+        network.epsilon = before
 
 
 def play_episodes(config: AnyConfig, player: Player, env: VectorEnv, output: Output) -> Evaluation:
@@ -67,15 +110,22 @@ def play_episodes(config: AnyConfig, player: Player, env: VectorEnv, output: Out
                 slots.num_played, {}, f"the longest in progress at step {slots.longest_under_way:,}{at_most}"
             )
 
-        with stopping_at_once():
-            return evaluation.evaluate(
-                player,
-                env,
-                episodes_per_env=settings.episodes_per_env,
-                max_episode_steps=cap,
-                protocol=evaluation_protocol(config),
-                report=show,
-            )
+        return play_reporting(config, player, env, show)
+
+
+def play_reporting(
+    config: AnyConfig, player: Player, env: VectorEnv, report: Callable[[Slots], None]
+) -> Evaluation:
+    """Evaluate as the config says. Raises Stopped at the first signal."""
+    with stopping_at_once():
+        return evaluation.evaluate(
+            player,
+            env,
+            episodes_per_env=config.evaluation.episodes_per_env,
+            max_episode_steps=config.evaluation.max_episode_steps,
+            protocol=evaluation_protocol(config),
+            report=report,
+        )
 
 
 def evaluation_protocol(config: AnyConfig) -> str | None:
@@ -121,5 +171,9 @@ def trained_player(loaded: Loaded, config: AnyConfig, spec: EnvSpec, own: OwnPar
             config, spec, shared if isinstance(shared, dict) else {}, factory
         )
     return Player(
-        network.to(device), normalizer, device, evaluation_generator(config), config.evaluation.greedy
+        network.to(device=device, dtype=getattr(torch, config.dtype)),
+        normalizer,
+        device,
+        evaluation_generator(config),
+        config.evaluation.greedy,
     )

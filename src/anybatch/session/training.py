@@ -12,6 +12,7 @@ import torch
 from anybatch import envs, user_modules
 from anybatch.acting.evaluation import Evaluation
 from anybatch.algorithms import AnyState, algorithm_of
+from anybatch.algorithms.schedules import Schedules
 from anybatch.batch.plan import Plan
 from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, PPOConfig
@@ -20,6 +21,7 @@ from anybatch.distributed import collectives
 from anybatch.errors import CheckpointError, ConfigError
 from anybatch.runs import folder as run_folder
 from anybatch.runs import state_fit
+from anybatch.runs.best import BestCheckpoint
 from anybatch.runs.checkpoint import Loaded, Snapshot
 from anybatch.runs.display import Output
 from anybatch.runs.record import RESULT_FILE, RunRecord
@@ -27,6 +29,7 @@ from anybatch.runs.run import Run
 from anybatch.runs.stop import Stopped
 from anybatch.session.evaluating import evaluate_state, evaluation_protocol
 from anybatch.session.own import NOTHING_OWN, OwnParts
+from anybatch.session.periodic import PeriodicEvaluation, refuse_one_env_for_two
 from anybatch.session.planning import encoder_for, set_threads
 
 ShowPlan = Callable[[AnyConfig, Plan], None]
@@ -42,11 +45,14 @@ class Outcome:
     """Env steps of the newest checkpoint, from which a resume would continue."""
     finished: bool
     training_return: float | None
-    """Mean over the last training episodes."""
+    """Mean over the last `training_episodes` episodes of the training."""
     evaluation: Evaluation | None
+    training_episodes: int = 0
     stopped_by: signal.Signals | None = None
     """The signal that ended the training, or the evaluation after it."""
 
+    best: BestCheckpoint | None = None
+    """The best policy that evaluations during training found; None where there were none."""
     env_flag: tuple[str, ...] = ()
     """What every command on this run must name, because the environment was found in the working folder."""
 
@@ -69,12 +75,22 @@ def train(
     show_plan: ShowPlan,
     output: Output,
     own: OwnParts = NOTHING_OWN,
+    name: str | None = None,
+    tag: str = "",
 ) -> Outcome:
-    """A new run, in a new folder under `base`."""
-    config = config.pinned(collectives.world_size())
+    """A new run, in a new folder under `base`.
+
+    The folder is called `name`, or after the environment, the preset, the `tag` of what differs from it, the
+    seed and the time.
+    """
+    if name is not None:
+        run_folder.refuse_unsafe(name)
+    config = config.completed(collectives.world_size())
     evaluation_protocol(config)  # what cannot be evaluated is refused now, not after the training
+    refuse_one_env_for_two(config, own)
     state = start(config, own, output, env_steps=0)
-    folder = run_folder.create(base, config.env, preset, config.seed, datetime.now())
+    stem = name or run_folder.name_of(config.env, preset, config.seed, datetime.now(), tag)
+    folder = run_folder.create(base, stem)
     with run_folder.lock(folder):
         return run_to_end(config, state, folder, show_plan=show_plan, output=output, own=own)
 
@@ -96,20 +112,27 @@ def resume(
     own: OwnParts = NOTHING_OWN,
 ) -> Outcome:
     """Continue a run from its newest good checkpoint, with the batch and numbers that `config` now has."""
-    config = config.pinned(collectives.world_size())
-    refuse_another_run(record.config, config)
+    config, recorded = config.completed(collectives.world_size()), record.config
+    refuse_another_run(recorded, config)
     evaluation_protocol(config)
+    refuse_one_env_for_two(config, own)
     folder = record.folder
     with run_folder.lock(folder):  # before the checkpoint is read: no other process may train on from it
         loaded = record.load_checkpoint(output.say)
         refuse_finished(record, config, loaded.env_steps)
         state = start(config, own, output, env_steps=loaded.env_steps)
         with state_fit.refusing_misfits(loaded.path):
+            add_missing_schedules(loaded, recorded)
             refuse_unlike_start(loaded, state)
             algorithm_of(config).restore(state, snapshot_of(loaded), config, output.say)
             if state.env_steps != loaded.env_steps:
                 raise CheckpointError(f"its state is of {state.env_steps:,} env steps")
         return run_to_end(config, state, folder, show_plan=show_plan, output=output, own=own, loaded=loaded)
+
+
+def add_missing_schedules(loaded: Loaded, recorded: AnyConfig) -> None:
+    """Give a checkpoint of an earlier version the schedules that its run had."""
+    loaded.tree["shared"]["learner"].setdefault("schedules", Schedules.of(recorded).to_dict())
 
 
 def refuse_unlike_start(loaded: Loaded, fresh: AnyState) -> None:
@@ -153,12 +176,15 @@ def run_to_end(
     loaded: Loaded | None = None,
 ) -> Outcome:
     env = state.source.collector.env
-    title = f"{env.spec.env_id} on {env.spec.engine}, seed {config.seed}"
+    title = f"{env.spec.env_id} on {env.spec.engine}, {state.device}, seed {config.seed}"
+    if config.device == "auto":
+        output.say(f"device auto: {state.device}")
     record_facts(folder, config, state)
     show_plan(config, state.plan)
     with Run.open(folder, config, title=title, output=output) as run:
         if loaded is not None:
             run.continue_from(loaded)
+        run.evaluate = periodic = PeriodicEvaluation.of_run(folder, config, own)
         try:
             algorithm_of(config).train(config, state, run)
         except KeyboardInterrupt:
@@ -169,22 +195,37 @@ def run_to_end(
     run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
     if outcome.finished and not run.stop.requested:
         try:
-            outcome = replace(outcome, evaluation=evaluate_state(config, state, output=output, own=own))
+            evaluation = evaluate_at_end(config, state, periodic, output=output, own=own)
         except Stopped as stopped:  # a resume makes up for it
             return replace(outcome, stopped_by=stopped.signal)
+        best = periodic.best if config.evaluation.every_env_steps > 0 else None
+        outcome = replace(outcome, evaluation=evaluation, best=best)
         run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
     return outcome
 
 
+def evaluate_at_end(
+    config: AnyConfig, state: AnyState, periodic: PeriodicEvaluation, *, output: Output, own: OwnParts
+) -> Evaluation:
+    """The evaluation of the trained policy; the last one of the training where nothing was learned since."""
+    made = periodic.made_at(state.env_steps)
+    if made is not None:
+        return made
+    evaluation = evaluate_state(config, state, output=output, own=own)
+    if config.evaluation.every_env_steps > 0:
+        periodic.take(evaluation, state)
+    return evaluation
+
+
 def outcome_of(config: AnyConfig, state: AnyState, run: Run) -> Outcome:
     """The result of training, before the evaluation."""
-    recent = run.recent_returns
     return Outcome(
         folder=run.folder,
         env_steps=state.env_steps,
         saved_env_steps=run.saved_env_steps,
         finished=state.env_steps >= config.total_env_steps,
-        training_return=sum(recent) / len(recent) if recent else None,
+        training_return=run.recent_return,
+        training_episodes=len(run.recent_returns),
         evaluation=None,
         stopped_by=run.stop.signal,
         env_flag=env_flag(config),
@@ -203,7 +244,11 @@ def record_facts(folder: Path, config: AnyConfig, state: AnyState) -> None:
     run_folder.write_json(
         folder / run_folder.PLAN_FILE, state.plan.to_json() | plan_table(config, state.plan).to_json()
     )
-    facts = run_folder.facts(engine=state.source.collector.env.spec.engine, threads=torch.get_num_threads())
+    facts = run_folder.facts(
+        engine=state.source.collector.env.spec.engine,
+        device=str(state.device),
+        threads=torch.get_num_threads(),
+    )
     run_folder.add_facts(folder, facts | {"from_env_steps": state.env_steps})
 
 
@@ -213,6 +258,7 @@ def result_json(outcome: Outcome) -> dict[str, object]:
         "finished": outcome.finished,
         "training_return": outcome.training_return,
         "evaluation": outcome.evaluation.to_json() if outcome.evaluation else None,
+        **({"best": outcome.best.to_json()} if outcome.best else {}),
     }
 
 
@@ -230,4 +276,4 @@ def fixed_on_resume(config: AnyConfig) -> list[str]:
     """What a checkpoint is made for. Everything else may change from one resume to the next."""
     network = [f"network.{field.name}" for field in fields(config.network) if field.name != "log_std"]
     normalizers = ["normalize.observations", "normalize.rewards"] * isinstance(config, PPOConfig)
-    return ["env", *network, "optimizer.name", *normalizers]
+    return ["env", "dtype", *network, "optimizer.name", *normalizers]

@@ -11,7 +11,7 @@ from anybatch import seeding
 from anybatch.algorithms.ppg.state import AuxiliaryProgress, AuxiliaryRecord, PPGState
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo.samples import Samples
-from anybatch.algorithms.steps import current_learning_rate, minibatches, sizes_over_ranks, take_step
+from anybatch.algorithms.steps import minibatches, sizes_over_ranks, take_step
 from anybatch.config import PPGConfig
 from anybatch.distributed import collectives
 from anybatch.equations import objectives
@@ -32,7 +32,7 @@ def train(config: PPGConfig, state: PPGState, run: Run) -> None:
             with run.timer("auxiliary"):
                 auxiliary_phase(config, state, run)
             continue
-        learning_rate = current_learning_rate(config, state)
+        learning_rate = state.learner.learning_rate
         metrics: dict[str, float | None] = {"charts/learning_rate": learning_rate}
         with run.timer("rollout"):
             collected, due = state.source.next(state.network, state.batch.num_steps, state.learner.origin)

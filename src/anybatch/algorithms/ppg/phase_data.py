@@ -11,10 +11,18 @@ from anybatch.runs.state_fit import refuse_unlike
 class PhaseData:
     """Observations, value targets and masks of a phase's iterations, on the CPU. Images stay uint8."""
 
-    def __init__(self, policy_iterations: int, num_steps: int, spec: EnvSpec, *, is_saved: bool = True):
+    def __init__(
+        self,
+        policy_iterations: int,
+        num_steps: int,
+        spec: EnvSpec,
+        *,
+        dtype: torch.dtype = torch.float32,
+        is_saved: bool = True,
+    ):
         shape = (policy_iterations, num_steps, spec.num_envs)
-        self.obs = torch.empty(*shape, *spec.obs_shape, dtype=observation_dtype(spec))
-        self.value_target = torch.empty(shape)
+        self.obs = torch.empty(*shape, *spec.obs_shape, dtype=observation_dtype(spec, dtype))
+        self.value_target = torch.empty(shape, dtype=dtype)
         self.valid = torch.empty(shape, dtype=torch.bool)
         self.iterations: list[int] = []
         """Which iterations of the run are in it, in their order."""

@@ -112,6 +112,14 @@ class PPGState(TrainState[ActorCritic]):
         if not self.data.can_be_saved:
             return None
         policy = self.policy.snapshot()
+        own = {"phase_iterations": list(self.data.iterations)}
+        segments = {**policy.segments, **self.data.segments()}
+        if self.progress is not None:
+            segments[frozen_policy_name(self.iterations)] = {"location": self.progress.frozen_location}
+        return Snapshot(shared=self.shared(), own=policy.own | own, segments=segments)
+
+    def shared(self) -> dict[str, Any]:
+        """What all ranks share."""
         phase: dict[str, Any] = {
             "phases": self.phases,
             "auxiliary_steps": self.auxiliary_steps.state_dict(),
@@ -119,11 +127,7 @@ class PPGState(TrainState[ActorCritic]):
             "progress": self.progress.state_dict() if self.progress else None,
             "auxiliary_metrics": self.auxiliary_metrics,
         }
-        own = {"phase_iterations": list(self.data.iterations)}
-        segments = {**policy.segments, **self.data.segments()}
-        if self.progress is not None:
-            segments[frozen_policy_name(self.iterations)] = {"location": self.progress.frozen_location}
-        return Snapshot(shared=policy.shared | {"phase": phase}, own=policy.own | own, segments=segments)
+        return self.policy.shared() | {"phase": phase}
 
 
 def frozen_policy_name(iteration: int) -> str:
@@ -162,7 +166,13 @@ def start(
     separate_value = config.phase.value_epochs != config.update.epochs
     return PPGState(
         policy=policy,
-        data=PhaseData(phase.policy_iterations, config.num_steps, spec, is_saved=config.phase.save_data),
+        data=PhaseData(
+            phase.policy_iterations,
+            config.num_steps,
+            spec,
+            dtype=getattr(torch, config.dtype),
+            is_saved=config.phase.save_data,
+        ),
         auxiliary_steps=more_steps(replace(config.optimizer, name="adam")),
         value_steps=more_steps(config.optimizer) if separate_value else None,
     )

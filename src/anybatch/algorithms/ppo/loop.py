@@ -16,7 +16,7 @@ from anybatch.algorithms.ppo.diagnostics import bad_value, iteration_metrics
 from anybatch.algorithms.ppo.loss import policy_loss
 from anybatch.algorithms.ppo.samples import PolicyBatch, PolicyRecord, Samples, take
 from anybatch.algorithms.ppo.state import PPOState, keep_proximal_age
-from anybatch.algorithms.steps import current_learning_rate, gradient, minibatches, take_step
+from anybatch.algorithms.steps import gradient, minibatches, take_step
 from anybatch.config import PPOConfig
 from anybatch.distributed import collectives
 from anybatch.equations import divergence, returns
@@ -30,7 +30,7 @@ def train(config: PPOConfig, state: PPOState, run: Run) -> None:
     """Train `state` in place until it has seen `total_env_steps`, or a stop is asked for."""
     run.begin(state)
     while state.env_steps < config.total_env_steps and not run.stop.requested:
-        learning_rate = current_learning_rate(config, state)
+        learning_rate = state.learner.learning_rate
         metrics: dict[str, float | None] = {"charts/learning_rate": learning_rate}
         with run.timer("rollout"):
             collected, due = state.source.next(state.network, state.batch.num_steps, state.learner.origin)

@@ -45,21 +45,26 @@ class PPOState(TrainState[ActorCritic]):
         }
 
     def snapshot(self) -> Snapshot:
-        observations, rewards = self.observation_normalizer, self.reward_normalizer
+        rewards = self.reward_normalizer
         return Snapshot(
-            shared={
-                "learner": self.learner.state_dict(),
-                "ewma": self.ewma.state_dict() if self.ewma else None,
-                "observation_normalizer": observations.state_dict() if observations else None,
-                "reward_normalizer": rewards.state_dict() if rewards else None,
-                "advantage_normalizer": self.advantage_normalizer.state_dict(),
-            },
+            shared=self.shared(),
             own={
                 "rank": self.rank.state_dict(),
                 "running_return": rewards.running_return if rewards else None,
             },
             segments=self.source.segments(),
         )
+
+    def shared(self) -> dict[str, Any]:
+        """What all ranks share."""
+        observations, rewards = self.observation_normalizer, self.reward_normalizer
+        return {
+            "learner": self.learner.state_dict(),
+            "ewma": self.ewma.state_dict() if self.ewma else None,
+            "observation_normalizer": observations.state_dict() if observations else None,
+            "reward_normalizer": rewards.state_dict() if rewards else None,
+            "advantage_normalizer": self.advantage_normalizer.state_dict(),
+        }
 
 
 def start(
@@ -99,7 +104,7 @@ def start(
 def restore(state: PPOState, saved: Snapshot, config: PPOConfig, say: Callable[[str], None]) -> None:
     """Continue from `saved`, also at another batch: what belongs to a batch follows the plan of this run."""
     shared, own = saved.shared, saved.own
-    state.learner.load_state_dict(shared["learner"])
+    state.learner.load_state_dict(shared["learner"], config, say)
     restore_ewma(state, shared, config, say)
     # Before the environments: the first observations of fresh episodes are seen with these statistics.
     if state.observation_normalizer and shared["observation_normalizer"]:

@@ -15,9 +15,9 @@ from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.control import control_batch
 from anybatch.algorithms.ppo.diagnostics import first_bad_value
 from anybatch.algorithms.pqn.state import PQNState
-from anybatch.algorithms.steps import current_learning_rate, gradient, minibatches, take_step
+from anybatch.algorithms.steps import gradient, minibatches, take_step
 from anybatch.config import PQNConfig
-from anybatch.equations import returns, schedules
+from anybatch.equations import returns
 from anybatch.runs.run import Run
 
 
@@ -42,8 +42,8 @@ def train(config: PQNConfig, state: PQNState, run: Run) -> None:
     """Train `state` in place until it has seen `total_env_steps`, or a stop is asked for."""
     run.begin(state)
     while state.env_steps < config.total_env_steps and not run.stop.requested:
-        learning_rate = current_learning_rate(config, state)
-        state.network.epsilon = exploration(config, state.env_steps)
+        learning_rate = state.learner.learning_rate
+        state.network.epsilon = state.learner.schedules.epsilon(config, state.env_steps)
         metrics = {"charts/learning_rate": learning_rate, "charts/epsilon": state.network.epsilon}
         with run.timer("rollout"):
             collected, due = state.source.next(state.network, state.batch.num_steps, state.learner.origin)
@@ -56,15 +56,7 @@ def train(config: PQNConfig, state: PQNState, run: Run) -> None:
         metrics = state.metrics() | metrics  # of the batch that this iteration had
         metrics |= control_batch(config, state, collected, run)
         run.record(state, collected.episodes, metrics)
-    state.network.epsilon = config.exploration.end  # the evaluation explores as one of a checkpoint does
     run.save(state)
-
-
-def exploration(config: PQNConfig, env_steps: int) -> float:
-    """ε, falling linearly over the first `fraction` of the run's env steps."""
-    settings = config.exploration
-    done = env_steps / (settings.fraction * config.total_env_steps)
-    return schedules.linear(settings.start, settings.end, done)
 
 
 def prepare(data: Rollout, config: PQNConfig) -> QSamples:

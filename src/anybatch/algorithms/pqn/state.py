@@ -29,10 +29,14 @@ class PQNState(TrainState[QNetwork]):
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
-            shared={"learner": self.learner.state_dict()},
+            shared=self.shared(),
             own={"rank": self.rank.state_dict()},
             segments=self.source.segments(),
         )
+
+    def shared(self) -> dict[str, Any]:
+        """What all ranks share."""
+        return {"learner": self.learner.state_dict()}
 
 
 def start(
@@ -57,8 +61,7 @@ def start(
 
 def restore(state: PQNState, saved: Snapshot, config: PQNConfig, say: Callable[[str], None]) -> None:
     """Continue from `saved`, also at another batch: what belongs to a batch follows the plan of this run."""
-    del config
-    state.learner.load_state_dict(saved.shared["learner"])
+    state.learner.load_state_dict(saved.shared["learner"], config, say)
     state.rank.load_state_dict(saved.own["rank"], saved.segments, plan=state.plan, say=say)
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from anybatch.batch.controllers import by_divergence, by_noise_scale, scheduled
 from anybatch.batch.controllers.rollout_length import in_use
 from anybatch.batch.controllers.state import ControllerState, Decision, Signals
-from anybatch.config import ControllerConfig
+from anybatch.config import CompleteController
 from anybatch.equations import batch_scaling
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-def start(config: ControllerConfig) -> ControllerState:
+def start(config: CompleteController) -> ControllerState:
     """Before the first iteration."""
     if config.kind == "schedule":
         return ControllerState(length=scheduled.length_at(config, 0))
@@ -41,7 +41,7 @@ def start(config: ControllerConfig) -> ControllerState:
     return ControllerState(length=float(in_use(config, length) if config.rounding == "released" else length))
 
 
-def resumed(config: ControllerConfig, state: ControllerState, env_steps: int) -> ControllerState:
+def resumed(config: CompleteController, state: ControllerState, env_steps: int) -> ControllerState:
     """Where a controller stands in a run that goes on: a schedule knows it by the env steps alone."""
     if config.kind != "schedule":
         return state
@@ -49,13 +49,13 @@ def resumed(config: ControllerConfig, state: ControllerState, env_steps: int) ->
     return replace(state, length=length, has_changed=state.has_changed or length != state.length)
 
 
-def measures_at(config: ControllerConfig, iteration: int) -> bool:
+def measures_at(config: CompleteController, iteration: int) -> bool:
     """Whether the controller wants to know how far this iteration, counted from 1, moves the policy."""
     return config.kind in ("divergence", "kl") and iteration % config.every == 0
 
 
 def decide(
-    config: ControllerConfig, state: ControllerState, signals: Signals
+    config: CompleteController, state: ControllerState, signals: Signals
 ) -> tuple[ControllerState, Decision]:
     """What follows from an iteration that has ended, for the next."""
     before = in_force(config, state)
@@ -65,7 +65,7 @@ def decide(
     return state, in_force(config, state)
 
 
-def advanced(config: ControllerConfig, state: ControllerState, signals: Signals) -> ControllerState:
+def advanced(config: CompleteController, state: ControllerState, signals: Signals) -> ControllerState:
     match config.kind:
         case "fixed":
             return state
@@ -77,7 +77,7 @@ def advanced(config: ControllerConfig, state: ControllerState, signals: Signals)
             return scheduled.advanced(config, state, signals)
 
 
-def in_force(config: ControllerConfig, state: ControllerState) -> Decision:
+def in_force(config: CompleteController, state: ControllerState) -> Decision:
     """The decision that a state amounts to, also at the start and after a resume."""
     match config.kind:
         case "fixed":
@@ -89,7 +89,7 @@ def in_force(config: ControllerConfig, state: ControllerState) -> Decision:
     return Decision(num_steps=num_steps, has_changed=state.has_changed)
 
 
-def epochs(config: ControllerConfig, base_epochs: int, base_steps: int, decision: Decision) -> int:
+def epochs(config: CompleteController, base_epochs: int, base_steps: int, decision: Decision) -> int:
     """Passes over the next iteration batch; `base_epochs` were tuned at rollouts of `base_steps`."""
     num_steps = decision.num_steps
     if num_steps is None or config.epochs == "constant":

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from anybatch.batch.controllers.rollout_length import adapted
 from anybatch.batch.controllers.state import ControllerState, Signals
-from anybatch.config import ControllerConfig
+from anybatch.config import CompleteController
 from anybatch.equations.batch_scaling import divergence_position, steps_at_position
 
 
-def advanced(config: ControllerConfig, state: ControllerState, signals: Signals) -> ControllerState:
+def advanced(config: CompleteController, state: ControllerState, signals: Signals) -> ControllerState:
     """Each measurement after the warm-up moves the length; one that is not a finite number is not one."""
     divergence = signals.divergence
     if signals.iteration % config.every or divergence is None or not math.isfinite(divergence):

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from anybatch.batch.controllers.rollout_length import adapted
 from anybatch.batch.controllers.state import ControllerState, Signals
-from anybatch.config import ControllerConfig
+from anybatch.config import CompleteController
 from anybatch.equations.batch_scaling import noise_scale_steps
 
 
-def advanced(config: ControllerConfig, state: ControllerState, signals: Signals) -> ControllerState:
+def advanced(config: CompleteController, state: ControllerState, signals: Signals) -> ControllerState:
     """The two parts come averaged, so there is no window and no warm-up; parts not finite change nothing."""
     trace, signal = signals.noise_trace, signals.noise_signal
     if signals.iteration % config.every or trace is None or signal is None:

@@ -2,11 +2,11 @@
 
 import math
 
-from anybatch.config import ControllerConfig
+from anybatch.config import CompleteController
 from anybatch.equations import batch_scaling
 
 
-def adapted(config: ControllerConfig, length: float, target: float) -> float:
+def adapted(config: CompleteController, length: float, target: float) -> float:
     """The length after one adaptation. A target outside the range, also an infinite one, is its end."""
     target = clamped(config, target)
     if config.rounding == "released":
@@ -15,11 +15,11 @@ def adapted(config: ControllerConfig, length: float, target: float) -> float:
     return clamped(config, batch_scaling.smoothed_steps(length, target, config.smoothing))
 
 
-def clamped(config: ControllerConfig, length: float) -> float:
+def clamped(config: CompleteController, length: float) -> float:
     return min(max(length, float(config.min_steps)), float(config.max_steps))
 
 
-def in_use(config: ControllerConfig, length: float) -> int:
+def in_use(config: CompleteController, length: float) -> int:
     """The multiple of `multiple_of` in the range that stands for a length: the nearest, or that below."""
     multiple = config.multiple_of
     number = math.floor(length / multiple + (0.0 if config.rounding == "released" else 0.5))

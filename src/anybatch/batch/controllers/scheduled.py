@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from anybatch.batch.controllers.state import ControllerState, Signals
-from anybatch.config import ControllerConfig, schedule_points
+from anybatch.config import CompleteController, schedule_points
 
 
-def advanced(config: ControllerConfig, state: ControllerState, signals: Signals) -> ControllerState:
+def advanced(config: CompleteController, state: ControllerState, signals: Signals) -> ControllerState:
     return replace(state, length=length_at(config, signals.env_steps))
 
 
-def length_at(config: ControllerConfig, env_steps: int) -> float:
+def length_at(config: CompleteController, env_steps: int) -> float:
     """That of the last pair whose env steps are done."""
     return float([steps for since, steps in schedule_points(config.schedule) if since <= env_steps][-1])

@@ -1,0 +1,144 @@
+"""The schedules of a run, in env steps: how far each has come, and how a resume continues it.
+
+A resume may move the end of a run. A schedule then continues from its current value to the new end, so that
+neither the learning rate nor the exploration jumps up. Only a learning rate that has reached 0 already, at
+which a longer run would learn nothing, takes the value that a run of the new length has at this point.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from anybatch.config import PQNConfig, RunConfig
+from anybatch.equations import schedules
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Progress from 0 to 1, linear in env steps."""
+
+    until: float
+    """Env steps at which it ends."""
+    since: int = 0
+    """Env steps from which this line is drawn."""
+    start: float = 0.0
+    """Progress at `since`."""
+
+    def progress(self, env_steps: int) -> float:
+        return schedules.progress(env_steps, since=self.since, start=self.start, until=self.until)
+
+    def ending_at(self, until: float, env_steps: int) -> "Schedule":
+        """A schedule with the same progress at `env_steps` and another end."""
+        if until == self.until:
+            return self
+        return Schedule(until=until, since=env_steps, start=self.progress(env_steps))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedules:
+    """What a run changes by its env steps."""
+
+    learning_rate: Schedule | None
+    """None: the learning rate is not annealed."""
+    exploration: Schedule | None
+    """None: the algorithm has no exploration of its own."""
+
+    @classmethod
+    def of(cls, config: RunConfig) -> "Schedules":
+        """The schedules of a run from its start."""
+        return cls(
+            learning_rate=Schedule(until=annealed_until(config)) if anneals(config) else None,
+            exploration=Schedule(until=explores_until(config)) if isinstance(config, PQNConfig) else None,
+        )
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Schedules":
+        learning_rate, exploration = (
+            None if data[name] is None else Schedule(**data[name])
+            for name in ("learning_rate", "exploration")
+        )
+        return cls(learning_rate=learning_rate, exploration=exploration)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def continued(self, config: RunConfig, env_steps: int) -> "Schedules":
+        """The schedules of a resume at `env_steps` with `config`."""
+        exploration = self.exploration
+        if exploration is not None and isinstance(config, PQNConfig):
+            exploration = exploration.ending_at(explores_until(config), env_steps)
+        return Schedules(
+            learning_rate=continued_annealing(self.learning_rate, config, env_steps), exploration=exploration
+        )
+
+    def annealed(self, learning_rate: float, env_steps: int) -> float:
+        """The learning rate at `env_steps` of a run whose full one is given."""
+        if self.learning_rate is None:
+            return learning_rate
+        return schedules.linear(learning_rate, 0.0, self.learning_rate.progress(env_steps))
+
+    def epsilon(self, config: PQNConfig, env_steps: int) -> float:
+        """The share of random actions at `env_steps`."""
+        assert self.exploration is not None
+        settings = config.exploration
+        return schedules.linear(settings.start, settings.end, self.exploration.progress(env_steps))
+
+
+def anneals(config: RunConfig) -> bool:
+    return config.optimizer.anneal == "linear"
+
+
+def annealed_until(config: RunConfig) -> int:
+    return config.optimizer.anneal_until or config.total_env_steps
+
+
+def explores_until(config: PQNConfig) -> float:
+    return config.exploration.fraction * config.total_env_steps
+
+
+def continued_annealing(saved: Schedule | None, config: RunConfig, env_steps: int) -> Schedule | None:
+    """The annealing of a resume. An end that the config states is that of a line from the run's start."""
+    if not anneals(config):
+        return None
+    until = annealed_until(config)
+    if saved is None:  # not annealed so far: it starts now, from the full rate
+        return Schedule(until=until, since=env_steps)
+    if saved.until == until:
+        return saved
+    if config.optimizer.anneal_until is not None or saved.progress(env_steps) == 1:
+        return Schedule(until=until)
+    return saved.ending_at(until, env_steps)
+
+
+def changes(
+    before: Schedules, now: Schedules, config: RunConfig, env_steps: int, learning_rate: float
+) -> Iterator[str]:
+    """One sentence for each schedule that a resume changes; `learning_rate` is the full one."""
+    if now.learning_rate != before.learning_rate:
+        yield change_of_learning_rate(before, now, env_steps, learning_rate)
+    if (
+        isinstance(config, PQNConfig)
+        and now.exploration is not None
+        and now.exploration != before.exploration
+    ):
+        epsilon = now.epsilon(config, env_steps)
+        if now.exploration.progress(env_steps) < 1:
+            yield (
+                f"Exploration continues from ε = {epsilon:.4g} and reaches {config.exploration.end:.4g} at "
+                f"{now.exploration.until:,.0f} env steps."
+            )
+
+
+def change_of_learning_rate(before: Schedules, now: Schedules, env_steps: int, learning_rate: float) -> str:
+    was, is_now = (schedule.annealed(learning_rate, env_steps) for schedule in (before, now))
+    if math.isclose(was, is_now):
+        moves = f"continues from {is_now:.4g}"
+    else:
+        moves = f"{'rises' if is_now > was else 'drops'} from {was:.4g} to {is_now:.4g}"
+    if now.learning_rate is None or is_now == 0:
+        return f"The learning rate {moves} and stays there."
+    return (
+        f"The learning rate {moves} and reaches 0 at {now.learning_rate.until:,.0f} env steps; "
+        "optimizer.anneal-until sets another end."
+    )
