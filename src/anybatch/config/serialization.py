@@ -1,7 +1,6 @@
 """Configs as plain dicts, for config.json, and back, checked."""
 
 import dataclasses
-import math
 import types
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -77,8 +76,8 @@ def _value(hint: Any, value: Any, where: str, may_lack_settings: bool) -> Any:
         value = tuple(value)
     if value == NONE and _fits(hint, None):
         value = None
-    if type(value) is int and float in (hint, *get_args(hint)):
-        value = float(value) if abs(value) <= LARGEST_COUNT else math.inf  # to be refused as every infinity
+    if type(value) is int and float in (hint, *get_args(hint)) and abs(value) <= LARGEST_COUNT:
+        value = float(value)  # larger ones are refused as they are
     if not _fits(hint, value):
         raise ConfigError(f"{where} = {value!r}: {_wanted(hint)} is wanted")
     return value
