@@ -253,3 +253,67 @@ def test_help_names_the_defaults_of_both_kinds(capsys: pytest.CaptureFixture[str
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "None: 0.05 for divergence, 0.01 for kl." in text
     assert "None: twice tuned-at.num-steps, for kl four times." in text
+
+
+SMALLER = ["--preset", "procgen-ppg-ewma", "--env", "toy:Pixels", "--num-envs", "16"]  # 1/16 of the minibatch
+
+
+def rule_rows(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    return {row["number"]: row for row in planned(capsys, *words)["rows"]}
+
+
+def test_the_linear_rule_can_be_asked_for(capsys: pytest.CaptureFixture[str]):
+    plan = planned(capsys, *SMALLER, "--rescale", "all,learning-rate=linear")
+    rows = {row["number"]: row for row in plan["rows"]}
+    assert plan["hyperparameters"]["learning_rate"] == pytest.approx(5e-4 / 16)
+    assert rows["learning rate"]["rule"] == "× 0.0625 (minibatch), linear rule asked for"
+    # The auxiliary minibatch is at its floor, a quarter.
+    assert plan["phase"]["auxiliary_learning_rate"] == pytest.approx(5e-4 / 4)
+    assert rows["auxiliary learning rate"]["rule"] == "× 0.25 (auxiliary minibatch), linear rule asked for"
+    others = {"proximal EWMA decay", "iterations per phase", "auxiliary minibatch"}
+    by_default = rule_rows(capsys, *SMALLER)
+    assert {name: rows[name] for name in others} == {name: by_default[name] for name in others}
+    assert by_default["learning rate"]["rule"] == "× √0.0625 (minibatch)"
+    assert by_default["auxiliary learning rate"]["rule"] == "× √0.25 (auxiliary minibatch)"
+
+
+def test_the_linear_rule_goes_with_a_list_of_rules(capsys: pytest.CaptureFixture[str]):
+    rows = rule_rows(capsys, *SMALLER, "--rescale", "learning-rate=linear, proximal-ewma")
+    assert rows["learning rate"]["this_run"] == "3.125e-05"
+    assert rows["proximal EWMA decay"]["this_run"] != rows["proximal EWMA decay"]["tuned_at"]
+    assert rows["auxiliary learning rate"]["this_run"] == rows["auxiliary learning rate"]["tuned_at"]
+    assert rows["iterations per phase"]["rule"] == "kept (--rescale without phase-length)"
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rescale", "ratio"),
+    [
+        ("adam", "learning-rate=square-root", 2.0),
+        ("radam", "learning-rate=linear", 4.0),
+        ("sgd", "all", 4.0),
+        ("sgd", "all,learning-rate=square-root", 2.0),
+        ("adam", "all,adam-betas", 2.0),
+    ],
+)
+def test_a_rule_that_is_asked_for_replaces_the_optimizers(optimizer: Any, rescale: str, ratio: float):
+    config = PPOConfig(optimizer=OptimizerConfig(name=optimizer, learning_rate=1e-3), rescale=rescale)
+    four_times = replace(config.pinned(), num_envs=32)
+    assert plan_of(four_times).hyperparameters.learning_rate == pytest.approx(ratio * 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("learning-rate=cubic", "'learning-rate=cubic' is not a rule; there are all, none, learning-rate, "),
+        ("proximal-ewma=linear", "'proximal-ewma=linear' is not a rule"),
+        ("learning-rate=", "'learning-rate=' is not a rule"),
+        ("all=linear", "'all=linear' is not a rule"),
+        ("momentum,all", "'momentum' is not a rule"),
+        ("all,none", "'none' is not a rule"),
+        ("", "'' is not a rule"),
+        ("learning-rate=linear,learning-rate=square-root", "there must be one form of learning-rate"),
+    ],
+)
+def test_unknown_rules_are_refused(text: str, sentence: str, capsys: pytest.CaptureFixture[str]):
+    said = refusal(capsys, "plan", f"--rescale={text}")
+    assert said.startswith(f"anybatch plan: rescale = {text!r}: {sentence}") and "\n" not in said

@@ -116,3 +116,9 @@ def test_progress_is_linear_in_env_steps_between_its_ends() -> None:
     later = [schedules.progress(t, since=500, start=0.5, until=1500) for t in (0, 500, 1000, 1500, 1600)]
     assert later == [0.5, 0.5, 0.75, 1.0, 1.0]
     assert schedules.progress(600, since=500, start=0.5, until=400) == 1.0  # an end that has passed
+
+
+def test_a_rule_replaces_the_optimizers_own() -> None:
+    assert rescale.rescaled_learning_rate(1e-3, 0.0625, "adam", "linear") == 6.25e-5
+    assert rescale.rescaled_learning_rate(1e-3, 0.0625, "sgd", "square-root") == 2.5e-4
+    assert rescale.rescaled_learning_rate(1e-3, 0.0625, "radam") == 2.5e-4

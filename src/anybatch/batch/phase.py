@@ -57,7 +57,10 @@ def plan_phase(config: PPGConfig, batch: BatchSizes, ratios: Ratios, obs_bytes: 
         auxiliary_minibatch=minibatch,
         auxiliary_minibatches=min(max(1, round(env_steps / minibatch)), most),
         auxiliary_learning_rate=rescale.rescaled_learning_rate(
-            phase.auxiliary_learning_rate, minibatch / phase.auxiliary_minibatch, "adam"
+            phase.auxiliary_learning_rate,
+            minibatch / phase.auxiliary_minibatch,
+            "adam",
+            rules.learning_rate,
         ),
         obs_bytes=obs_bytes,
     )

@@ -80,7 +80,10 @@ def rescaled(config: RunConfig, ratios: Ratios) -> Hyperparameters:
         )
     return Hyperparameters(
         learning_rate=rescale.rescaled_learning_rate(
-            optimizer.learning_rate, ratio("learning-rate", ratios.minibatch), optimizer.name
+            optimizer.learning_rate,
+            ratio("learning-rate", ratios.minibatch),
+            optimizer.name,
+            rules.learning_rate,
         ),
         beta1=rescale.rescaled_adam_beta(optimizer.beta1, beta_ratio),
         beta2=rescale.rescaled_adam_beta(optimizer.beta2, beta_ratio),

@@ -8,7 +8,7 @@ from anybatch.batch.phase import PhasePlan
 from anybatch.batch.plan import Plan
 from anybatch.batch.rescaling import Hyperparameters, Ratios
 from anybatch.batch.sizes import BatchSizes
-from anybatch.config import PPGConfig, PPOConfig, RunConfig, rescale_rules
+from anybatch.config import PPGConfig, PPOConfig, RescaleRules, RunConfig, rescale_rules
 from anybatch.equations import rescale
 from anybatch.machine import readable
 
@@ -119,7 +119,6 @@ def plan_rows(config: RunConfig, plan: Plan) -> list[PlanRow]:
     ratios, run = plan.ratios, plan.hyperparameters
     rules = rescale_rules(config.rescale)
     optimizer = config.optimizer
-    power = "" if optimizer.name == "sgd" else "√"
     rows = [
         PlanRow(
             number="learning rate",
@@ -128,7 +127,7 @@ def plan_rows(config: RunConfig, plan: Plan) -> list[PlanRow]:
             rule=_rule(
                 "learning-rate",
                 rules,
-                f"× {power}{ratios.minibatch:.4g} (minibatch)",
+                _learning_rate_rule(ratios.minibatch, "minibatch", optimizer.name, rules),
             ),
         )
     ]
@@ -149,7 +148,7 @@ def plan_rows(config: RunConfig, plan: Plan) -> list[PlanRow]:
 
 
 def policy_rows(
-    config: PPOConfig, rules: frozenset[str], ratios: Ratios, run: Hyperparameters
+    config: PPOConfig, rules: RescaleRules, ratios: Ratios, run: Hyperparameters
 ) -> list[PlanRow]:
     rows: list[PlanRow] = []
     if config.proximal.policy == "ewma":
@@ -184,7 +183,7 @@ def policy_rows(
     return rows
 
 
-def phase_rows(config: PPGConfig, rules: frozenset[str], ratio: float, run: PhasePlan) -> list[PlanRow]:
+def phase_rows(config: PPGConfig, rules: RescaleRules, ratio: float, run: PhasePlan) -> list[PlanRow]:
     phase = config.phase
     share = run.auxiliary_minibatch / phase.auxiliary_minibatch
     return [
@@ -204,7 +203,9 @@ def phase_rows(config: PPGConfig, rules: frozenset[str], ratio: float, run: Phas
             number="auxiliary learning rate",
             tuned_at=f"{phase.auxiliary_learning_rate:.6g}",
             this_run=f"{run.auxiliary_learning_rate:.6g}",
-            rule=_rule("auxiliary-phase", rules, f"× √{share:.4g} (auxiliary minibatch)"),
+            rule=_rule(
+                "auxiliary-phase", rules, _learning_rate_rule(share, "auxiliary minibatch", "adam", rules)
+            ),
         ),
     ]
 
@@ -276,8 +277,14 @@ def _broken_for_phases(config: PPGConfig, ratio: float, run: PhasePlan) -> tuple
     )
 
 
-def _rule(name: str, rules: frozenset[str], sentence: str) -> str:
+def _rule(name: str, rules: RescaleRules, sentence: str) -> str:
     return sentence if name in rules else f"kept (--rescale without {name})"
+
+
+def _learning_rate_rule(ratio: float, batch: str, optimizer: str, rules: RescaleRules) -> str:
+    asked = rules.learning_rate
+    root = "√" * ((asked or rescale.LEARNING_RATE_RULE[optimizer]) == "square-root")
+    return f"× {root}{ratio:.4g} ({batch})" + (f", {asked} rule asked for" if asked is not None else "")
 
 
 def _while_it_changes(config: RunConfig) -> str:

@@ -18,7 +18,8 @@ from anybatch.config.groups import (
 from anybatch.config.ppg import PhaseConfig, PPGConfig
 from anybatch.config.ppo import ObjectiveConfig, PPOConfig, ProximalConfig, StalenessConfig
 from anybatch.config.pqn import ExplorationConfig, PQNConfig, QLearningConfig, QNetworkConfig
-from anybatch.config.run import DEFAULT_RESCALE_RULES, RESCALE_RULES, RunConfig, rescale_rules
+from anybatch.config.rescale import DEFAULT_RESCALE_RULES, RESCALE_RULES, RescaleRules, rescale_rules
+from anybatch.config.run import RunConfig
 
 AnyConfig = PPOConfig | PPGConfig | PQNConfig
 CONFIGS: dict[str, type[AnyConfig]] = {kind.algorithm: kind for kind in (PPOConfig, PPGConfig, PQNConfig)}
@@ -46,6 +47,7 @@ __all__ = [
     "QLearningConfig",
     "QNetworkConfig",
     "RecordConfig",
+    "RescaleRules",
     "RunConfig",
     "StalenessConfig",
     "TunedAt",

@@ -13,16 +13,7 @@ from anybatch.config.groups import (
     UpdateConfig,
 )
 from anybatch.config.require import MOST_ENVS, MOST_THREADS, require, require_sense
-
-RESCALE_RULES = (
-    "learning-rate",
-    "proximal-ewma",
-    "advantage-moments",
-    "phase-length",
-    "auxiliary-phase",
-    "adam-betas",
-)
-DEFAULT_RESCALE_RULES = RESCALE_RULES[:-1]
+from anybatch.config.rescale import rescale_rules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +34,10 @@ class RunConfig:
     seed: int = 1
     """Seed of everything that is random. Runs with neighboring seeds share nothing."""
     rescale: str = "all"
-    """all, none, or the rules wanted with commas between: learning-rate, proximal-ewma, advantage-moments,
-    phase-length, auxiliary-phase, adam-betas (the last is not part of all)."""
+    """The numbers that follow the batch: all, none, or a list with commas of learning-rate, proximal-ewma,
+    advantage-moments, phase-length, auxiliary-phase and adam-betas, which is not part of all.
+    learning-rate=linear or learning-rate=square-root replaces the optimizer's own rule, also that of the
+    auxiliary phase."""
     device: str = "cpu"
     """cpu, cuda, cuda:1, …, or auto: cuda where there is one, else cpu."""
     threads: int = 0
@@ -135,19 +128,3 @@ class RunConfig:
             f"controller.kind = {kind} needs a signal that {self.algorithm.upper()} does not have; it takes "
             f"{', '.join(kinds)}",
         )
-
-
-def rescale_rules(text: str) -> frozenset[str]:
-    """The rules named by `--rescale`."""
-    if text == "all":
-        return frozenset(DEFAULT_RESCALE_RULES)
-    if text == "none":
-        return frozenset()
-    rules = frozenset(part.strip() for part in text.split(","))
-    unknown = sorted(rules - set(RESCALE_RULES))
-    require(
-        not unknown,
-        f"rescale = {text!r}: {', '.join(unknown)} is not a rule; there are all, none, "
-        + ", ".join(RESCALE_RULES),
-    )
-    return rules

@@ -7,6 +7,9 @@
 import math
 from typing import Literal
 
+LEARNING_RATE_RULE = {"adam": "square-root", "radam": "square-root", "sgd": "linear"}
+"""How the learning rate of each optimizer follows the minibatch."""
+
 
 def center_of_mass(decay: float) -> float:
     """1/(1-β) - 1: the mean age of what an EWMA averages, in its updates (arXiv:2110.00641, §4)."""
@@ -29,10 +32,17 @@ def decay_from_effective_sample_size(size: float) -> float:
 
 
 def rescaled_learning_rate(
-    learning_rate: float, ratio: float, optimizer: Literal["adam", "radam", "sgd"]
+    learning_rate: float,
+    ratio: float,
+    optimizer: Literal["adam", "radam", "sgd"],
+    rule: Literal["square-root", "linear"] | None = None,
 ) -> float:
-    """Adam and RAdam: × √ρ. SGD: × ρ. ρ of the minibatch (arXiv:2110.00641, §3 and App. C)."""
-    return learning_rate * (ratio if optimizer == "sgd" else math.sqrt(ratio))
+    """Adam and RAdam: × √ρ. SGD: × ρ. ρ of the minibatch (arXiv:2110.00641, §3).
+
+    `rule` replaces the optimizer's: × ρ with Adam is the ablation of App. C there.
+    """
+    is_linear = (rule or LEARNING_RATE_RULE[optimizer]) == "linear"
+    return learning_rate * (ratio if is_linear else math.sqrt(ratio))
 
 
 def rescaled_proximal_decay(decay: float, ratio: float) -> float:
