@@ -1,5 +1,7 @@
 """Plans and outcomes for a person."""
 
+import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,13 +10,16 @@ from rich.table import Table
 from rich.text import Text
 
 from anybatch.batch.plan import Plan
-from anybatch.batch.table import plan_table
+from anybatch.batch.table import PlanRow, plan_table
 from anybatch.config import AnyConfig
 from anybatch.reports.advice import Advice
 from anybatch.reports.suites import SuiteResult
 from anybatch.session import Outcome
 
 WIDTH_IN_A_FILE = 160
+NOTE = "note: "
+WIDE_TABLE = 140
+"""Columns that the four columns of a plan's numbers need; on narrower terminals they would be torn."""
 
 
 def plan(config: AnyConfig, numbers: Plan) -> None:
@@ -23,20 +28,55 @@ def plan(config: AnyConfig, numbers: Plan) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH_IN_A_FILE
-    console.print("\n".join(shown.lines), markup=False, soft_wrap=True)
+    for line in shown.lines:
+        console.print(wrapped(line, console), markup=False, soft_wrap=True)
+    console.print()
+    console.print((wide_table if console.width >= WIDE_TABLE else narrow_table)(shown.rows))
+    for sentence in shown.warnings:
+        note = wrapped(f"{NOTE}{sentence}", console).removeprefix(NOTE)
+        console.print(Text(NOTE, style="yellow") + Text(note), soft_wrap=True)
+    console.print()
+
+
+def wide_table(rows: Sequence[PlanRow]) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     for header in ("number", "tuned at", "this run", "rule"):
         table.add_column(header, overflow="fold", no_wrap=header == "number")
-    for row in shown.rows:
-        changed = "bold" if row.this_run != row.tuned_at else ""
+    for row in rows:
+        table.add_row(row.number, row.tuned_at, this_run(row), Text(row.rule, style="dim"))
+    return table
+
+
+def narrow_table(rows: Sequence[PlanRow]) -> Table:
+    """Two columns, with the rule below the numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("number", no_wrap=True)
+    table.add_column("tuned at → this run", overflow="fold")
+    for row in rows:
         table.add_row(
-            row.number, row.tuned_at, Text(row.this_run, style=changed), Text(row.rule, style="dim")
+            row.number, Text.assemble(f"{row.tuned_at} → ", this_run(row), (f"\n{row.rule}", "dim"))
         )
-    console.print()
-    console.print(table)
-    for sentence in shown.warnings:
-        console.print(Text("note: ", style="yellow") + Text(sentence), soft_wrap=True)
-    console.print()
+    return table
+
+
+def this_run(row: PlanRow) -> Text:
+    return Text(row.this_run, style="bold" if row.this_run != row.tuned_at else "")
+
+
+def wrapped(line: str, console: Console) -> str:
+    """A line with a label before its text, broken between words where a terminal would break anywhere."""
+    if not console.is_terminal:
+        return line
+    label = re.match(rf"{NOTE}|.*?  +", line)
+    indent = " " * (len(label[0]) if label else 0)
+    return textwrap.fill(
+        line,
+        console.width,
+        subsequent_indent=indent,
+        replace_whitespace=False,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def advice(folder: Path, findings: Sequence[Advice]) -> None:
@@ -75,16 +115,21 @@ def suite(result: SuiteResult) -> None:
 
 def outcome(result: Outcome, smaller: str = "") -> None:
     """What came out, and what to try next; `smaller` are the flags of the same run at a smaller batch."""
+    console = Console(highlight=False)
+
+    def say(line: str) -> None:
+        print(wrapped(line, console))
+
     print()
     if result.training_return is not None:
         episodes = f"{result.training_episodes} episode{'s' * (result.training_episodes > 1)}"
-        print(f"training    {result.training_return:.6g} mean return over the last {episodes}")
+        say(f"training    {result.training_return:.6g} mean return over the last {episodes}")
     if result.evaluation is not None:
-        print(f"evaluation  {result.evaluation.sentence()}")
+        say(f"evaluation  {result.evaluation.sentence()}")
     if result.best is not None and result.best.env_steps is not None:
-        print(
+        say(
             f"best        {result.best.score:.6g} mean return of the evaluation at "
-            f"{result.best.env_steps:,} env steps: {result.command('evaluate')} --checkpoint best"
+            f"{result.best.env_steps:,} env steps (--checkpoint best)"
         )
     print(f"run folder  {result.folder}")
     if result.stopped_by is not None:
@@ -93,6 +138,10 @@ def outcome(result: Outcome, smaller: str = "") -> None:
     print("\nnext:")
     print(f"  {result.command('evaluate')} --evaluation.greedy")
     if smaller:
-        print(f"  anybatch plan {smaller}     what changes at another batch size")
-        print(f"  anybatch train {smaller}    the same learning curve, from a smaller batch?")
+        for command, what in (
+            (f"  anybatch plan {smaller} ", "what changes at another batch size"),
+            (f"  anybatch train {smaller}", "the same learning curve, from a smaller batch?"),
+        ):
+            fits = not console.is_terminal or len(command) + 4 + len(what) <= console.width
+            print(f"{command}    {what}" if fits else command.rstrip())
     print(f"  tensorboard --logdir {result.folder.parent}")
