@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from toy_runs import newest_learner
 
 from anybatch import __version__
 from anybatch.cli import doctor, main
+from anybatch.cli.usage_error import sentence_in
 from anybatch.runs import log
 
 COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
@@ -94,6 +96,31 @@ def test_plan_shows_the_table_and_writes_nothing(
     assert "0.000125" in out and "√0.25" in out and "center of mass 32" in out
     assert "note: The rule assumes one policy epoch" in out
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_plan_breaks_no_word_on_a_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes the output for a terminal then
+    main(["plan", "--preset=procgen-ppg-ewma", "--num-envs=16"])
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= columns
+    text = " ".join(" ".join(lines).split())
+    assert "8 gradient steps per iteration" in text and "6 auxiliary epochs of 2,048 gradient steps" in text
+    assert any("center of mass ÷ 0.0625 (env steps per gradient step)" in line for line in lines)
+
+
+def test_a_wrong_flag_is_one_sentence_also_where_the_frame_is_in_color():
+    box = (
+        "\x1b[31m╭─\x1b[0m\x1b[31m Parsing error ─╮\x1b[0m\n"
+        "\x1b[31m│\x1b[0m Unrecognized options: --num-env, 3 \x1b[31m│\x1b[0m\n"
+        "\x1b[31m│\x1b[0m ────────── \x1b[31m│\x1b[0m\n"
+        "\x1b[31m│\x1b[0m Perhaps you meant: \x1b[31m│\x1b[0m\n"
+        "\x1b[31m│\x1b[0m     \x1b[1m--num-envs INT\x1b[0m \x1b[31m│\x1b[0m\n"
+    )
+    assert sentence_in(box) == "Unrecognized options: --num-env, 3; did you mean --num-envs?"
 
 
 @pytest.mark.parametrize(

@@ -297,6 +297,7 @@ def test_a_run_with_a_controller_produces_every_metric_of_pqn(tmp_path: Path):
         total_env_steps=200,
         update={"noise_scale_every": 1},
         controller={"kind": "divergence", "min_steps": 4, "max_steps": 8, "every": 2, "warmup": 1},
+        evaluation={"every_env_steps": 100},
     )
     produced: set[str] = set()
     for row in log.read(train(config, tmp_path).folder):
@@ -306,7 +307,7 @@ def test_a_run_with_a_controller_produces_every_metric_of_pqn(tmp_path: Path):
         *("advantage/", "proximal/", "importance/", "staleness/", "auxiliary/", "time/auxiliary"),
         *("losses/policy_loss", "losses/value_loss", "losses/entropy", "losses/approx_kl"),
         *("losses/clipfrac", "losses/explained_variance", "batch/policy_kl", "batch/noise_scale_value"),
-        "charts/normalized_return",
+        *("charts/normalized_return", "charts/recent_return"),
     )
     missing = metric_names.METRICS.keys() - produced
     assert produced <= metric_names.METRICS.keys()

@@ -89,6 +89,16 @@ def test_a_metric_that_is_absent_keeps_its_last_value_on_display():
     assert "return (last 100) 9.5" in stream.getvalue()
 
 
+def test_the_last_note_is_gone_at_the_end():
+    stream = io.StringIO()
+    with Progress(100, "CartPole-v1", stream) as shown:
+        shown._next_draw = 0.0
+        shown.update(100, {}, "evaluating: 0 of 10 episodes")
+        shown.update(100, ROW)
+    noted, last = stream.getvalue().splitlines()
+    assert "evaluating" in noted and "evaluating" not in last and "return" in last
+
+
 def test_a_reader_that_left_ends_the_lines_and_not_the_run():
     class Closed(io.StringIO):
         def write(self, _text: str) -> int:

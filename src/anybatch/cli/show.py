@@ -8,10 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from anybatch.reports.advice import Advice
+from anybatch.reports.plan_text import wrapped
 from anybatch.reports.suites import SuiteResult
 from anybatch.session import Outcome
-
-WIDTH_IN_A_FILE = 160
 
 
 def advice(folder: Path, findings: Sequence[Advice]) -> None:
@@ -50,16 +49,21 @@ def suite(result: SuiteResult) -> None:
 
 def outcome(result: Outcome, smaller: str = "") -> None:
     """What came out, and what to try next; `smaller` are the flags of the same run at a smaller batch."""
+    console = Console(highlight=False)
+
+    def say(line: str) -> None:
+        print(wrapped(line, console))
+
     print()
     if result.training_return is not None:
         episodes = f"{result.training_episodes} episode{'s' * (result.training_episodes > 1)}"
-        print(f"training    {result.training_return:.6g} mean return over the last {episodes}")
+        say(f"training    {result.training_return:.6g} mean return over the last {episodes}")
     if result.evaluation is not None:
-        print(f"evaluation  {result.evaluation.sentence()}")
+        say(f"evaluation  {result.evaluation.sentence()}")
     if result.best is not None and result.best.env_steps is not None:
-        print(
+        say(
             f"best        {result.best.score:.6g} mean return of the evaluation at "
-            f"{result.best.env_steps:,} env steps: {result.command('evaluate')} --checkpoint best"
+            f"{result.best.env_steps:,} env steps (--checkpoint best)"
         )
     print(f"run folder  {result.folder}")
     if result.stopped_by is not None:
@@ -68,6 +72,10 @@ def outcome(result: Outcome, smaller: str = "") -> None:
     print("\nnext:")
     print(f"  {result.command('evaluate')} --evaluation.greedy")
     if smaller:
-        print(f"  anybatch plan {smaller}     what changes at another batch size")
-        print(f"  anybatch train {smaller}    the same learning curve, from a smaller batch?")
+        for command, what in (
+            (f"  anybatch plan {smaller} ", "what changes at another batch size"),
+            (f"  anybatch train {smaller}", "the same learning curve, from a smaller batch?"),
+        ):
+            fits = not console.is_terminal or len(command) + 4 + len(what) <= console.width
+            print(f"{command}    {what}" if fits else command.rstrip())
     print(f"  tensorboard --logdir {result.folder.parent}")

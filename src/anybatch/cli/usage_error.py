@@ -10,6 +10,7 @@ from itertools import groupby
 from anybatch.errors import UserError
 
 FRAME = "│╭╮╰╯─ "
+COLORS = re.compile(r"\x1b\[[0-9;]*m")
 RULES = {
     r"'(?P<word>.*)' must be a whole number": "must be a whole number",
     r"Could not find valid parse for arguments: \['(?P<word>.*)'\]": "must be whole numbers",
@@ -48,7 +49,8 @@ def one_line() -> Iterator[None]:
 
 def sentence_in(box: str) -> str:
     """What was wrong and the flags that may have been meant, without the frame and the help around it."""
-    _title, *lines = [line.strip(FRAME) for line in box.splitlines()] or [""]
+    plain = COLORS.sub("", box)  # on a terminal the frame is drawn in color
+    _title, *lines = [line.strip(FRAME) for line in plain.splitlines()] or [""]
     rulers = [not line.strip("-") for line in lines]  # drawn with - where the terminal has no ─
     blocks = groupby(zip(rulers, lines, strict=True), key=lambda pair: pair[0])
     wrong = next((" ".join(line for _, line in block) for is_ruler, block in blocks if not is_ruler), "")

@@ -1,16 +1,22 @@
 """A plan as text: the batches as products, the table *number · tuned at · this run · rule*, its limits."""
 
 import io
+import re
+import textwrap
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from anybatch.batch.plan import Plan
-from anybatch.batch.table import plan_table
+from anybatch.batch.table import PlanRow, plan_table
 from anybatch.config import AnyConfig
 
 WIDTH_IN_A_FILE = 160
+NOTE = "note: "
+WIDE_TABLE = 140
+"""Columns that the four columns of a plan's numbers need; on narrower terminals they would be torn."""
 
 
 def show(config: AnyConfig, plan: Plan, console: Console | None = None) -> None:
@@ -19,19 +25,13 @@ def show(config: AnyConfig, plan: Plan, console: Console | None = None) -> None:
     if not console.is_terminal:
         console.width = WIDTH_IN_A_FILE
     shown = plan_table(config, plan)
-    console.print("\n".join(shown.lines), markup=False, soft_wrap=True)
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    for header in ("number", "tuned at", "this run", "rule"):
-        table.add_column(header, overflow="fold", no_wrap=header == "number")
-    for row in shown.rows:
-        changed = "bold" if row.this_run != row.tuned_at else ""
-        table.add_row(
-            row.number, row.tuned_at, Text(row.this_run, style=changed), Text(row.rule, style="dim")
-        )
+    for line in shown.lines:
+        console.print(wrapped(line, console), markup=False, soft_wrap=True)
     console.print()
-    console.print(table)
+    console.print((wide_table if console.width >= WIDE_TABLE else narrow_table)(shown.rows))
     for sentence in shown.warnings:
-        console.print(Text("note: ", style="yellow") + Text(sentence), soft_wrap=True)
+        note = wrapped(f"{NOTE}{sentence}", console).removeprefix(NOTE)
+        console.print(Text(NOTE, style="yellow") + Text(note), soft_wrap=True)
     console.print()
 
 
@@ -40,3 +40,44 @@ def render(config: AnyConfig, plan: Plan) -> str:
     text = io.StringIO()
     show(config, plan, Console(file=text, highlight=False))
     return "\n".join(line.rstrip() for line in text.getvalue().rstrip().splitlines())
+
+
+def wide_table(rows: Sequence[PlanRow]) -> Table:
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    for header in ("number", "tuned at", "this run", "rule"):
+        table.add_column(header, overflow="fold", no_wrap=header == "number")
+    for row in rows:
+        table.add_row(row.number, row.tuned_at, this_run(row), Text(row.rule, style="dim"))
+    return table
+
+
+def narrow_table(rows: Sequence[PlanRow]) -> Table:
+    """Two columns, with the rule below the numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("number", no_wrap=True)
+    table.add_column("tuned at → this run", overflow="fold")
+    for row in rows:
+        table.add_row(
+            row.number, Text.assemble(f"{row.tuned_at} → ", this_run(row), (f"\n{row.rule}", "dim"))
+        )
+    return table
+
+
+def this_run(row: PlanRow) -> Text:
+    return Text(row.this_run, style="bold" if row.this_run != row.tuned_at else "")
+
+
+def wrapped(line: str, console: Console) -> str:
+    """A line with a label before its text, broken between words where a terminal would break anywhere."""
+    if not console.is_terminal:
+        return line
+    label = re.match(rf"{NOTE}|.*?  +", line)
+    indent = " " * (len(label[0]) if label else 0)
+    return textwrap.fill(
+        line,
+        console.width,
+        subsequent_indent=indent,
+        replace_whitespace=False,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -128,7 +128,8 @@ class Progress:
         self._first: tuple[float, int] | None = None  # time and count of the first update
         self._done = 0
         self._latest: dict[str, float | None] = {}
-        self._drawn = 0
+        self._changed = False
+        """Whether something came that is not drawn yet."""
         self._reader_is_gone = False
 
     def __enter__(self) -> Self:
@@ -151,7 +152,7 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._drawn != self._done and not self._transient:
+        if self._changed and not self._transient:
             self._draw()
         if self._live is not None:
             with contextlib.suppress(OSError):
@@ -159,7 +160,7 @@ class Progress:
 
     def update(self, done: int, metrics: Mapping[str, float | None], note: str = "") -> None:
         """Take the latest numbers, and draw them if it is time to. What is absent keeps its last value."""
-        self._done = done
+        self._done, self._changed = done, True
         self._note = note
         self._latest.update(metrics)
         now = time.monotonic()
@@ -178,7 +179,7 @@ class Progress:
                 self._live.console.print(sentence, markup=False, highlight=False)
 
     def _draw(self) -> None:
-        self._drawn = self._done
+        self._changed = False
         if self._live is None:
             pairs = [*self._pace(), *self._known(RESULTS)]
             line = " · ".join([f"{self._steps()} ({self._share():.0%})", *map(" ".join, pairs)])
