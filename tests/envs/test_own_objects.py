@@ -36,6 +36,15 @@ class Slow(own_envs.Echo):
         self.closed += 1
 
 
+class Ours(ToyEnv):
+    """An object of our protocol, with a note of being closed."""
+
+    closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
 def first_end(env: VectorEnv) -> tuple[int, EnvStep]:
     """The number of steps until the first episode ends, and the step that ends it."""
     env.reset()
@@ -98,19 +107,19 @@ def test_what_is_no_environment_is_refused_in_one_sentence(given: Any):
 
 
 def test_an_object_is_left_open_and_what_a_factory_made_is_closed(tmp_path: Path):
-    given, manufactured = Slow(), []
+    given, ours, manufactured = Slow(), Ours("Match", EnvConfig(), seeds=[1, 2, 3]), []
 
     def factory() -> gymnasium.Env[Any, Any]:
         manufactured.append(Slow())
         return manufactured[-1]
 
-    for number, env in enumerate((given, factory)):
+    for number, (env, num_envs) in enumerate([(given, 1), (ours, 3), (factory, 2)]):
         own = OwnParts.of(env=env)
         config = own.named_in(toy_config(num_envs=2, total_env_steps=20, evaluation={"num_envs": 3}))
-        assert config.num_envs == (1 if env is given else 2)
+        assert config.num_envs == num_envs
         learner = train_own(config, own, tmp_path / str(number))["learner"]
         assert learner["env_steps"] >= 20
-    assert given.closed == 0
+    assert given.closed == ours.closed == 0
     training, evaluation = manufactured[:2], manufactured[2:]
     assert len(evaluation) == 3 and all(env.closed == 1 for env in training + evaluation)
 
