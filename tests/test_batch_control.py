@@ -415,8 +415,10 @@ def plain_policy(weights: dict[str, Tensor], obs: Tensor) -> Any:
     return Categorical(logits=location)
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("states", [1, 5, 13, 1000])
-def test_a_divergence_is_measured_on_so_many_valid_states_at_most(states: int):
+def test_a_divergence_is_measured_on_so_many_valid_states_at_most(states: int, ranks: int):
+    """Over all ranks: each measures its share."""
     config = toy_pqn_config(
         env="toy:Constant",
         num_steps=11,
@@ -424,6 +426,7 @@ def test_a_divergence_is_measured_on_so_many_valid_states_at_most(states: int):
         controller={"kind": "divergence", "states": states, "min_steps": 11, "max_steps": 11},
     )
     state = start_pqn(config)
+    state.learner.control = BatchControl(config, encoder="mlp", ranks=ranks)
     data = state.source.collector.collect(state.network, 11)
     seen: list[Tensor] = []
     over = state.learner.over
@@ -440,7 +443,7 @@ def test_a_divergence_is_measured_on_so_many_valid_states_at_most(states: int):
     assert len(valid) == data.num_valid < data.valid.numel()
     draws = [[tuple(obs) for obs in some.tolist()] for some in seen]
     for draw in draws:
-        assert len(set(draw)) == len(draw) == min(states, len(valid))
+        assert len(set(draw)) == len(draw) == min(math.ceil(states / ranks), len(valid))
         assert set(draw) <= valid
     assert draws[0] != draws[1]  # another iteration, other states
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from toy_runs import changed, collect, differences, prepare, start, start_from, toy_config
 
 from anybatch.acting.collector import Collector
+from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.config import PPOConfig
@@ -148,8 +149,15 @@ def greedy_start(config: PPOConfig) -> Any:
     return state
 
 
+def settle(normalizer: ObservationNormalizer) -> None:
+    """Statistics of so many observations that further ones do not move them."""
+    ones = np.ones_like(normalizer.mean)
+    normalizer.load_state_dict({"count": 1e12, "mean": 0.3 * ones, "square_sum": 0.04e12 * ones})
+
+
+@pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("game", ["Match", "Corridor", "Constant"])
-def test_both_ways_to_reset_give_the_same_targets_for_the_same_transitions(game: str):
+def test_both_ways_to_reset_give_the_same_targets_for_the_same_transitions(game: str, normalize: bool):
     per_env: list[list[list[tuple[float, ...]]]] = []
     for reset in ("next_step", "same_step"):
         config = toy_config(
@@ -157,8 +165,14 @@ def test_both_ways_to_reset_give_the_same_targets_for_the_same_transitions(game:
             num_steps=41,
             objective={"advantage_normalization": "none"},
             env_config={"max_episode_steps": 7, "options": {"reset": reset}},
+            normalize={"observations": normalize},
         )
         state = greedy_start(config)
+        if normalize:
+            settle(state.observation_normalizer)
+            state.source.collector.obs = state.observation_normalizer.normalize(
+                state.source.collector.env.reset()
+            )
         data = state.source.collector.collect(state.network, config.num_steps)
         target = prepare(data, state, config).value_target.view(data.valid.shape)
         columns = (data.reward, data.value, data.next_value, data.terminated, data.truncated, target)
@@ -215,6 +229,16 @@ def test_observation_statistics_count_what_is_decided_upon_and_nothing_else():
     np.testing.assert_allclose(normalizer.mean, decided.mean(0), rtol=1e-4)
     np.testing.assert_allclose(normalizer.square_sum / normalizer.count, decided.var(0), rtol=1e-3)
     assert not torch.equal(seen.obs, plain.obs)
+
+
+@pytest.mark.parametrize("env", ["toy:Match", "gym:CartPole-v1"])
+def test_the_noise_of_actions_goes_on_also_where_episodes_are_fresh(env: str):
+    config = toy_config(env=env)
+    saved = start(config)
+    saved.source.collector.collect(saved.network, config.num_steps)
+    restored = start_from(config, saved.snapshot())
+    drawn = [torch.rand(5, generator=state.source.collector.generator) for state in (saved, restored)]
+    assert torch.equal(*drawn)
 
 
 def test_fresh_episodes_of_a_resumed_run_are_seen_with_the_restored_statistics():

@@ -37,6 +37,7 @@ from anybatch.config import AnyConfig, PPOConfig
 from anybatch.runs.run import Run
 
 Answers = dict[str, Any]
+Findings = tuple[Answers, list[float], Answers]
 LEARNING_RATE = 1e-2
 # One minibatch an epoch: which samples share a minibatch is each rank's own draw.
 CONFIG = toy_config(
@@ -48,6 +49,7 @@ CONFIG = toy_config(
     optimizer={"max_grad_norm": 0.1},
 )
 PER_MINIBATCH = changed(CONFIG, objective={"advantage_normalization": "minibatch"})
+STOPPED_EARLY = changed(CONFIG, update={"epochs": 12, "noise_scale_every": 0, "target_kl": 0.01})
 PQN_CONFIG = toy_pqn_config(
     num_envs=4,
     num_steps=7,
@@ -116,6 +118,25 @@ def divergence(data: Rollout, num_envs: int) -> list[float]:
     return [behavioral_divergence(config, state, data)]
 
 
+def steps_until_the_policy_moved(data: Rollout, num_envs: int) -> list[float]:
+    """With a limit that the samples of the two ranks meet at different times."""
+    config = replace(STOPPED_EARLY, num_envs=num_envs)
+    state = start_in_float64(config)
+    spread_over_ranks(state, config)
+    ppo.improve_policy(prepare(in_float64(data), state, config), state, config, LEARNING_RATE)
+    return [state.steps.counts.taken]
+
+
+def noise(data: Rollout, num_envs: int) -> list[float]:
+    """Averages of the noise scale's parts."""
+    config = replace(CONFIG, num_envs=num_envs)
+    state = start_in_float64(config)
+    spread_over_ranks(state, config)
+    ppo.improve_policy(prepare(in_float64(data), state, config), state, config, LEARNING_RATE)
+    policy = state.steps.noise["policy"]
+    return [policy.trace, policy.signal, policy.weight]
+
+
 def counted(data: Rollout, num_envs: int) -> list[float]:
     """Env steps after two iterations."""
     state = start(replace(CONFIG, num_envs=num_envs))
@@ -159,6 +180,7 @@ def answers_of(
     return {
         "ppo": ppo_update(columns(ppo_data, envs), num_envs),
         "ppo, moments of a minibatch": ppo_update(columns(ppo_data, envs), num_envs, PER_MINIBATCH),
+        "ppo, stopped by the limit": steps_until_the_policy_moved(columns(ppo_data, envs), num_envs),
         "env steps": counted(columns(ppo_data, envs), num_envs),
         "env steps, one rank idle": counted(columns(idle_from(ppo_data, 2), envs), num_envs),
         "ppg": ppg_phase(columns(ppg_data, envs), num_envs),
@@ -168,11 +190,14 @@ def answers_of(
     }
 
 
-def one_rank(rank: int, meeting_point: Path, answers: "Queue[tuple[int, tuple[Answers, Answers]]]") -> None:
+def one_rank(
+    rank: int, meeting_point: Path, answers: "Queue[tuple[int, tuple[Answers, list[float], Answers]]]"
+) -> None:
     torch.set_num_threads(1)
     data = rollouts()  # before there are ranks: both have the same
     dist.init_process_group("gloo", init_method=f"file://{meeting_point}", rank=rank, world_size=2)
-    answers.put((rank, (answers_of(*data, slice(2 * rank, 2 * rank + 2)), of_its_own(num_envs=2))))
+    envs = slice(2 * rank, 2 * rank + 2)
+    answers.put((rank, (answers_of(*data, envs), noise(columns(data[0], envs), 2), of_its_own(num_envs=2))))
     dist.destroy_process_group()
 
 
@@ -188,8 +213,10 @@ def test_two_ranks_with_half_of_the_data_equal_one_with_all_of_it(tmp_path: Path
     for process in ranks:
         process.join()
         assert process.exitcode == 0
-    (found_by_0, own_of_0), (found_by_1, own_of_1) = found[0], found[1]
+    (found_by_0, noise_by_0, own_of_0), (found_by_1, noise_by_1, own_of_1) = found[0], found[1]
     assert found_by_0 == found_by_1
+    # Their microbatches are others than one process has: of the noise they only agree with each other.
+    assert noise_by_0 == noise_by_1 and noise_by_0[2] > 0
     for name, own in own_of_0.items():
         assert own != own_of_1[name], f"both ranks have the same {name}"
     for name, numbers in together.items():
@@ -197,6 +224,7 @@ def test_two_ranks_with_half_of_the_data_equal_one_with_all_of_it(tmp_path: Path
     for name, state in (("ppo", start_in_float64(CONFIG)), ("pqn", start_pqn_in_float64(PQN_CONFIG))):
         moved = torch.tensor(together[name], dtype=torch.float64) - state.steps.flat.values
         assert moved.abs().max() > 1e-3
+    assert 1 < together["ppo, stopped by the limit"][0] < 12
     assert together["ppo, moments of a minibatch"] != together["ppo"]
     whole, half = together["divergence"][0], together["divergence, one rank idle"][0]
     assert 0 < whole < 1 and 0 < half < 1 and whole != half

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from anybatch.runs import display as progress
-from anybatch.runs.display import Progress
+from anybatch.runs.display import Output, Progress
 from anybatch.runs.metrics import METRICS
 
 ROW = {
@@ -52,6 +52,24 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     stopped = Clock()
     monkeypatch.setattr(progress, "time", stopped)
     return stopped
+
+
+def test_a_quiet_run_speaks_to_the_log_only(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", logger="anybatch")
+    progress.QUIET.say("one")
+    with progress.QUIET.display(100, "title") as display:
+        display.update(50, ROW)
+        display.say("two")
+    assert capsys.readouterr() == ("", "")
+    assert [record.getMessage() for record in caplog.records] == ["one", "two"]
+
+
+def test_a_run_that_is_shown_speaks_to_its_stream():
+    stream = io.StringIO()
+    Output(shown=True, stream=stream).say("one")
+    assert stream.getvalue() == "one\n"
 
 
 def test_only_metrics_that_exist_are_shown():
