@@ -1,9 +1,19 @@
 """Fixtures that several files share."""
 
+import signal
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 import torch
+
+# A busy machine is not a wrong answer.
+hypothesis.settings.register_profile("without deadline", deadline=None)
+hypothesis.settings.load_profile("without deadline")
+
+# A shell's background job ignores these, and so would every process that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

@@ -307,7 +307,7 @@ def test_a_run_with_masks_continues_to_the_bit(
     saved = sorted(int(path.name.removeprefix("step_")) for path in (whole.folder / "checkpoints").iterdir())
     cut = cut_back(whole.folder, tmp_path / "cut", saved[len(saved) // 2])
     resumed = resume(cut, config)
-    assert differences(newest_state(whole.folder)["train"], newest_state(resumed.folder)["train"]) == []
+    assert differences(newest_state(whole.folder), newest_state(resumed.folder)) == []
     assert rows(whole.folder) == rows(resumed.folder)
     assert whole.evaluation is not None and resumed.evaluation is not None
     assert whole.evaluation.episodes == resumed.evaluation.episodes
@@ -353,7 +353,8 @@ def test_a_mask_that_allows_everything_trains_the_same_policy_to_the_bit(stalene
         )
         outcome = train(config, tmp_path / name)
         assert outcome.evaluation is not None
-        states.append((newest_state(outcome.folder)["train"], outcome.evaluation.episodes))
+        learner = newest_state(outcome.folder)["shared"]["learner"]
+        states.append((learner, outcome.evaluation.episodes))
     (masked, episodes), (plain, same_episodes) = states
     weights = [list(state["network"].values()) for state in (masked, plain)]
     assert all(torch.equal(one, other) for one, other in zip(*weights, strict=True))

@@ -157,14 +157,14 @@ def test_settings_of_another_version_are_refused_with_the_name_of_the_run(
     runs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
     (pong,) = runs.glob("Pong*")
-    old = tmp_path / "old"
-    shutil.copytree(pong, old)
-    config = json.loads((old / "config.json").read_text())
-    del config["evaluation"]["protocol"]
-    (old / "config.json").write_text(json.dumps(config))
+    other = tmp_path / "other"
+    shutil.copytree(pong, other)
+    config = json.loads((other / "config.json").read_text())
+    config["evaluation"]["of_later"] = 1
+    (other / "config.json").write_text(json.dumps(config))
     with pytest.raises(SystemExit):
-        main(["evaluate", str(old), "--suite=atari-57"])
-    assert "old.evaluation do not fit this version: missing protocol" in capsys.readouterr().err
+        main(["evaluate", str(other), "--suite=atari-57"])
+    assert "other.evaluation do not fit this version: unknown of_later" in capsys.readouterr().err
 
 
 def test_without_a_suite_one_run_is_evaluated(runs: Path, capsys: pytest.CaptureFixture[str]):
