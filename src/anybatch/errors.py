@@ -13,7 +13,7 @@ class ConfigError(UserError):
 
 
 class EnvError(UserError):
-    """An environment does not exist, cannot be used, or returned something that is not a number."""
+    """An environment does not exist, cannot be used, or returned a non-finite value."""
 
 
 class CheckpointError(UserError):
@@ -25,4 +25,4 @@ class DiskError(UserError):
 
 
 class TrainingError(UserError):
-    """Training cannot go on: the loss or the gradient stopped being a number."""
+    """Training cannot continue: the loss or the gradient is non-finite."""

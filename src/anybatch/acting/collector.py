@@ -209,7 +209,7 @@ class Collector:
         )
 
     def state_dict(self) -> dict[str, object]:
-        """All that is needed to go on; engines that cannot be restored start fresh episodes instead."""
+        """All that is needed to continue; engines that cannot be restored start fresh episodes instead."""
         state: dict[str, object] = {
             "generator": self.generator.get_state(),
             "num_envs": self.env.spec.num_envs,
@@ -219,7 +219,7 @@ class Collector:
         return state
 
     def load_state_dict(self, state: dict) -> bool:
-        """Whether the episodes under way were restored."""
+        """Continue from `state`. Returns whether the episodes in progress were restored."""
         self.generator.set_state(state["generator"])
         if not isinstance(self.env, RestorableEnv) or state["num_envs"] != self.env.spec.num_envs:
             # The first observations were seen with statistics that had not been restored yet.
@@ -248,16 +248,16 @@ class RoundedRows:
 
 
 def refuse_bad_numbers(buffers: Buffers) -> None:
-    """A reward or observation that is not a number would poison every statistic: name the first one."""
-    named = {"a reward": buffers.reward}
+    """Refuse non-finite rewards and observations, which would spoil every statistic, naming the first."""
+    named = {"reward": buffers.reward}
     if buffers.obs.is_floating_point():
-        named["an observation"] = buffers.obs
+        named["observation"] = buffers.obs
     for name, tensor in named.items():
         finite = torch.isfinite(tensor)
         if not finite.all():
             row, env, *index = (~finite).nonzero()[0].tolist()
-            step = row if name == "a reward" else row - 1
+            step = row if name == "reward" else row - 1
             raise EnvError(
-                f"environment {env} returned {name} that is not a finite number, "
+                f"environment {env} returned a non-finite {name}, "
                 f"{tensor[row, env, *index].item()}, at step {step} of the iteration"
             )

@@ -1,4 +1,4 @@
-"""How good a policy is: a fixed number of episodes in each env slot, so that short ones do not count more."""
+"""Evaluation: a fixed number of episodes in each env slot, so that short ones do not count more."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -93,7 +93,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Player:
-    """A policy at play. Statistics of observations do not move."""
+    """A policy that is evaluated. Statistics of observations do not change."""
 
     network: Actor
     normalizer: ObservationNormalizer | None

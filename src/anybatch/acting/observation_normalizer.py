@@ -35,7 +35,7 @@ class ObservationNormalizer:
             row, *index = np.argwhere(~finite)[0]
             env = row if envs is None else envs[row]
             value = obs[row, *index]
-            raise EnvError(f"environment {env} returned an observation that is not a finite number, {value}")
+            raise EnvError(f"environment {env} returned a non-finite observation, {value}")
         if len(obs) > 1:
             mean = obs.mean(axis=0, dtype=np.float64)
             square_sum = np.square(obs - mean).sum(axis=0)

@@ -15,7 +15,7 @@ from anybatch.learning import minibatch
 from anybatch.learning.gradient_steps import GradientSteps, LossOf, Record
 
 SKIPS_BEFORE_GIVING_UP = 5
-"""Gradient steps in a row that were not numbers before the run ends."""
+"""Non-finite gradient steps in a row before the run ends."""
 
 
 def minibatches(valid: Tensor, state: TrainState[Any], config: RunConfig) -> list[tuple[Tensor, float]]:
@@ -48,14 +48,14 @@ def gradient(
 
 
 def take_step(steps: GradientSteps, culprit: Callable[[], str]) -> bool:
-    """Apply the gradient in the buffer, if it is one; give up after several in a row that were not numbers.
+    """Apply the gradient in the buffer if it is finite; give up after several in a row that were not.
 
     `culprit` says what the first bad number is.
     """
     applied = steps.apply()
     if not applied and steps.counts.skipped_in_a_row >= SKIPS_BEFORE_GIVING_UP:
         raise TrainingError(
-            f"{SKIPS_BEFORE_GIVING_UP} gradient steps in a row were not numbers; {culprit()}. The newest "
-            "checkpoint is from before; a lower learning rate or a gradient clip may help"
+            f"{SKIPS_BEFORE_GIVING_UP} gradient steps in a row were non-finite; {culprit()}. The newest "
+            "checkpoint is from before them; a lower learning rate or a gradient clip may help"
         )
     return applied

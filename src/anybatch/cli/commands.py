@@ -144,7 +144,7 @@ def plan(words: list[str]) -> None:
 
 
 def resume(words: list[str]) -> None:
-    """Go on with a run from its newest good checkpoint, also at another batch size."""
+    """Continue a run from its newest good checkpoint, also at another batch size."""
     flags = with_run(ResumeFlags, words, "resume")
     record = RunRecord(flags.run)
     outcome = session.resume(record, flags.config, show_plan=plan_text.show, output=Output(shown=True))

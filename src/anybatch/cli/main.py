@@ -15,7 +15,7 @@ usage: anybatch COMMAND [OPTIONS]
 
   train      train a policy: `anybatch train` alone runs PPO-EWMA on CartPole-v1
   plan       show the batches of a run and the numbers that follow, without training
-  resume     go on with a run, also at another batch size
+  resume     continue a run, also at another batch size
   evaluate   play episodes with a checkpoint of a run, the newest or the best
   watch      make a video of an agent, from a checkpoint of its run
   advise     say what a run's metrics mean for its settings

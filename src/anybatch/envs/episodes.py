@@ -41,14 +41,14 @@ class EpisodeTracker:
         self._lengths[ended] = 0
 
     def cut(self, length: int) -> None:
-        """Finish, as truncated, every episode under way that has lasted `length` decisions."""
+        """Finish, as truncated, every episode in progress that has lasted `length` decisions."""
         too_long = self._lengths >= length
         if too_long.any():
             self._finish(too_long, too_long)
 
     @property
     def longest(self) -> int:
-        """Decisions of the longest episode under way."""
+        """Decisions of the longest episode in progress."""
         return int(self._lengths.max())
 
     def take(self) -> list[Episode]:
@@ -57,7 +57,7 @@ class EpisodeTracker:
         return finished
 
     def state_dict(self) -> dict[str, Any]:
-        """The episodes under way; the finished ones have been taken before a state is saved."""
+        """The episodes in progress; the finished ones have been taken before a state is saved."""
         return {"returns": self._returns.copy(), "lengths": self._lengths.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

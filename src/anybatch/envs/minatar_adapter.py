@@ -77,7 +77,7 @@ class MinAtarEnv:
 
     Actions are the game's minimal set, not the six that all games share: 3 in Breakout and Freeway, 4 in
     SpaceInvaders, 5 in Asterix, 6 in Seaquest. Freeway's own clock terminates it, as in the original; only
-    env_config.max_episode_steps truncates, and without it the other games may go on for ever.
+    env_config.max_episode_steps truncates, and without it the other games may never end.
     """
 
     def __init__(self, name: str, config: EnvConfig, *, seeds: Sequence[int]) -> None:
@@ -153,7 +153,7 @@ class MinAtarEnv:
 def advance(name: str, envs: Envs, action: Any, sticky: Any, limit: Any) -> tuple[Envs, Seen]:
     """One step of all envs in one call, compiled once for each game and number of envs.
 
-    An env that ends goes on with a new episode's first state; one that had ended before does nothing else.
+    An env that ends continues with a new episode's first state; one that had ended before does nothing else.
     """
     rules = GAMES[name].rules(use_minimal_action_set=True, sticky_action_prob=sticky)
     keys = jax.vmap(partial(jax.random.split, num=3))(jax.random.wrap_key_data(envs.key, impl=KEY_KIND))

@@ -104,6 +104,6 @@ class ObservationReader:
         if not finite.all():
             env, index = np.argwhere(~finite)[0]
             raise EnvError(
-                f"environment {env} of {self._env_id} returned an observation that is not a finite number, "
+                f"environment {env} of {self._env_id} returned a non-finite observation, "
                 f"{vector[env, index]}, at step {self._step}"
             )

@@ -98,7 +98,7 @@ class GradientSteps:
         return records
 
     def apply(self) -> bool:
-        """Clip and step with the gradient in the buffer. A gradient that is not a number changes nothing."""
+        """Clip and step with the gradient in the buffer. A non-finite gradient changes nothing."""
         norm = torch.linalg.vector_norm(self.flat.grads)
         size = norm.item()
         if not math.isfinite(size):

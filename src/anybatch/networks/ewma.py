@@ -46,7 +46,7 @@ class EwmaNetwork:
         """When the env steps per gradient step change: `factor` is those before ÷ those from now on.
 
         The past, all but the newest weights, then counts as if it had been averaged in steps of the coming
-        size, so that the age in env steps goes on without a jump.
+        size, so that the age in env steps continues without a jump.
         """
         self.total_weight = (self.total_weight - 1.0) * factor + 1.0
 

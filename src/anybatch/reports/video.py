@@ -32,7 +32,7 @@ class Watched:
     steps: int
     episodes: tuple[Episode, ...]
     env_steps: int
-    """Of the checkpoint that played."""
+    """Env steps of the checkpoint that was shown."""
 
     def sentence(self) -> str:
         returns = [episode.episode_return for episode in self.episodes]
@@ -52,7 +52,7 @@ def watch(
 ) -> Watched:
     """Play `steps` steps with a checkpoint of a run, and write them to `out`."""
     if out.suffix.lower() not in FORMATS:
-        raise UserError(f"--out {out}: a file that ends in {' or '.join(FORMATS)} is wanted")
+        raise UserError(f"--out {out}: the file must end in {' or '.join(FORMATS)}")
     if steps < 1 or frames_per_second < 1:
         raise UserError(f"--steps {steps}, --frames-per-second {frames_per_second}: both must be at least 1")
     loaded = record.load_checkpoint(output.say, checkpoint, with_segments=False)

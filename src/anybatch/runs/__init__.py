@@ -1,1 +1,1 @@
-"""What a run leaves behind and how it goes on: folder, log, checkpoints, seeds, progress."""
+"""What a run records: folder, log, checkpoints, metrics, display."""

@@ -52,7 +52,7 @@ METRICS: dict[str, str] = {
     "auxiliary/clone_kl": "PPG: divergence from the policy before the auxiliary phase just done, its mean.",
     "auxiliary/auxiliary_value_loss": "PPG: squared error of the value head on the policy's encoder, there.",
     "auxiliary/value_loss": "PPG: squared error of the value in the auxiliary phase just done.",
-    "auxiliary/epochs": "PPG: epochs done of the auxiliary phase under way; on the display only.",
+    "auxiliary/epochs": "PPG: epochs done of the auxiliary phase in progress; on the display only.",
     "time/auxiliary": "PPG: seconds spent in the auxiliary phase since the last iteration.",
     "evaluation/return": "Mean score, unclipped, of the evaluation after this iteration, where one was due.",
     "evaluation/standard_error": "Standard error of evaluation/return; 0 for a single episode.",

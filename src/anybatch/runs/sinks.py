@@ -22,7 +22,7 @@ class Sink(Protocol):
     def write(self, env_steps: int, metrics: Metrics) -> None: ...
 
     def truncate_after(self, env_steps: int) -> None:
-        """The run goes on from a checkpoint at `env_steps`: rows beyond it are superseded."""
+        """The run continues from a checkpoint at `env_steps`: rows beyond it are superseded."""
         ...
 
     def close(self) -> None: ...
@@ -77,7 +77,7 @@ class GuardedSink:
         self._sink = None
         self._say(
             f"Nothing more is sent to {self._name} ({type(error).__name__}: {error}); "
-            "training goes on, and metrics.jsonl has every row."
+            "training continues, and metrics.jsonl has every row."
         )
 
 

@@ -14,7 +14,7 @@ Handler = Callable[[int, FrameType | None], None]
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal ended what was under way. Not an Exception: no environment's own code may swallow it."""
+    """A signal ended what was in progress. Not an Exception: no environment's own code may swallow it."""
 
     def __init__(self, number: int, sentence: str = "Stopped.") -> None:
         super().__init__(sentence)

@@ -52,7 +52,7 @@ def evaluate_state(
 def evaluate_within_training(
     config: AnyConfig, state: AnyState, *, own: OwnParts, report: Callable[[int, int], None]
 ) -> Evaluation:
-    """Evaluate a policy that goes on learning. `report` gets the episodes played and their number.
+    """Evaluate a policy that continues to learn. `report` gets the episodes played and their number.
 
     Always the same episodes, on envs and with a generator that the training does not see.
     """
@@ -152,7 +152,7 @@ def evaluation_env(config: AnyConfig, own: OwnParts = NOTHING_OWN) -> VectorEnv:
     if evaluation_protocol(config) == "released":
         env_config = replace(env_config, episodic_life=False, reward_clip=False)
     if envs.is_atari(config.env, env_config) and cap is not None:
-        # By the engine itself: its reset within a game that goes on over lost lives starts no new game.
+        # By the engine itself: its reset within a game that continues after lost lives starts no new game.
         env_config = replace(env_config, max_episode_steps=min(cap, env_config.max_episode_steps or cap))
     return envs.make(config.env, env_config, seeds=seeds)
 

@@ -263,7 +263,7 @@ def result_json(outcome: Outcome) -> dict[str, object]:
 
 
 def refuse_another_run(recorded: AnyConfig, config: AnyConfig) -> None:
-    """A checkpoint cannot go on as a run of another environment or network: name the first difference."""
+    """Refuse to continue a checkpoint with another environment or network, naming the first difference."""
     for path in fixed_on_resume(config):
         there, here = recorded, config
         for name in path.split("."):
