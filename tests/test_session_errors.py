@@ -216,9 +216,9 @@ def test_a_run_that_is_being_trained_is_not_trained_twice(refused: Refused, run:
 @pytest.mark.parametrize(
     ("env", "said"),
     [
-        ("NaNReward-v0", "environment 0 returned a reward that is not a finite number, nan, at step 3"),
-        ("InfiniteReward-v0", "environment 0 returned a reward that is not a finite number, inf, at step 3"),
-        ("NaNObs-v0", "environment 0 returned an observation that is not a finite number, nan"),
+        ("NaNReward-v0", "environment 0 returned a non-finite reward, nan, at step 3"),
+        ("InfiniteReward-v0", "environment 0 returned a non-finite reward, inf, at step 3"),
+        ("NaNObs-v0", "environment 0 returned a non-finite observation, nan"),
     ],
 )
 def test_an_env_that_returns_no_number_is_named(
