@@ -272,12 +272,12 @@ ADAPTIVE: dict[str, Any] = {"min_steps": 4, "max_steps": 21, "window": 3, "warmu
 
 def replayed(config: AnyConfig, shown: list[dict[str, Any]], **signals: Callable[[Any], Any]) -> list[int]:
     """The lengths that the controller decides on, shown the rows of a run one by one."""
-    state = controllers.start(config.controller)
-    decided = [controllers.in_force(config.controller, state).num_steps]
+    state = controllers.start(config.complete_controller)
+    decided = [controllers.in_force(config.complete_controller, state).num_steps]
     for row in shown:
         seen = {name: read(row) for name, read in signals.items()}
         state, decision = controllers.decide(
-            config.controller,
+            config.complete_controller,
             state,
             Signals(
                 iteration=row["charts/iterations"],
