@@ -425,7 +425,8 @@ def test_released_ppo_runs_ten_epochs_until_its_first_change():
 @pytest.mark.parametrize("name", [name for name in presets.names() if name.endswith("-abs")])
 def test_adaptive_batch_scaling_starts_at_the_shortest_rollout(name: str):
     config = presets.load(name).config
-    started = controllers.in_force(config.controller, controllers.start(config.controller))
+    settings = config.complete_controller
+    started = controllers.in_force(settings, controllers.start(settings))
     assert started.num_steps == session.plan(config).batch.num_steps == config.controller.min_steps
 
 
@@ -530,7 +531,7 @@ def test_a_preset_file_that_is_no_text_is_refused_in_one_sentence(tmp_path: Path
         (["--network.impala-channels"], "impala-channels is empty"),
         (["--threads=1000000"], "at most 1,024"),
         (["--env-config.engine-threads=-3"], "engine-threads = -3: from 0 to 1,024 is wanted"),
-        (["--num-envs=100000000000000000000"], "at most 1,048,576"),
+        (["--num-envs=100000000000000000000"], "must not exceed 1,000,000,000,000"),
         (["--optimizer.learning-rate=inf"], "optimizer.learning-rate = inf: a finite number is wanted"),
         (["--objective.entropy-coefficient=nan"], "entropy-coefficient = nan: a finite number is wanted"),
         (["--env=gym:"], "env = 'gym:' is no id"),

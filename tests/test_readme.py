@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 README = Path(__file__).parents[1] / "README.md"
-PYTHON_BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
-SHELL_BLOCKS = re.findall(r"```\n(.*?)```", README.read_text(), re.S)
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README.read_text(), re.M | re.S)
+PYTHON_BLOCKS = [block for language, block in BLOCKS if language == "python"]
+SHELL_BLOCKS = [block for language, block in BLOCKS if language == ""]
 
 
 def run(code: list[str], folder: Path) -> str:

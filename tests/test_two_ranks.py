@@ -97,10 +97,8 @@ def pqn_update(data: Rollout, num_envs: int) -> list[float]:
 
 def ppg_phase(data: Rollout, num_envs: int) -> list[float]:
     """A policy iteration, value epochs of their own, and the auxiliary phase."""
-    config = replace(PHASE_CONFIG, num_envs=num_envs)
-    torch.set_default_dtype(torch.float64)
+    config = replace(PHASE_CONFIG, num_envs=num_envs, dtype="float64")
     state = ppg_state.start(config, make_env(config, env_steps=0), say=print)
-    torch.set_default_dtype(torch.float32)
     samples = prepare(in_float64(data), state.policy, config)
     ppg.policy_iteration(samples, state, config, LEARNING_RATE)
     state.data.add(0, obs=samples.obs, value_target=samples.value_target, valid=samples.valid)

@@ -22,7 +22,7 @@ def make_optimizer(parameter: torch.nn.Parameter, config: OptimizerConfig) -> to
 
 def first_state(parameter: torch.nn.Parameter, config: OptimizerConfig) -> dict[str, torch.Tensor]:
     """What an optimizer keeps of a parameter, as it is after a first step without a gradient."""
-    twin = torch.nn.Parameter(torch.zeros_like(parameter))
+    twin = torch.nn.Parameter(torch.zeros_like(parameter, device="cpu"))
     twin.grad = torch.zeros_like(twin)
     optimizer = make_optimizer(twin, config)
     optimizer.step()
