@@ -10,7 +10,15 @@ from anybatch.errors import ConfigError
 Config = TypeVar("Config")
 
 NONE = "none"
-"""In a preset, what an optional number is where there is none: TOML has no null."""
+"""What stands in a preset for an optional number that there is not: TOML has no null."""
+
+_DESCRIPTIONS = {
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    bool: "true or false",
+    type(None): NONE,
+}
 
 
 def config_to_dict(config: Any) -> dict[str, Any]:
@@ -29,7 +37,7 @@ def config_from_dict(
     hints = {name: hint for name, hint in get_type_hints(kind).items() if get_origin(hint) is not ClassVar}
     title = where or kind.__name__
     if not isinstance(data, dict):
-        raise ConfigError(f"{title} = {data!r}: a table of settings is wanted")
+        raise ConfigError(f"{title} = {data!r}: must be a table of settings")
     unknown, missing = sorted(data.keys() - hints.keys()), sorted(hints.keys() - data.keys())
     if may_lack_settings:
         missing = [name for name in missing if name in _required(kind)]
@@ -79,7 +87,7 @@ def _value(hint: Any, value: Any, where: str, may_lack_settings: bool) -> Any:
     if type(value) is int and float in (hint, *get_args(hint)) and abs(value) <= LARGEST_COUNT:
         value = float(value)  # larger ones are refused as they are
     if not _fits(hint, value):
-        raise ConfigError(f"{where} = {value!r}: {_wanted(hint)} is wanted")
+        raise ConfigError(f"{where} = {value!r}: must be {_description(hint)}")
     return value
 
 
@@ -105,9 +113,15 @@ def _fits(hint: Any, value: Any) -> bool:
     return type(value) is (type(None) if hint is None else hint)
 
 
-def _wanted(hint: Any) -> str:
-    return (
-        hint.__name__
-        if isinstance(hint, type) and get_origin(hint) is None
-        else str(hint).replace("typing.", "")
-    )
+def _description(hint: Any) -> str:
+    """The values of a field, in words."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(_description, arguments))
+    if origin is Literal:
+        return f"one of {', '.join(map(str, arguments))}"
+    if origin is tuple:
+        return f"a list, each entry {_description(arguments[0])}"
+    if origin is dict:
+        return f"a table, each entry {_description(arguments[1])}"
+    return _DESCRIPTIONS[hint]
