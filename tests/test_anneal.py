@@ -206,7 +206,7 @@ def test_schedules_go_through_their_record():
     ("settings", "sentence"),
     [
         ({"anneal": "linear", "anneal_until": 0}, "optimizer.anneal-until = 0: "),
-        ({"anneal_until": 5}, "optimizer.anneal-until = 5 has no effect with optimizer.anneal = none"),
+        ({"anneal_until": 5}, "optimizer.anneal-until = 5: must be None unless optimizer.anneal = linear"),
     ],
 )
 def test_an_end_that_cannot_be_is_refused(settings: dict[str, Any], sentence: str):

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, get_origin, get_type_hints
+from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 import pytest
 from setting_reads import Read, is_read, settings_read
@@ -66,16 +66,18 @@ def config_classes() -> list[type]:
     while waiting:
         kind = waiting.pop()
         found[kind] = None
-        waiting += [
-            hint
-            for hint in get_type_hints(kind).values()
-            if dataclasses.is_dataclass(hint) and hint not in found
-        ]
+        groups = map(group_of, get_type_hints(kind).values())
+        waiting += [group for group in groups if group is not None and group not in found]
     return list(found)
 
 
+def group_of(hint: object) -> Any:
+    """The config class of a field that holds a group, or may hold one."""
+    return next((kind for kind in (hint, *get_args(hint)) if dataclasses.is_dataclass(kind)), None)
+
+
 def is_group(hint: object) -> bool:
-    return dataclasses.is_dataclass(hint) or get_origin(hint) is ClassVar
+    return group_of(hint) is not None or get_origin(hint) is ClassVar
 
 
 @pytest.mark.parametrize("kind", config_classes(), ids=lambda kind: kind.__name__)

@@ -601,8 +601,8 @@ def test_a_phase_beyond_memory_is_refused_with_its_numbers_before_anything_is_co
 @pytest.mark.parametrize(
     ("flag", "said"),
     [
-        ("--phase.policy-iterations=0", "phase.policy-iterations = 0: at least 1 is wanted"),
-        ("--phase.auxiliary-learning-rate=-1", "phase.auxiliary-learning-rate = -1.0: a positive number"),
+        ("--phase.policy-iterations=0", "phase.policy-iterations = 0: must be at least 1"),
+        ("--phase.auxiliary-learning-rate=-1", "phase.auxiliary-learning-rate = -1.0: must be positive"),
         ("--update.minibatches-per-epoch=99999", "99999 is more than the 64 × 256 = 16384 samples"),
         ("--env=procgen:coinrum", "no environment procgen:coinrum; the nearest names are procgen:coinrun"),
     ],

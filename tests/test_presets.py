@@ -425,8 +425,8 @@ def test_released_ppo_runs_ten_epochs_until_its_first_change():
 @pytest.mark.parametrize("name", [name for name in presets.names() if name.endswith("-abs")])
 def test_adaptive_batch_scaling_starts_at_the_shortest_rollout(name: str):
     config = presets.load(name).config
-    settings = config.complete_controller
-    started = controllers.in_force(settings, controllers.start(settings))
+    controller = config.complete_controller
+    started = controllers.in_force(controller, controllers.start(controller))
     assert started.num_steps == session.plan(config).batch.num_steps == config.controller.min_steps
 
 
@@ -527,14 +527,14 @@ def test_a_preset_file_that_is_no_text_is_refused_in_one_sentence(tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--objective.value-clip=-1"], "value-clip = -1.0: a positive number or None"),
-        (["--network.impala-channels"], "impala-channels is empty"),
+        (["--objective.value-clip=-1"], "value-clip = -1.0: must be positive or None"),
+        (["--network.impala-channels"], "impala-channels = (): must have one number for each stack"),
         (["--threads=1000000"], "at most 1,024"),
-        (["--env-config.engine-threads=-3"], "engine-threads = -3: from 0 to 1,024 is wanted"),
+        (["--env-config.engine-threads=-3"], "engine-threads = -3: must be from 0 to 1,024"),
         (["--num-envs=100000000000000000000"], "must not exceed 1,000,000,000,000"),
-        (["--optimizer.learning-rate=inf"], "optimizer.learning-rate = inf: a finite number is wanted"),
-        (["--objective.entropy-coefficient=nan"], "entropy-coefficient = nan: a finite number is wanted"),
-        (["--env=gym:"], "env = 'gym:' is no id"),
+        (["--optimizer.learning-rate=inf"], "optimizer.learning-rate = inf: must be finite"),
+        (["--objective.entropy-coefficient=nan"], "entropy-coefficient = nan: must be finite"),
+        (["--env=gym:"], "env = 'gym:': must be an id"),
     ],
 )
 def test_settings_that_no_run_can_have_are_refused(
@@ -580,10 +580,10 @@ def test_an_unknown_key_is_refused_by_name(text: str, said: str):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('num_envs = "many"', "num_envs = 'many': int is wanted"),
+        ('num_envs = "many"', "num_envs = 'many': must be a whole number"),
         ("[optimizer]\nlearning_rate = 0", "optimizer.learning-rate = 0"),
         ("num_envs = ", "preset mine"),
-        ("optimizer = 3", "optimizer = 3: a table"),
+        ("optimizer = 3", "optimizer = 3: must be a table"),
         ('algorithm = "dqn"', "no algorithm 'dqn'"),
     ],
 )

@@ -19,7 +19,10 @@ from anybatch.errors import ConfigError, EnvError
         (["--num-steps", str(10**11)], "must be within a factor of 1,000,000"),
         (["--microbatch", str(10**30)], "microbatch = 1000000000000000000000000000000: must not exceed"),
         (["--update.epochs", str(10**20)], "update.epochs = 100000000000000000000: must not exceed"),
-        (["--evaluation.num-envs", str(10**9)], "evaluation.num-envs = 1000000000: at most 1,048,576"),
+        (
+            ["--evaluation.num-envs", str(10**9)],
+            "evaluation.num-envs = 1000000000: must be at most 1,048,576",
+        ),
         (
             ["--evaluation.episodes-per-env", str(10**20)],
             "episodes-per-env = 100000000000000000000: must not",

@@ -316,7 +316,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_bad_staleness_is_one_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     flags = ["train", "--env=toy:Match", f"--run-dir={tmp_path}"]
     said = refused(capsys, *flags, "--staleness.iterations=-1")
-    assert "staleness.iterations = -1: it cannot be negative" in said
+    assert "staleness.iterations = -1: must not be negative" in said
     said = refused(capsys, *flags, "--proximal.policy=ewma", "--proximal.importance=recent")
     assert "proximal.importance = recent" in said
     assert not list(tmp_path.iterdir())

@@ -106,4 +106,4 @@ def test_other_numbers_are_refused_in_one_sentence(
 def test_a_schedule_takes_them():
     schedule = ("0:16", "1M:32", "2.5e6:1k")
     assert schedule_points(schedule) == ((0, 16), (1_000_000, 32), (2_500_000, 1_000))
-    assert ControllerConfig(kind="schedule", schedule=schedule).step_range == (16, 1_000)
+    assert ControllerConfig(kind="schedule", schedule=schedule).completed(32).step_range == (16, 1_000)

@@ -1,4 +1,4 @@
-"""PPG: how long a phase is, how its auxiliary part steps, and what its data take."""
+"""The phases of PPG: their length, their auxiliary gradient steps and the memory of their data."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ SMALLEST_AUXILIARY_SHARE = 1 / 4
 
 @dataclass(frozen=True, kw_only=True)
 class PhasePlan:
-    """A phase, over all ranks. Reset steps are included, as in every nominal batch."""
+    """The numbers of a phase, over all ranks. Reset steps are included, as in every nominal batch."""
 
     policy_iterations: int
     env_steps: int
@@ -24,7 +24,7 @@ class PhasePlan:
     """Gradient steps of an auxiliary epoch."""
     auxiliary_learning_rate: float
     obs_bytes: int | None
-    """Bytes of one observation; None where the environment could not be asked."""
+    """Bytes of one observation; None where no environment could be built."""
 
     @property
     def memory_bytes(self) -> int | None:
@@ -33,7 +33,7 @@ class PhasePlan:
 
 
 def plan_phase(config: PPGConfig, batch: BatchSizes, ratios: Ratios, obs_bytes: int | None) -> PhasePlan:
-    """A phase keeps its env steps. Its auxiliary minibatch follows the iteration batch down to a quarter.
+    """The plan of a phase: its env steps stay, its auxiliary minibatch follows the iteration batch.
 
     The paper kept the auxiliary minibatch of a worker and rescaled for the change from 4 workers to 1 only
     (arXiv:2110.00641, App. A): for any number of ranks that is this floor.

@@ -1,7 +1,7 @@
 """The plan of a run: its batches and every number that follows from them. The dial.
 
-A plan is numbers; `table.py` makes what a person reads of it. It is always computed from the numbers at the
-batch they were tuned at, never from another plan.
+A plan consists of numbers; `table.py` puts it into words. It is always computed from the numbers of the batch
+that they were tuned at, never from another plan.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -53,7 +53,7 @@ def make_plan(
     """The plan of a run.
 
     `encoder` decides the automatic microbatch; `obs_bytes`, where known, the memory of a phase. `num_steps`
-    and `epochs` are what a controller chose; the other numbers follow them only if it is to be compensated.
+    and `epochs` are those that a controller chose; the other numbers follow them only with compensation.
     """
     configured = BatchSizes(
         num_envs=config.num_envs,

@@ -1,4 +1,4 @@
-"""The numbers that belong to a batch, and how they follow it from the batch they were tuned at."""
+"""The numbers that belong to a batch, and how they follow it from the batch that they were tuned at."""
 
 from dataclasses import dataclass, replace
 
@@ -21,7 +21,7 @@ class Ratios:
 
     @property
     def are_one(self) -> bool:
-        """Whether the run has the batch it was tuned at."""
+        """Whether the batch is the one tuned at."""
         return self.minibatch == self.iteration_batch == self.env_steps_per_gradient_step == 1
 
 
@@ -39,6 +39,7 @@ class Hyperparameters:
 
 
 def batch_ratios(batch: BatchSizes, tuned_at: TunedAt) -> Ratios:
+    """The ratios of all batches."""
     tuned = replace(
         batch,
         num_envs=tuned_at.num_envs,
@@ -62,7 +63,7 @@ def batch_ratios(batch: BatchSizes, tuned_at: TunedAt) -> Ratios:
 
 
 def rescaled(config: RunConfig, ratios: Ratios) -> Hyperparameters:
-    """Each number follows the batch it belongs to (arXiv:2110.00641, §3.2 and §4)."""
+    """Each number after the batch that it belongs to (arXiv:2110.00641, §3.2 and §4)."""
     rules = rescale_rules(config.rescale)
     optimizer = config.optimizer
 

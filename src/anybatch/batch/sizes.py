@@ -39,11 +39,12 @@ class BatchSizes:
 
     @property
     def gradient_steps_per_iteration(self) -> int:
+        """Gradient steps between two rollouts."""
         return self.minibatches_per_epoch * self.epochs
 
     @property
     def env_steps_per_gradient_step(self) -> float:
-        """How far the environments move for each gradient step: the clock of the proximal EWMA."""
+        """Env steps for each gradient step: the clock of the proximal EWMA."""
         return self.iteration_batch / self.gradient_steps_per_iteration
 
 

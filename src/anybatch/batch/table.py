@@ -1,4 +1,4 @@
-"""What a person is told of a plan: its batches, *number · tuned at · this run · rule*, and its limits."""
+"""A plan in words: its batches, the table *number · tuned at · this run · rule*, and notes."""
 
 import math
 from collections.abc import Callable
@@ -28,9 +28,10 @@ class PlanTable:
     """A plan in words."""
 
     lines: tuple[str, ...]
-    """The batches as products and, where there are such, the controller's range and PPG's phase."""
+    """The batches as products, the range of a controller and the phase of PPG."""
     rows: tuple[PlanRow, ...]
     warnings: tuple[str, ...]
+    """Reasons why the rules may not hold."""
 
     def to_json(self) -> dict[str, object]:
         return {"rows": [asdict(row) for row in self.rows], "warnings": list(self.warnings)}
@@ -62,7 +63,7 @@ def batch_lines(batch: BatchSizes) -> list[str]:
 
 
 def controller_lines(plan: Plan) -> list[str]:
-    """The range of batches that a controller may choose."""
+    """The range of batches that a controller may choose from."""
     if plan.step_range is None:
         return []
     smallest, largest = (replace(plan.batch, num_steps=steps) for steps in plan.step_range)
@@ -74,7 +75,7 @@ def controller_lines(plan: Plan) -> list[str]:
 
 
 def phase_lines(config: RunConfig, plan: Plan) -> list[str]:
-    """PPG's phase as products, and the memory and disk that its data take."""
+    """The phase of PPG as products, and the memory and disk space of its data."""
     phase = plan.phase
     if phase is None or not isinstance(config, PPGConfig):
         return []
@@ -115,7 +116,7 @@ def change_of_batch(before: BatchSizes, now: Plan, env_steps: int) -> str:
 
 
 def plan_rows(config: RunConfig, plan: Plan) -> list[PlanRow]:
-    """The table of what changed and why. Numbers that this run does not use have no row."""
+    """The rows of all numbers that this run uses."""
     ratios, run = plan.ratios, plan.hyperparameters
     rules = rescale_rules(config.rescale)
     optimizer = config.optimizer
@@ -211,7 +212,7 @@ def phase_rows(config: PPGConfig, rules: RescaleRules, ratio: float, run: PhaseP
 
 
 def broken_preconditions(config: RunConfig, plan: Plan) -> list[str]:
-    """One sentence for each reason why the rule may not hold in this run, as far as can be known before."""
+    """One sentence for each reason, known before the run, why the rules may not hold in it."""
     epochs, tuned_steps = config.update.epochs, plan.tuned_at.num_steps
     anneal_until = config.optimizer.anneal_until
     rescales = bool(rescale_rules(config.rescale)) and not plan.ratios.are_one
@@ -248,7 +249,7 @@ def _broken_for_policies(
         (
             rescales and normalization == "minibatch",
             "objective.advantage-normalization = minibatch depends on the minibatch in a way that no rule "
-            "mends; iteration does not.",
+            "corrects; iteration does not.",
         ),
         (
             rescales and config.update.target_kl is not None,
@@ -288,7 +289,7 @@ def _learning_rate_rule(ratio: float, batch: str, optimizer: str, rules: Rescale
 
 
 def _while_it_changes(config: RunConfig) -> str:
-    """With a controller, the batch above the table is where the run starts, not what the numbers are for."""
+    """What to add to each rule: with a controller, the batch shown is only that of the start."""
     if config.controller.kind == "fixed" or config.controller.compensate == "all":
         return ""
     return "; kept while the batch changes"

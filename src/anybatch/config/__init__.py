@@ -1,7 +1,7 @@
-"""What a run is told. One frozen dataclass per concern; a field's docstring is its command-line help.
+"""Run configuration: one frozen dataclass per concern. A field's docstring is its command-line help.
 
-Numbers that belong to a batch (learning rate, EWMA decay, advantage decay) are those of the batch they were
-tuned at, `TunedAt`. What a run uses follows from them by `batch_plan.resolve`, never by editing a config.
+Numbers that belong to a batch (learning rate, EWMA decay, advantage decay) are those of the batch that they
+were tuned at, `TunedAt`. A run computes its own from them with `batch.plan.make_plan`; no config is edited.
 """
 
 from anybatch.config.controller import CompleteController, ControllerConfig, schedule_points

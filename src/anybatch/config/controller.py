@@ -1,4 +1,4 @@
-"""What changes the batch inside a run."""
+"""Configuration of the controller, which changes the batch within a run."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from anybatch.config.whole_number import whole_number
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerConfig:
-    """What sets the rollout length, and with it the iteration batch and the minibatch, inside a run."""
+    """Controller of the rollout length within a run, and so of the iteration batch and the minibatch."""
 
     kind: Kind = "fixed"
     """fixed: num-steps throughout. divergence: Adaptive Batch Scaling by the share of states whose best
@@ -34,42 +34,43 @@ class ControllerConfig:
     """Divergence at or above which the shortest rollout is aimed at. None: 0.95 for divergence, 0.1 for
     kl."""
     map: Literal["log", "linear", "exponential"] = "log"
-    """How the length goes from one threshold to the other. log: Adaptive Batch Scaling. exponential: log's
-    mirror image, which only large divergences move much."""
+    """How the length depends on the divergence between the two thresholds. log: as in Adaptive Batch Scaling.
+    exponential: the mirror image of log, in which only large divergences shorten the rollout much."""
     window: int = 20
-    """The mean is over this many latest divergences."""
+    """Number of latest divergences whose mean is used."""
     warmup: int = 10
-    """Divergences needed before anything changes."""
+    """Divergences measured before the first change of the length."""
     smoothing: float | None = None
-    """Part of the way to its target that the length goes at each adaptation; 1: all of it. None: 0.1, for
-    noise_scale 1, whose measurements are averaged already."""
+    """Share of the way to its target that the length moves at each adaptation; 1: the whole way. None: 0.1,
+    for noise_scale 1, since its measurements are averages."""
     states: int = 2048
-    """States of the iteration that a divergence is measured on, at most."""
+    """Largest number of states of an iteration on which a divergence is measured."""
     rounding: Literal["float", "released"] = "float"
-    """float: the length is kept as a real number, and the nearest is used. released: cut to whole numbers at
-    each adaptation as in the released code, which stalls below its target, at 55 of 64 and 119 of 128."""
+    """float: keep the length as a real number and use the nearest whole one. released: truncate it at each
+    adaptation as in the released code, which stalls below its target, at 55 of 64 and 119 of 128."""
     multiple_of: int = 1
-    """The length in use is a multiple of this; 32 in the released PPO code. With rounding = released, a rise
-    by less than it is lost."""
+    """Divisor of the length in use; 32 in the released PPO code. With rounding = released, a rise by less
+    than this is lost."""
     noise_sets: Literal["minibatch", "iteration_batch"] = "minibatch"
-    """Which batch is made equal to the noise scale: that of a gradient step, or the whole iteration's as in
-    the released code."""
+    """Batch that is made equal to the noise scale: the minibatch, or the iteration batch as in the released
+    code."""
     schedule: tuple[str, ...] = ()
-    """For kind = schedule: ENV_STEPS:NUM_STEPS pairs such as 0:16 1M:32, each in force from its env
-    steps on. These lengths are used as they are written."""
+    """For kind = schedule: ENV_STEPS:NUM_STEPS pairs such as 0:16 1M:32, each in force from its env steps on.
+    These lengths are used as written."""
     epochs: Literal["constant", "at_least", "proportional"] = "constant"
-    """How epochs follow the length. constant: update.epochs. at_least: more for longer rollouts than tuned
-    at, never fewer (released PQN code). proportional: from the first change on (released PPO code)."""
+    """How epochs follow the length. constant: update.epochs. at_least: more for rollouts longer than tuned
+    at, never fewer (released PQN code). proportional: in proportion to the length, from the first change on
+    (released PPO code)."""
     compensate: Literal["none", "all"] = "none"
-    """all: learning rate, proximal decay and advantage moments follow the batch as it changes inside the run,
-    by the rule of the dial. none: they stay, as in Adaptive Batch Scaling."""
+    """all: learning rate, proximal decay and advantage moments follow the batch as it changes within the run,
+    by the rules of rescale. none: they stay, as in Adaptive Batch Scaling."""
 
     def __post_init__(self) -> None:
         self._require_counts()
         self._require_lengths()
         require(
             self.smoothing is None or 0 < self.smoothing <= 1,
-            f"controller.smoothing = {self.smoothing}: above 0 and at most 1 is wanted",
+            f"controller.smoothing = {self.smoothing}: must be above 0 and at most 1",
         )
         require(
             self.compensate == "none" or self.epochs == "constant",
@@ -109,7 +110,7 @@ class ControllerConfig:
             "multiple-of": self.multiple_of,
         }
         for name, count in counts.items():
-            require(count is None or count >= 1, f"controller.{name} = {count}: at least 1 is wanted")
+            require(count is None or count >= 1, f"controller.{name} = {count}: must be at least 1")
         require(
             self.warmup <= self.window,
             f"controller.warmup = {self.warmup} is more than the controller.window = {self.window} "
@@ -125,12 +126,12 @@ class ControllerConfig:
         )
         require(
             self.start_steps == 0 or self.min_steps <= self.start_steps <= self.max_steps,
-            f"controller.start-steps = {self.start_steps}: 0 or a length from controller.min-steps = "
-            f"{self.min_steps} to controller.max-steps = {self.max_steps} is wanted",
+            f"controller.start-steps = {self.start_steps}: must be 0 or from controller.min-steps = "
+            f"{self.min_steps} to controller.max-steps = {self.max_steps}",
         )
         require(
             self.max_steps // self.multiple_of * self.multiple_of >= self.min_steps,
-            f"controller.multiple-of = {self.multiple_of}: it has no multiple from controller.min-steps = "
+            f"controller.multiple-of = {self.multiple_of}: must have a multiple from controller.min-steps = "
             f"{self.min_steps} to controller.max-steps = {self.max_steps}",
         )
 
@@ -139,10 +140,10 @@ class ControllerConfig:
         low, high = known["low"], known["high"]
         # A share of states is below 1; a KL divergence has no largest value.
         limit = 1.0 if self.kind == "divergence" else math.inf
-        wanted = "0 < low < high < 1" if self.kind == "divergence" else "0 < low < high, both finite,"
+        order = "0 < low < high < 1" if self.kind == "divergence" else "0 < low < high, both finite,"
         require(
             0 < low < high < limit,
-            f"controller.low = {low}, controller.high = {high}: {wanted} is wanted for "
+            f"controller.low = {low}, controller.high = {high}: must be {order} for "
             f"controller.kind = {self.kind}",
         )
 
@@ -160,7 +161,7 @@ class CompleteController(ControllerConfig):
 
     @property
     def step_range(self) -> tuple[int, int]:
-        """Shortest and longest rollout that can be in use, unless the length is fixed."""
+        """Shortest and longest rollout that can be in use where the length is not fixed."""
         if self.kind == "schedule":
             lengths = [num_steps for _, num_steps in schedule_points(self.schedule)]
             return min(lengths), max(lengths)
@@ -176,7 +177,7 @@ def schedule_points(schedule: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
     require(
         0 < len(points) == len(schedule)
         and all(start >= 0 and num_steps >= 1 for start, num_steps in points),
-        f"{shown}: pairs ENV_STEPS:NUM_STEPS such as 0:16 1000000:32 are wanted",
+        f"{shown}: must be pairs ENV_STEPS:NUM_STEPS such as 0:16 1000000:32",
     )
     require(env_steps[0] == 0, f"{shown}: the first pair must be at 0 env steps")
     require(

@@ -1,7 +1,7 @@
 """The defaults of each kind of controller that changes the rollout length by what it measures.
 
-All are from Park 2026 (arXiv:2605.21557) and its released code. Lengths are kept as multiples of its
-baselines: a number of steps for 128 Atari games would be far off for one robot, and the reverse.
+All are from Park 2026 (arXiv:2605.21557) and its released code. Lengths are multiples of the baseline's:
+a number of steps that suits 128 Atari games would be far off for one robot, and the reverse.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,9 @@ class KindDefaults:
     longest: float
     """Longest rollout ÷ the rollout length tuned at."""
     every: int
+    """Iterations between two measurements."""
     smoothing: float
+    """Share of the way to its target that the length moves at once."""
     low: float | None = None
     """Lower threshold, where the kind measures a divergence."""
     high: float | None = None
@@ -42,6 +44,6 @@ PQN = KindDefaults(shortest=0.5, longest=2.0, every=50, smoothing=0.1, low=0.05,
 PPO = KindDefaults(shortest=0.5, longest=4.0, every=10, smoothing=0.1, low=0.01, high=0.1)
 """The PPO code: 1,024 to 8,192 steps around a baseline of 2,048."""
 NOISE = KindDefaults(shortest=0.5, longest=2.0, every=50, smoothing=1.0)
-"""The PQN code by the noise scale: 16 to 64 steps around 32, the latest target at once."""
+"""The PQN code with the noise scale: 16 to 64 steps around 32, without smoothing."""
 DEFAULTS: dict[Kind, KindDefaults] = {"divergence": PQN, "kl": PPO, "noise_scale": NOISE}
 """The defaults by kind. A length that is fixed or scheduled has none."""

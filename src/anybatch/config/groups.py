@@ -1,4 +1,4 @@
-"""The concerns that every algorithm shares. A field's docstring is its command-line help."""
+"""Configuration groups that all algorithms share. A field's docstring is its command-line help."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -8,14 +8,15 @@ from anybatch.config.require import MOST_ENVS, MOST_THREADS, require, require_la
 
 @dataclass(frozen=True, kw_only=True)
 class EnvConfig:
-    """How the environment is built and how its episodes are read."""
+    """How the environment is built and how its episodes are treated."""
 
     engine: Literal["auto", "envpool", "gymnasium", "minatar", "toy"] = "auto"
-    """Which engine runs the environment. auto: EnvPool where it has the id, else Gymnasium."""
+    """Engine of the environment. auto: EnvPool where it has the id, otherwise Gymnasium."""
     max_episode_steps: int | None = None
-    """Step limit of an episode; the environment's own where not given."""
+    """Step limit of an episode. None: the environment's own."""
     time_limit: Literal["bootstrap", "terminal"] = "bootstrap"
-    """Whether an episode cut by its step limit is bootstrapped from its last observation or has ended."""
+    """bootstrap: an episode cut by its step limit is bootstrapped from its last observation. terminal: it has
+    ended."""
     episodic_life: bool = False
     """Atari: a lost life ends the episode for learning; statistics still count whole games."""
     reward_clip: bool = False
@@ -30,18 +31,18 @@ class EnvConfig:
     that, handing data over costs more than it gains."""
     options: dict[str, str] = field(default_factory=dict[str, str])
     """Further options passed to the engine as they are, such as num_levels 200 start_level 0 for Procgen
-    (numbers are recognized). Those of a preset or a recorded run stay where they are not named here."""
+    (numbers are recognized). Options of a preset or a recorded run that are not named here stay."""
 
     def __post_init__(self) -> None:
         require(
             self.max_episode_steps is None or self.max_episode_steps >= 1,
-            f"env-config.max-episode-steps = {self.max_episode_steps}: an episode has at least one step",
+            f"env-config.max-episode-steps = {self.max_episode_steps}: must be at least 1",
         )
         require(
             0 <= self.engine_threads <= MOST_THREADS,
-            f"env-config.engine-threads = {self.engine_threads}: from 0 to {MOST_THREADS:,} is wanted",
+            f"env-config.engine-threads = {self.engine_threads}: must be from 0 to {MOST_THREADS:,}",
         )
-        require(0 <= self.sticky < 1, f"env-config.sticky = {self.sticky}: a probability below 1 is wanted")
+        require(0 <= self.sticky < 1, f"env-config.sticky = {self.sticky}: must be in [0, 1)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,19 +68,19 @@ class NetworkConfig:
     """Pixels a side that become channels before impala's first convolution: 2 gives four times the channels
     at half the sides, for 0.29 of the arithmetic with the default channels."""
     log_std: float = 0.0
-    """Continuous actions: initial log of the standard deviation, a learned number per action dimension."""
+    """Continuous actions: initial logarithm of the standard deviation, learned for each action dimension."""
 
     def __post_init__(self) -> None:
         require(
             len(self.impala_channels) > 0,
-            "network.impala-channels is empty: one number for each stack is wanted",
+            "network.impala-channels = (): must have one number for each stack",
         )
         require_layers((*self.hidden_sizes, *self.impala_channels, self.impala_features, self.impala_fold))
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """The optimizer. Numbers are those of the batch they were tuned at."""
+    """The optimizer. Its numbers belong to the batch that they were tuned at."""
 
     name: Literal["adam", "radam", "sgd"] = "adam"
     """adam, radam: the learning rate follows the square root of the minibatch. sgd: the minibatch itself."""
@@ -89,8 +90,8 @@ class OptimizerConfig:
     """linear: the learning rate falls to 0 at anneal-until, counted in env steps."""
     anneal_until: int | None = None
     """Env steps at which the learning rate reaches 0, on a line from the start of the run. None:
-    total-env-steps. Where a resume changes these, the learning rate continues from its current value to 0 at
-    the new end; one that has reached 0 takes the value that a run of the new length has there."""
+    total-env-steps; if a resume changes that, the learning rate continues from its current value to 0 at the
+    new end, or, where it has reached 0, takes the value that a run of the new length has at this point."""
     beta1: float = 0.9
     """Decay of Adam's mean of gradients."""
     beta2: float = 0.999
@@ -98,30 +99,29 @@ class OptimizerConfig:
     eps: float = 1e-8
     """Adam's denominator offset."""
     max_grad_norm: float | None = None
-    """Clip the gradient to this norm; no clipping where not given."""
+    """Norm that gradients are clipped to. None: no clipping."""
 
     def __post_init__(self) -> None:
         require(
             self.learning_rate > 0,
-            f"optimizer.learning-rate = {self.learning_rate}: a positive number is wanted",
+            f"optimizer.learning-rate = {self.learning_rate}: must be positive",
         )
         require(
             self.anneal_until is None or self.anneal_until >= 1,
-            f"optimizer.anneal-until = {self.anneal_until}: at least 1 is wanted",
+            f"optimizer.anneal-until = {self.anneal_until}: must be at least 1",
         )
         require(
             self.anneal_until is None or self.anneal == "linear",
-            f"optimizer.anneal-until = {self.anneal_until} has no effect with "
-            f"optimizer.anneal = {self.anneal}: it must be None there",
+            f"optimizer.anneal-until = {self.anneal_until}: must be None unless optimizer.anneal = linear",
         )
         require(
             0 <= self.beta1 < 1 and 0 <= self.beta2 < 1,
             f"optimizer.beta1 = {self.beta1}, optimizer.beta2 = {self.beta2}: both must be in [0, 1)",
         )
-        require(self.eps >= 0, f"optimizer.eps = {self.eps}: it cannot be negative")
+        require(self.eps >= 0, f"optimizer.eps = {self.eps}: must not be negative")
         require(
             self.max_grad_norm is None or self.max_grad_norm > 0,
-            f"optimizer.max-grad-norm = {self.max_grad_norm}: a positive number is wanted",
+            f"optimizer.max-grad-norm = {self.max_grad_norm}: must be positive or None",
         )
 
 
@@ -136,12 +136,12 @@ class UpdateConfig:
     minibatch_of: Literal["samples", "sequences"] = "samples"
     """samples: shuffled single samples. sequences: whole rollouts of some envs, as in the paper's code."""
     target_kl: float | None = None
-    """Stop optimizing an iteration once the sampled KL from the behavior policy exceeds this."""
+    """Sampled KL from the behavior policy beyond which an iteration stops optimizing. None: no limit."""
     target_kl_check: Literal["epoch", "minibatch"] = "epoch"
-    """epoch: look at the last minibatch of each epoch (CleanRL). minibatch: before each step (SB3, whose
+    """epoch: check the last minibatch of each epoch (CleanRL). minibatch: check before each step (SB3, whose
     target_kl is two thirds of this one)."""
     noise_scale_every: int = 64
-    """Measure the gradient noise scale every so many gradient steps; 0: never."""
+    """Gradient steps between two measurements of the gradient noise scale; 0: no measurements."""
 
     def __post_init__(self) -> None:
         require(
@@ -151,27 +151,27 @@ class UpdateConfig:
         )
         require(
             self.target_kl is None or self.target_kl > 0,
-            f"update.target-kl = {self.target_kl}: a positive number is wanted",
+            f"update.target-kl = {self.target_kl}: must be positive or None",
         )
         require(
             self.noise_scale_every >= 0,
-            f"update.noise-scale-every = {self.noise_scale_every}: it cannot be negative",
+            f"update.noise-scale-every = {self.noise_scale_every}: must not be negative",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class NormalizeConfig:
-    """Running statistics of observations and rewards."""
+    """Normalization of observations and rewards by running statistics."""
 
     observations: bool = False
     """Shift and scale vector observations by their running mean and standard deviation."""
     observation_clip: float = 10.0
-    """Normalized observations are clipped to ± this."""
+    """Largest absolute value of normalized observations."""
     rewards: Literal["none", "step", "iteration"] = "none"
-    """Divide rewards by the running standard deviation of the discounted return, as known at each step
-    (CleanRL, SB3) or after the whole iteration (the paper's code)."""
+    """Divide rewards by the running standard deviation of the discounted return. step: as known at each step
+    (CleanRL, SB3). iteration: as known after the whole iteration (the paper's code)."""
     reward_clip: float = 10.0
-    """Normalized rewards are clipped to ± this."""
+    """Largest absolute value of normalized rewards."""
     reward_discount: float = 0.99
     """Discount of the return whose standard deviation is taken. The paper's code has 0.99 whatever γ is."""
 
@@ -183,13 +183,13 @@ class NormalizeConfig:
         )
         require(
             0 <= self.reward_discount <= 1,
-            f"normalize.reward-discount = {self.reward_discount}: it must be in [0, 1]",
+            f"normalize.reward-discount = {self.reward_discount}: must be in [0, 1]",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """The evaluation during and at the end of training, and of `anybatch evaluate`."""
+    """Evaluation during training, at its end, and by `anybatch evaluate`."""
 
     every_env_steps: int = 0
     """Evaluate during training too, at the end of the first iteration beyond each multiple of this many env
@@ -213,17 +213,20 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         require(
             self.every_env_steps >= 0,
-            f"evaluation.every-env-steps = {self.every_env_steps}: it cannot be negative",
+            f"evaluation.every-env-steps = {self.every_env_steps}: must not be negative",
         )
         require(
             self.num_envs >= 1 and self.episodes_per_env >= 1,
             f"evaluation.num-envs = {self.num_envs}, evaluation.episodes-per-env = {self.episodes_per_env}: "
             "both must be at least 1",
         )
-        require(self.num_envs <= MOST_ENVS, f"evaluation.num-envs = {self.num_envs}: at most {MOST_ENVS:,}")
+        require(
+            self.num_envs <= MOST_ENVS,
+            f"evaluation.num-envs = {self.num_envs}: must be at most {MOST_ENVS:,}",
+        )
         require(
             self.max_episode_steps is None or self.max_episode_steps >= 1,
-            f"evaluation.max-episode-steps = {self.max_episode_steps}: an episode has at least one step",
+            f"evaluation.max-episode-steps = {self.max_episode_steps}: must be at least 1",
         )
 
 
@@ -232,11 +235,11 @@ class RecordConfig:
     """What is written to the run folder, and when."""
 
     checkpoint_every_seconds: float = 60.0
-    """Save a checkpoint after the first iteration that ends this long after the last one."""
+    """Seconds after a checkpoint until the end of an iteration saves the next one."""
     checkpoint_every_iterations: int = 0
-    """Save a checkpoint every so many iterations too; 0: by time only."""
+    """Iterations after which a checkpoint is saved, whatever the time; 0: by time only."""
     keep_checkpoints: int = 3
-    """The newest so many checkpoints are kept."""
+    """Number of newest checkpoints that are kept."""
     tensorboard: bool = True
     """Write TensorBoard events beside metrics.jsonl."""
     wandb: bool = False
@@ -247,7 +250,7 @@ class RecordConfig:
     def __post_init__(self) -> None:
         require(
             self.keep_checkpoints >= 1,
-            f"record.keep-checkpoints = {self.keep_checkpoints}: at least 1 is kept",
+            f"record.keep-checkpoints = {self.keep_checkpoints}: must be at least 1",
         )
 
 

@@ -1,4 +1,4 @@
-"""What PPG and PPG-EWMA are told."""
+"""Configuration of PPG and PPG-EWMA."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -9,7 +9,7 @@ from anybatch.config.require import require
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseConfig:
-    """Policy iterations, then an auxiliary phase on all their data. Numbers at the batch tuned at."""
+    """Policy iterations, then an auxiliary phase on all their data. Numbers belong to the batch tuned at."""
 
     policy_iterations: int = 32
     """Iterations before each auxiliary phase (N_π)."""
@@ -25,7 +25,7 @@ class PhaseConfig:
     clone_coefficient: float = 1.0
     """Weight of the divergence from the policy before the auxiliary phase (β_clone)."""
     save_data: bool = True
-    """Keep the phase's data in checkpoints; else they are saved at the ends of phases only."""
+    """Keep the phase's data in checkpoints; otherwise checkpoints are saved at the ends of phases only."""
 
     def __post_init__(self) -> None:
         counts = {
@@ -35,10 +35,10 @@ class PhaseConfig:
             "auxiliary-minibatch": self.auxiliary_minibatch,
         }
         for name, count in counts.items():
-            require(count >= 1, f"phase.{name} = {count}: at least 1 is wanted")
+            require(count >= 1, f"phase.{name} = {count}: must be at least 1")
         require(
             self.auxiliary_learning_rate > 0,
-            f"phase.auxiliary-learning-rate = {self.auxiliary_learning_rate}: a positive number is wanted",
+            f"phase.auxiliary-learning-rate = {self.auxiliary_learning_rate}: must be positive",
         )
 
 

@@ -1,4 +1,4 @@
-"""What PPO, decoupled PPO and PPO-EWMA are told."""
+"""Configuration of PPO, decoupled PPO and PPO-EWMA."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -10,10 +10,10 @@ from anybatch.config.run import RunConfig
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveConfig:
-    """What is optimized."""
+    """Objective of the policy and the value function."""
 
     discount: float = 0.99
-    """γ."""
+    """Discount γ."""
     gae_lambda: float = 0.95
     """λ of the generalized advantage estimate."""
     clip: float | None = 0.2
@@ -31,29 +31,27 @@ class ObjectiveConfig:
     max_importance: float = 100.0
     """Cap on π/π_behavior; the gradient still flows through capped samples."""
     advantage_normalization: Literal["iteration", "minibatch", "none"] = "iteration"
-    """iteration: once, over the whole iteration batch. minibatch: within each (CleanRL, SB3); it does not
-    rescale."""
+    """iteration: once, over the whole iteration batch. minibatch: within each minibatch (CleanRL, SB3), which
+    no rule rescales."""
     advantage_decay: float = 0.0
-    """Decay of the advantage moments from iteration to iteration; 0: this iteration's only."""
+    """Decay of the advantage moments from iteration to iteration; 0: moments of this iteration only."""
 
     def __post_init__(self) -> None:
-        require(0 <= self.discount <= 1, f"objective.discount = {self.discount}: it must be in [0, 1]")
-        require(0 <= self.gae_lambda <= 1, f"objective.gae-lambda = {self.gae_lambda}: it must be in [0, 1]")
-        require(
-            self.clip is None or self.clip > 0, f"objective.clip = {self.clip}: a positive number or None"
-        )
+        require(0 <= self.discount <= 1, f"objective.discount = {self.discount}: must be in [0, 1]")
+        require(0 <= self.gae_lambda <= 1, f"objective.gae-lambda = {self.gae_lambda}: must be in [0, 1]")
+        require(self.clip is None or self.clip > 0, f"objective.clip = {self.clip}: must be positive or None")
         require(
             self.value_clip is None or self.value_clip > 0,
-            f"objective.value-clip = {self.value_clip}: a positive number or None",
+            f"objective.value-clip = {self.value_clip}: must be positive or None",
         )
-        require(self.kl_penalty >= 0, f"objective.kl-penalty = {self.kl_penalty}: it cannot be negative")
+        require(self.kl_penalty >= 0, f"objective.kl-penalty = {self.kl_penalty}: must not be negative")
         require(
             self.max_importance >= 1,
-            f"objective.max-importance = {self.max_importance}: at least 1 is wanted",
+            f"objective.max-importance = {self.max_importance}: must be at least 1",
         )
         require(
             0 <= self.advantage_decay < 1,
-            f"objective.advantage-decay = {self.advantage_decay}: it must be in [0, 1)",
+            f"objective.advantage-decay = {self.advantage_decay}: must be in [0, 1)",
         )
         require(
             self.advantage_decay == 0 or self.advantage_normalization == "iteration",
@@ -64,22 +62,21 @@ class ObjectiveConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ProximalConfig:
-    """Which policy the update is held near."""
+    """Policy that the update is held near."""
 
     policy: Literal["behavior", "iteration_start", "ewma"] = "behavior"
     """behavior: PPO. iteration_start: the policy as it was before optimizing (decoupled PPO).
     ewma: an average of recent weights (PPO-EWMA)."""
     ewma_decay: float = 8 / 9
-    """Decay of the averaged weights per policy gradient step; read by policy = ewma only."""
-
+    """Decay of the averaged weights per policy gradient step; used by policy = ewma only."""
     importance: Literal["behavior", "recent"] = "behavior"
-    """Which policy importance weights divide by. behavior: the one that acted. recent: the one at the start
-    of the iteration, wrong for stale data; it is there to show that."""
+    """Policy that importance weights divide by. behavior: the one that acted. recent: the one at the start of
+    the iteration, which is wrong for stale data and exists to show that."""
 
     def __post_init__(self) -> None:
         require(
             0 <= self.ewma_decay < 1,
-            f"proximal.ewma-decay = {self.ewma_decay}: it must be in [0, 1)",
+            f"proximal.ewma-decay = {self.ewma_decay}: must be in [0, 1)",
         )
         require(
             self.importance == "behavior" or self.policy == "iteration_start",
@@ -90,14 +87,14 @@ class ProximalConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class StalenessConfig:
-    """How old the data are when they are trained on."""
+    """Age of the data when they are trained on."""
 
     iterations: int = 0
-    """Each rollout waits this many iterations before it is used. All collected steps count, also while the
-    queue fills."""
+    """Iterations that each rollout waits before it is used. All collected steps count, also while the queue
+    fills."""
 
     def __post_init__(self) -> None:
-        require(self.iterations >= 0, f"staleness.iterations = {self.iterations}: it cannot be negative")
+        require(self.iterations >= 0, f"staleness.iterations = {self.iterations}: must not be negative")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What PQN, PQN-L and PQN-XL are told."""
+"""Configuration of PQN, PQN-L and PQN-XL."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -10,21 +10,21 @@ from anybatch.config.run import RunConfig
 
 @dataclass(frozen=True, kw_only=True)
 class QLearningConfig:
-    """What the action values are fitted to."""
+    """Targets and loss of the action values."""
 
     discount: float = 0.99
-    """γ."""
+    """Discount γ."""
     q_lambda: float = 0.65
     """λ of the Q(λ) targets: 0 looks one step ahead, 1 to the end of the rollout or episode."""
     loss_coefficient: float = 1.0
     """Weight of the squared error: 1 in CleanRL and the code of adaptive batch scaling, 0.5 in PQN's own. It
     matters to gradient clipping alone, since the optimizer's step does not depend on the loss's scale."""
     reward_scale: float = 1.0
-    """Rewards are multiplied by this before learning; statistics still count the score."""
+    """Factor of the rewards in learning; statistics still count the score."""
 
     def __post_init__(self) -> None:
-        require(0 <= self.discount <= 1, f"objective.discount = {self.discount}: it must be in [0, 1]")
-        require(0 <= self.q_lambda <= 1, f"objective.q-lambda = {self.q_lambda}: it must be in [0, 1]")
+        require(0 <= self.discount <= 1, f"objective.discount = {self.discount}: must be in [0, 1]")
+        require(0 <= self.q_lambda <= 1, f"objective.q-lambda = {self.q_lambda}: must be in [0, 1]")
         require(
             self.loss_coefficient > 0 and self.reward_scale > 0,
             f"objective.loss-coefficient = {self.loss_coefficient}, objective.reward-scale = "
@@ -34,23 +34,23 @@ class QLearningConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ExplorationConfig:
-    """How often a random action is taken instead of the best one (ε)."""
+    """Probability ε of a random action instead of the best one."""
 
     start: float = 1.0
     """ε at the first env step."""
     end: float = 0.001
     """ε from `fraction` of the run on."""
     fraction: float = 0.1
-    """Share of total-env-steps over which ε falls, linearly. Where a resume changes these, ε continues from
-    its current value."""
+    """Share of total-env-steps over which ε falls, linearly. If a resume changes either, ε continues from its
+    current value to its end."""
 
     def __post_init__(self) -> None:
         require(
             0 <= self.end <= 1 and 0 <= self.start <= 1,
-            f"exploration.start = {self.start}, exploration.end = {self.end}: probabilities are wanted",
+            f"exploration.start = {self.start}, exploration.end = {self.end}: both must be in [0, 1]",
         )
         require(
-            0 < self.fraction <= 1, f"exploration.fraction = {self.fraction}: it must be above 0, at most 1"
+            0 < self.fraction <= 1, f"exploration.fraction = {self.fraction}: must be above 0 and at most 1"
         )
 
 
@@ -67,7 +67,7 @@ class QNetworkConfig:
     hidden_sizes: tuple[int, ...] = (256, 256)
     """Layers of the mlp encoder; of minatar, those behind its convolution."""
     channels: tuple[int, ...] = (32, 64, 64)
-    """Of nature's three convolutions: 64, 128, 128 in PQN-L and PQN-XL."""
+    """Channels of nature's three convolutions: 64, 128, 128 in PQN-L and PQN-XL."""
     blocks: int = 0
     """Residual blocks of 512 units behind the convolutions: 5 in PQN-L, 10 in PQN-XL; 0: one dense layer."""
     block_form: Literal["abs", "castanyer"] = "abs"
@@ -76,8 +76,11 @@ class QNetworkConfig:
 
     def __post_init__(self) -> None:
         require_layers((*self.hidden_sizes, *self.channels))
-        require(len(self.channels) == 3, f"network.channels = {self.channels}: nature has three convolutions")
-        require(self.blocks >= 0, f"network.blocks = {self.blocks}: it cannot be negative")
+        require(
+            len(self.channels) == 3,
+            f"network.channels = {self.channels}: must be three numbers, one for each convolution of nature",
+        )
+        require(self.blocks >= 0, f"network.blocks = {self.blocks}: must not be negative")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""How a config refuses its values."""
+"""Checks of settings, each of which refuses a config in one sentence."""
 
 import math
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ MOST_THREADS = 1024
 
 
 def require_sense(config: Any, group: str = "") -> None:
-    """Refuse, in all groups, infinities, what is no number, and numbers that nothing can compute with."""
+    """Refuse, in all groups, numbers that are not finite or too large to compute with."""
     for setting in fields(config):
         value = getattr(config, setting.name)
         path = group + setting.name.replace("_", "-")
         if is_dataclass(value):
             require_sense(value, f"{path}.")
         elif isinstance(value, float):
-            require(math.isfinite(value), f"{path} = {value}: a finite number is wanted")
+            require(math.isfinite(value), f"{path} = {value}: must be finite")
             require(abs(value) <= LARGEST_FLOAT, f"{path} = {value}: must not exceed {LARGEST_FLOAT:g}")
         elif isinstance(value, int) and path != "seed":
             require(abs(value) <= LARGEST_COUNT, f"{path} = {value}: must not exceed {LARGEST_COUNT:,}")

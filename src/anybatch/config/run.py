@@ -1,4 +1,4 @@
-"""What every run is told, whatever its algorithm."""
+"""Configuration of every run, whatever its algorithm."""
 
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
@@ -18,7 +18,7 @@ from anybatch.config.rescale import rescale_rules
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """The fields without a group are the common flags of the command line."""
+    """Settings of every run. Those without a group are the common flags of the command line."""
 
     algorithm: ClassVar[str]
 
@@ -54,26 +54,27 @@ class RunConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     record: RecordConfig = field(default_factory=RecordConfig)
     tuned_at: TunedAt | None = None
-    """The batch at which the numbers were chosen. None: the batch of this config itself, whatever it is."""
+    """Batch at which the numbers were chosen. None: the batch of this config itself."""
 
     def __post_init__(self) -> None:
+        require(self.num_envs <= MOST_ENVS, f"num-envs = {self.num_envs}: must be at most {MOST_ENVS:,}")
+        require(self.threads <= MOST_THREADS, f"threads = {self.threads}: must be at most {MOST_THREADS:,}")
         require_sense(self)
         require(
             self.env != "" and not self.env.endswith(":"),
-            f"env = {self.env!r} is no id; one such as CartPole-v1 or minatar:Breakout is wanted",
+            f"env = {self.env!r}: must be an id such as CartPole-v1 or minatar:Breakout",
         )
         require(
             self.num_envs >= 1 and self.num_steps >= 1,
             f"num-envs = {self.num_envs}, num-steps = {self.num_steps}: both must be at least 1",
         )
-        require(self.num_envs <= MOST_ENVS, f"num-envs = {self.num_envs}: at most {MOST_ENVS:,}")
-        require(self.total_env_steps >= 1, f"total-env-steps = {self.total_env_steps}: at least 1 is wanted")
+        require(self.total_env_steps >= 1, f"total-env-steps = {self.total_env_steps}: must be at least 1")
         require(
             self.threads >= 0 and self.microbatch >= 0,
-            f"threads = {self.threads}, microbatch = {self.microbatch}: 0 (automatic) or a positive number",
+            f"threads = {self.threads}, microbatch = {self.microbatch}: both must be positive or 0, "
+            "which is automatic",
         )
-        require(self.threads <= MOST_THREADS, f"threads = {self.threads}: at most {MOST_THREADS:,}")
-        require(self.seed >= 0, f"seed = {self.seed}: it cannot be negative")
+        require(self.seed >= 0, f"seed = {self.seed}: must not be negative")
         rescale_rules(self.rescale)
         shortest, _ = self.step_range
         smallest = self.num_envs * shortest
@@ -88,7 +89,7 @@ class RunConfig:
         )
 
     def tuned_batch(self, ranks: int = 1) -> TunedAt:
-        """The batch that the numbers belong to; `ranks` is that of the run, for a config tuned as it is."""
+        """The batch that the numbers belong to; `ranks` are those of a run that is tuned at its own batch."""
         return self.tuned_at or TunedAt(
             num_envs=self.num_envs,
             num_steps=self.num_steps,
@@ -121,7 +122,7 @@ class RunConfig:
         return (self.num_steps, self.num_steps) if fixed else self.complete_controller.step_range
 
     def refuse_controllers_but(self, *kinds: str) -> None:
-        """An algorithm has the signals of some controllers only."""
+        """Refuse the controllers whose signals the algorithm does not have."""
         kind = self.controller.kind
         require(
             kind in kinds,

@@ -2,7 +2,7 @@
 
 import dataclasses
 import types
-from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from anybatch.config.require import LARGEST_COUNT
 from anybatch.errors import ConfigError
@@ -10,7 +10,15 @@ from anybatch.errors import ConfigError
 Config = TypeVar("Config")
 
 NONE = "none"
-"""In a preset, what an optional number is where there is none: TOML has no null."""
+"""What stands in a preset for an optional number that there is not: TOML has no null."""
+
+_DESCRIPTIONS = {
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    bool: "true or false",
+    type(None): NONE,
+}
 
 
 def config_to_dict(config: Any) -> dict[str, Any]:
@@ -29,21 +37,21 @@ def config_from_dict(
     hints = {name: hint for name, hint in get_type_hints(kind).items() if get_origin(hint) is not ClassVar}
     title = where or kind.__name__
     if not isinstance(data, dict):
-        raise ConfigError(f"{title} = {data!r}: a table of settings is wanted")
-    unknown, missing = sorted(data.keys() - hints.keys()), sorted(hints.keys() - data.keys())
+        raise ConfigError(f"{title} = {data!r}: must be a table of settings")
+    settings = cast("dict[str, object]", data)
+    unknown, missing = sorted(settings.keys() - hints.keys()), sorted(hints.keys() - settings.keys())
     if may_lack_settings:
         missing = [name for name in missing if name in _required(kind)]
-    if unknown or missing:
-        parts = [f"unknown {', '.join(unknown)}"] * bool(unknown) + [f"missing {', '.join(missing)}"] * bool(
-            missing
-        )
+    wrong = {"unknown": unknown, "missing": missing}
+    parts = [f"{word} {', '.join(names)}" for word, names in wrong.items() if names]
+    if parts:
         raise ConfigError(f"the settings of {title} do not fit this version: {'; '.join(parts)}")
     prefix = f"{where}." if where else ""
     return kind(
         **{
-            name: _value(hints[name], data[name], prefix + name, may_lack_settings)
+            name: _value(hints[name], settings[name], prefix + name, may_lack_settings)
             for name in hints
-            if name in data
+            if name in settings
         }
     )
 
@@ -58,38 +66,38 @@ def _required(kind: Any) -> set[str]:
     }
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if dataclasses.is_dataclass(value):
         return config_to_dict(value)
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_plain(item) for item in cast("list[object]", value)]
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _plain(item) for key, item in cast("dict[str, object]", value).items()}
     return value
 
 
-def _value(hint: Any, value: Any, where: str, may_lack_settings: bool) -> Any:
+def _value(hint: Any, value: object, where: str, may_lack_settings: bool) -> object:
     group = _group(hint)
     if group is not None and not (value is None and _fits(hint, None)):
         return config_from_dict(group, value, where, may_lack_settings=may_lack_settings)
     if get_origin(hint) is tuple and isinstance(value, list):
-        value = tuple(value)
+        value = tuple(cast("list[object]", value))
     if value == NONE and _fits(hint, None):
         value = None
     if type(value) is int and float in (hint, *get_args(hint)) and abs(value) <= LARGEST_COUNT:
         value = float(value)  # larger ones are refused as they are
     if not _fits(hint, value):
-        raise ConfigError(f"{where} = {value!r}: {_wanted(hint)} is wanted")
+        raise ConfigError(f"{where} = {value!r}: must be {_description(hint)}")
     return value
 
 
-def _group(hint: Any) -> type | None:
+def _group(hint: Any) -> type[Any] | None:
     """The dataclass of a field that holds a group of settings, or may hold one."""
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     return next((kind for kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)), None)
 
 
-def _fits(hint: Any, value: Any) -> bool:
+def _fits(hint: Any, value: object) -> bool:
     """Whether a value is of the type of a field. Only the kinds of types that configs have."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
@@ -97,17 +105,25 @@ def _fits(hint: Any, value: Any) -> bool:
     if origin is Literal:
         return value in arguments
     if origin is tuple:
-        return isinstance(value, tuple) and all(_fits(arguments[0], item) for item in value)
+        entries = cast("tuple[object, ...]", value) if isinstance(value, tuple) else None
+        return entries is not None and all(_fits(arguments[0], entry) for entry in entries)
     if origin is dict:
-        return isinstance(value, dict) and all(_fits(arguments[1], item) for item in value.values())
+        table = cast("dict[str, object]", value) if isinstance(value, dict) else None
+        return table is not None and all(_fits(arguments[1], entry) for entry in table.values())
     if hint is float:
         return isinstance(value, float | int) and not isinstance(value, bool)
     return type(value) is (type(None) if hint is None else hint)
 
 
-def _wanted(hint: Any) -> str:
-    return (
-        hint.__name__
-        if isinstance(hint, type) and get_origin(hint) is None
-        else str(hint).replace("typing.", "")
-    )
+def _description(hint: Any) -> str:
+    """The values of a field, in words."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(_description, arguments))
+    if origin is Literal:
+        return f"one of {', '.join(map(str, arguments))}"
+    if origin is tuple:
+        return f"a list, each entry {_description(arguments[0])}"
+    if origin is dict:
+        return f"a table, each entry {_description(arguments[1])}"
+    return _DESCRIPTIONS[hint]

@@ -1,8 +1,8 @@
-"""What changes the batch inside a run: `(state, signals) -> (state, decision)` on plain data.
+"""What changes the batch within a run: `(state, signals) -> (state, decision)` on plain data.
 
 A controller sets the rollout length, and so both the iteration batch and the minibatch; epochs follow if the
-config says so. The same signals give the same decisions, and a state that went through JSON goes on as if it
-had not, so that a controller can be tested on recorded signals and a checkpoint holds it as it is:
+config says so. The same signals give the same decisions, and a state that went through JSON continues as if
+it had not, so that a controller can be tested on recorded signals and a checkpoint holds it as it is:
 
     state = controllers.start(config)
     decision = controllers.in_force(config, state)
@@ -34,7 +34,7 @@ __all__ = [
 
 
 def start(config: CompleteController) -> ControllerState:
-    """Before the first iteration."""
+    """The state before the first iteration."""
     if config.kind == "schedule":
         return ControllerState(length=scheduled.length_at(config, 0))
     length = config.start_steps or config.min_steps
@@ -42,7 +42,7 @@ def start(config: CompleteController) -> ControllerState:
 
 
 def resumed(config: CompleteController, state: ControllerState, env_steps: int) -> ControllerState:
-    """Where a controller stands in a run that goes on: a schedule knows it by the env steps alone."""
+    """The state in a run that continues. That of a schedule follows from the env steps alone."""
     if config.kind != "schedule":
         return state
     length = scheduled.length_at(config, env_steps)
@@ -50,14 +50,14 @@ def resumed(config: CompleteController, state: ControllerState, env_steps: int) 
 
 
 def measures_at(config: CompleteController, iteration: int) -> bool:
-    """Whether the controller wants to know how far this iteration, counted from 1, moves the policy."""
+    """Whether the controller needs to know how far this iteration, counted from 1, moves the policy."""
     return config.kind in ("divergence", "kl") and iteration % config.every == 0
 
 
 def decide(
     config: CompleteController, state: ControllerState, signals: Signals
 ) -> tuple[ControllerState, Decision]:
-    """What follows from an iteration that has ended, for the next."""
+    """The state and the decision for the next iteration, after the signals of the last one."""
     before = in_force(config, state)
     state = advanced(config, state, signals)
     if in_force(config, state).num_steps != before.num_steps:
@@ -66,6 +66,7 @@ def decide(
 
 
 def advanced(config: CompleteController, state: ControllerState, signals: Signals) -> ControllerState:
+    """The state after the signals of an iteration."""
     match config.kind:
         case "fixed":
             return state
@@ -78,7 +79,7 @@ def advanced(config: CompleteController, state: ControllerState, signals: Signal
 
 
 def in_force(config: CompleteController, state: ControllerState) -> Decision:
-    """The decision that a state amounts to, also at the start and after a resume."""
+    """The decision of a state, also at the start and after a resume."""
     match config.kind:
         case "fixed":
             num_steps = None

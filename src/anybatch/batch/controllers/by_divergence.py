@@ -13,7 +13,7 @@ from anybatch.equations.batch_scaling import divergence_position, steps_at_posit
 
 
 def advanced(config: CompleteController, state: ControllerState, signals: Signals) -> ControllerState:
-    """Each measurement after the warm-up moves the length; one that is not a finite number is not one."""
+    """Move the length at each measurement after the warm-up. Non-finite ones are ignored."""
     divergence = signals.divergence
     if signals.iteration % config.every or divergence is None or not math.isfinite(divergence):
         return state

@@ -1,4 +1,4 @@
-"""The batch as large as the gradient noise scale (arXiv:1812.06162): more samples would hardly pay."""
+"""A batch as large as the gradient noise scale (arXiv:1812.06162), beyond which more samples hardly help."""
 
 import math
 from dataclasses import replace
@@ -10,7 +10,7 @@ from anybatch.equations.batch_scaling import noise_scale_steps
 
 
 def advanced(config: CompleteController, state: ControllerState, signals: Signals) -> ControllerState:
-    """The two parts come averaged, so there is no window and no warm-up; parts not finite change nothing."""
+    """Move the length at each measurement. Both parts are averages already; non-finite ones are ignored."""
     trace, signal = signals.noise_trace, signals.noise_signal
     if signals.iteration % config.every or trace is None or signal is None:
         return state

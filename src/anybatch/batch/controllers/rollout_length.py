@@ -1,4 +1,4 @@
-"""How a rollout length goes to its target, and which length is used for it."""
+"""The adaptation of a rollout length to its target, and the length in use."""
 
 import math
 
@@ -7,7 +7,7 @@ from anybatch.equations import batch_scaling
 
 
 def adapted(config: CompleteController, length: float, target: float) -> float:
-    """The length after one adaptation. A target outside the range, also an infinite one, is its end."""
+    """The length after one adaptation. A target beyond the range, also an infinite one, means its end."""
     target = clamped(config, target)
     if config.rounding == "released":
         cut = batch_scaling.released_smoothed_steps(length, target, config.smoothing)
@@ -16,6 +16,7 @@ def adapted(config: CompleteController, length: float, target: float) -> float:
 
 
 def clamped(config: CompleteController, length: float) -> float:
+    """The length in the range that is nearest to `length`."""
     return min(max(length, float(config.min_steps)), float(config.max_steps))
 
 

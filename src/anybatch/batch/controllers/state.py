@@ -1,4 +1,4 @@
-"""What a controller sees, keeps and says: plain data."""
+"""What a controller sees, remembers and decides, as plain data."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -7,22 +7,22 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Signals:
-    """What is known at the end of an iteration. None: not measured (yet), which changes nothing."""
+    """Measurements at the end of an iteration. None: not measured, which changes nothing."""
 
     iteration: int
     """The iteration just finished, counted from 1."""
     env_steps: int
-    """Done so far, over all ranks."""
+    """Env steps done so far, over all ranks."""
     samples_per_step: int
     """Samples that one more step adds to the iteration batch: envs × ranks."""
     minibatches: int
     """Gradient steps per epoch."""
     divergence: float | None = None
-    """Of the policy after the iteration from that before it, of whichever kind the controller is for."""
+    """Divergence of the policy from that before the iteration, as the controller measures it."""
     noise_trace: float | None = None
-    """tr(Σ) of the gradient noise scale, averaged apart from the signal."""
+    """tr(Σ) of the gradient noise scale, averaged separately from the signal."""
     noise_signal: float | None = None
-    """|G|² of the gradient noise scale, averaged apart from the trace; it may be negative."""
+    """|G|² of the gradient noise scale, averaged separately from the trace; it may be negative."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class ControllerState:
     """Whether the length in use has ever changed in this run."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, which gives every float back as it was."""
+        """The state as JSON values, which keep every float to the bit."""
         return asdict(self) | {"measurements": list(self.measurements)}
 
     @classmethod
@@ -51,9 +51,9 @@ class ControllerState:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """How the next iteration is to be collected."""
+    """The rollout of the next iteration."""
 
     num_steps: int | None
     """Rollout length; None: that of the run's config (kind = fixed)."""
     has_changed: bool
-    """Whether the length has ever changed in this run: before, epochs = proportional does not apply."""
+    """Whether the length has ever changed in this run; epochs = proportional applies from then on."""
