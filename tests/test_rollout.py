@@ -280,7 +280,9 @@ class Disturbed:
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-@pytest.mark.parametrize(("field", "said"), [("obs", "an observation"), ("reward", "a reward")])
+@pytest.mark.parametrize(
+    ("field", "said"), [("obs", "a non-finite observation"), ("reward", "a non-finite reward")]
+)
 def test_what_is_not_a_number_is_refused_with_the_env_it_came_from(field: str, said: str, normalize: bool):
     config = toy_config(**PHANTOMS, normalize={"observations": normalize})
     state = start(config)
