@@ -161,9 +161,9 @@ def test_an_observation_that_is_not_a_number_is_refused_by_env(bad: float):
     obs = np.zeros((3, 5), dtype=np.float32)
     obs[1, 4] = bad
     normalizer = ObservationNormalizer((5,), clip=10.0)
-    with pytest.raises(EnvError, match="environment 1 returned an observation"):
+    with pytest.raises(EnvError, match="environment 1 returned a non-finite observation"):
         normalizer.update(obs)
-    with pytest.raises(EnvError, match="environment 7 returned an observation"):
+    with pytest.raises(EnvError, match="environment 7 returned a non-finite observation"):
         normalizer.update(obs, envs=np.array([2, 7, 11]))
     assert np.isfinite(normalizer.mean).all()
 

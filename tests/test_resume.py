@@ -197,6 +197,14 @@ def test_a_finished_run_is_left_as_it_is_and_an_evaluation_that_is_missing_is_ma
     assert resume(folder, longer).evaluation is not None
 
 
+def test_a_run_says_from_where_a_resume_would_continue(tmp_path: Path):
+    config = toy_config(record={"checkpoint_every_iterations": 2})
+    outcome = train(config, tmp_path)
+    saved = newest_learner(outcome.folder)["env_steps"]
+    assert outcome.saved_env_steps == saved >= 100
+    assert f"(saved at {saved:,} env steps)" in outcome.how_to_continue()
+
+
 def test_a_resume_reads_nothing_while_another_process_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     config = toy_config()
     folder = train(config, tmp_path).folder

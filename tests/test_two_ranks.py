@@ -49,7 +49,7 @@ CONFIG = toy_config(
     optimizer={"max_grad_norm": 0.1},
 )
 PER_MINIBATCH = changed(CONFIG, objective={"advantage_normalization": "minibatch"})
-STOPPED_EARLY = changed(CONFIG, update={"epochs": 12, "noise_scale_every": 0, "target_kl": 0.01})
+STOPPED_EARLY = changed(CONFIG, update={"epochs": 12, "noise_scale_every": 0, "target_kl": 0.0275})
 PQN_CONFIG = toy_pqn_config(
     num_envs=4,
     num_steps=7,
@@ -204,7 +204,10 @@ def test_two_ranks_with_half_of_the_data_equal_one_with_all_of_it(tmp_path: Path
     together = answers_of(*rollouts(), slice(0, 4))
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
-    ranks = [context.Process(target=one_rank, args=(rank, tmp_path / "meet", answers)) for rank in (0, 1)]
+    ranks = [
+        context.Process(target=one_rank, args=(rank, tmp_path / "meet", answers), daemon=True)
+        for rank in (0, 1)
+    ]
     for process in ranks:
         process.start()
     found = dict(answers.get(timeout=100) for _ in ranks)

@@ -153,7 +153,7 @@ def test_a_missing_writer_is_named_with_the_extra_that_has_it(
 
 def test_other_names_and_numbers_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     folder = str(trained(tmp_path / "runs", "toy:Pixels", images=True))
-    assert "ends in .gif or .mp4" in refused(capsys, "watch", folder, f"--out={tmp_path / 'play.avi'}")
+    assert "must end in .gif or .mp4" in refused(capsys, "watch", folder, f"--out={tmp_path / 'play.avi'}")
     out = f"--out={tmp_path / 'play.gif'}"
     assert "--steps 0" in refused(capsys, "watch", folder, out, "--steps=0")
     blocked = tmp_path / "file"
