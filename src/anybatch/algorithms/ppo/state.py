@@ -13,6 +13,8 @@ from anybatch.config import PPOConfig, rescale_rules
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import BoxActions, EnvSpec, VectorEnv
 from anybatch.errors import ConfigError
+from anybatch.kernels.choice import policy_kernel
+from anybatch.kernels.policy import PolicyKernel
 from anybatch.learning.normalizers import AdvantageNormalizer, RewardNormalizer
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.ewma import EwmaNetwork
@@ -26,6 +28,8 @@ class PPOState(TrainState[ActorCritic]):
 
     learner: Learner[ActorCritic]
     ewma: EwmaNetwork | None
+    kernel: PolicyKernel | None
+    """Native code for the network, where that is used."""
     reward_normalizer: RewardNormalizer | None
     advantage_normalizer: AdvantageNormalizer
     rank: RankState
@@ -55,11 +59,17 @@ class PPOState(TrainState[ActorCritic]):
             segments=self.source.segments(),
         )
 
+    def use_torch(self) -> None:
+        """Leave native code."""
+        self.kernel = self.source.collector.kernel = None
+        self.steps.use_torch()
+
     def shared(self) -> dict[str, Any]:
         """What all ranks share."""
         observations, rewards = self.observation_normalizer, self.reward_normalizer
         return {
             "learner": self.learner.state_dict(),
+            "native": self.kernel is not None,
             "ewma": self.ewma.state_dict() if self.ewma else None,
             "observation_normalizer": observations.state_dict() if observations else None,
             "reward_normalizer": rewards.state_dict() if rewards else None,
@@ -92,12 +102,17 @@ def start(
         say=say,
     )
     averages = config.proximal.policy == "ewma"
+    ewma = EwmaNetwork(learner.network, learner.steps.flat) if averages else None
+    kernel = policy_kernel(config.compile, learner.network, ewma.policy if ewma else None, say)
+    if kernel is not None:
+        learner.steps.use_native_code()
     return PPOState(
         learner=learner,
-        ewma=EwmaNetwork(learner.network, learner.steps.flat) if averages else None,
+        ewma=ewma,
+        kernel=kernel,
         reward_normalizer=make_reward_normalizer(config),
         advantage_normalizer=AdvantageNormalizer(),
-        rank=RankState.fresh(config, env, learner, delay=delay, normalizer=normalizer),
+        rank=RankState.fresh(config, env, learner, delay=delay, normalizer=normalizer, kernel=kernel),
     )
 
 
@@ -105,6 +120,7 @@ def restore(state: PPOState, saved: Snapshot, config: PPOConfig, say: Callable[[
     """Continue from `saved`, also at another batch: what belongs to a batch follows the plan of this run."""
     shared, own = saved.shared, saved.own
     state.learner.load_state_dict(shared["learner"], config, say)
+    keep_arithmetic(state, config, was_native=bool(shared.get("native")), say=say)
     restore_ewma(state, shared, config, say)
     # Before the environments: the first observations of fresh episodes are seen with these statistics.
     if state.observation_normalizer and shared["observation_normalizer"]:
@@ -116,6 +132,19 @@ def restore(state: PPOState, saved: Snapshot, config: PPOConfig, say: Callable[[
         # Waiting data continue the episodes before them, also where the environments start fresh ones.
         if continues or state.source.segments():
             state.reward_normalizer.continue_returns(own["running_return"])
+
+
+def keep_arithmetic(
+    state: PPOState, config: PPOConfig, *, was_native: bool, say: Callable[[str], None]
+) -> None:
+    """Leave the choice between native code and torch as it was, unless the config makes it."""
+    if config.compile != "auto":
+        return
+    if state.kernel is not None and not was_native:
+        state.use_torch()
+        say("This run has been trained with torch, and continues so; --compile on is faster.")
+    elif state.kernel is None and was_native:
+        say("This run has been trained with native code, and continues with torch: rounding will differ.")
 
 
 def restore_ewma(

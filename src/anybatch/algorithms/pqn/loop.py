@@ -18,6 +18,7 @@ from anybatch.algorithms.pqn.state import PQNState
 from anybatch.algorithms.steps import gradient, minibatches, take_step
 from anybatch.config import PQNConfig
 from anybatch.equations import returns
+from anybatch.learning.gradient_steps import by_autograd
 from anybatch.runs.run import Run
 
 
@@ -95,7 +96,7 @@ def improve_values(
     records: list[ValueRecord] = []
     for _ in range(state.batch.epochs):
         for indices, count in minibatches(samples.valid, state, config):
-            records += gradient(config, steps, indices, loss_of, count)
+            records += gradient(config, steps, indices, by_autograd(loss_of), count)
             take_step(steps, partial(bad_value, samples, state, indices))
     if not records:  # reset steps only
         return {"batch/valid_fraction": 0.0}
