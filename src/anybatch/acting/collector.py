@@ -14,6 +14,7 @@ from anybatch.envs.episodes import EpisodeTracker
 from anybatch.envs.protocol import BoxActions, EnvStep, RestorableEnv, VectorEnv
 from anybatch.errors import EnvError
 from anybatch.kernels.policy import PolicyKernel
+from anybatch.kernels.q import QKernel
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.chunks import in_chunks
 from anybatch.networks.distributions import draw_noise, kept_log_std
@@ -76,7 +77,7 @@ class Collector:
         chunk: int,
         device: torch.device,
         dtype: torch.dtype = torch.float32,
-        kernel: PolicyKernel | None = None,
+        kernel: PolicyKernel | QKernel | None = None,
     ):
         """`kernel` is native code for the network that is collected with."""
         self.env = env
@@ -126,7 +127,7 @@ class Collector:
         decide = (
             decisions(network, buffers, noise.to(self.device))
             if self.kernel is None
-            else native_decisions(self.kernel, buffers, noise)
+            else native_decisions(self.kernel, buffers, noise, with_value=network.shares_encoder)
         )
         obs_views, engine_actions = buffers.obs.numpy(), engine_view(buffers.action)
         obs_views[0] = self.obs
@@ -250,10 +251,12 @@ def decisions(network: Actor, buffers: Buffers, noise: Tensor) -> Callable[[int]
     return decide
 
 
-def native_decisions(kernel: PolicyKernel, buffers: Buffers, noise: Tensor) -> Callable[[int], None]:
+def native_decisions(
+    kernel: PolicyKernel | QKernel, buffers: Buffers, noise: Tensor, *, with_value: bool
+) -> Callable[[int], None]:
     """`decisions` in native code, which reads and writes the rows in place."""
     rows = [buffers.obs, noise, buffers.location, buffers.action]
-    if kernel.network.shares_encoder:
+    if with_value:
         rows.append(buffers.acting_value)
     places = [(tensor.data_ptr(), tensor.stride(0) * tensor.element_size()) for tensor in rows]
     num_envs = buffers.reward.shape[1]

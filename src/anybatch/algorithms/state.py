@@ -26,6 +26,7 @@ from anybatch.distributed import collectives
 from anybatch.envs.protocol import VectorEnv
 from anybatch.errors import CheckpointError
 from anybatch.kernels.policy import PolicyKernel
+from anybatch.kernels.q import QKernel
 from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.chunks import in_chunks
@@ -157,7 +158,7 @@ class RankState:
         *,
         delay: int = 0,
         normalizer: ObservationNormalizer | None = None,
-        kernel: PolicyKernel | None = None,
+        kernel: PolicyKernel | QKernel | None = None,
     ) -> "RankState":
         rank = collectives.rank()
         collector = Collector(
@@ -203,6 +204,8 @@ class TrainState(Generic[Network]):
 
     learner: Learner[Network]
     rank: RankState
+    kernel: Any
+    """Native code for the network, where that is used."""
 
     @property
     def network(self) -> Network:

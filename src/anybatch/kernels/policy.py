@@ -7,21 +7,21 @@ import torch
 from torch import Tensor
 
 from anybatch import native
+from anybatch.envs.protocol import EnvSpec
 from anybatch.kernels import structs
 from anybatch.kernels.structs import MOST_LAYERS, ObjectiveStruct, RecordStruct, SamplesStruct, pointer
+from anybatch.kernels.workspace import Workspace
 from anybatch.networks.actor_critic import ActorCritic, Policy
-from anybatch.networks.encoders import MLPEncoder
-
-MOST_WORKSPACES = 4
-"""Sizes of microbatches that memory is kept for."""
+from anybatch.networks.encoders import MinAtarEncoder, MLPEncoder
 
 
-def unsupported(network: ActorCritic) -> str | None:
-    """Why there is no native code for `network`, or None if there is."""
+def unsupported(network: ActorCritic, spec: EnvSpec) -> str | None:
+    """Why there is no native code for `network` on these observations, or None if there is."""
     policy = network.policy
     encoders = [policy.encoder, *([] if network.value_encoder is None else [network.value_encoder])]
-    if not all(type(encoder) is MLPEncoder for encoder in encoders):
-        return "it is for mlp encoders of plain vectors"
+    fitting = MLPEncoder if spec.obs_kind == "vector" else MinAtarEncoder
+    if spec.obs_layout.is_packed or any(type(encoder) is not fitting for encoder in encoders):
+        return "it is for the encoders mlp, of plain vectors, and minatar"
     if any(len(encoder.layers) > MOST_LAYERS for encoder in encoders if isinstance(encoder, MLPEncoder)):
         return f"it is for at most {MOST_LAYERS} layers"
     if policy.masked_layout is not None or policy.action_counts is not None:
@@ -37,14 +37,16 @@ class PolicyKernel:
     `proximal` is the averaged policy, where the proximal policy is one.
     """
 
-    def __init__(self, network: ActorCritic, proximal: Policy | None):
-        self.network = network
-        self.dtype = network.policy.head.weight.dtype
-        self._library = native.library("float64" if self.dtype == torch.float64 else "float32")
+    def __init__(self, network: ActorCritic, proximal: Policy | None, spec: EnvSpec):
+        dtype = network.policy.head.weight.dtype
+        self._dtype = dtype
+        self._library = native.library("float64" if dtype == torch.float64 else "float32")
         self._library.ppo_workspace.restype = ctypes.c_int64
-        self._network = structs.actor_critic(network)
-        self._proximal = None if proximal is None else structs.policy(proximal)
-        self._workspaces: dict[int, Tensor] = {}
+        self._network = structs.actor_critic(network, spec.obs_shape)
+        self._proximal = None if proximal is None else structs.policy(proximal, spec.obs_shape)
+        self._workspace = Workspace(
+            lambda count: self._library.ppo_workspace(byref(self._network), ctypes.c_int64(count)), dtype
+        )
 
     def act(
         self, count: int, obs: int, noise: int, location: int, action: int, value: int | None = None
@@ -61,14 +63,15 @@ class PolicyKernel:
             ctypes.c_void_p(location),
             ctypes.c_void_p(action),
             ctypes.c_void_p(value),
-            self._work_on(count),
+            self._workspace.for_samples(count),
         )
 
     def add_gradient(self, samples: SamplesStruct, objective: ObjectiveStruct, part: Tensor) -> list[Tensor]:
         """Add the gradient of the samples `part` to the buffers; the columns of the record, each [b]."""
         part = part.contiguous()
-        record = torch.empty(len(RecordStruct._fields_), len(part), dtype=self.dtype)
-        start, row = record.data_ptr(), record.stride(0) * record.element_size()
+        record = torch.empty(len(RecordStruct._fields_), len(part), dtype=self._dtype)
+        start, row = record.data_ptr(), len(part) * record.element_size()
+        columns = (start + number * row for number in range(len(record)))
         self._library.ppo_gradient(
             byref(self._network),
             None if self._proximal is None else byref(self._proximal),
@@ -76,16 +79,7 @@ class PolicyKernel:
             byref(objective),
             ctypes.c_void_p(pointer(part)),
             len(part),
-            byref(RecordStruct(*range(start, start + row * len(record), row or 1))),
-            self._work_on(len(part)),
+            byref(RecordStruct(*columns)),
+            self._workspace.for_samples(len(part)),
         )
         return list(record.unbind())
-
-    def _work_on(self, count: int) -> ctypes.c_void_p:
-        """Memory to work in. Few sizes occur, and one that has been used is in the cache already."""
-        if count not in self._workspaces:
-            if len(self._workspaces) == MOST_WORKSPACES:
-                self._workspaces.clear()
-            numbers = self._library.ppo_workspace(byref(self._network), ctypes.c_int64(count))
-            self._workspaces[count] = torch.empty(numbers, dtype=self.dtype)
-        return ctypes.c_void_p(pointer(self._workspaces[count]))

@@ -1,8 +1,8 @@
-/* Acting, and the gradient of the PPO family's loss, for networks of tanh layers.
+/* Acting, and the gradient of the PPO family's loss, for small networks.
 
    The same arithmetic as networks/actor_critic.py and algorithms/ppo/loss.py, which are the reference: tests
    compare the two in double precision. */
-#include "mlp.h"
+#include "network.h"
 
 typedef struct {
   Encoder encoder;
@@ -18,7 +18,7 @@ typedef struct {
 } ActorCritic;
 
 typedef struct {
-  const real *obs;             /* [samples, inputs] */
+  const void *obs;             /* real [samples, inputs], or bytes [samples, planes, height, width] */
   const void *action;          /* int64 [samples], or real [samples, actions] */
   const real *behavior_logp;   /* [samples], like those below */
   const real *proximal_logp;
@@ -42,44 +42,21 @@ typedef struct {
   real *objective, *value_loss, *entropy, *logp, *behavior_logp, *proximal_logp; /* [n] */
 } Record;
 
-static int widest(const Encoder *e) {
-  int width = 0;
-  for (int k = 0; k < e->layers; k++) width = e->layer[k].outputs > width ? e->layer[k].outputs : width;
-  return width;
-}
-
-static int64_t units(const Encoder *e) {
-  int64_t sum = 0;
-  for (int k = 0; k < e->layers; k++) sum += e->layer[k].outputs;
-  return sum;
-}
-
-static int64_t largest_matrix(const Encoder *e) {
-  int64_t most = 0;
-  for (int k = 0; k < e->layers; k++) {
-    const int64_t size = (int64_t)e->layer[k].inputs * e->layer[k].outputs;
-    most = size > most ? size : most;
-  }
-  return most;
-}
-
-static int64_t larger(int64_t x, int64_t y) { return x > y ? x : y; }
-
 /* Numbers that `act` and `ppo_gradient` need to work on `n` samples. */
 int64_t ppo_workspace(const ActorCritic *net, int64_t n) {
   const Encoder *policy = &net->policy.encoder, *value = &net->value_encoder;
   const int64_t actions = net->policy.head.outputs, features = net->policy.head.inputs;
-  const int64_t width = larger(widest(policy), widest(value));
-  const int64_t scratch = larger(larger(largest_matrix(policy), largest_matrix(value)), features * actions);
-  return scratch + n * (policy->layer[0].inputs + units(policy) + units(value) + 2 * width + 3 * actions + 2);
+  const int64_t scratch = larger(larger(scratch_of(policy), scratch_of(value)), features * actions);
+  return scratch + obs_room(policy, n) +
+         n * (kept_of(policy) + kept_of(value) + 2 * larger(widest(policy), widest(value)) + 3 * actions + 2);
 }
 
 /* Locations [n, actions], the actions that `noise` chooses and, where `value` is not null, values [n]. */
-void act(const ActorCritic *net, int32_t n, const real *obs, const real *noise, real *location, void *action,
+void act(const ActorCritic *net, int32_t n, const void *obs, const real *noise, real *location, void *action,
          real *value, real *work) {
   const Policy *policy = &net->policy;
   const int actions = policy->head.outputs;
-  real *kept = work + n * units(&policy->encoder), *scratch = kept + n * units(&net->value_encoder);
+  real *kept = work + n * kept_of(&policy->encoder), *scratch = kept + n * kept_of(&net->value_encoder);
   const real *features = encode(&policy->encoder, n, obs, work, scratch);
   linear(&policy->head, n, features, location, scratch);
   if (value) {
@@ -192,13 +169,13 @@ static real value_error(const Objective *o, real value, real collected, real tar
 void ppo_gradient(const ActorCritic *net, const Policy *proximal, const Samples *s, const Objective *o,
                   const int64_t *index, int32_t n, const Record *record, real *work) {
   const Policy *policy = &net->policy;
-  const int inputs = policy->encoder.layer[0].inputs, actions = policy->head.outputs;
+  const int actions = policy->head.outputs;
   const int features = policy->head.inputs, shared = net->value_encoder.layers == 0;
   const int width = larger(widest(&policy->encoder), widest(&net->value_encoder));
   real *obs = work;
-  real *policy_kept = obs + n * inputs;
-  real *value_kept = policy_kept + n * units(&policy->encoder);
-  real *d_features = value_kept + n * units(&net->value_encoder);
+  real *policy_kept = obs + obs_room(&policy->encoder, n);
+  real *value_kept = policy_kept + n * kept_of(&policy->encoder);
+  real *d_features = value_kept + n * kept_of(&net->value_encoder);
   real *d_work = d_features + n * width;
   real *location = d_work + n * width;
   real *proximal_location = location + n * actions;
@@ -207,7 +184,7 @@ void ppo_gradient(const ActorCritic *net, const Policy *proximal, const Samples 
   real *d_value = value + n;
   real *scratch = d_value + n;
 
-  for (int i = 0; i < n; i++) memcpy(obs + i * inputs, s->obs + index[i] * inputs, inputs * sizeof(real));
+  gather(&policy->encoder, s->obs, index, n, obs);
   if (proximal) {
     const real *seen = encode(&proximal->encoder, n, obs, policy_kept, scratch);
     linear(&proximal->head, n, seen, proximal_location, scratch);

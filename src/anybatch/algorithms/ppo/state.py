@@ -8,6 +8,7 @@ from anybatch import networks, seeding
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
+from anybatch.algorithms.arithmetic import keep_arithmetic
 from anybatch.algorithms.state import Learner, RankState, TrainState, load_network, saved_network
 from anybatch.config import PPOConfig, rescale_rules
 from anybatch.distributed import collectives
@@ -29,7 +30,6 @@ class PPOState(TrainState[ActorCritic]):
     learner: Learner[ActorCritic]
     ewma: EwmaNetwork | None
     kernel: PolicyKernel | None
-    """Native code for the network, where that is used."""
     reward_normalizer: RewardNormalizer | None
     advantage_normalizer: AdvantageNormalizer
     rank: RankState
@@ -58,11 +58,6 @@ class PPOState(TrainState[ActorCritic]):
             },
             segments=self.source.segments(),
         )
-
-    def use_torch(self) -> None:
-        """Leave native code."""
-        self.kernel = self.source.collector.kernel = None
-        self.steps.use_torch()
 
     def shared(self) -> dict[str, Any]:
         """What all ranks share."""
@@ -103,7 +98,8 @@ def start(
     )
     averages = config.proximal.policy == "ewma"
     ewma = EwmaNetwork(learner.network, learner.steps.flat) if averages else None
-    kernel = policy_kernel(config.compile, learner.network, ewma.policy if ewma else None, say)
+    proximal = ewma.policy if ewma else None
+    kernel = policy_kernel(config.compile, learner.network, proximal, env.spec, say)
     if kernel is not None:
         learner.steps.use_native_code()
     return PPOState(
@@ -132,19 +128,6 @@ def restore(state: PPOState, saved: Snapshot, config: PPOConfig, say: Callable[[
         # Waiting data continue the episodes before them, also where the environments start fresh ones.
         if continues or state.source.segments():
             state.reward_normalizer.continue_returns(own["running_return"])
-
-
-def keep_arithmetic(
-    state: PPOState, config: PPOConfig, *, was_native: bool, say: Callable[[str], None]
-) -> None:
-    """Leave the choice between native code and torch as it was, unless the config makes it."""
-    if config.compile != "auto":
-        return
-    if state.kernel is not None and not was_native:
-        state.use_torch()
-        say("This run has been trained with torch, and continues so; --compile on is faster.")
-    elif state.kernel is None and was_native:
-        say("This run has been trained with native code, and continues with torch: rounding will differ.")
 
 
 def restore_ewma(
