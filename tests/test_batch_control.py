@@ -318,7 +318,9 @@ def state_after(folder: Path, iteration: int, config: AnyConfig) -> PPOState | P
     env_steps = [0, *(row["env_steps"] for row in rows(folder))][iteration]
     paths = {int(path.name[5:]): path for path in (folder / "checkpoints").iterdir()}
     loaded = Checkpoints(folder, keep=1)._load(paths[env_steps], with_segments=True)
-    return start_from(config, snapshot_of(loaded), say=pytest.fail)
+    return start_from(
+        config, snapshot_of(loaded), say=lambda sentence: sentence == USED or pytest.fail(sentence)
+    )
 
 
 def before_and_after(

@@ -44,6 +44,9 @@ class RunConfig:
     """CPU threads of torch; 0: one for small networks, all cores for convolutions."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of rollouts, networks and updates. float64 is for comparisons; it costs speed and memory."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """What the encoders compute in. bf16 pays on processors and GPUs that have it (`anybatch doctor` tells);
+    weights, heads, losses, optimizer, targets and averages stay float32."""
     compile: Literal["auto", "on", "off"] = "auto"
     """Native code for acting and gradient steps, compiled at first use. auto: for small networks of plain
     vectors on a CPU, where there is a C compiler; on: refused where it cannot be; off: torch. A resumed run
@@ -77,6 +80,12 @@ class RunConfig:
             self.threads >= 0 and self.microbatch >= 0,
             f"threads = {self.threads}, microbatch = {self.microbatch}: both must be positive or 0, "
             "which is automatic",
+        )
+        require(
+            self.precision == "float32"
+            or (self.dtype, self.compile) in (("float32", "auto"), ("float32", "off")),
+            f"precision = {self.precision}, dtype = {self.dtype}, compile = {self.compile}: bf16 is for "
+            "dtype = float32, and native code has none",
         )
         require(self.seed >= 0, f"seed = {self.seed}: must not be negative")
         rescale_rules(self.rescale)

@@ -8,7 +8,7 @@ from anybatch import networks, seeding
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
-from anybatch.algorithms.arithmetic import keep_arithmetic
+from anybatch.algorithms.arithmetic import compile_choice, keep_arithmetic
 from anybatch.algorithms.state import Learner, RankState, TrainState, load_network, saved_network
 from anybatch.config import PPOConfig, rescale_rules
 from anybatch.distributed import collectives
@@ -99,7 +99,7 @@ def start(
     averages = config.proximal.policy == "ewma"
     ewma = EwmaNetwork(learner.network, learner.steps.flat) if averages else None
     proximal = ewma.policy if ewma else None
-    kernel = policy_kernel(config.compile, learner.network, proximal, env.spec, say)
+    kernel = policy_kernel(compile_choice(config), learner.network, proximal, env.spec, say)
     if kernel is not None:
         learner.steps.use_native_code()
     return PPOState(
