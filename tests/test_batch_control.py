@@ -37,6 +37,7 @@ from anybatch.batch.control import BatchControl
 from anybatch.batch.controllers import Signals
 from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, PPOConfig, PQNConfig
+from anybatch.kernels.choice import USED
 from anybatch.learning.normalizers import AdvantageNormalizer
 from anybatch.networks.ewma import EwmaNetwork
 from anybatch.runs.checkpoint import Checkpoints

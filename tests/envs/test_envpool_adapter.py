@@ -168,7 +168,8 @@ def test_equal_seeds_reproduce_and_other_seeds_share_no_initial_observation(make
 
 def test_each_env_depends_on_its_own_seed_only(make):
     assert np.array_equal(
-        make("envpool:CartPole-v1", seeds=[3, 7]).reset()[1], make("CartPole-v1", seeds=[7]).reset()[0]
+        make("envpool:CartPole-v1", seeds=[3, 7]).reset()[1],
+        make("envpool:CartPole-v1", seeds=[7]).reset()[0],
     )
 
 
