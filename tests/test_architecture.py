@@ -48,6 +48,7 @@ NOT_OF_PPO = (
     "losses/q_values",
     "batch/behavioral_divergence",
     "batch/policy_kl",
+    "batch/minibatch_limit",
 )
 
 

@@ -119,6 +119,7 @@ class Learner(Generic[Network]):
             "batch/iteration": batch.iteration_batch,
             "batch/minibatch": batch.minibatch,
             "batch/num_steps": batch.num_steps,
+            "batch/minibatch_limit": self.plan.minibatch_limit.samples if self.plan.minibatch_limit else None,
             "batch/microbatch": self.steps.microbatch,
             "batch/noise_scale": acting.scale,
             "batch/noise_scale_value": others[0].scale if others else None,

@@ -2,12 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
+from anybatch.batch.minibatch_limit import MinibatchLimit
 from anybatch.batch.phase import PhasePlan
 from anybatch.batch.plan import Plan
 from anybatch.batch.rescaling import Hyperparameters, Ratios
 from anybatch.config import PPGConfig, PPOConfig, RescaleRules, RunConfig, rescale_rules
 from anybatch.equations import rescale
+
+Regime = Literal["minibatch", "minibatch limit", "iteration batch"]
+"""The batch that a number follows. At the minibatch limit it stays, however large the iteration batch is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +23,8 @@ class PlanRow:
     tuned_at: str
     this_run: str
     rule: str
+    regime: Regime
+    """What it follows at this batch."""
 
 
 def plan_rows(config: RunConfig, plan: Plan) -> list[PlanRow]:
@@ -25,7 +32,10 @@ def plan_rows(config: RunConfig, plan: Plan) -> list[PlanRow]:
     ratios, run = plan.ratios, plan.hyperparameters
     rules = rescale_rules(config.rescale)
     optimizer = config.optimizer
-    rows = [
+    limit = plan.minibatch_limit
+    regime: Regime = "minibatch limit" if limit is not None and limit.reached else "minibatch"
+    rows = [] if limit is None else [minibatches_row(plan, limit)]
+    rows.append(
         PlanRow(
             number="learning rate",
             tuned_at=f"{optimizer.learning_rate:.6g}",
@@ -35,10 +45,11 @@ def plan_rows(config: RunConfig, plan: Plan) -> list[PlanRow]:
                 rules,
                 _learning_rate_rule(ratios.minibatch, "minibatch", optimizer.name, rules),
             ),
+            regime=regime,
         )
-    ]
+    )
     if isinstance(config, PPOConfig):
-        rows += policy_rows(config, rules, ratios, run)
+        rows += policy_rows(config, rules, ratios, run, regime)
     if "adam-betas" in rules and optimizer.name != "sgd":
         rows.append(
             PlanRow(
@@ -46,15 +57,29 @@ def plan_rows(config: RunConfig, plan: Plan) -> list[PlanRow]:
                 tuned_at=f"{optimizer.beta1:.6g}, {optimizer.beta2:.8g}",
                 this_run=f"{run.beta1:.6g}, {run.beta2:.8g}",
                 rule=_rule("adam-betas", rules, f"power {ratios.minibatch:.4g} (minibatch)"),
+                regime=regime,
             )
         )
     if isinstance(config, PPGConfig) and plan.phase is not None:
-        rows += phase_rows(config, rules, ratios.iteration_batch, plan.phase)
-    return [replace(row, rule=row.rule + _while_it_changes(config)) for row in rows]
+        rows += phase_rows(config, rules, ratios.iteration_batch, plan.phase, limit)
+    return [replace(row, rule=row.rule + _held(row) + _while_it_changes(config)) for row in rows]
+
+
+def minibatches_row(plan: Plan, limit: MinibatchLimit) -> PlanRow:
+    """The row of what grows instead of the minibatch where that has a limit."""
+    return PlanRow(
+        number="minibatches per epoch",
+        tuned_at=f"{plan.tuned_at.minibatches_per_epoch:,}",
+        this_run=f"{plan.batch.minibatches_per_epoch:,}",
+        rule=f"iteration batch ÷ minibatch limit of {limit.samples:,.6g}, rounded up"
+        if limit.reached
+        else "as configured, below the minibatch limit",
+        regime="iteration batch" if limit.reached else "minibatch",
+    )
 
 
 def policy_rows(
-    config: PPOConfig, rules: RescaleRules, ratios: Ratios, run: Hyperparameters
+    config: PPOConfig, rules: RescaleRules, ratios: Ratios, run: Hyperparameters, regime: Regime
 ) -> list[PlanRow]:
     rows: list[PlanRow] = []
     if config.proximal.policy == "ewma":
@@ -69,6 +94,7 @@ def policy_rows(
                     f"center of mass ÷ {ratios.env_steps_per_gradient_step:.4g} "
                     "(env steps per gradient step)",
                 ),
+                regime=regime,
             )
         )
     if config.objective.advantage_normalization == "iteration":
@@ -84,26 +110,33 @@ def policy_rows(
                     rules,
                     f"iterations ÷ {ratios.iteration_batch:.4g} (iteration batch), at least 1",
                 ),
+                regime="iteration batch",
             )
         )
     return rows
 
 
-def phase_rows(config: PPGConfig, rules: RescaleRules, ratio: float, run: PhasePlan) -> list[PlanRow]:
+def phase_rows(
+    config: PPGConfig, rules: RescaleRules, ratio: float, run: PhasePlan, limit: MinibatchLimit | None
+) -> list[PlanRow]:
     phase = config.phase
     share = run.auxiliary_minibatch / phase.auxiliary_minibatch
+    is_held = limit is not None and ratio > limit.ratio and "auxiliary-phase" in rules
+    grown = min(ratio, limit.ratio) if limit is not None else ratio
     return [
         PlanRow(
             number="iterations per phase",
             tuned_at=f"{phase.policy_iterations:,}",
             this_run=f"{run.policy_iterations:,}",
             rule=_rule("phase-length", rules, f"÷ {ratio:.4g} (iteration batch), at least 1"),
+            regime="iteration batch",
         ),
         PlanRow(
             number="auxiliary minibatch",
             tuned_at=f"{phase.auxiliary_minibatch:,}",
             this_run=f"{run.auxiliary_minibatch:,}",
-            rule=_rule("auxiliary-phase", rules, f"× {ratio:.4g} (iteration batch), at least a quarter"),
+            rule=_rule("auxiliary-phase", rules, f"× {grown:.4g} (iteration batch), at least a quarter"),
+            regime="minibatch limit" if is_held else "iteration batch",
         ),
         PlanRow(
             number="auxiliary learning rate",
@@ -112,6 +145,7 @@ def phase_rows(config: PPGConfig, rules: RescaleRules, ratio: float, run: PhaseP
             rule=_rule(
                 "auxiliary-phase", rules, _learning_rate_rule(share, "auxiliary minibatch", "adam", rules)
             ),
+            regime="minibatch limit" if is_held else "iteration batch",
         ),
     ]
 
@@ -124,6 +158,10 @@ def _learning_rate_rule(ratio: float, batch: str, optimizer: str, rules: Rescale
     asked = rules.learning_rate
     root = "√" * ((asked or rescale.LEARNING_RATE_RULE[optimizer]) == "square-root")
     return f"× {root}{ratio:.4g} ({batch})" + (f", {asked} rule asked for" if asked is not None else "")
+
+
+def _held(row: PlanRow) -> str:
+    return "; at the minibatch limit" * (row.regime == "minibatch limit")
 
 
 def _while_it_changes(config: RunConfig) -> str:

@@ -26,7 +26,12 @@ class PlanTable:
 
 def plan_table(config: RunConfig, plan: Plan) -> PlanTable:
     return PlanTable(
-        lines=(*batch_lines(plan.batch), *controller_lines(plan), *phase_lines(config, plan)),
+        lines=(
+            *batch_lines(plan.batch),
+            *limit_lines(config, plan),
+            *controller_lines(config, plan),
+            *phase_lines(config, plan),
+        ),
         rows=tuple(plan_rows(config, plan)),
         warnings=tuple(broken_preconditions(config, plan)),
     )
@@ -49,11 +54,30 @@ def batch_lines(batch: BatchSizes) -> list[str]:
     ]
 
 
-def controller_lines(plan: Plan) -> list[str]:
+def limit_lines(config: RunConfig, plan: Plan) -> list[str]:
+    """The limit of the minibatch, and on which side of it this run is."""
+    limit = plan.minibatch_limit
+    if limit is None:
+        return []
+    start = ", until the noise scale is measured; then the noise scale" * limit.measured
+    minibatches = config.update.minibatches_per_epoch
+    effect = (
+        f"reached, so {plan.batch.minibatches_per_epoch} minibatches per epoch instead of {minibatches}, and "
+        "what follows the minibatch stays"
+        if limit.reached
+        else f"not reached, so {minibatches} minibatches per epoch as configured, and the minibatch follows "
+        "the iteration batch"
+    )
+    return [f"minibatch limit  {limit.samples:,.6g} samples, {limit.ratio:.4g} × tuned at{start}: {effect}"]
+
+
+def controller_lines(config: RunConfig, plan: Plan) -> list[str]:
     """The range of batches that a controller may choose from."""
     if plan.step_range is None:
         return []
-    smallest, largest = (replace(plan.batch, num_steps=steps) for steps in plan.step_range)
+    limit = plan.minibatch_limit.samples if plan.minibatch_limit else None
+    configured = replace(plan.batch, minibatches_per_epoch=config.update.minibatches_per_epoch)
+    smallest, largest = (replace(configured, num_steps=steps).within(limit) for steps in plan.step_range)
     return [
         f"controller       {smallest.num_steps:,} to {largest.num_steps:,} steps: iteration batch "
         f"{smallest.iteration_batch:,} to {largest.iteration_batch:,} samples, minibatch "
@@ -94,8 +118,14 @@ def phase_lines(config: RunConfig, plan: Plan) -> list[str]:
 def change_of_batch(before: BatchSizes, now: Plan, env_steps: int) -> str:
     """One sentence for a batch that a controller changed."""
     batch = now.batch
+    change = (
+        f"rollouts of {before.num_steps:,} → {batch.num_steps:,} steps"
+        if before.num_steps != batch.num_steps
+        else f"{before.minibatches_per_epoch:,} → {batch.minibatches_per_epoch:,} minibatches per epoch, by "
+        "the noise scale"
+    )
     return (
-        f"{env_steps:,} env steps: rollouts of {before.num_steps:,} → {batch.num_steps:,} steps, "
+        f"{env_steps:,} env steps: {change}, "
         f"iteration batch {batch.iteration_batch:,}, minibatch {batch.minibatch:,.0f}, "
         f"{batch.epochs} epoch{'s' * (batch.epochs > 1)}, "
         f"learning rate {now.hyperparameters.learning_rate:.4g}"

@@ -45,6 +45,21 @@ def rescaled_learning_rate(
     return learning_rate * (ratio if is_linear else math.sqrt(ratio))
 
 
+def minibatches_within(
+    limit: float, *, iteration_batch: float, minibatches: float, rounded: bool = False
+) -> float:
+    """max(n, B/limit): minibatches per epoch such that a minibatch B/n does not exceed `limit`.
+
+    While the limit is not reached the number n stays and the minibatch grows with the iteration batch B.
+    Beyond it the minibatch stays and the number grows, so that gradient steps per env step no longer fall;
+    with the minibatch tuned at as the limit this is the recipe of arXiv:2603.06009.
+    `rounded`: the next whole number, which keeps the minibatch within the limit.
+    """
+    unrounded = max(minibatches, iteration_batch / limit)
+    # A quotient of floats that should be whole must not be taken for a little more.
+    return float(math.ceil(round(unrounded, 9))) if rounded else unrounded
+
+
 def rescaled_proximal_decay(decay: float, ratio: float) -> float:
     """Center of mass ÷ ρ, so that the proximal policy's age in env steps stays (arXiv:2110.00641, §4).
 

@@ -42,7 +42,7 @@ def advise(rows: Sequence[Row], config: AnyConfig) -> list[Advice]:
     if isinstance(config, PPOConfig):
         checks = (clip_fraction, advantage_swing, effective_samples, proximal_age)
         found += [check(rows, config) for check in checks]
-    found += [minibatch_against_noise(rows), gradient_clipping(rows, config)]
+    found += [minibatch_against_noise(rows, config), gradient_clipping(rows, config)]
     return [advice for advice in found if advice is not None]
 
 
@@ -131,7 +131,7 @@ def proximal_age(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
     )
 
 
-def minibatch_against_noise(rows: Sequence[Row]) -> Advice | None:
+def minibatch_against_noise(rows: Sequence[Row], config: AnyConfig) -> Advice | None:
     minibatches = known(rows, "batch/minibatch")
     # JSON has no infinity: a missing scale is one that noise drowned, or that was not measured yet.
     scales = [math.inf if row.get("batch/noise_scale") is None else row["batch/noise_scale"] for row in rows]
@@ -143,7 +143,9 @@ def minibatch_against_noise(rows: Sequence[Row]) -> Advice | None:
     return Advice(
         f"the minibatch of {minibatch:,.0f} samples is above the measured noise scale of {noise:,.0f}",
         "more samples per gradient step bring little there, and the rule for the learning rate overshoots",
-        "--update.minibatches-per-epoch",
+        f"--minibatch-limit {noise:.0f}"
+        if noise >= config.tuned_batch().minibatch
+        else "--update.minibatches-per-epoch",
     )
 
 

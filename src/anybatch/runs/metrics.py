@@ -32,6 +32,7 @@ METRICS: dict[str, str] = {
     "losses/epochs_done": "Epochs done in this iteration; fewer than asked for when target_kl stopped it.",
     "batch/iteration": "Nominal iteration batch: envs × steps × ranks, reset steps included.",
     "batch/minibatch": "Nominal minibatch: iteration batch ÷ minibatches per epoch.",
+    "batch/minibatch_limit": "Largest minibatch, where it is limited: beyond it there are more of them.",
     "batch/num_steps": "Steps of each env in this iteration's rollout.",
     "batch/behavioral_divergence": "Share of states whose best action this iteration changed, when measured.",
     "batch/policy_kl": "KL divergence of the policy from that before this iteration, when measured.",

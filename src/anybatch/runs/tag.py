@@ -9,6 +9,7 @@ MOST_CHARACTERS = 40
 SHORT = {
     "num_envs": "n",
     "num_steps": "t",
+    "minibatch_limit": "limit",
     "update.epochs": "e",
     "update.minibatches_per_epoch": "mb",
     "optimizer.learning_rate": "lr",

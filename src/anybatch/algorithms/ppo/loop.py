@@ -44,7 +44,7 @@ def train(config: PPOConfig, state: PPOState, run: Run) -> None:
         metrics = state.metrics() | metrics  # of the batch that this iteration had
         before = state.batch.env_steps_per_gradient_step
         metrics |= control_batch(config, state, collected, run, trained=due is not None)
-        if config.controller.compensate == "all":
+        if config.rescales_within_a_run:
             keep_proximal_age(state, config, before)
         run.record(state, collected.episodes, metrics)
     run.save(state)
