@@ -104,6 +104,12 @@ RESUMED = {
     "ppo-ewma": (toy_config, EWMA),
     "ppo-ewma compensated": (toy_config, EWMA | {"controller": {"compensate": "all"}}),
     "stale ppo-ewma": (toy_config, EWMA | STALE),
+    "stale periodic compensated": (
+        toy_config,
+        EWMA
+        | STALE
+        | {"proximal": {"policy": "periodic", "copy_every": 7}, "controller": {"compensate": "all"}},
+    ),
     "stale ppo-ewma compensated": (toy_config, EWMA | STALE | {"controller": {"compensate": "all"}}),
 }
 

@@ -69,7 +69,7 @@ def start(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> PPO
 
 
 def start_in_float64(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> PPOState:
-    """A state whose network, optimizer and proximal average compute in float64."""
+    """A state whose network, optimizer and proximal policy compute in float64."""
     return start(changed(config, dtype="float64"), say)
 
 
@@ -122,6 +122,8 @@ def moved_policy_and_samples(config: PPOConfig) -> tuple[PPOState, Samples]:
         values += 0.15 * torch.randn(values.shape, generator=noise, dtype=values.dtype)
         if state.ewma is not None:
             state.ewma.update(0.5)
+        if state.periodic_copy is not None:
+            state.periodic_copy.update(5)
     return state, samples
 
 

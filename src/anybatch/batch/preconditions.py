@@ -42,6 +42,7 @@ def _broken_for_policies(
 ) -> list[tuple[bool, str]]:
     normalization = config.objective.advantage_normalization
     center = rescale.center_of_mass(run.proximal_decay)
+    copy_age = rescale.mean_copy_age(run.proximal_copy_every)
     one_sample = config.num_envs * config.num_steps == 1 and run.advantage_decay == 0
     return [
         (
@@ -57,6 +58,11 @@ def _broken_for_policies(
         (
             config.proximal.policy == "ewma" and round(center, 9) < 1,
             f"The proximal EWMA's center of mass is {center:.3g} gradient steps: below 1 it hardly holds the "
+            "update back.",
+        ),
+        (
+            config.proximal.policy == "periodic" and copy_age < 1,
+            f"The proximal copy is {copy_age:.3g} gradient steps old on average: below 1 it hardly holds the "
             "update back.",
         ),
         (

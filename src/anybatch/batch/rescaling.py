@@ -36,6 +36,8 @@ class Hyperparameters:
     """0 where there is no proximal policy."""
     advantage_decay: float
     """0 where there are no advantages."""
+    proximal_copy_every: int = 0
+    """Gradient steps between two copies of the weights as the proximal policy; 0 where there are none."""
 
 
 def batch_ratios(batch: BatchSizes, tuned_at: TunedAt) -> Ratios:
@@ -72,6 +74,7 @@ def rescaled(config: RunConfig, ratios: Ratios) -> Hyperparameters:
 
     beta_ratio = ratio("adam-betas", ratios.minibatch)
     proximal_decay = advantage_decay = 0.0
+    copy_every = 0
     if isinstance(config, PPOConfig):
         proximal_decay = rescale.rescaled_proximal_decay(
             config.proximal.ewma_decay, ratio("proximal-ewma", ratios.env_steps_per_gradient_step)
@@ -79,6 +82,11 @@ def rescaled(config: RunConfig, ratios: Ratios) -> Hyperparameters:
         advantage_decay = rescale.rescaled_advantage_decay(
             config.objective.advantage_decay, ratio("advantage-moments", ratios.iteration_batch), floor=True
         )
+        if config.proximal.policy == "periodic":
+            copy_ratio = ratio("proximal-copy", ratios.env_steps_per_gradient_step)
+            copy_every = int(
+                rescale.rescaled_copy_every(config.proximal.copy_every, copy_ratio, rounded=True)
+            )
     return Hyperparameters(
         learning_rate=rescale.rescaled_learning_rate(
             optimizer.learning_rate,
@@ -90,4 +98,5 @@ def rescaled(config: RunConfig, ratios: Ratios) -> Hyperparameters:
         beta2=rescale.rescaled_adam_beta(optimizer.beta2, beta_ratio),
         proximal_decay=proximal_decay,
         advantage_decay=advantage_decay,
+        proximal_copy_every=copy_every,
     )

@@ -97,6 +97,20 @@ def policy_rows(
                 regime=regime,
             )
         )
+    if config.proximal.policy == "periodic":
+        rows.append(
+            PlanRow(
+                number="proximal copy every",
+                tuned_at=_copy(config.proximal.copy_every),
+                this_run=_copy(run.proximal_copy_every),
+                rule=_rule(
+                    "proximal-copy",
+                    rules,
+                    f"mean age ÷ {ratios.env_steps_per_gradient_step:.4g} (env steps per gradient step)",
+                ),
+                regime=regime,
+            )
+        )
     if config.objective.advantage_normalization == "iteration":
         rows.append(
             PlanRow(
@@ -169,6 +183,11 @@ def _while_it_changes(config: RunConfig) -> str:
     if config.controller.kind == "fixed" or config.controller.compensate == "all":
         return ""
     return "; kept while the batch changes"
+
+
+def _copy(every: int) -> str:
+    steps = f"{every:,} gradient step{'s' * (every > 1)}"
+    return f"{steps} (mean age {rescale.mean_copy_age(every):.4g})"
 
 
 def _decay(decay: float, meaning: Callable[[float], float], unit: str) -> str:

@@ -35,7 +35,7 @@ class RunConfig:
     """Seed of everything that is random. Runs with neighboring seeds share nothing."""
     rescale: str = "all"
     """The numbers that follow the batch: all, none, or a list with commas of learning-rate, proximal-ewma,
-    advantage-moments, phase-length, auxiliary-phase and adam-betas, which is not part of all.
+    proximal-copy, advantage-moments, phase-length, auxiliary-phase and adam-betas, which is not part of all.
     learning-rate=linear or learning-rate=square-root replaces the optimizer's own rule, also that of the
     auxiliary phase."""
     minibatch_limit: int | Literal["noise-scale"] | None = None

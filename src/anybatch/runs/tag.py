@@ -17,6 +17,7 @@ SHORT = {
     "controller.kind": "",
     "proximal.policy": "",
     "proximal.ewma_decay": "ewma",
+    "proximal.copy_every": "copy",
     "objective.entropy_coefficient": "ent",
     "objective.kl_penalty": "kl",
     "staleness.iterations": "stale",

@@ -145,8 +145,8 @@ def begin_phase(state: PPGState) -> None:
     state.phases += 1
     state.data.clear()
     state.progress = None
-    if state.policy.ewma is not None:
-        state.policy.ewma.reset()
+    if state.policy.proximal_network is not None:
+        state.policy.proximal_network.reset()
 
 
 @torch.no_grad()

@@ -126,6 +126,8 @@ def improve_policy(
     Not `with_value`, the value function is left to an optimizer of its own.
     """
     state.steps.begin_iteration(learning_rate, state.plan.hyperparameters)
+    if state.periodic_copy is not None:
+        state.periodic_copy.begin_iteration()
     records: list[PolicyRecord] = []
     epochs_done, moved = 0, False
     while epochs_done < state.batch.epochs and not moved:
@@ -151,7 +153,7 @@ def one_epoch(
 
     Returns what the last step saw; None where the policy moved too far within the epoch, to stop there.
     """
-    steps, batch = state.steps, state.batch
+    steps = state.steps
     seen: list[PolicyRecord] = []
     for indices, count in minibatches(samples.valid, state, config):
         add_gradient = minibatch_gradient(samples, indices, count, state, config, with_value=with_value)
@@ -160,8 +162,8 @@ def one_epoch(
         if config.update.target_kl_check == "minibatch" and moved_too_far(seen, config):
             return None
         taken = take_step(steps, partial(bad_value, samples, state, indices))
-        if taken and state.ewma is not None:
-            state.ewma.update(state.plan.hyperparameters.proximal_decay, batch.env_steps_per_gradient_step)
+        if taken:
+            state.advance_proximal()
     return seen
 
 
@@ -192,8 +194,8 @@ def gather(samples: Samples, part: Tensor, state: PPOState, config: PPOConfig) -
     obs, action = take(samples.obs, part, device), take(samples.action, part, device)
     # Before the network: its temporaries would lie on top of a graph that is kept, and cost page faults.
     proximal: Distribution | None = None
-    if state.ewma is not None:
-        proximal = state.ewma.policy_at(obs)
+    if state.proximal_network is not None:
+        proximal = state.proximal_network.policy_at(obs)
         proximal_logp = proximal.log_prob(action)
     else:
         proximal_logp = take(samples.proximal_logp, part, device)
