@@ -49,6 +49,8 @@ NOT_OF_PPO = (
     "batch/behavioral_divergence",
     "batch/policy_kl",
     "batch/minibatch_limit",
+    "staleness/effective_samples",
+    "staleness/learning_rate_factor",
 )
 
 

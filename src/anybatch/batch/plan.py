@@ -12,6 +12,7 @@ from anybatch.batch.minibatch_limit import MinibatchLimit, limit_of
 from anybatch.batch.phase import PhasePlan, plan_phase
 from anybatch.batch.rescaling import Hyperparameters, Ratios, batch_ratios, rescaled
 from anybatch.batch.sizes import BatchSizes, automatic_microbatch
+from anybatch.batch.stale import StalePlan, plan_stale_data
 from anybatch.config import PPGConfig, RunConfig, TunedAt
 
 
@@ -25,6 +26,7 @@ class Plan:
     hyperparameters: Hyperparameters
     phase: PhasePlan | None = None
     minibatch_limit: MinibatchLimit | None = None
+    stale: StalePlan | None = None
     step_range: tuple[int, int] | None = None
     """The shortest and the longest rollout that a controller may choose; None where it is fixed."""
 
@@ -41,6 +43,7 @@ class Plan:
             "hyperparameters": asdict(self.hyperparameters),
             "phase": asdict(self.phase) | {"memory_bytes": self.phase.memory_bytes} if self.phase else None,
             "minibatch_limit": asdict(self.minibatch_limit) if self.minibatch_limit else None,
+            "stale": asdict(self.stale) if self.stale else None,
             "step_range": self.step_range,
         }
 
@@ -77,15 +80,16 @@ def make_plan(
     limit = limit_of(config, batch, tuned_at, measured_limit)
     if limit is not None:
         batch, followed = batch.within(limit.samples), followed.within(limit.samples)
-    ratios = batch_ratios(followed, tuned_at)
+    ratios, stale = batch_ratios(followed, tuned_at), plan_stale_data(config, followed)
     return Plan(
         batch=batch,
         tuned_at=tuned_at,
         ratios=ratios,
-        hyperparameters=rescaled(config, ratios),
+        hyperparameters=rescaled(config, ratios, stale),
         phase=plan_phase(config, batch, ratios, obs_bytes, limit.ratio if limit else math.inf)
         if isinstance(config, PPGConfig)
         else None,
         minibatch_limit=limit,
+        stale=stale,
         step_range=None if config.controller.kind == "fixed" else config.step_range,
     )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from anybatch.batch.sizes import BatchSizes
+from anybatch.batch.stale import StalePlan, proximal_follows_lag
 from anybatch.config import PPOConfig, RunConfig, TunedAt, rescale_rules
 from anybatch.equations import rescale
 from anybatch.errors import ConfigError
@@ -64,8 +65,11 @@ def batch_ratios(batch: BatchSizes, tuned_at: TunedAt) -> Ratios:
     return ratios
 
 
-def rescaled(config: RunConfig, ratios: Ratios) -> Hyperparameters:
-    """Each number after the batch that it belongs to (arXiv:2110.00641, §3.2 and §4)."""
+def rescaled(config: RunConfig, ratios: Ratios, stale: StalePlan | None = None) -> Hyperparameters:
+    """Each number after the batch that it belongs to (arXiv:2110.00641, §3.2 and §4).
+
+    `stale` has the age of the proximal policy where the lag of the data is to decide it.
+    """
     rules = rescale_rules(config.rescale)
     optimizer = config.optimizer
 
@@ -87,6 +91,9 @@ def rescaled(config: RunConfig, ratios: Ratios) -> Hyperparameters:
             copy_every = int(
                 rescale.rescaled_copy_every(config.proximal.copy_every, copy_ratio, rounded=True)
             )
+        if stale is not None and proximal_follows_lag(config):
+            proximal_decay = stale.ewma_decay
+            copy_every = stale.copy_every if config.proximal.policy == "periodic" else 0
     return Hyperparameters(
         learning_rate=rescale.rescaled_learning_rate(
             optimizer.learning_rate,

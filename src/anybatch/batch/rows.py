@@ -8,11 +8,16 @@ from anybatch.batch.minibatch_limit import MinibatchLimit
 from anybatch.batch.phase import PhasePlan
 from anybatch.batch.plan import Plan
 from anybatch.batch.rescaling import Hyperparameters, Ratios
+from anybatch.batch.stale import StalePlan, proximal_follows_lag
 from anybatch.config import PPGConfig, PPOConfig, RescaleRules, RunConfig, rescale_rules
 from anybatch.equations import rescale
 
-Regime = Literal["minibatch", "minibatch limit", "iteration batch"]
-"""The batch that a number follows. At the minibatch limit it stays, however large the iteration batch is."""
+Regime = Literal["minibatch", "minibatch limit", "iteration batch", "lag"]
+"""What a number follows. At the minibatch limit it stays, whatever the iteration batch. The lag is that of
+stale data."""
+
+
+OF_THE_PROXIMAL_POLICY = ("proximal EWMA decay", "proximal copy every")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +49,17 @@ def plan_rows(config: RunConfig, plan: Plan) -> list[PlanRow]:
                 "learning-rate",
                 rules,
                 _learning_rate_rule(ratios.minibatch, "minibatch", optimizer.name, rules),
-            ),
+            )
+            + _for_stale_data(config),
             regime=regime,
         )
     )
     if isinstance(config, PPOConfig):
         rows += policy_rows(config, rules, ratios, run, regime)
+        if proximal_follows_lag(config) and plan.stale is not None:
+            rows = [
+                with_lag(row, plan.stale) if row.number in OF_THE_PROXIMAL_POLICY else row for row in rows
+            ]
     if "adam-betas" in rules and optimizer.name != "sgd":
         rows.append(
             PlanRow(
@@ -78,6 +88,13 @@ def minibatches_row(plan: Plan, limit: MinibatchLimit) -> PlanRow:
     )
 
 
+def with_lag(row: PlanRow, stale: StalePlan) -> PlanRow:
+    """The row of a number that the lag of stale data decides instead of the batch."""
+    return replace(
+        row, rule=f"half of the lag of {stale.gradient_steps:,} gradient steps, not as tuned", regime="lag"
+    )
+
+
 def policy_rows(
     config: PPOConfig, rules: RescaleRules, ratios: Ratios, run: Hyperparameters, regime: Regime
 ) -> list[PlanRow]:
@@ -85,7 +102,7 @@ def policy_rows(
     if config.proximal.policy == "ewma":
         rows.append(
             PlanRow(
-                number="proximal EWMA decay",
+                number=OF_THE_PROXIMAL_POLICY[0],
                 tuned_at=_decay(config.proximal.ewma_decay, rescale.center_of_mass, "center of mass"),
                 this_run=_decay(run.proximal_decay, rescale.center_of_mass, "center of mass"),
                 rule=_rule(
@@ -100,7 +117,7 @@ def policy_rows(
     if config.proximal.policy == "periodic":
         rows.append(
             PlanRow(
-                number="proximal copy every",
+                number=OF_THE_PROXIMAL_POLICY[1],
                 tuned_at=_copy(config.proximal.copy_every),
                 this_run=_copy(run.proximal_copy_every),
                 rule=_rule(
@@ -172,6 +189,12 @@ def _learning_rate_rule(ratio: float, batch: str, optimizer: str, rules: Rescale
     asked = rules.learning_rate
     root = "√" * ((asked or rescale.LEARNING_RATE_RULE[optimizer]) == "square-root")
     return f"× {root}{ratio:.4g} ({batch})" + (f", {asked} rule asked for" if asked is not None else "")
+
+
+def _for_stale_data(config: RunConfig) -> str:
+    if not isinstance(config, PPOConfig) or config.staleness.iterations == 0:
+        return ""
+    return "; × √(effective samples ÷ samples) at each iteration" * config.staleness.scale_learning_rate
 
 
 def _held(row: PlanRow) -> str:

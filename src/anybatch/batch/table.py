@@ -6,7 +6,8 @@ from anybatch.batch.plan import Plan
 from anybatch.batch.preconditions import broken_preconditions
 from anybatch.batch.rows import PlanRow, plan_rows
 from anybatch.batch.sizes import BatchSizes
-from anybatch.config import PPGConfig, RunConfig, rescale_rules
+from anybatch.batch.stale import proximal_follows_lag
+from anybatch.config import PPGConfig, PPOConfig, RunConfig, rescale_rules
 from anybatch.machine import readable
 
 
@@ -30,6 +31,7 @@ def plan_table(config: RunConfig, plan: Plan) -> PlanTable:
             *batch_lines(plan.batch),
             *limit_lines(config, plan),
             *controller_lines(config, plan),
+            *stale_lines(config, plan),
             *phase_lines(config, plan),
         ),
         rows=tuple(plan_rows(config, plan)),
@@ -82,6 +84,34 @@ def controller_lines(config: RunConfig, plan: Plan) -> list[str]:
         f"controller       {smallest.num_steps:,} to {largest.num_steps:,} steps: iteration batch "
         f"{smallest.iteration_batch:,} to {largest.iteration_batch:,} samples, minibatch "
         f"{smallest.minibatch:,.0f} to {largest.minibatch:,.0f}",
+    ]
+
+
+def stale_lines(config: RunConfig, plan: Plan) -> list[str]:
+    """The lag of stale data, and what the two options for it choose, or would choose."""
+    stale = plan.stale
+    if stale is None or not isinstance(config, PPOConfig):
+        return []
+    chosen = (
+        f"a proximal copy every {stale.copy_every:,}"
+        if config.proximal.policy == "periodic"
+        else f"a proximal EWMA decay of {stale.ewma_decay:.6g} (center of mass {stale.half_lag:.4g})"
+    )
+    needed = " with --proximal.policy ewma" * (config.proximal.policy not in ("ewma", "periodic"))
+    age = (
+        f"half of it gives {chosen}"
+        if proximal_follows_lag(config)
+        else f"--staleness.proximal-age half_lag{needed} would give {chosen}"
+    )
+    rate = (
+        "the learning rate is multiplied"
+        if config.staleness.scale_learning_rate
+        else "--staleness.scale-learning-rate would multiply the learning rate"
+    )
+    iterations, lag = stale.iterations, stale.gradient_steps
+    return [
+        f"stale data       {iterations:,} iteration{'s' * (iterations > 1)} × {lag // iterations:,} = lag of "
+        f"{lag:,} gradient steps: {age}; {rate} by √(effective samples ÷ samples) of each iteration"
     ]
 
 

@@ -97,6 +97,12 @@ class StalenessConfig:
     iterations: int = 0
     """Iterations that each rollout waits before it is used. All collected steps count, also while the queue
     fills."""
+    scale_learning_rate: bool = False
+    """Multiply the learning rate of each iteration on stale data by √(effective samples ÷ samples) of its
+    importance weights, (Σw)²/Σw² effective samples (arXiv:2602.17616)."""
+    proximal_age: Literal["tuned", "half_lag"] = "tuned"
+    """half_lag: where data are stale, a proximal average or periodic copy is half of the lag old, in gradient
+    steps, instead of what ewma-decay or copy-every give (arXiv:2605.12070)."""
 
     def __post_init__(self) -> None:
         require(self.iterations >= 0, f"staleness.iterations = {self.iterations}: must not be negative")
@@ -117,3 +123,13 @@ class PPOConfig(RunConfig):
     def __post_init__(self) -> None:
         self.refuse_controllers_but("fixed", "kl", "noise_scale", "schedule")
         super().__post_init__()
+        require(
+            not self.staleness.scale_learning_rate or self.proximal.importance == "behavior",
+            f"staleness.scale-learning-rate goes by importance weights, which proximal.importance = "
+            f"{self.proximal.importance} sets to 1",
+        )
+        require(
+            self.staleness.proximal_age == "tuned" or self.proximal.policy in ("ewma", "periodic"),
+            f"staleness.proximal-age = {self.staleness.proximal_age} goes with proximal.policy = ewma or "
+            f"periodic, not with {self.proximal.policy}, whose age is not a setting",
+        )

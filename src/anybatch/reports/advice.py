@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
+from anybatch.batch.stale import proximal_follows_lag
 from anybatch.config import AnyConfig, PPOConfig
 
 Row = Mapping[str, Any]
@@ -117,7 +118,7 @@ def effective_samples(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
 def proximal_age(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
     env_steps = known(rows, "proximal/age_env_steps")
     flag = PROXIMAL_AGE_FLAGS.get(config.proximal.policy)
-    if flag is None or not env_steps:
+    if flag is None or proximal_follows_lag(config) or not env_steps:
         return None
     age = median(env_steps) / config.tuned_batch().iteration_batch
     if PROXIMAL_AGE_LOW <= age <= PROXIMAL_AGE_HIGH:

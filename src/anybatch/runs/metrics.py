@@ -49,6 +49,8 @@ METRICS: dict[str, str] = {
     "importance/capped_fraction": "Fraction of samples whose ratio to the behavior policy met its cap.",
     "staleness/iterations": "Age of the data trained on, in iterations.",
     "staleness/gradient_steps": "Age of the data trained on, in gradient steps taken since.",
+    "staleness/effective_samples": "(Σw)²/Σw² per sample of the capped ratios as the iteration begins.",
+    "staleness/learning_rate_factor": "Factor of the learning rate for stale data, where it is scaled.",
     "auxiliary/phases": "PPG: phases done since the start of the run.",
     "auxiliary/clone_kl": "PPG: divergence from the policy before the auxiliary phase just done, its mean.",
     "auxiliary/auxiliary_value_loss": "PPG: squared error of the value head on the policy's encoder, there.",

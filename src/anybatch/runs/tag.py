@@ -21,6 +21,7 @@ SHORT = {
     "objective.entropy_coefficient": "ent",
     "objective.kl_penalty": "kl",
     "staleness.iterations": "stale",
+    "staleness.proximal_age": "age",
 }
 """Names that need no explanation; others are the last word of a setting's name."""
 NOT_NAMED = {"env", "seed", "total_env_steps", "device", "threads", "microbatch", "env_config.engine_threads"}

@@ -16,6 +16,7 @@ from anybatch.algorithms.ppo import native
 from anybatch.algorithms.ppo.diagnostics import bad_value, iteration_metrics
 from anybatch.algorithms.ppo.loss import policy_loss
 from anybatch.algorithms.ppo.samples import PolicyBatch, PolicyRecord, Samples, take
+from anybatch.algorithms.ppo.stale import scaled_learning_rate
 from anybatch.algorithms.ppo.state import PPOState, keep_proximal_age
 from anybatch.algorithms.steps import gradient, minibatches, take_step
 from anybatch.config import PPOConfig
@@ -125,6 +126,7 @@ def improve_policy(
 
     Not `with_value`, the value function is left to an optimizer of its own.
     """
+    learning_rate, stale_metrics = scaled_learning_rate(learning_rate, samples, state, config)
     state.steps.begin_iteration(learning_rate, state.plan.hyperparameters)
     if state.periodic_copy is not None:
         state.periodic_copy.begin_iteration()
@@ -138,7 +140,7 @@ def improve_policy(
         moved = config.update.target_kl_check == "epoch" and moved_too_far(last, config)
     if not records:  # reset steps only, which happens where an iteration is a step or two
         return {"batch/valid_fraction": 0.0}
-    return iteration_metrics(records, samples, state, config, epochs_done)
+    return iteration_metrics(records, samples, state, config, epochs_done) | stale_metrics
 
 
 def one_epoch(

@@ -10,6 +10,7 @@ from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
 from anybatch.algorithms.arithmetic import compile_choice, keep_arithmetic
 from anybatch.algorithms.state import Learner, RankState, TrainState, load_network, saved_network
+from anybatch.batch.stale import proximal_follows_lag
 from anybatch.config import PPOConfig, rescale_rules
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import BoxActions, EnvSpec, VectorEnv
@@ -167,9 +168,12 @@ def restore_proximal(
 
 
 def keep_proximal_age(state: PPOState, config: PPOConfig, before: float) -> None:
-    """Keep the proximal policy's age in env steps when those per gradient step change from `before`."""
+    """Keep the proximal policy's age in env steps when those per gradient step change from `before`.
+
+    Where the lag of the data decides it, there is nothing to keep: its age is one in gradient steps then.
+    """
     now, rules = state.batch.env_steps_per_gradient_step, rescale_rules(config.rescale)
-    if before == now:
+    if before == now or proximal_follows_lag(config):
         return
     if state.ewma is not None and "proximal-ewma" in rules:
         state.ewma.rescale_weight(before / now)
