@@ -177,6 +177,11 @@ def test_the_table_says_which_number_is_in_which_regime():
         "minibatch limit  2,048 samples, 4 × tuned at: reached, so 32 minibatches per epoch instead of 8, "
         "and what follows the minibatch stays"
     )
+    assert regimes(below)["minibatches per epoch"] == "kept"
+    assert set(regimes(table(num_envs=1024, minibatch_limit=2048, rescale="none")).values()) == {
+        "iteration batch",  # the minibatches
+        "kept",
+    }
     ppg = {row.number: row.regime for row in table(PPG, num_envs=1024, minibatch_limit=2048).rows}
     assert ppg["auxiliary minibatch"] == ppg["auxiliary learning rate"] == "minibatch limit"
     assert ppg["iterations per phase"] == "iteration batch"
@@ -231,6 +236,19 @@ def test_a_controller_stays_within_the_limit(tmp_path: Path):
     assert {row["batch/minibatch_limit"] for row in shown} == {20}
     lines = plan_table(config, BatchControl(config, encoder="mlp").plan).lines
     assert "iteration batch 21 to 84 samples, minibatch 10 to 17" in lines[4]
+
+
+def test_the_regime_of_a_number_is_that_of_the_batch_it_belongs_to():
+    """Without compensation, the configured one, whatever the length of the first rollout is."""
+    schedule = {"kind": "schedule", "schedule": ["0:256", "1000:64"]}
+    config = changed(BASE, minibatch_limit=1024, controller=schedule)
+    said = plan_table(config, BatchControl(config, encoder="mlp").plan)
+    found = {row.number: (row.this_run, row.regime, row.rule) for row in said.rows}
+    assert found["minibatches per epoch"][:2] == ("16", "iteration batch")
+    assert found["learning rate"] == ("0.001", "minibatch", "× √1 (minibatch); kept while the batch changes")
+    config = changed(config, controller={"compensate": "all"})
+    said = plan_table(config, BatchControl(config, encoder="mlp").plan)
+    assert {row.number: row.regime for row in said.rows}["learning rate"] == "minibatch limit"
 
 
 def test_without_compensation_a_controller_changes_the_number_of_minibatches_alone(tmp_path: Path):

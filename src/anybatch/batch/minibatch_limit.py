@@ -27,6 +27,9 @@ class MinibatchLimit:
     """Limit ÷ minibatch tuned at."""
     reached: bool
     """Whether the minibatch would exceed the limit, so that there are more minibatches instead."""
+    holds_numbers: bool
+    """Whether the numbers that follow the minibatch are those of the limit. They may belong to another batch
+    than the one in force where a controller changes it without compensation."""
 
 
 def refuse_limit_below(tuned_at: TunedAt, config: RunConfig) -> None:
@@ -40,11 +43,17 @@ def refuse_limit_below(tuned_at: TunedAt, config: RunConfig) -> None:
 
 
 def limit_of(
-    config: RunConfig, configured: BatchSizes, tuned_at: TunedAt, measured: float | None
+    config: RunConfig,
+    tuned_at: TunedAt,
+    *,
+    batch: BatchSizes,
+    followed: BatchSizes,
+    measured: float | None,
 ) -> MinibatchLimit | None:
-    """The limit of a run with the `configured` batch; `measured` is the one that its noise scale has set.
+    """The limit of a run with this `batch`, whose numbers are those of the batch `followed`.
 
-    Until the noise scale is known, the limit is the minibatch tuned at: there the numbers are known to hold.
+    `measured` is the limit that its noise scale has set. Until that is known, the limit is the minibatch
+    tuned at: there the numbers are known to hold.
     """
     asked = config.minibatch_limit
     if asked is None:
@@ -55,7 +64,8 @@ def limit_of(
         samples=samples,
         measured=asked == "noise-scale",
         ratio=samples / tuned_at.minibatch,
-        reached=configured.within(samples) != configured,
+        reached=batch.within(samples) != batch,
+        holds_numbers=followed.within(samples) != followed,
     )
 
 

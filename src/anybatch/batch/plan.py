@@ -77,7 +77,7 @@ def make_plan(
     )
     followed = batch if config.controller.compensate == "all" else configured
     tuned_at = config.tuned_batch(ranks)
-    limit = limit_of(config, batch, tuned_at, measured_limit)
+    limit = limit_of(config, tuned_at, batch=batch, followed=followed, measured=measured_limit)
     if limit is not None:
         batch, followed = batch.within(limit.samples), followed.within(limit.samples)
     ratios, stale = batch_ratios(followed, tuned_at), plan_stale_data(config, followed)

@@ -7,17 +7,13 @@ from typing import Literal
 from anybatch.batch.minibatch_limit import MinibatchLimit
 from anybatch.batch.phase import PhasePlan
 from anybatch.batch.plan import Plan
-from anybatch.batch.rescaling import Hyperparameters, Ratios
-from anybatch.batch.stale import StalePlan, proximal_follows_lag
+from anybatch.batch.stale import proximal_follows_lag
 from anybatch.config import PPGConfig, PPOConfig, RescaleRules, RunConfig, rescale_rules
 from anybatch.equations import rescale
 
-Regime = Literal["minibatch", "minibatch limit", "iteration batch", "lag"]
-"""What a number follows. At the minibatch limit it stays, whatever the iteration batch. The lag is that of
-stale data."""
-
-
-OF_THE_PROXIMAL_POLICY = ("proximal EWMA decay", "proximal copy every")
+Regime = Literal["kept", "minibatch", "minibatch limit", "iteration batch", "lag"]
+"""What a number follows at this batch: nothing; the minibatch; its limit, at which the number stays; the
+iteration batch; the lag of stale data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,45 +30,37 @@ class PlanRow:
 
 def plan_rows(config: RunConfig, plan: Plan) -> list[PlanRow]:
     """The rows of all numbers that this run uses."""
-    ratios, run = plan.ratios, plan.hyperparameters
-    rules = rescale_rules(config.rescale)
-    optimizer = config.optimizer
-    limit = plan.minibatch_limit
-    regime: Regime = "minibatch limit" if limit is not None and limit.reached else "minibatch"
-    rows = [] if limit is None else [minibatches_row(plan, limit)]
-    rows.append(
-        PlanRow(
-            number="learning rate",
-            tuned_at=f"{optimizer.learning_rate:.6g}",
-            this_run=f"{run.learning_rate:.6g}",
-            rule=_rule(
-                "learning-rate",
-                rules,
-                _learning_rate_rule(ratios.minibatch, "minibatch", optimizer.name, rules),
-            )
-            + _for_stale_data(config),
-            regime=regime,
-        )
-    )
+    rules, limit = rescale_rules(config.rescale), plan.minibatch_limit
+    of_minibatch: Regime = "minibatch limit" if limit is not None and limit.holds_numbers else "minibatch"
+    rows = optimizer_rows(config, plan, rules, of_minibatch)
     if isinstance(config, PPOConfig):
-        rows += policy_rows(config, rules, ratios, run, regime)
-        if proximal_follows_lag(config) and plan.stale is not None:
-            rows = [
-                with_lag(row, plan.stale) if row.number in OF_THE_PROXIMAL_POLICY else row for row in rows
-            ]
-    if "adam-betas" in rules and optimizer.name != "sgd":
-        rows.append(
-            PlanRow(
-                number="Adam β₁, β₂",
-                tuned_at=f"{optimizer.beta1:.6g}, {optimizer.beta2:.8g}",
-                this_run=f"{run.beta1:.6g}, {run.beta2:.8g}",
-                rule=_rule("adam-betas", rules, f"power {ratios.minibatch:.4g} (minibatch)"),
-                regime=regime,
-            )
-        )
+        rows += policy_rows(config, plan, rules, of_minibatch)
     if isinstance(config, PPGConfig) and plan.phase is not None:
-        rows += phase_rows(config, rules, ratios.iteration_batch, plan.phase, limit)
-    return [replace(row, rule=row.rule + _held(row) + _while_it_changes(config)) for row in rows]
+        rows += phase_rows(config, rules, plan.ratios.iteration_batch, plan.phase, limit)
+    rows = [replace(row, rule=row.rule + _held(row) + _while_it_changes(config)) for row in rows]
+    return rows if limit is None else [minibatches_row(plan, limit), *rows]
+
+
+def optimizer_rows(config: RunConfig, plan: Plan, rules: RescaleRules, regime: Regime) -> list[PlanRow]:
+    optimizer, run, ratio = config.optimizer, plan.hyperparameters, plan.ratios.minibatch
+    learning_rate = PlanRow(
+        number="learning rate",
+        tuned_at=f"{optimizer.learning_rate:.6g}",
+        this_run=f"{run.learning_rate:.6g}",
+        rule=_rule("learning-rate", rules, _learning_rate_rule(ratio, "minibatch", optimizer.name, rules))
+        + _for_stale_data(config),
+        regime=_regime("learning-rate", rules, regime),
+    )
+    if "adam-betas" not in rules or optimizer.name == "sgd":
+        return [learning_rate]
+    betas = PlanRow(
+        number="Adam β₁, β₂",
+        tuned_at=f"{optimizer.beta1:.6g}, {optimizer.beta2:.8g}",
+        this_run=f"{run.beta1:.6g}, {run.beta2:.8g}",
+        rule=f"power {ratio:.4g} (minibatch)",
+        regime=regime,
+    )
+    return [learning_rate, betas]
 
 
 def minibatches_row(plan: Plan, limit: MinibatchLimit) -> PlanRow:
@@ -84,67 +72,53 @@ def minibatches_row(plan: Plan, limit: MinibatchLimit) -> PlanRow:
         rule=f"iteration batch ÷ minibatch limit of {limit.samples:,.6g}, rounded up"
         if limit.reached
         else "as configured, below the minibatch limit",
-        regime="iteration batch" if limit.reached else "minibatch",
+        regime="iteration batch" if limit.reached else "kept",
     )
 
 
-def with_lag(row: PlanRow, stale: StalePlan) -> PlanRow:
-    """The row of a number that the lag of stale data decides instead of the batch."""
-    return replace(
-        row, rule=f"half of the lag of {stale.gradient_steps:,} gradient steps, not as tuned", regime="lag"
-    )
-
-
-def policy_rows(
-    config: PPOConfig, rules: RescaleRules, ratios: Ratios, run: Hyperparameters, regime: Regime
-) -> list[PlanRow]:
+def policy_rows(config: PPOConfig, plan: Plan, rules: RescaleRules, regime: Regime) -> list[PlanRow]:
     rows: list[PlanRow] = []
-    if config.proximal.policy == "ewma":
-        rows.append(
-            PlanRow(
-                number=OF_THE_PROXIMAL_POLICY[0],
-                tuned_at=_decay(config.proximal.ewma_decay, rescale.center_of_mass, "center of mass"),
-                this_run=_decay(run.proximal_decay, rescale.center_of_mass, "center of mass"),
-                rule=_rule(
-                    "proximal-ewma",
-                    rules,
-                    f"center of mass ÷ {ratios.env_steps_per_gradient_step:.4g} "
-                    "(env steps per gradient step)",
-                ),
-                regime=regime,
-            )
-        )
-    if config.proximal.policy == "periodic":
-        rows.append(
-            PlanRow(
-                number=OF_THE_PROXIMAL_POLICY[1],
-                tuned_at=_copy(config.proximal.copy_every),
-                this_run=_copy(run.proximal_copy_every),
-                rule=_rule(
-                    "proximal-copy",
-                    rules,
-                    f"mean age ÷ {ratios.env_steps_per_gradient_step:.4g} (env steps per gradient step)",
-                ),
-                regime=regime,
-            )
-        )
+    if config.proximal.policy in ("ewma", "periodic"):
+        rows.append(proximal_row(config, plan, rules, regime))
     if config.objective.advantage_normalization == "iteration":
+        decay, size = config.objective.advantage_decay, rescale.effective_sample_size
         rows.append(
             PlanRow(
                 number="advantage moments decay",
-                tuned_at=_decay(
-                    config.objective.advantage_decay, rescale.effective_sample_size, "iterations"
-                ),
-                this_run=_decay(run.advantage_decay, rescale.effective_sample_size, "iterations"),
+                tuned_at=_decay(decay, size, "iterations"),
+                this_run=_decay(plan.hyperparameters.advantage_decay, size, "iterations"),
                 rule=_rule(
                     "advantage-moments",
                     rules,
-                    f"iterations ÷ {ratios.iteration_batch:.4g} (iteration batch), at least 1",
+                    f"iterations ÷ {plan.ratios.iteration_batch:.4g} (iteration batch), at least 1",
                 ),
-                regime="iteration batch",
+                regime=_regime("advantage-moments", rules, "iteration batch"),
             )
         )
     return rows
+
+
+def proximal_row(config: PPOConfig, plan: Plan, rules: RescaleRules, regime: Regime) -> PlanRow:
+    """The row of what sets the age of the proximal policy."""
+    run, proximal = plan.hyperparameters, config.proximal
+    name, age, number = "proximal-ewma", "center of mass", "proximal EWMA decay"
+    tuned_at, this_run = (
+        _decay(decay, rescale.center_of_mass, age) for decay in (proximal.ewma_decay, run.proximal_decay)
+    )
+    if proximal.policy == "periodic":
+        name, age, number = "proximal-copy", "mean age", "proximal copy every"
+        tuned_at, this_run = _copy(proximal.copy_every), _copy(run.proximal_copy_every)
+    if plan.stale is not None and proximal_follows_lag(config):
+        rule = f"half of the lag of {plan.stale.gradient_steps:,} gradient steps, not as tuned"
+        return PlanRow(number=number, tuned_at=tuned_at, this_run=this_run, rule=rule, regime="lag")
+    ratio = plan.ratios.env_steps_per_gradient_step
+    return PlanRow(
+        number=number,
+        tuned_at=tuned_at,
+        this_run=this_run,
+        rule=_rule(name, rules, f"{age} ÷ {ratio:.4g} (env steps per gradient step)"),
+        regime=_regime(name, rules, regime),
+    )
 
 
 def phase_rows(
@@ -152,7 +126,8 @@ def phase_rows(
 ) -> list[PlanRow]:
     phase = config.phase
     share = run.auxiliary_minibatch / phase.auxiliary_minibatch
-    is_held = limit is not None and ratio > limit.ratio and "auxiliary-phase" in rules
+    is_held = limit is not None and ratio > limit.ratio
+    auxiliary = _regime("auxiliary-phase", rules, "minibatch limit" if is_held else "iteration batch")
     grown = min(ratio, limit.ratio) if limit is not None else ratio
     return [
         PlanRow(
@@ -160,14 +135,14 @@ def phase_rows(
             tuned_at=f"{phase.policy_iterations:,}",
             this_run=f"{run.policy_iterations:,}",
             rule=_rule("phase-length", rules, f"÷ {ratio:.4g} (iteration batch), at least 1"),
-            regime="iteration batch",
+            regime=_regime("phase-length", rules, "iteration batch"),
         ),
         PlanRow(
             number="auxiliary minibatch",
             tuned_at=f"{phase.auxiliary_minibatch:,}",
             this_run=f"{run.auxiliary_minibatch:,}",
             rule=_rule("auxiliary-phase", rules, f"× {grown:.4g} (iteration batch), at least a quarter"),
-            regime="minibatch limit" if is_held else "iteration batch",
+            regime=auxiliary,
         ),
         PlanRow(
             number="auxiliary learning rate",
@@ -176,13 +151,17 @@ def phase_rows(
             rule=_rule(
                 "auxiliary-phase", rules, _learning_rate_rule(share, "auxiliary minibatch", "adam", rules)
             ),
-            regime="minibatch limit" if is_held else "iteration batch",
+            regime=auxiliary,
         ),
     ]
 
 
 def _rule(name: str, rules: RescaleRules, sentence: str) -> str:
     return sentence if name in rules else f"kept (--rescale without {name})"
+
+
+def _regime(name: str, rules: RescaleRules, regime: Regime) -> Regime:
+    return regime if name in rules else "kept"
 
 
 def _learning_rate_rule(ratio: float, batch: str, optimizer: str, rules: RescaleRules) -> str:

@@ -131,7 +131,7 @@ def resume(
 
 
 def add_missing_parts(loaded: Loaded, recorded: AnyConfig) -> None:
-    """Give a checkpoint of an earlier version the schedules that its run had, and that it had no more."""
+    """Complete a checkpoint of an earlier version: its run had schedules, and no parts that came later."""
     learner = loaded.tree["shared"]["learner"]
     learner.setdefault("schedules", Schedules.of(recorded).to_dict())
     learner["control"].setdefault("minibatch_limit", None)
