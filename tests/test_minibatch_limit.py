@@ -283,8 +283,10 @@ def control(envs: int = 1024) -> BatchControl:
 
 
 def minibatches_after(found: BatchControl, *seen: Signals) -> int:
+    """Each of them for as many iterations as a limit needs to go all the way."""
     for shown in seen:
-        found.decide(shown)
+        for _ in range(6):
+            found.decide(shown)
     return found.plan.batch.minibatches_per_epoch
 
 
@@ -303,6 +305,15 @@ def test_a_measured_limit_is_the_noise_scale_between_the_tuned_and_the_largest_m
     assert minibatches_after(control(), signals(5, -1)) == 8  # noise hides the signal
     assert minibatches_after(control(), signals(100, 1)) == 128  # not below the minibatch tuned at
     assert minibatches_after(control(), signals(math.nan, 1)) == 128
+
+
+def test_a_measured_limit_at_most_doubles_in_an_iteration_and_falls_at_once():
+    found, limits = control(), []
+    for shown in (signals(5, -1), signals(5, -1), signals(5, -1), signals(700, 1), signals(900, 1)):
+        found.decide(shown)
+        assert found.plan.minibatch_limit is not None
+        limits.append(found.plan.minibatch_limit.samples)
+    assert limits == [1024, 2048, 4096, 700, 700]
 
 
 def test_a_measured_limit_needs_measurements_and_a_change_worth_a_new_plan():
@@ -379,7 +390,7 @@ def test_the_age_of_the_average_does_not_jump_when_the_limit_moves(tmp_path: Pat
         MEASURED["ppo-ewma"],
         total_env_steps=6000,
         env_config={"options": {"reset": "same_step"}},
-        update={"epochs": 1},
+        update={"epochs": 1, "noise_scale_every": 10},  # ten of them later the age is steady
         tuned_at={"epochs": 1},
     )
     shown = rows(train(config, tmp_path).folder)

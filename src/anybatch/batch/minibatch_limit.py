@@ -14,6 +14,9 @@ LEAST_NOISE_WEIGHT = 0.4
 LEAST_CHANGE = math.sqrt(2)
 """Factor by which the noise scale must differ from the limit in force to move it: less is mostly noise, and
 each move is a new learning rate."""
+LARGEST_GROWTH = 2.0
+"""Factor by which the limit grows at most after one iteration: a noise scale far above the minibatches that
+it was measured on is hardly more than a guess, and larger ones measure it better. It falls at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +84,8 @@ def usable_limit(saved: object) -> float | None:
 def moved_limit(limit: MinibatchLimit, signals: Signals, *, tuned: float, unlimited: float) -> float:
     """The limit after the signals of an iteration: the noise scale, once it differs enough.
 
-    It lies between the minibatch `tuned` at and the `unlimited` one of this run. Noise that hides the signal
-    asks for the largest minibatch there is.
+    It lies between the minibatch `tuned` at and the `unlimited` one of this run, and grows step by step.
+    Noise that hides the signal asks for the largest minibatch there is.
     """
     trace, signal, weight = signals.noise_trace, signals.noise_signal, signals.noise_weight
     if trace is None or signal is None or weight < LEAST_NOISE_WEIGHT:
@@ -90,6 +93,6 @@ def moved_limit(limit: MinibatchLimit, signals: Signals, *, tuned: float, unlimi
     scale = noise_scale(trace, signal)
     if math.isnan(scale):
         return limit.samples
-    target = max(tuned, min(scale, unlimited))
+    target = min(max(tuned, min(scale, unlimited)), LARGEST_GROWTH * limit.samples)
     is_far = max(target / limit.samples, limit.samples / target) >= LEAST_CHANGE
     return target if is_far else limit.samples
