@@ -20,6 +20,7 @@ from toy_runs import (
     newest_state,
     prepare,
     resume,
+    sample_losses,
     start,
     start_from,
     start_in_float64,
@@ -230,8 +231,7 @@ def test_each_loss_by_hand(proximal: dict[str, str]):
         assert all(abs(a - b) > 1e-5 for a, b in zip(one, other, strict=True))
 
     indices = samples.valid.flatten().nonzero().squeeze(1)
-    count = float(len(indices))
-    loss, _ = ppo.minibatch_loss(samples, indices, count, state, config, with_value=True)(indices)
+    loss, _ = sample_losses(samples, indices, state, config)
     probabilities = now.softmax(-1)
     for position, i in enumerate(indices.tolist()):
         advantage = float(samples.advantage[i])
@@ -274,7 +274,7 @@ def test_the_exact_penalty_is_the_divergence_of_the_current_policy_from_the_prox
 
     indices = samples.valid.flatten().nonzero().squeeze(1)
     losses = [
-        ppo.minibatch_loss(samples, indices, float(len(indices)), state, other, with_value=True)(indices)[0]
+        sample_losses(samples, indices, state, other)[0]
         for other in (exact, changed(exact, objective={"kl_penalty": 0.0}))
     ]
     penalty = (losses[0] - losses[1]).detach()

@@ -15,7 +15,8 @@ from anybatch.acting.rollout import Rollout
 from anybatch.algorithms import algorithm_of
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo import state as ppo_state
-from anybatch.algorithms.ppo.samples import Samples
+from anybatch.algorithms.ppo.loss import policy_loss
+from anybatch.algorithms.ppo.samples import PolicyRecord, Samples
 from anybatch.algorithms.ppo.state import PPOState
 from anybatch.algorithms.pqn import state as pqn_state
 from anybatch.algorithms.pqn.state import PQNState
@@ -102,6 +103,15 @@ def in_float64(data: Any) -> Any:
 def prepare(data: Rollout, state: PPOState, config: PPOConfig) -> Samples:
     """A rollout that has not waited, ready to be optimized on."""
     return ppo.prepare(replace(data, origin=state.learner.origin), state, config)
+
+
+def sample_losses(
+    samples: Samples, indices: torch.Tensor, state: PPOState, config: PPOConfig
+) -> tuple[torch.Tensor, PolicyRecord]:
+    """The loss of each sample as torch computes it, and what is kept of it for the metrics."""
+    batch = ppo.gather(samples, indices, state, config)
+    coefficient = config.objective.value_coefficient
+    return policy_loss(state.network, batch, config.objective, value_coefficient=coefficient)
 
 
 def one_iteration(config: PPOConfig, state: PPOState) -> dict[str, float | None]:
