@@ -104,7 +104,9 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} cannot be read: {error}.") from None
 
 
-def facts(*, engine: str, device: str, threads: int) -> dict[str, str | int | list[str] | None]:
+def facts(
+    *, engine: str, device: str, native_code: bool, threads: int
+) -> dict[str, str | int | list[str] | None]:
     """What else a result depends on. Nothing that tells whose machine it was."""
     return {
         "anybatch": _version("anybatch"),
@@ -113,6 +115,7 @@ def facts(*, engine: str, device: str, threads: int) -> dict[str, str | int | li
         "torch": _version("torch"),
         "engine": engine,
         "device": device,
+        "native_code": native_code,
         "threads": threads,
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }

@@ -24,7 +24,16 @@ SHORT = {
     "staleness.proximal_age": "age",
 }
 """Names that need no explanation; others are the last word of a setting's name."""
-NOT_NAMED = {"env", "seed", "total_env_steps", "device", "threads", "microbatch", "env_config.engine_threads"}
+NOT_NAMED = {
+    "env",
+    "seed",
+    "total_env_steps",
+    "device",
+    "threads",
+    "compile",
+    "microbatch",
+    "env_config.engine_threads",
+}
 """What the folder's name says already, or what the curves do not depend on."""
 GROUPS_NOT_NAMED = ("evaluation.", "record.")
 
