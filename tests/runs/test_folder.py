@@ -138,6 +138,7 @@ def test_facts_say_what_a_result_depends_on_and_not_whose_machine_it_was(monkeyp
         "torch",
         "engine",
         "device",
+        "native_code",
         "threads",
         "command",
     }
