@@ -198,7 +198,10 @@ def test_as_many_seeds_are_run_as_fit_the_budget_and_later_calls_keep_them(
     plan = opening.open_study(study(), one_seed, tmp_path, jobs=1, say=said.append)
     assert {cell.seed for cell in plan.cells} == {1} and len(plan.cells) == 5
     assert len(asked) == 2  # one for each batch
-    assert said[-1] == "A budget of 2 min: 1 of 2 seeds fit, 5 cells in about 2 min, one after another."
+    assert said[-1] == (
+        "A budget of 2 min: 1 of 1 parts of the grid fit, with 1 of 2 seeds, 5 cells in about 2 min, "
+        "one after another."
+    )
     monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1e-9})
     assert opening.open_study(study(), one_seed, tmp_path, jobs=1, say=said.append) == plan
     both = opening.open_study(
@@ -207,12 +210,32 @@ def test_as_many_seeds_are_run_as_fit_the_budget_and_later_calls_keep_them(
     assert len(both.cells) == 9
 
 
+def test_a_budget_is_spent_on_three_seeds_before_it_is_spent_on_further_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 5 / 192})  # 10 s a cell
+    two_parts = (
+        ('arms = ["all", "none"]', 'arms = ["all"]'),
+        ("[[scales.cpu.tune]]", '[[scales.cpu.grid]]\narms = ["none"]\n\n[[scales.cpu.tune]]'),
+        ("seeds = [1, 2]", "seeds = [1, 2, 3, 4]"),
+    )
+    # The first part has two cells for each seed, the second one more; random play takes 5 s.
+    expected = {25: (1, 1), 75: (1, 3), 95: (2, 3), 125: (2, 4)}
+    for budget, (parts, seeds) in expected.items():
+        request = Request(study="small", budget_seconds=budget)
+        plan = opening.open_study(study(*two_parts), request, tmp_path / str(budget), **SILENT)
+        assert (plan.parts, plan.most_seeds) == (parts, seeds)
+        reasons = [entry["what"] for entry in plan.left_out if "budget" in entry["reason"]]
+        assert reasons == (["toy-Match__none__r1"] if parts == 1 else [])
+        assert opening.open_study(study(*two_parts), request, tmp_path / str(budget), **SILENT) == plan
+
+
 def test_a_grid_that_does_not_fit_the_budget_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1.0})
     request = Request(study="small", budget_seconds=60)
     with pytest.raises(ConfigError) as refused:
         opening.open_study(study(), request, tmp_path / "out", **SILENT)
-    assert "the 5 cells of a single seed take about 13 min one after another" in str(refused.value)
+    assert "takes about 13 min with a single seed, its 5 cells one after another" in str(refused.value)
     assert "more than the budget of 1 min" in str(refused.value)
     assert not (tmp_path / "out").exists()
 

@@ -1,7 +1,7 @@
 """`anybatch study`: run an experiment of the papers, or one of your own, and say what came out."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tyro
@@ -12,6 +12,7 @@ from anybatch.cli.whole_numbers import WHOLE_NUMBERS
 from anybatch.envs import import_as_named
 from anybatch.errors import ConfigError
 from anybatch.reports import study_text, verdicts
+from anybatch.reports.verdicts.power import outlooks
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
 from anybatch.runs.stop import Stopped
@@ -105,6 +106,9 @@ def run(asked: Study, request: Request, flags: StudyFlags, *, again: str) -> Non
         except Stopped as stopped:
             raise Stopped(stopped.signal, f"{stopped} Continue with: {again}") from None
     conclude(out, plan)
+    if plan.tune:
+        tuned = verdicts.Scores(plan, runner.results(out, plan))
+        study_text.show_outlooks(outlooks(make_plan(asked, replace(request, tune=False)), tuned))
 
 
 def conclude(out: Path, plan: StudyPlan) -> None:

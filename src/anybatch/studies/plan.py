@@ -84,10 +84,16 @@ class StudyPlan:
             }
         )
 
-    def with_seeds(self, count: int) -> Self:
-        """The same with the first seeds of each part of the grid only."""
-        kept = {cell.name for cells in self.groups().values() for cell in cells[:count]}
-        return replace(self, cells=tuple(cell for cell in self.cells if cell.name in kept))
+    def within(self, *, parts: int, seeds: int) -> Self:
+        """The same with the first parts of the grid only, and the first seeds of each."""
+        kept = {cell.name for cells in self.groups().values() for cell in cells[:seeds] if cell.part <= parts}
+        dropped = dict.fromkeys(cell.group for cell in self.cells if cell.part > parts)
+        left_out = ({"what": group, "reason": "the budget is too small for it"} for group in dropped)
+        return replace(
+            self,
+            cells=tuple(cell for cell in self.cells if cell.name in kept),
+            left_out=(*self.left_out, *left_out),
+        )
 
     def groups(self) -> dict[str, list[Cell]]:
         """Cells that differ by their seed only, by the name that they share."""
@@ -100,6 +106,11 @@ class StudyPlan:
     def most_seeds(self) -> int:
         """The largest number of seeds of a part of the grid."""
         return max(map(len, self.groups().values()))
+
+    @property
+    def parts(self) -> int:
+        """The number of the last part of the grid."""
+        return max(cell.part for cell in self.cells)
 
 
 def make_plan(study: Study, request: Request) -> StudyPlan:
