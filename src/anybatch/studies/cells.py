@@ -20,7 +20,7 @@ plan.json:
     reference   {"arm", "ratio"}: the cells that others are compared with, the base at the batch tuned at
     verdicts    the rules of the study file, as they are: see anybatch.reports.verdicts
     ranges      {env: [low, high]}: returns that normalize to 0 and 1, where they are known beforehand
-    cells       [{"name", "env", "base", "arm", "ratio", "point", "seed", "config"}, …]
+    cells       [cell, …]
     left_out    [{"what", "reason"}, …]: parts of the grid that cannot be run, such as a quarter of one env
     request     what the person asked for: study, scale, envs, preset, seeds, budget_seconds, tune
     facts       anybatch, git_commit, source (SHA-256 of the copy), python, torch
@@ -28,10 +28,12 @@ plan.json:
 A cell of the plan, and the same keys in its own file:
 
     name        of the file, from the keys below
+    part        number of the grid in the study file, in whose order cells are run; 0 for random play
     env         id of the environment
     base        name of the base in the study file
     arm         name of the arm: what differs from the base
-    ratio       iteration batch ÷ iteration batch of the base, as text: "1", "1/16", "8"
+    ratio       number of envs ÷ that of the base, as text: "1", "1/16", "8". Where an arm changes neither the
+                rollout length nor the number of minibatches, it is the ratio of both batches
     point       {setting: value}: the settings that the grid sweeps, such as {"staleness.iterations": 8}
     factors     {setting: factor}: those that it multiplies, such as {"optimizer.learning_rate": 0.5}
     seed        seed of the run
@@ -40,7 +42,9 @@ A cell of the plan, and the same keys in its own file:
 cells/NAME.json adds:
 
     plan_hash   hash of the plan that the cell belongs to
-    failed      null, or why there is no result, in a sentence. What follows is absent then, but for facts
+    failed      null, or why there is no result, in a sentence
+    diverged    true where it failed because the loss or the gradient became non-finite. Such a cell counts
+                in comparisons, as random play. All that follows is absent from failed cells, but for facts
     curve       [[env steps, mean return], …], one point for each of `bins` equal parts of the run; env steps
                 is the end of the part, the return the mean over the episodes that ended within it, null
                 where none did
@@ -109,6 +113,7 @@ class Cell:
     """One training run of a study, as its plan has it."""
 
     name: str
+    part: int
     env: str
     base: str
     arm: str
@@ -123,6 +128,11 @@ class Cell:
         return float(Fraction(self.ratio))
 
     @property
+    def group(self) -> str:
+        """The name without the seed: cells of one group differ by chance only."""
+        return self.name.removesuffix(f"__s{self.seed}")
+
+    @property
     def total_env_steps(self) -> int:
         return int(self.config["total_env_steps"])
 
@@ -134,7 +144,7 @@ class Cell:
         return cls(**{name: data[name] for name in CELL_KEYS})
 
 
-CELL_KEYS = ("name", "env", "base", "arm", "ratio", "point", "factors", "seed", "config")
+CELL_KEYS = ("name", "part", "env", "base", "arm", "ratio", "point", "factors", "seed", "config")
 """Keys of a cell, in the plan and in its own file."""
 
 
@@ -146,7 +156,9 @@ class Result:
     plan_hash: str
     facts: Mapping[str, Any]
     failed: str | None = None
-    """Why there is no result; None where there is one. All that follows is empty then."""
+    """Why there is no result; None where there is one."""
+    diverged: bool = False
+    """Whether it failed because the loss or the gradient became non-finite."""
     curve: tuple[tuple[int, float | None], ...] = ()
     final_return: float | None = None
     area: float | None = None
@@ -164,7 +176,7 @@ class Result:
         return value
 
     def to_json(self) -> dict[str, Any]:
-        known = self.cell.to_json() | {"plan_hash": self.plan_hash, "failed": self.failed}
+        known = self.cell.to_json() | {name: getattr(self, name) for name in STATUS_KEYS}
         outcome = {name: getattr(self, name) for name in OUTCOME_KEYS} if self.failed is None else {}
         return {"schema": SCHEMA} | known | outcome | {"facts": self.facts}
 
@@ -174,15 +186,11 @@ class Result:
         if outcome:
             outcome["curve"] = tuple((int(steps), value) for steps, value in outcome["curve"])
             outcome["metrics"] = {name: tuple(values) for name, values in outcome["metrics"].items()}
-        return cls(
-            cell=Cell.from_json(data),
-            plan_hash=data["plan_hash"],
-            facts=data["facts"],
-            failed=data["failed"],
-            **outcome,
-        )
+        status = {name: data[name] for name in STATUS_KEYS}
+        return cls(cell=Cell.from_json(data), facts=data["facts"], **status, **outcome)
 
 
+STATUS_KEYS = ("plan_hash", "failed", "diverged")
 OUTCOME_KEYS = ("curve", "final_return", "area", "episodes", "evaluation", "plan", "metrics")
 """Keys of a result that a failed cell does not have."""
 
