@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,22 @@ def test_a_stopped_study_says_how_to_continue_and_loses_nothing(undisturbed: Pat
     assert decisive(out) == decisive(undisturbed)
 
 
+def test_a_worker_that_is_stopped_saves_first(tmp_path: Path):
+    endless = ("total_env_steps = 192", "total_env_steps = 1_000_000_000")
+    plan = opening.open_study(study(endless), Request(study="small"), tmp_path, **SILENT)
+    with Worker(tmp_path, threads=1) as worker, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(worker.ask, cell=plan.cells[1].name)
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("runs/*/metrics.jsonl")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for _ in range(3):  # the runner says so as long as it waits
+            worker.stop()
+        assert answer.result(timeout=60) == {"answer": "stopped"}
+    (result,) = tmp_path.glob("runs/*/result.json")
+    assert json.loads(result.read_text())["finished"] is False
+    assert worker.ask(cell=plan.cells[1].name) == {"answer": "stopped"}
+
+
 def test_a_cell_that_fails_is_kept_with_its_reason_and_the_others_run(tmp_path: Path):
     broken = (
         'settings = { rescale = "none" }',
@@ -199,7 +216,7 @@ def test_as_many_seeds_are_run_as_fit_the_budget_and_later_calls_keep_them(
     assert {cell.seed for cell in plan.cells} == {1} and len(plan.cells) == 5
     assert len(asked) == 2  # one for each batch
     assert said[-1] == (
-        "A budget of 2 min: 1 of 1 parts of the grid fit, with 1 of 2 seeds, 5 cells in about 2 min, "
+        "A budget of 2 min: 1 of 1 parts of the grid fit, with 1 of 2 seeds, 5 cells in about 1 min 42 s, "
         "one after another."
     )
     monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1e-9})

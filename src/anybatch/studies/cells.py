@@ -9,7 +9,7 @@ A cell is one training run: a point of the grid, and a seed. Both files are JSON
 
 plan.json:
 
-    hash        SHA-256 of all that decides the results: every key here but hash, request and facts
+    hash        SHA-256 of all that decides the results: every key but hash, study, arms, request and facts
     study       name, title, claim, source: strings of the study file
     scale       smoke, cpu or paper
     tune        true for the plan of `--tune`: another learning rate per cell, on seeds of their own

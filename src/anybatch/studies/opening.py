@@ -10,6 +10,7 @@ from anybatch.runs import folder as run_folder
 from anybatch.studies import plan as plans
 from anybatch.studies import source
 from anybatch.studies.cells import RANDOM_ARM, RUNS, SOURCE, Cell
+from anybatch.studies.differences import refuse_another
 from anybatch.studies.duration import in_words
 from anybatch.studies.files import Study
 from anybatch.studies.plan import Request, StudyPlan, file_name, make_plan
@@ -43,7 +44,7 @@ def open_study(study: Study, request: Request, out: Path, *, jobs: int, say: Say
     if there is not None:
         if there.request == request and request.budget_seconds is not None:
             plan = plan.within(parts=there.parts, seeds=there.most_seeds)
-        plans.refuse_another(out, there, plan)
+        refuse_another(out, there, plan)
         source.restore(out, there.facts["source"])
         return there
     if request.budget_seconds is not None:
