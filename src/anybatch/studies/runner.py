@@ -63,7 +63,7 @@ def run(
     if study.error is not None:
         raise UserError(study.error)
     if stop.signal is not None:
-        raise Stopped(stop.signal, f"Stopped. {study.note()}; the same command continues.")
+        raise Stopped(stop.signal, f"Stopped with {study.note()}.")
     return results(out, plan)
 
 
