@@ -1,0 +1,92 @@
+"""`anybatch report` and `anybatch plot`: runs and studies as pages and pictures."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import tyro
+
+from anybatch.cli.help_page import HELP_FLAGS
+from anybatch.cli.usage_error import as_user_error
+from anybatch.errors import UserError
+from anybatch.reports import compared, report_files, run_charts
+from anybatch.reports.charts import files
+from anybatch.reports.pages import runs as run_page
+
+REPORT_USAGE = """usage: anybatch report RUN... [--out FOLDER]
+
+Write a page about runs: their curves over each other, plans, advice and commands.
+Runs that differ in their seeds only are one line with its range.
+
+  RUN           a run folder, or a folder of runs: the newest one in it
+  --out FOLDER  where index.html, figures/ and data/ are written
+                [RUN/report; report for several runs]
+"""
+PLOT_USAGE = """usage: anybatch plot RUN... [--metric NAME] --out FILE
+
+Draw one metric of runs over each other, over env steps.
+
+  RUN            a run folder, or a folder of runs: the newest one in it
+  --metric NAME  a metric as metrics.jsonl names it, such as losses/approx_kl [charts/episodic_return]
+  --out FILE     the picture to write: a name that ends in .png, .svg or .pdf
+"""
+REPORT_FOLDER = "report"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportFlags:
+    paths: tyro.conf.Positional[tuple[Path, ...]]
+    out: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlotFlags:
+    paths: tyro.conf.Positional[tuple[Path, ...]]
+    metric: str = run_charts.RETURN
+    out: Path | None = None
+
+
+Flags = TypeVar("Flags", ReportFlags, PlotFlags)
+
+
+def report(words: list[str]) -> None:
+    """Write a page about runs or a study."""
+    if HELP_FLAGS & set(words):
+        print(REPORT_USAGE, end="")
+        return
+    flags = parsed(ReportFlags, words)
+    runs = compared.read_all(flags.paths)
+    out = flags.out or (runs[0].folder / REPORT_FOLDER if len(runs) == 1 else Path(REPORT_FOLDER))
+    page = report_files.write(run_page.report(runs, ["anybatch", "report", *words]), out)
+    print(f"page     {page}")
+    say_other_files(out)
+
+
+def say_other_files(out: Path) -> None:
+    if files.is_available():
+        print(f"figures  {out / report_files.FIGURES} (PNG and SVG)")
+    else:
+        print(f"figures  none as PNG and SVG, which need the package matplotlib: {files.EXTRA}")
+    print(f"data     {out / report_files.DATA} (CSV)")
+
+
+def plot(words: list[str]) -> None:
+    """Draw one metric of runs."""
+    if HELP_FLAGS & set(words):
+        print(PLOT_USAGE, end="")
+        return
+    flags = parsed(PlotFlags, words)
+    if flags.out is None:
+        raise UserError("name the picture to write, such as --out curve.png")
+    files.refuse_format(flags.out)
+    groups = compared.grouped([run for run in compared.read_all(flags.paths) if run.rows])
+    report_files.write_picture(run_charts.chart_of_metric(flags.metric, groups), flags.out)
+    print(flags.out)
+
+
+def parsed(kind: type[Flags], words: list[str]) -> Flags:
+    with as_user_error():
+        flags = tyro.cli(kind, args=words)
+    if not flags.paths:
+        raise UserError("name at least one run folder, such as runs/ for the newest run in it")
+    return flags
