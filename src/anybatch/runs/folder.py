@@ -88,10 +88,11 @@ def lock(folder: Path) -> Iterator[None]:
         yield
 
 
-def write_json(path: Path, data: object) -> None:
-    """Write `data` in one step: a reader sees the file as it was or as it is now."""
+def write_json(path: Path, data: object, *, compact: bool = False) -> None:
+    """Write `data` in one step: a reader sees the file as it was or as it is now. `compact`: on one line."""
+    layout: dict[str, Any] = {"separators": (",", ":")} if compact else {"indent": 2}
     try:
-        atomic_file.replace(path, json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n")
+        atomic_file.replace(path, json.dumps(data, ensure_ascii=False, **layout).encode() + b"\n")
     except OSError as error:
         raise DiskError(f"{path} could not be written: {error}.") from error
 
