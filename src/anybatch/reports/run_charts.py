@@ -15,6 +15,8 @@ from anybatch.runs.metrics import check as check_metric
 PARTS = 120
 """Equal parts of the longest run; a point of a line is the mean within one."""
 RETURN, EPISODES = "charts/episodic_return", "charts/episodes"
+NOISE_SCALE = "batch/noise_scale"
+"""Its parts have medians: a mean is that of the few largest, since the gradient below it can be near 0."""
 RETURN_METRICS = (RETURN, "charts/normalized_return", "charts/episodic_length")
 """Means over episodes: parts of a run weigh them by the number of episodes."""
 
@@ -45,7 +47,7 @@ RUN_CHARTS = (
     MetricChart(
         name="noise-scale",
         title="Gradient noise scale",
-        metric="batch/noise_scale",
+        metric=NOISE_SCALE,
         y_label="samples; dashed: the minibatch",
         y_scale="log",
         beside="batch/minibatch",
@@ -160,7 +162,7 @@ def metric_chart(kind: MetricChart, groups: Sequence[Group]) -> Chart:
         title=kind.title,
         y_label=kind.y_label,
         y_scale=kind.y_scale,
-        y_from=kind.y_from,
+        y_includes=() if kind.y_from is None else (kind.y_from,),
         x_from=0,
         series=tuple(series),
         note=range_note(groups),
@@ -210,9 +212,13 @@ def run_line(rows: Sequence[Mapping[str, Any]], metric: str, width: float) -> Li
     # A row at the very end of a part belongs to it, as its env steps were done within it.
     _, starts = np.unique(np.ceil(steps / width), return_index=True)
     total = np.add.reduceat(weights, starts)
+    if metric == NOISE_SCALE:
+        centers = np.array([np.median(part) for part in np.split(values, starts[1:])])
+    else:
+        centers = np.add.reduceat(weights * values, starts) / total
     return (
         np.add.reduceat(weights * steps, starts) / total,
-        np.add.reduceat(weights * values, starts) / total,
+        centers,
         np.minimum.reduceat(values, starts),
         np.maximum.reduceat(values, starts),
     )

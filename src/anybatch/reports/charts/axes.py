@@ -40,6 +40,11 @@ def axis_over(values: Iterable[float], scale: str, *, rounded: bool) -> Axis:
     return _log_axis(low, high) if scale == "log" else _linear_axis(low, high, rounded=rounded)
 
 
+def axis_of_names(names: tuple[str, ...]) -> Axis:
+    """An axis on which 0, 1, 2, … are things with names, with some room at both ends."""
+    return Axis(-0.4, len(names) - 0.6, tuple(map(float, range(len(names)))), names)
+
+
 def _linear_axis(low: float, high: float, *, rounded: bool) -> Axis:
     if high - low <= 1e-9 * max(abs(low), abs(high)):  # one value only: some room around it
         room = abs(low) / 2 or 0.5

@@ -1,4 +1,4 @@
-"""A chart as plain data: what both renderers draw, and what its CSV file holds."""
+"""Drawings as plain data: what pages and picture files show, and what their CSV files hold."""
 
 import csv
 import io
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from anybatch.reports.charts.axes import Axis, axis_over
+from anybatch.reports.charts.axes import Axis, axis_of_names, axis_over
 
 Scale = Literal["linear", "log"]
 
@@ -40,11 +40,13 @@ class Chart:
     series: tuple[Series, ...]
     x_label: str = "env steps"
     x_scale: Scale = "linear"
+    x_names: tuple[str, ...] = ()
+    """What the x values 0, 1, 2, … stand for, where they are no numbers."""
     y_scale: Scale = "linear"
     x_from: float | None = None
     """Where the x axis begins, if not at the first value."""
-    y_from: float | None = None
-    """A value that the y axis includes, such as 0 for shares."""
+    y_includes: tuple[float, ...] = ()
+    """Values that the y axis reaches to, such as 0 for shares."""
     note: str = ""
     """What the ranges are, and all else that a reader must know."""
     level: float | None = None
@@ -52,14 +54,29 @@ class Chart:
     level_label: str = ""
 
     def x_axis(self) -> Axis:
+        if self.x_names:
+            return axis_of_names(self.x_names)
         values = [x for series in self.series for x in series.x]
         start = [] if self.x_from is None else [self.x_from]
         return axis_over([*values, *start], self.x_scale, rounded=False)
 
     def y_axis(self) -> Axis:
+        return axis_over(self.y_values(), self.y_scale, rounded=True)
+
+    def y_values(self) -> list[float]:
+        """All that the y axis holds."""
         values = [value for series in self.series for value in (*series.y, *series.low, *series.high)]
-        extra = [value for value in (self.y_from, self.level) if value is not None]
-        return axis_over([*values, *extra], self.y_scale, rounded=True)
+        return [*values, *self.y_includes, *([] if self.level is None else [self.level])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panels:
+    """Charts beside each other with one legend."""
+
+    name: str
+    title: str
+    charts: tuple[Chart, ...]
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,18 +97,51 @@ class HeatMap:
     note: str = ""
 
 
-Drawing = Chart | HeatMap
+@dataclass(frozen=True, kw_only=True)
+class IntervalRow:
+    """A number with its interval."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+    color: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intervals:
+    """Numbers below each other on one axis, with their intervals and the margin that they are judged by."""
+
+    name: str
+    title: str
+    x_label: str
+    rows: tuple[IntervalRow, ...]
+    margin: tuple[float, float] | None = None
+    """Bounds of the shaded margin; None where there is none."""
+    note: str = ""
+
+    def axis(self) -> Axis:
+        values = [value for row in self.rows for value in (row.value, row.low, row.high)]
+        return axis_over([*values, *(self.margin or ()), 0.0], "linear", rounded=True)
+
+
+Drawing = Chart | Panels | HeatMap | Intervals
 
 
 def csv_text(drawing: Drawing) -> str:
     """The numbers that a drawing shows, with a header line."""
-    header = (
-        ["series", drawing.x_label, drawing.y_label, "low", "high"]
-        if isinstance(drawing, Chart)
-        else [drawing.y_label, drawing.x_label, drawing.title]
-    )
-    rows = _chart_rows(drawing) if isinstance(drawing, Chart) else _map_rows(drawing)
-    return csv_lines(header, rows)
+    match drawing:
+        case Chart():
+            return csv_lines(_chart_header(drawing), _chart_rows(drawing))
+        case Panels():
+            header = ["panel", *_chart_header(drawing.charts[0])]
+            rows = ([chart.title, *row] for chart in drawing.charts for row in _chart_rows(chart))
+            return csv_lines(header, rows)
+        case HeatMap():
+            return csv_lines([drawing.y_label, drawing.x_label, drawing.title], _map_rows(drawing))
+        case Intervals():
+            rows = ([row.label, *map(_written, (row.value, row.low, row.high))] for row in drawing.rows)
+            return csv_lines(["comparison", drawing.x_label, "low", "high"], rows)
 
 
 def csv_lines(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
@@ -102,14 +152,23 @@ def csv_lines(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     return text.getvalue()
 
 
-def _chart_rows(chart: Chart) -> Iterator[list[object]]:
+def _chart_header(chart: Chart) -> list[str]:
+    return ["series", chart.x_label, chart.y_label, "low", "high"]
+
+
+def _chart_rows(chart: Chart) -> Iterator[list[str]]:
     for series in chart.series:
-        none = ("",) * len(series.x)
-        for point in zip(series.x, series.y, series.low or none, series.high or none, strict=True):
-            yield [series.label, *(f"{value:.6g}" if value != "" else "" for value in point)]
+        none = (None,) * len(series.x)
+        for x, *values in zip(series.x, series.y, series.low or none, series.high or none, strict=True):
+            place = chart.x_names[int(x)] if chart.x_names else _written(x)
+            yield [series.label, place, *map(_written, values)]
 
 
-def _map_rows(heat_map: HeatMap) -> Iterator[list[object]]:
+def _map_rows(heat_map: HeatMap) -> Iterator[list[str]]:
     for row, values in zip(heat_map.rows, heat_map.values, strict=True):
         for column, value in zip(heat_map.columns, values, strict=True):
-            yield [row, column, "" if value is None else f"{value:.6g}"]
+            yield [row, column, _written(value)]
+
+
+def _written(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"

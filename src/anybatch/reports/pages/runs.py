@@ -140,12 +140,12 @@ def duration(seconds: float) -> str:
 
 def curves(charts: Sequence[Chart]) -> list[Content]:
     shown = {series.label: series for chart in charts for series in chart.series}
-    keys = legend(tuple(shown.values()))
+    keys = legend(tuple(shown.values()), shared=True)
     notes = dict.fromkeys(chart.note for chart in charts)
     measured = {chart.title.partition(",")[0] for chart in charts}
     absent = [kind.title.lower() for kind in RUN_CHARTS if kind.title not in measured]
     return [
-        Markup(keys.replace('class="legend"', 'class="legend shared"', 1)) if keys else None,
+        keys,
         element(
             "div",
             *(drawing(chart, alone=False, wide=chart.name.startswith("return")) for chart in charts),
