@@ -47,7 +47,7 @@ cells/NAME.json adds:
                 in comparisons, as random play. All that follows is absent from failed cells, but for facts
     curve       [[env steps, mean return], …], one point for each of `bins` equal parts of the run; env steps
                 is the end of the part, the return the mean over the episodes that ended within it, null
-                where none did
+                where none did. A single point at 0 for random play
     final_return  mean of the curve over the last tenth of the run
     area        mean of the curve over the whole run. Both take the part before for a part without episodes
     episodes    number of training episodes
@@ -134,7 +134,8 @@ class Cell:
 
     @property
     def total_env_steps(self) -> int:
-        return int(self.config["total_env_steps"])
+        """Env steps of the training; none for random play."""
+        return 0 if self.arm == RANDOM_ARM else int(self.config["total_env_steps"])
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in CELL_KEYS}

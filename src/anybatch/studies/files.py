@@ -19,12 +19,13 @@ reference               { arm, ratio }: the cells that others are compared with
 
 import difflib
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from anybatch import presets
 from anybatch.errors import ConfigError
 from anybatch.studies.tables import Table
 
@@ -128,7 +129,7 @@ def parse(name: str, text: str) -> Study:
         top = Table(tomllib.loads(text), where)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: {error}") from None
-    bases = {key: base(table) for key, table in top.tables("bases").items()}
+    bases = {key: named_base(key, table) for key, table in top.tables("bases").items()}
     arms = {key: arm(table) for key, table in top.tables("arms").items()}
     study = Study(
         name=name,
@@ -147,6 +148,18 @@ def parse(name: str, text: str) -> Study:
     )
     top.refuse_others()
     return study
+
+
+def named_base(name: str, table: Table) -> Base:
+    """A base of this file, or that of another study with further settings."""
+    if "study" not in table:
+        return base(table)
+    other, settings = table.text("study"), table.plain("settings")
+    table.refuse_others()
+    known = load(other).bases
+    if name not in known:
+        raise ConfigError(f"{table.where}: study {other} has no base {name}; it has {', '.join(known)}")
+    return replace(known[name], settings=presets.overlaid(known[name].settings, settings))
 
 
 def base(table: Table, preset: str | None = None) -> Base:

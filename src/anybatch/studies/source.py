@@ -10,12 +10,13 @@ from anybatch.runs import folder as run_folder
 from anybatch.studies.cells import SOURCE
 
 PACKAGE = Path(__file__).resolve().parents[1]
-KINDS = (".py", ".toml", ".typed")
+COMPILED = "__pycache__"
 
 
 def files(package: Path) -> list[Path]:
     """What a package consists of, relative to it."""
-    return sorted(path.relative_to(package) for path in package.rglob("*") if path.suffix in KINDS)
+    found = (path for path in package.rglob("*") if path.is_file() and COMPILED not in path.parts)
+    return sorted(path.relative_to(package) for path in found)
 
 
 def digest(package: Path) -> str:

@@ -64,6 +64,12 @@ class Table:
             raise self._wrong(key, "a whole number that is not negative")
         return value
 
+    def number(self, key: str, default: float | None = None) -> float:
+        value = self._value(key, default, (int, float), "a number")
+        if isinstance(value, bool) or value < 0:
+            raise self._wrong(key, "a number that is not negative")
+        return float(value)
+
     def choice(self, key: str, among: tuple[str, ...], default: str | None = None) -> str:
         value = self.text(key, default)
         if value not in among:
@@ -96,7 +102,9 @@ class Table:
             hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(self._known))}"
             raise ConfigError(f"{self.where}: there is no field {key}{hint}")
 
-    def _value(self, key: str, default: Value | None, kind: type[Value], what: str) -> Value:
+    def _value(
+        self, key: str, default: Value | None, kind: type[Value] | tuple[type[Value], ...], what: str
+    ) -> Value:
         value = self.take(key, default)
         if value is None:
             raise ConfigError(f"{self.where}: {key} is missing; it must be {what}")

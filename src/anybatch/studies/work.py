@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Iterable
 
-from anybatch.studies.cells import RANDOM_ARM, Cell
+from anybatch.studies.cells import Cell
 
 CALL_SAMPLES = 64
 """Samples whose arithmetic takes as long as calling a small network does, by our own timings."""
@@ -11,8 +11,6 @@ CALL_SAMPLES = 64
 
 def work(cell: Cell) -> float:
     """A guess at the time of a cell in units of its own: small batches spend it on calls."""
-    if cell.arm == RANDOM_ARM:
-        return 0.0
     config = cell.config
     update, num_envs = config["update"], config["num_envs"]
     minibatch = num_envs * config["num_steps"] / update["minibatches_per_epoch"]

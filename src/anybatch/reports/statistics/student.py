@@ -13,6 +13,10 @@ def t_probability(t: float, degrees: float) -> float:
         return float(t > 0)
     if math.isinf(degrees):
         return 0.5 * math.erfc(-t / math.sqrt(2))
+    # From the center or from the tail, whichever is small: a small number keeps its digits.
+    if t * t < degrees:
+        center = 0.5 * incomplete_beta(0.5, degrees / 2, t * t / (degrees + t * t))
+        return 0.5 + math.copysign(center, t)
     tail = 0.5 * incomplete_beta(degrees / 2, 0.5, degrees / (degrees + t * t))
     return 1 - tail if t > 0 else tail
 
