@@ -9,18 +9,22 @@ import tyro
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.usage_error import as_user_error
 from anybatch.errors import UserError
-from anybatch.reports import compared, report_files, run_charts
+from anybatch.reports import compared, report_files, run_charts, study_parts
 from anybatch.reports.charts import files
 from anybatch.reports.pages import runs as run_page
+from anybatch.reports.pages import studies as study_page
+from anybatch.reports.report_files import Report
 
-REPORT_USAGE = """usage: anybatch report RUN... [--out FOLDER]
+REPORT_USAGE = """usage: anybatch report STUDY | RUN... [--out FOLDER]
 
-Write a page about runs: their curves over each other, plans, advice and commands.
-Runs that differ in their seeds only are one line with its range.
+Write a page about a study: its verdicts with their intervals, figures, scores, plans and commands;
+or about runs: their curves over each other, plans, advice and commands. Runs that differ in their
+seeds only are one line with its range.
 
+  STUDY         the folder of a study
   RUN           a run folder, or a folder of runs: the newest one in it
   --out FOLDER  where index.html, figures/ and data/ are written
-                [RUN/report; report for several runs]
+                [STUDY/report or RUN/report; report for several runs]
 """
 PLOT_USAGE = """usage: anybatch plot RUN... [--metric NAME] --out FILE
 
@@ -55,11 +59,24 @@ def report(words: list[str]) -> None:
         print(REPORT_USAGE, end="")
         return
     flags = parsed(ReportFlags, words)
-    runs = compared.read_all(flags.paths)
-    out = flags.out or (runs[0].folder / REPORT_FOLDER if len(runs) == 1 else Path(REPORT_FOLDER))
-    page = report_files.write(run_page.report(runs, ["anybatch", "report", *words]), out)
-    print(f"page     {page}")
+    folder, made = made_of(flags.paths, ["anybatch", "report", *words])
+    out = flags.out or folder
+    print(f"page     {report_files.write(made, out)}")
     say_other_files(out)
+
+
+def made_of(paths: tuple[Path, ...], words: list[str]) -> tuple[Path, Report]:
+    """The report of a study or of runs, and the folder that it belongs in."""
+    studies = [path for path in paths if study_parts.is_study(path)]
+    if studies and len(paths) > 1:
+        raise UserError(
+            f"{studies[0]} is a study, which has a report of its own: name no other folder beside it"
+        )
+    if studies:
+        return studies[0] / REPORT_FOLDER, study_page.report(study_parts.read(studies[0]), words)
+    runs = compared.read_all(paths)
+    folder = runs[0].folder / REPORT_FOLDER if len(runs) == 1 else Path(REPORT_FOLDER)
+    return folder, run_page.report(runs, words)
 
 
 def say_other_files(out: Path) -> None:

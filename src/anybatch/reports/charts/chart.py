@@ -106,6 +106,8 @@ class IntervalRow:
     low: float
     high: float
     color: str
+    ending: str = ""
+    """A word behind the number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +120,8 @@ class Intervals:
     rows: tuple[IntervalRow, ...]
     margin: tuple[float, float] | None = None
     """Bounds of the shaded margin; None where there is none."""
+    signed: bool = True
+    """Whether the numbers are differences, which show their sign."""
     note: str = ""
 
     def axis(self) -> Axis:
@@ -160,7 +164,7 @@ def _chart_rows(chart: Chart) -> Iterator[list[str]]:
     for series in chart.series:
         none = (None,) * len(series.x)
         for x, *values in zip(series.x, series.y, series.low or none, series.high or none, strict=True):
-            place = chart.x_names[int(x)] if chart.x_names else _written(x)
+            place = chart.x_names[round(x)] if chart.x_names else _written(x)
             yield [series.label, place, *map(_written, values)]
 
 

@@ -72,7 +72,9 @@ def intervals(drawn: Intervals) -> Markup:
         color = f"stroke:var(--{row.color})"
         shapes.append(element("path", class_="line interval", style=color, d=f"M{low} 500H{high}"))
         shapes.append(element("path", class_="dots", style=color, d=f"M{value} 500h0"))
-        number = f"{row.value:+.3f} ({row.low:+.3f} to {row.high:+.3f})".replace("-", "−")
+        form = "{:+.3f}" if drawn.signed else "{:.4g}"
+        value_text, low_text, high_text = (form.format(one) for one in (row.value, row.low, row.high))
+        number = f"{value_text} ({low_text} to {high_text}) {row.ending}".strip().replace("-", "−")
         cells += [
             element("div", row.label, class_="label"),
             element("div", stretched(shapes, f"{row.label}: {number}"), class_="track"),

@@ -1,0 +1,174 @@
+"""Learning curves of a study's cells, and the course of the metrics that its verdicts are about."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from anybatch.reports.charts import palette
+from anybatch.reports.charts.chart import Chart, Panels, Series
+from anybatch.reports.study_charts import with_common_scale
+from anybatch.reports.study_parts import Part, StudyView
+from anybatch.studies.cells import Result
+
+CURVE_NOTE = "Mean over seeds; shaded: their range."
+LOG_METRICS = ("batch/noise_scale", "batch/iteration", "batch/minibatch")
+
+
+def curve_panels(view: StudyView) -> list[Panels]:
+    """The returns of each environment: a panel for each arm with a line for each of its variants.
+
+    Where all arms have one variant, they share a panel.
+    """
+    arms: dict[tuple[str, ...], list[Part]] = {}
+    for part in view.parts:
+        swept = bool(part.point or part.factors)
+        arms.setdefault((part.base, part.arm, *([part.ratio] if swept else [])), []).append(part)
+    if all(len(parts) == 1 for parts in arms.values()):
+        return all_in_one(view)
+    variants = list(dict.fromkeys(view.variant(part) for part in sorted_parts(view.parts)))
+    drawn: list[Panels] = []
+    for number, stratum in enumerate(view.strata, 1):
+        charts = [
+            arm_chart(view, parts, variants, stratum, f"curves-{number}-{place}")
+            for place, parts in enumerate(arms.values(), 1)
+        ]
+        charts = [chart for chart in charts if chart.series]
+        if charts:
+            drawn.append(
+                Panels(
+                    name=f"curves-{number}",
+                    title=f"Learning curves, {stratum}",
+                    charts=with_common_scale(charts),
+                    note=CURVE_NOTE,
+                )
+            )
+    return drawn
+
+
+def sorted_parts(parts: Sequence[Part]) -> list[Part]:
+    """From the smallest batch and value to the largest."""
+    return sorted(
+        parts, key=lambda part: (part.ratio_value, *map(str, part.point.values()), *part.factors.values())
+    )
+
+
+def arm_chart(
+    view: StudyView, parts: Sequence[Part], variants: Sequence[str], stratum: str, name: str
+) -> Chart:
+    """The curves of one arm; that of the reference is beside them."""
+    series: list[Series] = []
+    for part in sorted_parts(parts):
+        color = palette.ordered(variants.index(view.variant(part)), len(variants))
+        line = return_line(view, part, stratum, label=view.variant(part) or view.title(part), color=color)
+        series += [line] if line is not None else []
+    reference = view.reference
+    if series and reference is not None and reference not in parts:
+        label = f"reference: {view.label(reference)}"
+        line = return_line(view, reference, stratum, label=label, color="gray", dashed=True)
+        series += [line] if line is not None else []
+    return Chart(
+        name=name,
+        title=view.title(parts[0]),
+        y_label="mean return of training episodes",
+        series=tuple(series),
+        x_from=0,
+    )
+
+
+def all_in_one(view: StudyView) -> list[Panels]:
+    """A panel for each environment, with a line for each arm."""
+    charts: list[Chart] = []
+    for number, stratum in enumerate(view.strata, 1):
+        series: list[Series] = []
+        for place, part in enumerate(view.parts):
+            color, dashed = palette.distinct(place)
+            line = return_line(view, part, stratum, label=view.label(part), color=color, dashed=dashed)
+            series += [line] if line is not None else []
+        if series:
+            charts.append(
+                Chart(
+                    name=f"curves-{number}",
+                    title=stratum,
+                    y_label="mean return of training episodes",
+                    series=tuple(series),
+                    x_from=0,
+                )
+            )
+    return (
+        [Panels(name="curves", title="Learning curves", charts=tuple(charts), note=CURVE_NOTE)]
+        if charts
+        else []
+    )
+
+
+def metric_panels(view: StudyView) -> list[Panels]:
+    """The course of each metric that a verdict is about, at the reference's batch."""
+    named = [name for rule in view.plan.verdicts for name in (rule.get("metric"), *rule.get("others", ()))]
+    ratio = view.plan.reference["ratio"]
+    parts = [part for part in view.parts if part.ratio == ratio and part.is_untouched and not part.point]
+    drawn: list[Panels] = []
+    for metric in dict.fromkeys(name for name in named if name):
+        charts = [
+            chart for stratum in view.strata if (chart := metric_chart(view, parts, metric, stratum)).series
+        ]
+        if charts:
+            name = metric.replace("/", "-").replace("_", "-")
+            drawn.append(
+                Panels(name=name, title=f"{metric} along the runs", charts=tuple(charts), note=CURVE_NOTE)
+            )
+    return drawn
+
+
+def metric_chart(view: StudyView, parts: Sequence[Part], metric: str, stratum: str) -> Chart:
+    series: list[Series] = []
+    for place, part in enumerate(parts):
+        results = [result for result in view.finished(part, stratum) if metric in result.metrics]
+        color, dashed = palette.distinct(place)
+        courses = [result.metrics[metric] for result in results]
+        line = mean_line(results, courses, view.label(part), color, dashed=dashed)
+        series += [line] if line is not None else []
+    return Chart(
+        name=f"{metric.rpartition('/')[2]}-{stratum}",
+        title=stratum,
+        y_label=metric,
+        y_scale="log" if metric in LOG_METRICS else "linear",
+        series=tuple(series),
+        x_from=0,
+    )
+
+
+def return_line(
+    view: StudyView, part: Part, stratum: str, *, label: str, color: str, dashed: bool = False
+) -> Series | None:
+    results = view.finished(part, stratum)
+    returns = [tuple(value for _, value in result.curve) for result in results]
+    return mean_line(results, returns, label, color, dashed=dashed)
+
+
+def mean_line(
+    results: Sequence[Result],
+    courses: Sequence[Sequence[float | None]],
+    label: str,
+    color: str,
+    *,
+    dashed: bool = False,
+) -> Series | None:
+    """The mean over seeds and their range at each part of the runs in which one of them has a value."""
+    if not results:
+        return None
+    values = np.array([[np.nan if value is None else value for value in course] for course in courses])
+    known = ~np.isnan(values).all(axis=0)
+    if not known.any():
+        return None
+    steps = np.array([env_steps for env_steps, _ in results[0].curve], dtype=float)[known]
+    values = values[:, known]
+    has_range = len(results) > 1
+    return Series(
+        label=label,
+        color=color,
+        dashed=dashed,
+        x=tuple(steps.tolist()),
+        y=tuple(np.nanmean(values, axis=0).tolist()),
+        low=tuple(np.nanmin(values, axis=0).tolist()) if has_range else (),
+        high=tuple(np.nanmax(values, axis=0).tolist()) if has_range else (),
+    )
