@@ -156,7 +156,10 @@ def named_base(name: str, table: Table) -> Base:
         return base(table)
     other, settings = table.text("study"), table.plain("settings")
     table.refuse_others()
-    known = load(other).bases
+    try:
+        known = load(other).bases
+    except RecursionError:
+        raise ConfigError(f"{table.where}: study {other} takes its bases from this one") from None
     if name not in known:
         raise ConfigError(f"{table.where}: study {other} has no base {name}; it has {', '.join(known)}")
     return replace(known[name], settings=presets.overlaid(known[name].settings, settings))

@@ -2,9 +2,9 @@
 
     name, claim     what is judged, strings
     rule            one of the rules below
-    this, that      which cells: { arm, ratio, base, point, factors }. A list of ratios, or of the values of a
-                    point, makes one comparison each. What `that` does not say is as in `this`; `this` is at
-                    ratio 1 and without swept settings where it does not say so
+    this, that      which cells: { arm, ratio, base, point, factors }. A list of arms or ratios, or of values
+                    of a point in `this`, makes one comparison each. What `that` does not say is as in `this`;
+                    `this` is at ratio 1 and without swept settings where it does not say so
 
     equivalent      this and that differ by less than `margin`, by two one-sided tests
     better          this is better than that by more than `margin`, which is 0 where not given
@@ -26,6 +26,7 @@ from typing import Any
 
 from anybatch.errors import ConfigError
 from anybatch.studies.cells import Cell
+from anybatch.studies.plan import point_words
 from anybatch.studies.tables import Table
 
 FIELDS = {
@@ -59,9 +60,11 @@ class Selector:
 
     def words(self, titles: Mapping[str, str]) -> str:
         """Such as: all rules at ratio 1/16."""
-        parts = [titles.get(self.arm, self.arm), f"at ratio {self.ratio}"]
-        parts += [f"with {path.rpartition('.')[2]} {value}" for path, value in self.point.items()]
-        return " ".join(parts)
+        swept = point_words(self.point, {})
+        at_ratio = [] if swept and self.ratio == "1" else [f"at ratio {self.ratio}"]
+        return " ".join(
+            [titles.get(self.arm, self.arm), *at_ratio, *([f"with {', '.join(swept)}"] * bool(swept))]
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +75,8 @@ class Rule:
     claim: str
     kind: str
     this: tuple[Selector, ...]
-    that: Mapping[str, Any] | None
-    """What differs from each of `this`."""
+    that: tuple[Mapping[str, Any], ...] = ({},)
+    """What differs from each of `this`, in one comparison each."""
     alpha: float = 0.05
     margin: float = 0.0
     setting: str = ""
@@ -86,7 +89,8 @@ class Rule:
     def pairs(self) -> Iterator[tuple[Selector, Selector]]:
         """Each of the cells compared, and what they are compared with."""
         for this in self.this:
-            yield this, replace(this, **(self.that or {}))
+            for other in self.that:
+                yield this, replace(this, **other)
 
 
 def parse(tables: Sequence[Mapping[str, Any]], where: str) -> list[Rule]:
@@ -101,6 +105,8 @@ def rule(table: Table) -> Rule:
         if name not in table:
             raise ConfigError(f"{table.where}: {name} is missing; rule = {kind} needs it")
     numbers = ("margin", "notch", "within", "share")
+    if "that" not in allowed and "that" in table:
+        raise ConfigError(f"{table.where}: rule = {kind} does not take that")
     known: dict[str, Any] = {
         name: table.number(name) for name in numbers if name in allowed and name in table
     }
@@ -112,7 +118,7 @@ def rule(table: Table) -> Rule:
         claim=table.text("claim"),
         kind=kind,
         this=tuple(selectors(table.table("this"), any_factors=kind == "optimum")),
-        that=only(table.table("that"), any_factors=kind == "regret") if "that" in allowed else None,
+        that=tuple(changes(table.table("that", {}), any_factors=kind == "regret")),
         alpha=table.number("alpha", 0.05),
         **known,
     )
@@ -137,15 +143,15 @@ def selectors(table: Table, *, any_factors: bool) -> Iterator[Selector]:
         )
 
 
-def only(table: Table, *, any_factors: bool) -> dict[str, Any]:
-    """What a table of cells says, as changes of a selector."""
-    known = table.all()
-    unknown = known.keys() - {"arm", "ratio", "base", "point", "factors"}
-    if unknown:
-        raise ConfigError(f"{table.where}: there is no field {min(unknown)}")
-    if "ratio" in known:
-        known["ratio"] = lowest_terms(known["ratio"], table.where)
-    return known | ({"factors": None} if any_factors else {})
+def changes(table: Table, *, any_factors: bool) -> Iterator[dict[str, Any]]:
+    """What a table of cells says, as changes of a selector, for each of the arms and ratios that it lists."""
+    known = {name: table.take(name) for name in ("arm", "ratio", "base", "point", "factors") if name in table}
+    table.refuse_others()
+    if any_factors:
+        known["factors"] = None
+    for arm, ratio in product(listed(known.get("arm")), listed(known.get("ratio"))):
+        chosen = {"arm": arm, "ratio": ratio and lowest_terms(ratio, table.where)}
+        yield known | {name: value for name, value in chosen.items() if value is not None}
 
 
 def listed(value: Any) -> list[Any]:
