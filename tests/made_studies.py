@@ -52,7 +52,7 @@ name = "noise"
 claim = "The noise scale at the end of a run."
 rule = "estimate"
 metric = "batch/noise_scale"
-this = { arm = "all" }
+this = { arm = "all", factors = { "optimizer.learning_rate" = 1.0 } }
 """
 STALE = """
 title = "Stale data"

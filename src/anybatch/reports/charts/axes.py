@@ -30,14 +30,18 @@ class Axis:
         return (value - low) / (high - low)
 
 
-def axis_over(values: Iterable[float], scale: str, *, rounded: bool) -> Axis:
+def axis_over(
+    values: Iterable[float], scale: str, *, rounded: bool, most_log_ticks: int = MOST_TICKS + 1
+) -> Axis:
     """An axis that holds all values; `rounded` extends it to its next ticks.
 
     Values that a logarithmic axis cannot show do not count for it.
     """
     known = [value for value in values if math.isfinite(value) and (scale == "linear" or value > 0)]
     low, high = (min(known), max(known)) if known else (1.0, 10.0)
-    return _log_axis(low, high) if scale == "log" else _linear_axis(low, high, rounded=rounded)
+    if scale == "log":
+        return _log_axis(low, high, most_log_ticks)
+    return _linear_axis(low, high, rounded=rounded)
 
 
 def axis_of_names(names: tuple[str, ...]) -> Axis:
@@ -57,7 +61,7 @@ def _linear_axis(low: float, high: float, *, rounded: bool) -> Axis:
     return Axis(low, high, ticks, tuple(written(tick, step) for tick in ticks))
 
 
-def _log_axis(low: float, high: float) -> Axis:
+def _log_axis(low: float, high: float, most: int) -> Axis:
     if high / low < 4:
         middle = math.sqrt(low * high)
         low, high = middle / 2.5, middle * 2.5
@@ -68,9 +72,9 @@ def _log_axis(low: float, high: float) -> Axis:
     for digits in ((1, 2, 5), (1, 3), (1,)):
         ticks = [digit * 10.0**power for power in powers for digit in digits]
         ticks = [tick for tick in ticks if low <= tick <= high]
-        if len(ticks) <= MOST_TICKS + 1:
+        if len(ticks) <= most:
             break
-    every = -(-len(ticks) // (MOST_TICKS + 1))
+    every = -(-len(ticks) // most)
     shown = tuple(ticks[::every])
     return Axis(low, high, shown, tuple(written(tick, tick) for tick in shown), log=True)
 

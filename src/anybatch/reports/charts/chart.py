@@ -9,6 +9,8 @@ from typing import Literal
 from anybatch.reports.charts.axes import Axis, axis_of_names, axis_over
 
 Scale = Literal["linear", "log"]
+MOST_X_TICKS = 4
+"""Ticks of a logarithmic x axis, whose labels are long and stand beside each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,7 @@ class Chart:
             return axis_of_names(self.x_names)
         values = [x for series in self.series for x in series.x]
         start = [] if self.x_from is None else [self.x_from]
-        return axis_over([*values, *start], self.x_scale, rounded=False)
+        return axis_over([*values, *start], self.x_scale, rounded=False, most_log_ticks=MOST_X_TICKS)
 
     def y_axis(self) -> Axis:
         return axis_over(self.y_values(), self.y_scale, rounded=True)

@@ -11,15 +11,18 @@ PALETTE: dict[str, tuple[str, str]] = {
     "brown": ("#613c10", "#f8df55"),
     "slate": ("#353741", "#d2e1ee"),
     # In order, from the smallest to the largest: of ratios of a batch, or of ages.
-    "order1": ("#35a06f", "#fde725"),
-    "order2": ("#21918c", "#8fd744"),
-    "order3": ("#2f6f8f", "#35b779"),
-    "order4": ("#3f4a8a", "#2f9ab0"),
-    "order5": ("#440154", "#7474d6"),
+    "order1": ("#4ec36b", "#fde725"),
+    "order2": ("#25ac82", "#c8e020"),
+    "order3": ("#20938c", "#8ed645"),
+    "order4": ("#297b8e", "#5ac864"),
+    "order5": ("#34618d", "#32b67a"),
+    "order6": ("#404588", "#1fa187"),
+    "order7": ("#482576", "#228d8d"),
+    "order8": ("#440154", "#2a788e"),
     "gray": ("#8a8f98", "#7b828d"),
 }
 DISTINCT = ("blue", "orange", "green", "pink", "brown", "slate")
-ORDERED = ("order1", "order2", "order3", "order4", "order5")
+ORDERED = tuple(name for name in PALETTE if name.startswith("order"))
 
 
 def distinct(number: int) -> tuple[str, bool]:

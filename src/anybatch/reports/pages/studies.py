@@ -2,44 +2,47 @@
 
 from collections.abc import Sequence
 from statistics import fmean, stdev
-from typing import Any
 
 from anybatch.reports import statistics
-from anybatch.reports.charts.chart import Drawing, IntervalRow, Intervals, csv_lines
+from anybatch.reports.charts.chart import Drawing, csv_lines
 from anybatch.reports.pages.drawings import drawing
 from anybatch.reports.pages.markup import Content, Markup, element, joined
 from anybatch.reports.pages.page import command, page, plan_rows, section, table
+from anybatch.reports.pages.verdicts import intervals_of, shown_verdict
 from anybatch.reports.report_files import Report
-from anybatch.reports.study_charts import drawings_of
+from anybatch.reports.study_charts import score_drawings
 from anybatch.reports.study_curves import curve_panels, metric_panels
-from anybatch.reports.study_parts import LEVEL, Aggregate, Part, StudyView, interquartile_mean_of, mean_of
-from anybatch.reports.verdicts import Verdict
+from anybatch.reports.study_parts import (
+    LEVEL,
+    METRIC_NAMES,
+    Aggregate,
+    Part,
+    StudyView,
+    interquartile_mean_of,
+    mean_of,
+)
+from anybatch.reports.study_sweeps import sweep_drawings
 from anybatch.studies.cells import RANDOM_ARM
 from anybatch.studies.duration import in_words
 from anybatch.studies.plan import Request
-
-STATE_COLORS = {"holds": "green", "fails": "orange", "undecided": "slate", "measured": "blue"}
-MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "measured": "="}
-METRIC_NAMES = {"area": "area under the curve", "final": "final return"}
-UNITS = {
-    "estimate": "",
-    "correlation": "rank correlation",
-    "regret": "normalized score lost",
-}
-"""What the numbers of a rule are; of the others, differences of normalized scores."""
 
 
 def report(view: StudyView, words: Sequence[str]) -> Report:
     """`words` are the command line that makes this report."""
     forests = {verdict.name: found for verdict in view.verdicts if (found := intervals_of(verdict))}
-    figures: list[Drawing] = [*drawings_of(view), *metric_panels(view), *curve_panels(view)]
+    figures: list[Drawing] = [
+        *score_drawings(view),
+        *sweep_drawings(view),
+        *metric_panels(view),
+        *curve_panels(view),
+    ]
     plan = view.plan
     body = (
         section(
             "Verdicts", *(shown_verdict(verdict, forests.get(verdict.name)) for verdict in view.verdicts)
         ),
         section("Figures", *(element("div", drawing(figure), class_="figure") for figure in figures)),
-        section("Scores", scores_table(view)),
+        section("Scores", *scores(view)),
         section("Cells", *cells(view)),
         section("Plans", element("p", "A part of the grid each; its seeds share the plan."), *plans(view)),
         section("Commands", *commands(view, words)),
@@ -60,129 +63,43 @@ def kicker(view: StudyView) -> str:
     envs = list(dict.fromkeys(cell.env for part in view.parts for cell in part.cells))
     shown = ", ".join(envs) if len(envs) <= 4 else f"{len(envs)} environments"
     tuning = ", tuning" if view.plan.tune else ""
-    return f"Study {view.plan.study['name']} · {view.plan.scale} scale{tuning} · {shown} · {counted(seeds, 'seed')}"
+    scale = f"{view.plan.scale} scale{tuning}"
+    return f"Study {view.plan.study['name']} · {scale} · {shown} · {counted(seeds, 'seed')}"
 
 
 def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'s' * (number != 1)}"
 
 
-def shown_verdict(verdict: Verdict, forest: Intervals | None) -> Markup:
-    """The state of a claim, the comparison that decides, and all of them with their intervals."""
-    deciding = next((one for one in verdict.comparisons if one.state == verdict.state), None)
-    said = sentence_case(deciding.sentence) if deciding else "There is no cell about it at this scale."
-    without = [one for one in verdict.comparisons if one.interval is None and one is not deciding]
-    return element(
-        "article",
-        element(
-            "div",
-            element("span", f"{MARKS[verdict.state]} {verdict.state}", class_=f"badge {verdict.state}"),
-            element("div", element("h3", verdict.claim), element("p", said, class_="soft")),
-            class_="verdict",
-        ),
-        drawing(forest) if forest else None,
-        *(element("p", sentence_case(one.sentence), class_="soft") for one in without),
-        numbers_behind(verdict),
-    )
-
-
-def sentence_case(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def intervals_of(verdict: Verdict) -> Intervals | None:
-    """All comparisons of a verdict that have an interval and the same unit."""
-    rows = tuple(
-        IntervalRow(
-            label=one.label,
-            value=one.value,
-            low=one.interval[0],
-            high=one.interval[1],
-            color=STATE_COLORS[one.state],
-            ending=one.state,
-        )
-        for one in verdict.comparisons
-        if one.value is not None and one.interval is not None
-    )
-    if not rows:
-        return None
-    levels = {one.level for one in verdict.comparisons if one.level is not None}
-    bound = next((one.details["margin"] for one in verdict.comparisons if one.details.get("margin")), None)
-    margins = {"equivalent": (-1, 1), "foretold": (-1, 1), "regret": (0, 1), "better": (0, 1)}
-    low, high = margins.get(verdict.rule, (0, 0))
-    return Intervals(
-        name=f"verdict-{verdict.name}",
-        title=verdict.claim,
-        x_label=UNITS.get(verdict.rule, "difference of normalized scores"),
-        rows=rows,
-        margin=(low * bound, high * bound) if bound is not None and high else None,
-        signed=verdict.rule != "estimate",
-        note=f"{' or '.join(f'{level:.0%}' for level in sorted(levels))} intervals"
-        + (f"; shaded: the margin of {bound:g}, fixed beforehand." if bound is not None else "."),
-    )
-
-
-def numbers_behind(verdict: Verdict) -> Markup | None:
-    """p, power and the other statistics of each comparison, folded away."""
-    rows: list[list[Content]] = []
-    for one in verdict.comparisons:
-        details = one.details
-        if "p" not in details:
-            continue
-        rows.append(
-            [
-                one.label,
-                number(details["p"], "{:.3g}"),
-                number(details.get("power"), "{:.0%}"),
-                seeds_of(details.get("seeds")),
-                number(details.get("mean_absolute_difference"), "{:.3f}"),
-                number(details.get("probability_of_improvement"), "{:.2f}"),
-                number(details.get("van_elteren_p"), "{:.2g}"),
-            ]
-        )
-    if not rows:
-        return None
-    header = ("comparison", "p", "power", "seeds", "mean |Δ| per env", "P(improvement)", "van Elteren p")
-    return element(
-        "details",
-        element("summary", "The numbers behind it"),
-        table(header, rows, numbers=range(1, len(header)), kind="stacked pairs"),
-    )
-
-
-def number(value: Any, form: str) -> str:
-    return "" if value is None else form.format(value)
-
-
-def seeds_of(value: Any) -> str:
-    sides = value if isinstance(value, list | tuple) else [value]
-    return " / ".join(dict.fromkeys(str(side) for side in sides if side is not None))
-
-
-def scores_table(view: StudyView) -> Markup:
+def scores(view: StudyView) -> list[Markup]:
     """Raw scores by environment, and the aggregates of their normalized values."""
-    rows: list[list[Content]] = []
+    raw = [[view.label(part), *(raw_score(view, part, name) for name in view.strata)] for part in view.parts]
+    aggregates: list[list[Content]] = []
     for part in view.parts:
-        scores = view.normalized(part)
-        row: list[Content] = [view.label(part)]
-        row += [raw_score(view, part, stratum) for stratum in view.strata]
-        if scores:
-            row += [
-                shown(interquartile_mean_of(scores)),
-                shown(mean_of(scores)),
-                f"{statistics.median(scores):.3f}",
+        found = view.normalized(part)
+        numbers: list[Content] = ["–", "–", "–"]
+        if found:
+            numbers = [
+                shown(interquartile_mean_of(found)),
+                shown(mean_of(found)),
+                f"{statistics.median(found):.3f}",
             ]
-        else:
-            row += ["–", "–", "–"]
-        rows.append(row)
-    header = ("arm", *view.strata, "IQM", "mean", "median")
+        aggregates.append([view.label(part), f"{len(found)} of {len(view.strata)}", *numbers])
+    header = ("arm", "environments", "interquartile mean", "mean", "median")
     metric = METRIC_NAMES[view.plan.metric]
-    note = (
-        f"Of each environment: {metric}, mean ± standard error over seeds, in units of its return. Right: "
-        f"the same normalized (0 is random play, 1 the best of the base or the published scale), with "
-        f"{LEVEL:.0%} bootstrap intervals, which need two seeds or more."
-    )
-    return joined(table(header, rows, numbers=range(1, len(header))), element("p", note, class_="note"))
+    return [
+        element("h3", "By environment"),
+        element("p", f"{metric.capitalize()}, mean ± standard error over seeds.", class_="note"),
+        table(("arm", *view.strata), raw, numbers=range(1, len(view.strata) + 1)),
+        element("h3", "Normalized"),
+        element(
+            "p",
+            "0 is random play and 1 the best of the base, or as published. In brackets: "
+            f"{LEVEL:.0%} bootstrap intervals, which need two seeds or more.",
+            class_="note",
+        ),
+        table(header, aggregates, numbers=range(1, len(header)), kind="stacked"),
+    ]
 
 
 def raw_score(view: StudyView, part: Part, stratum: str) -> str:
@@ -226,14 +143,16 @@ def cells(view: StudyView) -> list[Markup]:
 
 
 def plans(view: StudyView) -> list[Markup]:
-    """The plan of each part, folded: there may be dozens."""
+    """The plan of each part in each environment, folded: there may be dozens."""
     folded: list[Markup] = []
     for part in view.parts:
+        contents: list[Markup] = []
         for stratum in view.strata:
             results = view.finished(part, stratum)
             if results:
-                title = f"{view.label(part)} · {stratum}"
-                folded.append(element("details", element("summary", title), plan_rows(dict(results[0].plan))))
+                contents += [element("h3", stratum), plan_rows(dict(results[0].plan))]
+        if contents:
+            folded.append(element("details", element("summary", view.label(part)), *contents))
     return folded or [element("p", "No cell has a result yet.")]
 
 
@@ -243,7 +162,7 @@ def commands(view: StudyView, words: Sequence[str]) -> list[Markup]:
     versions = [f"{name.replace('_', ' ')} {facts[name]}" for name in known if facts.get(name)]
     return [
         command(study_words(view.plan.request)),
-        element("p", f"With {', '.join(versions)}. Plan {view.plan.hash}.", class_="soft"),
+        element("p", f"{', '.join(versions)}; plan {view.plan.hash}".lstrip("; "), class_="soft"),
         element("p", "This page:"),
         command(words),
     ]
