@@ -61,9 +61,9 @@ def cell_settings(
         settings = presets.overlaid(settings, nested(path, value))
     for path, factor in factors.items():
         settings = presets.overlaid(settings, nested(path, factor * number_at(settings, path, where)))
-    plain(settings, where)
+    at_base = plain(settings, where)
     if ratio == "1":
-        return plain(settings, where)
+        return at_base
     settings = presets.overlaid(settings, batch_of(settings, Fraction(ratio), arm))
     try:
         return plain(settings, where)

@@ -205,13 +205,13 @@ def scale(table: Table, bases: dict[str, Base], arms: dict[str, Arm]) -> Scale:
     defaults = {key: table.take(key) for key in ("base", "envs", "seeds", "total_env_steps")}
     given = {key: value for key, value in defaults.items() if value is not None}
 
-    def grids(key: str, *, required: bool) -> tuple[Grid, ...]:
-        tables = table.list_of_tables(key, required=required)
-        return tuple(grid(Table(given | inner.all(), inner.where), bases, arms) for inner in tables)
-
-    known = Scale(grid=grids("grid", required=True), tune=grids("tune", required=False))
+    tables = table.list_of_tables("grid", required=True), table.list_of_tables("tune")
     table.refuse_others()
-    return known
+    parts = [
+        tuple(grid(Table(given | inner.all(), inner.where), bases, arms) for inner in inners)
+        for inners in tables
+    ]
+    return Scale(grid=parts[0], tune=parts[1])
 
 
 def grid(table: Table, bases: dict[str, Base], arms: dict[str, Arm]) -> Grid:

@@ -43,6 +43,7 @@ def probe_settings(config: Mapping[str, Any], steps: int) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "total_env_steps": steps,
         "evaluation": {"num_envs": 1, "episodes_per_env": 1, "max_episode_steps": 1},
+        "record": {"checkpoint_every_iterations": 0},
     }
     if "staleness" in config:
         settings["staleness"] = {"iterations": 0}

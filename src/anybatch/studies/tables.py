@@ -107,7 +107,9 @@ class Table:
     ) -> Value:
         value = self.take(key, default)
         if value is None:
-            raise ConfigError(f"{self.where}: {key} is missing; it must be {what}")
+            near = difflib.get_close_matches(key, self._content, n=1)
+            hint = f" (there is {near[0]})" if near else ""
+            raise ConfigError(f"{self.where}: {key} is missing{hint}; it must be {what}")
         if not isinstance(value, kind):
             raise self._wrong(key, what)
         return value

@@ -145,7 +145,8 @@ def selectors(table: Table, *, any_factors: bool) -> Iterator[Selector]:
 
 def changes(table: Table, *, any_factors: bool) -> Iterator[dict[str, Any]]:
     """What a table of cells says, as changes of a selector, for each of the arms and ratios that it lists."""
-    known = {name: table.take(name) for name in ("arm", "ratio", "base", "point", "factors") if name in table}
+    names = ("arm", "ratio", "base", "point", "factors")
+    known = {name: value for name in names if (value := table.take(name)) is not None}
     table.refuse_others()
     if any_factors:
         known["factors"] = None
