@@ -152,7 +152,8 @@ def test_a_curve_is_the_mean_over_seeds(stale: StudyView):
 
 def test_metrics_that_verdicts_are_about_are_drawn(sweep: StudyView):
     (drawn,) = study_curves.metric_panels(sweep)
-    assert drawn.name == "batch-noise-scale" and drawn.charts[0].y_scale == "log"
+    (chart,) = drawn.charts
+    assert chart.title == "Gradient noise scale" and chart.y_scale == "log" and len(chart.series) == 1
 
 
 def test_intervals_of_a_verdict_are_its_comparisons(stale: StudyView):

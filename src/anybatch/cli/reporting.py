@@ -60,9 +60,7 @@ def report(words: list[str]) -> None:
         return
     flags = parsed(ReportFlags, words)
     folder, made = made_of(flags.paths, ["anybatch", "report", *words])
-    out = flags.out or folder
-    print(f"page     {report_files.write(made, out)}")
-    say_other_files(out)
+    show_written(made, flags.out or folder)
 
 
 def made_of(paths: tuple[Path, ...], words: list[str]) -> tuple[Path, Report]:
@@ -79,7 +77,9 @@ def made_of(paths: tuple[Path, ...], words: list[str]) -> tuple[Path, Report]:
     return folder, run_page.report(runs, words)
 
 
-def say_other_files(out: Path) -> None:
+def show_written(made: Report, out: Path) -> None:
+    """Write a report and say where its files are."""
+    print(f"page     {report_files.write(made, out)}")
     if files.is_available():
         print(f"figures  {out / report_files.FIGURES} (PNG and SVG)")
     else:

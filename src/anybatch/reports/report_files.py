@@ -25,11 +25,14 @@ class Report:
     """Contents of further CSV files, by their names without .csv."""
 
 
-def write(report: Report, out: Path) -> Path:
-    """Write a report into the folder `out` and return its page. It replaces another report there."""
+def write(report: Report, out: Path, *, with_pictures: bool = True) -> Path:
+    """Write a report into the folder `out` and return its page. It replaces another report there.
+
+    Pictures take most of the time, and are left out where matplotlib is missing.
+    """
     page = out / PAGE
     refuse_foreign(page)
-    pictures = PICTURES if files.is_available() else ()
+    pictures = PICTURES if with_pictures and files.is_available() else ()
     try:
         for folder in (out / DATA, *([out / FIGURES] if pictures else [])):
             folder.mkdir(parents=True, exist_ok=True)

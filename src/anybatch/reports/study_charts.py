@@ -206,7 +206,7 @@ def arm_intervals(view: StudyView) -> list[Drawing]:
                 title=f"Arms{at}",
                 x_label=f"normalized {METRIC_NAMES[view.plan.metric]}",
                 rows=tuple(rows),
-                signed=False,
+                form="{:.3f}",
                 note=f"{LEVEL:.0%} bootstrap intervals over seeds. Mean over {', '.join(common)}.",
             )
         )

@@ -6,6 +6,7 @@ import numpy as np
 
 from anybatch.reports.charts import palette
 from anybatch.reports.charts.chart import Chart, Panels, Series
+from anybatch.reports.run_charts import RUN_CHARTS
 from anybatch.reports.study_charts import with_common_scale
 from anybatch.reports.study_parts import Part, StudyView, words
 from anybatch.studies.cells import Result
@@ -105,20 +106,18 @@ def all_in_one(view: StudyView) -> list[Panels]:
 
 
 def metric_panels(view: StudyView) -> list[Panels]:
-    """The course of each metric that a verdict is about, at the reference's batch."""
+    """The metrics that verdicts are about along the runs at the reference's batch, a panel for each."""
     named = [name for rule in view.plan.verdicts for name in (rule.get("metric"), *rule.get("others", ()))]
+    metrics = list(dict.fromkeys(name for name in named if name))
     ratio = view.plan.reference["ratio"]
     parts = [part for part in view.parts if part.ratio == ratio and part.is_untouched and not part.point]
     drawn: list[Panels] = []
-    for metric in dict.fromkeys(name for name in named if name):
-        charts = [
-            chart for stratum in view.strata if (chart := metric_chart(view, parts, metric, stratum)).series
-        ]
+    for number, stratum in enumerate(view.strata, 1):
+        charts = [metric_chart(view, parts, metric, stratum) for metric in metrics]
+        charts = [chart for chart in charts if chart.series]
         if charts:
-            name = metric.replace("/", "-").replace("_", "-")
-            drawn.append(
-                Panels(name=name, title=f"{metric} along the runs", charts=tuple(charts), note=CURVE_NOTE)
-            )
+            title = f"Metrics along the runs, {stratum}"
+            drawn.append(Panels(name=f"metrics-{number}", title=title, charts=tuple(charts), note=CURVE_NOTE))
     return drawn
 
 
@@ -130,10 +129,11 @@ def metric_chart(view: StudyView, parts: Sequence[Part], metric: str, stratum: s
         courses = [result.metrics[metric] for result in results]
         line = mean_line(results, courses, view.label(part), color, dashed=dashed)
         series += [line] if line is not None else []
+    known = next((kind.title for kind in RUN_CHARTS if kind.metric == metric), metric)
     return Chart(
-        name=f"{metric.rpartition('/')[2]}-{stratum}",
-        title=stratum,
-        y_label=metric,
+        name=metric.rpartition("/")[2],
+        title=known,
+        y_label="",
         y_scale="log" if metric in LOG_METRICS else "linear",
         series=tuple(series),
         x_from=0,
@@ -159,7 +159,7 @@ def mean_line(
     """The mean over seeds and their range at each part of the runs in which one of them has a value."""
     if not results:
         return None
-    values = np.array([[np.nan if value is None else value for value in course] for course in courses])
+    values = np.array([without_gaps(course) for course in courses])
     known = ~np.isnan(values).all(axis=0)
     if not known.any():
         return None
@@ -175,3 +175,13 @@ def mean_line(
         low=tuple(np.nanmin(values, axis=0).tolist()) if has_range else (),
         high=tuple(np.nanmax(values, axis=0).tolist()) if has_range else (),
     )
+
+
+def without_gaps(course: Sequence[float | None]) -> np.ndarray:
+    """A course with straight lines over parts without a value; NaN before the first and after the last."""
+    places = np.arange(len(course))
+    known = [place for place, value in enumerate(course) if value is not None]
+    if not known:
+        return np.full(len(course), np.nan)
+    values = [value for value in course if value is not None]
+    return np.interp(places, known, values, left=np.nan, right=np.nan)

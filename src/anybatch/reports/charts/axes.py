@@ -51,8 +51,7 @@ def axis_of_names(names: tuple[str, ...]) -> Axis:
 
 def _linear_axis(low: float, high: float, *, rounded: bool) -> Axis:
     if high - low <= 1e-9 * max(abs(low), abs(high)):  # one value only: some room around it
-        room = abs(low) / 2 or 0.5
-        low, high = low - room, high + room
+        low, high = (low - abs(low) / 2, high + abs(high) / 2) if low else (0.0, 1.0)
     step = _nice_step((high - low) / MOST_TICKS)
     if rounded:
         low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step

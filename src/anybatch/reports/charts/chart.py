@@ -122,8 +122,8 @@ class Intervals:
     rows: tuple[IntervalRow, ...]
     margin: tuple[float, float] | None = None
     """Bounds of the shaded margin; None where there is none."""
-    signed: bool = True
-    """Whether the numbers are differences, which show their sign."""
+    form: str = "{:+.3f}"
+    """How the numbers are written; differences show their sign."""
     note: str = ""
 
     def axis(self) -> Axis:

@@ -52,7 +52,7 @@ def panels(drawn: Panels) -> Markup:
         for chart in drawn.charts
     )
     return joined(
-        element("p", first.y_label, class_="note"),
+        element("p", first.y_label, class_="note") if first.y_label else None,
         legend(tuple(series for chart in drawn.charts for series in chart.series)),
         element("div", *shown, class_="charts"),
     )
@@ -72,8 +72,7 @@ def intervals(drawn: Intervals) -> Markup:
         color = f"stroke:var(--{row.color})"
         shapes.append(element("path", class_="line interval", style=color, d=f"M{low} 500H{high}"))
         shapes.append(element("path", class_="dots", style=color, d=f"M{value} 500h0"))
-        form = "{:+.3f}" if drawn.signed else "{:.4g}"
-        value_text, low_text, high_text = (form.format(one) for one in (row.value, row.low, row.high))
+        value_text, low_text, high_text = map(drawn.form.format, (row.value, row.low, row.high))
         number = f"{value_text} ({low_text} to {high_text}) {row.ending}".strip().replace("-", "−")
         cells += [
             element("div", row.label, class_="label"),

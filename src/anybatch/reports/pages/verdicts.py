@@ -48,7 +48,7 @@ def intervals_of(verdict: Verdict) -> Intervals | None:
             low=one.interval[0],
             high=one.interval[1],
             color=STATE_COLORS[one.state],
-            ending=one.state,
+            ending=one.state if one.state != "measured" else "",
         )
         for one in verdict.comparisons
         if one.value is not None and one.interval is not None
@@ -67,7 +67,7 @@ def intervals_of(verdict: Verdict) -> Intervals | None:
         x_label=", ".join([UNITS.get(verdict.rule, DIFFERENCE), *shown_levels, *shaded]),
         rows=rows,
         margin=(low * bound, high * bound) if bound is not None and high else None,
-        signed=verdict.rule != "estimate",
+        form="{:.4g}" if verdict.rule == "estimate" else "{:+.3f}",
     )
 
 
