@@ -165,7 +165,7 @@ def colors_in(content: bytes) -> set[tuple[int, ...]]:
 
 
 def test_a_picture_shows_every_line_in_its_color():
-    for drawn in (chart(), chart(y_scale="log", x_from=0), chart(level=2.5, level_label="reference")):
+    for drawn in (chart(), chart(y_scale="log", x_includes=(0,)), chart(level=2.5, level_label="reference")):
         colors = colors_in(files.picture(drawn, ".png"))
         for name in ("blue", "orange"):
             rgb = tuple(int(palette.PALETTE[name][0][place : place + 2], 16) for place in (1, 3, 5))

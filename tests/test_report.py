@@ -57,13 +57,18 @@ def test_several_runs_are_their_mean_and_range_where_they_have_data():
         return np.linspace(10, 10 * len(y), len(y)), y, y, y
 
     x, mean, low, high = over_runs([line(1, 1, 1, 1), line(3, 3)], longest=40)
-    both, alone = x <= 30, x > 30  # the shorter run ends at 20, a point of its own later it counts no more
+    both, alone = x <= 20, x > 21  # the shorter run ends at 20
+    assert x[0] == 10 and x[-1] == 40
     assert np.allclose(mean[both], 2) and np.allclose(low[both], 1) and np.allclose(high[both], 3)
     assert np.allclose(mean[alone], 1) and np.allclose(high[alone], 1)
 
 
-def test_a_run_of_one_point_counts_around_it():
-    assert at_points(np.array([0.0, 5.0, 11.0]), np.array([5.0]), np.array([2.0]))[:2].tolist() == [2, 2]
+def test_runs_that_end_a_step_apart_end_together():
+    x = np.linspace(0, 12_000, 121)
+    assert at_points(x, np.array([6_000.0, 11_999.0]), np.array([1.0, 2.0]))[-1] == 2
+    assert np.isnan(at_points(x, np.array([6_000.0, 11_000.0]), np.array([1.0, 2.0]))[-1])
+    assert np.isnan(at_points(x, np.array([6_000.0, 12_000.0]), np.array([1.0, 2.0]))[0])
+    assert (~np.isnan(at_points(x, np.array([5_050.0]), np.array([1.0])))).sum() == 1
 
 
 def test_runs_that_differ_in_their_seeds_only_are_one_line(runs: Path):

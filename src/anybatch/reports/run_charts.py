@@ -148,11 +148,13 @@ def metric_chart(kind: MetricChart, groups: Sequence[Group]) -> Chart:
     """One metric of all groups; a group that has not measured it has no line."""
     longest = max(run.env_steps for group in groups for run in group.runs)
     series: list[Series] = []
+    end = 0
     for group in groups:
         line = group_line(group, kind.metric, longest)
         if line is None:
             continue
         series.append(line)
+        end = max(end, *(run.env_steps for run in group.runs))
         beside = group_line(group, kind.beside, longest) if kind.beside else None
         if beside is not None:
             label = f"{group.label}, {kind.beside_label}"
@@ -163,7 +165,7 @@ def metric_chart(kind: MetricChart, groups: Sequence[Group]) -> Chart:
         y_label=kind.y_label,
         y_scale=kind.y_scale,
         y_includes=() if kind.y_from is None else (kind.y_from,),
-        x_from=0,
+        x_includes=(0, end),
         series=tuple(series),
         note=range_note(groups),
     )
@@ -234,8 +236,7 @@ def over_runs(lines: Sequence[Line], longest: int) -> Line:
 
 
 def at_points(x: np.ndarray, steps: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """A line at the points x, NaN far from its ends. Near means: as near as two of its own points can be."""
-    near = np.diff(steps).max() if len(steps) > 1 else steps[0]
+    """A line at the points x; NaN before its first point, and more than one point after its last one."""
     values = np.interp(x, steps, means)
-    values[(x < steps[0] - near) | (x > steps[-1] + near)] = np.nan
+    values[(x < steps[0]) | (x > steps[-1] + x[1] - x[0])] = np.nan
     return values

@@ -72,7 +72,7 @@ def arm_chart(view: StudyView, title: str, parts: Sequence[Part], stratum: str, 
         label = f"reference: {view.label(reference)}"
         line = return_line(view, reference, stratum, label=label, color="gray", dashed=True)
         series += [line] if line is not None else []
-    return Chart(name=name, title=title, y_label=RETURN_LABEL, series=tuple(series), x_from=0)
+    return Chart(name=name, title=title, y_label=RETURN_LABEL, series=tuple(series), x_includes=(0,))
 
 
 def line_color(view: StudyView, part: Part) -> str:
@@ -99,7 +99,7 @@ def all_in_one(view: StudyView) -> list[Panels]:
         if series:
             name = f"curves-{number}"
             charts.append(
-                Chart(name=name, title=stratum, y_label=RETURN_LABEL, series=tuple(series), x_from=0)
+                Chart(name=name, title=stratum, y_label=RETURN_LABEL, series=tuple(series), x_includes=(0,))
             )
     panels = Panels(name="curves", title="Learning curves", charts=tuple(charts), note=CURVE_NOTE)
     return [panels] if charts else []
@@ -136,7 +136,7 @@ def metric_chart(view: StudyView, parts: Sequence[Part], metric: str, stratum: s
         y_label="",
         y_scale="log" if metric in LOG_METRICS else "linear",
         series=tuple(series),
-        x_from=0,
+        x_includes=(0,),
     )
 
 

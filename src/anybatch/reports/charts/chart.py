@@ -45,8 +45,8 @@ class Chart:
     x_names: tuple[str, ...] = ()
     """What the x values 0, 1, 2, … stand for, where they are no numbers."""
     y_scale: Scale = "linear"
-    x_from: float | None = None
-    """Where the x axis begins, if not at the first value."""
+    x_includes: tuple[float, ...] = ()
+    """Values that the x axis reaches to, such as 0 and the end of a run."""
     y_includes: tuple[float, ...] = ()
     """Values that the y axis reaches to, such as 0 for shares."""
     note: str = ""
@@ -59,8 +59,8 @@ class Chart:
         if self.x_names:
             return axis_of_names(self.x_names)
         values = [x for series in self.series for x in series.x]
-        start = [] if self.x_from is None else [self.x_from]
-        return axis_over([*values, *start], self.x_scale, rounded=False, most_log_ticks=MOST_X_TICKS)
+        values = [*values, *self.x_includes]
+        return axis_over(values, self.x_scale, rounded=False, most_log_ticks=MOST_X_TICKS)
 
     def y_axis(self) -> Axis:
         return axis_over(self.y_values(), self.y_scale, rounded=True)

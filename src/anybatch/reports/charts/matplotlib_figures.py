@@ -14,6 +14,8 @@ from anybatch.reports.charts.palette import PALETTE
 
 WIDTH, HEIGHT = 6.8, 3.6
 PANEL_WIDTH, PANEL_HEIGHT, PANELS_IN_A_ROW = 3.3, 2.7, 3
+PANEL_LETTERS = 44
+"""Letters in a line of a panel's title."""
 LEGEND_LINE = 0.24
 """Inches; each line of the legend, which is below the axes, adds its own."""
 LEGEND_COLUMN = 3.4
@@ -54,8 +56,11 @@ def panels_figure(title: str, charts: Sequence[Chart], width: float, height: flo
     )
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes, chart in zip(grid, charts, strict=False):
+    one_y_label = len({chart.y_label for chart in charts}) == 1
+    for place, (axes, chart) in enumerate(zip(grid, charts, strict=False)):
         draw_chart(axes, chart, titled=len(charts) > 1)
+        if one_y_label and place % columns:
+            axes.set_ylabel("")
     for axes in grid[len(charts) :]:
         axes.set_visible(False)
     if legend_lines:
@@ -71,7 +76,7 @@ def panels_figure(title: str, charts: Sequence[Chart], width: float, height: flo
 
 def draw_chart(axes: Axes, chart: Chart, *, titled: bool) -> None:
     if titled:
-        axes.set_title(chart.title, loc="left", fontsize=9)
+        axes.set_title("\n".join(textwrap.wrap(chart.title, PANEL_LETTERS)), loc="left", fontsize=9)
     _set_axis(axes, "x", chart.x_axis(), chart.x_label)
     _set_axis(axes, "y", chart.y_axis(), "\n".join(textwrap.wrap(chart.y_label, 32 if titled else 42)))
     axes.grid(axis="y", color=GRID, linewidth=0.8)
@@ -99,9 +104,10 @@ def map_figure(drawn: HeatMap) -> Figure:
             color = "white" if value is not None and value > middle else TEXT
             axes.text(column, row, shown, ha="center", va="center", color=color)
     for row, column, kind in drawn.marks:
-        edge, line = (TEXT, "-") if kind == "best" else (PALETTE["orange"][0], "--")
-        corner = (column - 0.46, row - 0.46)
-        axes.add_patch(Rectangle(corner, 0.92, 0.92, fill=False, edgecolor=edge, linestyle=line, linewidth=2))
+        # One within the other: a cell may have both.
+        side, edge, line = (0.94, TEXT, "-") if kind == "best" else (0.84, PALETTE["orange"][0], "--")
+        corner = (column - side / 2, row - side / 2)
+        axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=edge, linestyle=line, linewidth=2))
     axes.set_xticks(range(len(drawn.columns)), drawn.columns)
     axes.set_yticks(range(len(drawn.rows)), drawn.rows)
     axes.set_xlabel(drawn.x_label)

@@ -11,7 +11,7 @@ from anybatch.reports.pages.drawings import drawing, legend, swatch
 from anybatch.reports.pages.markup import Content, Markup, element, joined
 from anybatch.reports.pages.page import command, page, plan_rows, section, table
 from anybatch.reports.report_files import Report
-from anybatch.reports.run_charts import RETURN, RUN_CHARTS, charts_of
+from anybatch.reports.run_charts import RETURN, RUN_CHARTS, charts_of, range_note
 
 RUN_COLUMNS = (
     "run",
@@ -34,7 +34,7 @@ def report(runs: Sequence[RunView], words: Sequence[str]) -> Report:
     charts = charts_of(measured)
     body = (
         section("Runs", runs_table(groups)),
-        section("Curves", *curves(charts)),
+        section("Curves", *curves(charts, range_note(measured))),
         section("Plan", *plans(groups)),
         section("Advice", *all_advice(groups)),
         section("Commands", *commands(groups, words)),
@@ -138,10 +138,10 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
-def curves(charts: Sequence[Chart]) -> list[Content]:
+def curves(charts: Sequence[Chart], note: str) -> list[Content]:
+    """All charts with one legend and one note."""
     shown = {series.label: series for chart in charts for series in chart.series}
     keys = legend(tuple(shown.values()), shared=True)
-    notes = dict.fromkeys(chart.note for chart in charts)
     measured = {chart.title.partition(",")[0] for chart in charts}
     absent = [kind.title.lower() for kind in RUN_CHARTS if kind.title not in measured]
     return [
@@ -151,7 +151,7 @@ def curves(charts: Sequence[Chart]) -> list[Content]:
             *(drawing(chart, alone=False, wide=chart.name.startswith("return")) for chart in charts),
             class_="charts",
         ),
-        element("p", *notes, f" Not measured: {', '.join(absent)}." if absent else "", class_="note"),
+        element("p", note, f" Not measured: {', '.join(absent)}." if absent else "", class_="note"),
     ]
 
 
