@@ -327,6 +327,7 @@ def test_metrics_are_means_over_all_samples_of_the_iteration(monkeypatch: pytest
         EWMA,
         update={"epochs": 2, "minibatches_per_epoch": 3},
         objective={"clip": 0.05, "max_importance": 1.2},
+        compile="off",
     )
     state, samples = moved_policy_and_samples(config)
     state.steps.microbatch = 5

@@ -24,7 +24,7 @@ from anybatch.algorithms.steps import gradient
 from anybatch.config import OptimizerConfig, PPOConfig
 from anybatch.errors import TrainingError
 from anybatch.learning import gradient_steps as update
-from anybatch.learning.gradient_steps import GradientSteps
+from anybatch.learning.gradient_steps import GradientSteps, by_autograd
 from anybatch.learning.minibatch import microbatches
 from anybatch.learning.noise import NoiseAverage
 from anybatch.networks.flat import FlatParameters
@@ -192,11 +192,11 @@ def test_out_of_memory_halves_the_microbatch_and_says_so(error: Exception, measu
         return data.loss(part)
 
     take = steps.measured_gradient if measured else steps.gradient
-    take(torch.arange(67), loss, 67.0)
+    take(torch.arange(67), by_autograd(loss), 67.0)
     torch.testing.assert_close(steps.flat.grads, data.gradients[:67].mean(0), rtol=1e-12, atol=1e-12)
     assert steps.microbatch == 20
     assert said == ["Out of memory: trying again with a microbatch of 20."]
-    take(torch.arange(67), OutOfMemory(data.loss, limit=3, error=error), 67.0)
+    take(torch.arange(67), by_autograd(OutOfMemory(data.loss, limit=3, error=error)), 67.0)
     torch.testing.assert_close(steps.flat.grads, data.gradients[:67].mean(0), rtol=1e-12, atol=1e-12)
     assert steps.microbatch == 3 and len(said) == 4
 
@@ -204,7 +204,9 @@ def test_out_of_memory_halves_the_microbatch_and_says_so(error: Exception, measu
 def test_memory_for_not_even_one_sample_is_an_error():
     steps, data = linear_problem()
     with pytest.raises(MemoryError):
-        steps.gradient(torch.arange(67), OutOfMemory(data.loss, limit=0, error=MemoryError()), 67.0)
+        steps.gradient(
+            torch.arange(67), by_autograd(OutOfMemory(data.loss, limit=0, error=MemoryError())), 67.0
+        )
 
 
 def test_other_errors_of_a_loss_are_not_taken_for_missing_memory():
@@ -212,7 +214,7 @@ def test_other_errors_of_a_loss_are_not_taken_for_missing_memory():
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         steps.gradient(
             torch.arange(67),
-            OutOfMemory(data.loss, 0, RuntimeError("mat1 and mat2 shapes cannot be multiplied")),
+            by_autograd(OutOfMemory(data.loss, 0, RuntimeError("mat1 and mat2 shapes cannot be multiplied"))),
             67.0,
         )
     assert steps.microbatch == 10**6
@@ -288,7 +290,7 @@ def test_noise_and_signal_are_unbiased_on_a_problem_of_known_noise(microbatch: i
     for _ in range(600):
         data.gradients = SIGNAL + NOISE * torch.randn(67, 5, generator=generator, dtype=torch.float64)
         steps.noise = {"policy": NoiseAverage()}
-        steps.measured_gradient(torch.arange(67), data.loss, 67.0)
+        steps.measured_gradient(torch.arange(67), by_autograd(data.loss), 67.0)
         measurements.append(measurement(steps))
     found = torch.tensor(measurements)
     error = found.std(0) / math.sqrt(len(found))
@@ -301,7 +303,7 @@ def test_noise_and_signal_are_unbiased_on_a_problem_of_known_noise(microbatch: i
 def test_the_measurement_is_that_of_the_equation(microbatch: int):
     steps, data = linear_problem()
     steps.microbatch = microbatch
-    steps.measured_gradient(torch.arange(67), data.loss, 67.0)
+    steps.measured_gradient(torch.arange(67), by_autograd(data.loss), 67.0)
     assert len(data.parts) == max(2, math.ceil(67 / microbatch))
     assert sorted(torch.cat(data.parts).tolist()) == list(range(67))
     means = torch.stack([data.gradients[part].mean(0) for part in data.parts])
@@ -316,7 +318,7 @@ def test_microbatches_of_a_measurement_are_drawn_at_random_by_run_and_step():
         steps, data = linear_problem()
         steps.counts.taken = gradient_steps
         config = changed(problem(), seed=seed, update={"noise_scale_every": 1})
-        gradient(config, steps, torch.arange(67), data.loss, 67.0)
+        gradient(config, steps, torch.arange(67), by_autograd(data.loss), 67.0)
         return data.parts[0].tolist()
 
     draws = [first_part(seed=1, gradient_steps=0), first_part(1, 1), first_part(2, 0)]
@@ -354,10 +356,10 @@ def test_the_noise_scale_is_that_of_the_training_loss_before_clipping():
     state, samples = moved_policy_and_samples(config)
     indices = samples.valid.flatten().nonzero().flatten()
     count = float(len(indices))
-    loss = ppo.minibatch_loss(samples, indices, count, state, config, with_value=True)
+    add_gradient = ppo.minibatch_gradient(samples, indices, count, state, config, with_value=True)
     per_sample = []
     for index in indices:
-        state.steps.gradient(index[None], loss, 1.0)
+        state.steps.gradient(index[None], add_gradient, 1.0)
         per_sample.append(state.steps.flat.grads.clone())
     state.steps.microbatch = 1
     ppo.improve_policy(samples, state, config, 1e-2)
@@ -380,14 +382,14 @@ def test_a_rank_without_a_sample_of_the_minibatch_adds_nothing_to_the_measuremen
     monkeypatch.setattr(
         update.collectives, "sum_over_ranks", lambda sums: summed.append(sums.tolist()) or sums
     )
-    records = steps.measured_gradient(torch.empty(0, dtype=torch.int64), data.loss, 4.0)
+    records = steps.measured_gradient(torch.empty(0, dtype=torch.int64), by_autograd(data.loss), 4.0)
     assert len(records) == 1 and not steps.flat.grads.any()
     assert summed[0] == [0.0, 0.0]  # Σ b‖g‖² and the number of parts
 
 
 def test_a_loaded_optimizer_is_on_the_device_of_the_parameters():
     steps, data = linear_problem()
-    steps.gradient(torch.arange(8), data.loss, 8.0)
+    steps.gradient(torch.arange(8), by_autograd(data.loss), 8.0)
     steps.apply()
     elsewhere = GradientSteps(
         FlatParameters(nn.ParameterList([nn.Parameter(torch.ones(5, dtype=torch.float64, device="meta"))])),
@@ -431,6 +433,6 @@ def test_uneven_microbatches_weigh_each_sample_the_same():
     steps, data = linear_problem()
     for microbatch in (67, 66, 20, 7, 2, 1):
         steps.microbatch = microbatch
-        steps.gradient(torch.arange(67), data.loss, 67.0)
+        steps.gradient(torch.arange(67), by_autograd(data.loss), 67.0)
         torch.testing.assert_close(steps.flat.grads, data.gradients.mean(0), rtol=1e-12, atol=1e-12)
     assert len({len(part) for part in microbatches(torch.arange(67), 20)}) == 2

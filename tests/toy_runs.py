@@ -22,9 +22,6 @@ from anybatch.algorithms.pqn.state import PQNState
 from anybatch.algorithms.state import make_env
 from anybatch.config import AnyConfig, PPOConfig, PQNConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
-from anybatch.learning.gradient_steps import GradientSteps
-from anybatch.networks.ewma import EwmaNetwork
-from anybatch.networks.flat import FlatParameters
 from anybatch.runs.checkpoint import Checkpoints, Snapshot
 from anybatch.runs.display import QUIET, Output
 from anybatch.runs.record import RESULT_FILE, RunRecord
@@ -73,18 +70,7 @@ def start(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> PPO
 
 def start_in_float64(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> PPOState:
     """A state whose network, optimizer and proximal average compute in float64."""
-    state = start(config, say)
-    network = state.network.double()
-    flat = FlatParameters(network)
-    state.learner.steps = GradientSteps(
-        flat,
-        config.optimizer,
-        microbatch=state.batch.microbatch,
-        say=say,
-        networks=ppo_state.separate_networks(network),
-    )
-    state.ewma = EwmaNetwork(network, flat) if config.proximal.policy == "ewma" else None
-    return state
+    return start(changed(config, dtype="float64"), say)
 
 
 def start_pqn(config: PQNConfig, say: Callable[[str], None] = lambda _: None) -> PQNState:
@@ -93,15 +79,7 @@ def start_pqn(config: PQNConfig, say: Callable[[str], None] = lambda _: None) ->
 
 def start_pqn_in_float64(config: PQNConfig, say: Callable[[str], None] = lambda _: None) -> PQNState:
     """A state whose network and optimizer compute in float64."""
-    state = start_pqn(config, say)
-    state.learner.steps = GradientSteps(
-        FlatParameters(state.network.double()),
-        config.optimizer,
-        microbatch=state.batch.microbatch,
-        say=say,
-        networks=state.steps.networks,
-    )
-    return state
+    return start_pqn(changed(config, dtype="float64"), say)
 
 
 def collect(config: PPOConfig, iterations: int = 1) -> Rollout:

@@ -62,15 +62,15 @@ PHASE: dict[str, Any] = {
 }
 CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
     "ppo": ("ppo", [{"update": {"target_kl": 0.05}, "objective": {"value_clip": 0.2}}]),
-    "ppo_cartpole": ("ppo", [{"env": "CartPole-v1"}]),
+    "ppo_cartpole": ("ppo", [{"env": "envpool:CartPole-v1"}]),
     "decoupled_stale": (
         "ppo",
         [STALE, {"env": "toy:Target", "proximal": {"policy": "iteration_start"}}],
     ),
     "ewma": ("ppo", [EWMA]),
     "ewma_stale": ("ppo", [EWMA, STALE, {"normalize": {"rewards": "iteration"}}]),
-    "ewma_cartpole": ("ppo", [EWMA, {"env": "CartPole-v1"}]),
-    "ewma_cartpole_stale": ("ppo", [EWMA, STALE, {"env": "CartPole-v1"}]),
+    "ewma_cartpole": ("ppo", [EWMA, {"env": "envpool:CartPole-v1"}]),
+    "ewma_cartpole_stale": ("ppo", [EWMA, STALE, {"env": "envpool:CartPole-v1"}]),
     "ewma_continuous": (
         "ppo",
         [
@@ -89,7 +89,10 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
     ),
     "ewma_masked": ("ppo", [EWMA, {"env": "toy:Masked"}]),
     "pqn": ("pqn", [{"env": "toy:Corridor", "optimizer": {"name": "radam"}}]),
-    "pqn_divergence": ("pqn", [{"env": "CartPole-v1", "controller": DIVERGENCE | {"epochs": "at_least"}}]),
+    "pqn_divergence": (
+        "pqn",
+        [{"env": "envpool:CartPole-v1", "controller": DIVERGENCE | {"epochs": "at_least"}}],
+    ),
     "ppg": ("ppg", [EWMA, PHASE]),
     "ppg_stale": (
         "ppg",

@@ -1,5 +1,6 @@
 """Verdicts on made-up cells, whose answer is known."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -7,8 +8,9 @@ import numpy as np
 import pytest
 from small_studies import made_up, plan_of
 
-from anybatch.reports import verdicts
+from anybatch.reports import statistics, verdicts
 from anybatch.reports.verdicts import Comparison, Scores, Verdict
+from anybatch.reports.verdicts.power import outlooks
 from anybatch.reports.verdicts.rule import Selector
 from anybatch.reports.verdicts.sweeps import left_one_out
 from anybatch.reports.verdicts.verdict import overall
@@ -136,6 +138,18 @@ def test_the_learning_rate_is_tuned_where_its_optimum_is_within_a_notch(best: fl
         plan, lambda cell: cell.seed / 1000 - abs(np.log2(cell.factors["optimizer.learning_rate"] / best))
     )
     assert found.state == state and found.comparisons[0].value == best
+
+
+def test_tuning_seeds_tell_which_margin_can_be_decided():
+    tuning = plan_of(("seeds = [101, 102]", "seeds = [101, 102, 103]"), KNOWN, tune=True)
+    spread = 0.4  # of the scores 5, 9 and 13 divided by 10
+    scores = Scores(tuning, made_up(tuning, lambda cell: 5 + 4 * (cell.seed - 101)))
+    (found,) = outlooks(plan_of(FIVE, KNOWN), scores)
+    error = spread * math.sqrt(2 / 5)
+    assert (found.seeds, found.envs, found.margin) == (5, 1, 0.1)
+    assert found.power == pytest.approx(statistics.equivalence_power(error, 8, 0.1, 0.05))
+    assert statistics.equivalence_power(error, 8, found.decidable_margin, 0.05) == pytest.approx(0.8)
+    assert "5 seeds in 1 environment would show equal arms to be within ± 0.1" in found.sentence()
 
 
 def test_a_sweep_that_ends_within_a_notch_says_nothing_about_tuning():

@@ -53,7 +53,15 @@ def test_what_is_no_duration_is_refused(text: str):
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(4, "4 s"), (59.6, "1 min"), (3599, "1 h"), (7500, "2 h 5 min"), (200_000, "2 d 7 h")],
+    [
+        (4, "4 s"),
+        (59.6, "1 min"),
+        (275, "4 min 35 s"),
+        (1199, "20 min"),
+        (3599, "1 h"),
+        (7500, "2 h 5 min"),
+        (200_000, "2 d 7 h"),
+    ],
 )
 def test_durations_are_read_as_people_do(seconds: float, words: str):
     assert duration.in_words(seconds) == words

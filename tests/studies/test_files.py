@@ -53,8 +53,8 @@ def test_an_unknown_study_is_answered_with_the_nearest_names():
 
 
 def test_a_wrong_field_is_named():
-    assert refusal(('claim = "It runs."', 'clame = "It runs."')) == (
-        "study small: claim is missing (there is clame); it must be a string"
+    assert refusal(('claim = "It runs."', 'claims = "It runs."')) == (
+        "study small: claim is missing (there is claims); it must be a string"
     )
     assert refusal(("seeds = [1, 2]", "seed = [1, 2]")) == (
         "study small.scales.cpu: there is no field seed; did you mean seeds?"

@@ -94,6 +94,7 @@ def test_environments_with_a_published_scale_need_no_random_play():
 
 def test_the_hash_is_of_what_decides_the_results():
     assert plan_of().hash == plan_of(seeds=2).hash
+    assert plan_of().hash == plan_of(('title = "Small"', 'title = "Little"')).hash  # words may be improved
     others = [
         plan_of(seeds=1),
         plan_of(("margin = 0.1", "margin = 0.2")),

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,22 @@ def test_a_stopped_study_says_how_to_continue_and_loses_nothing(undisturbed: Pat
     assert decisive(out) == decisive(undisturbed)
 
 
+def test_a_worker_that_is_stopped_saves_first(tmp_path: Path):
+    endless = ("total_env_steps = 192", "total_env_steps = 1_000_000_000")
+    plan = opening.open_study(study(endless), Request(study="small"), tmp_path, **SILENT)
+    with Worker(tmp_path, threads=1) as worker, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(worker.ask, cell=plan.cells[1].name)
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("runs/*/metrics.jsonl")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for _ in range(3):  # the runner says so as long as it waits
+            worker.stop()
+        assert answer.result(timeout=60) == {"answer": "stopped"}
+    (result,) = tmp_path.glob("runs/*/result.json")
+    assert json.loads(result.read_text())["finished"] is False
+    assert worker.ask(cell=plan.cells[1].name) == {"answer": "stopped"}
+
+
 def test_a_cell_that_fails_is_kept_with_its_reason_and_the_others_run(tmp_path: Path):
     broken = (
         'settings = { rescale = "none" }',
@@ -198,7 +215,10 @@ def test_as_many_seeds_are_run_as_fit_the_budget_and_later_calls_keep_them(
     plan = opening.open_study(study(), one_seed, tmp_path, jobs=1, say=said.append)
     assert {cell.seed for cell in plan.cells} == {1} and len(plan.cells) == 5
     assert len(asked) == 2  # one for each batch
-    assert said[-1] == "A budget of 2 min: 1 of 2 seeds fit, 5 cells in about 2 min, one after another."
+    assert said[-1] == (
+        "A budget of 2 min: 1 of 1 parts of the grid fit, with 1 of 2 seeds, 5 cells in about 1 min 42 s, "
+        "one after another."
+    )
     monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1e-9})
     assert opening.open_study(study(), one_seed, tmp_path, jobs=1, say=said.append) == plan
     both = opening.open_study(
@@ -207,12 +227,32 @@ def test_as_many_seeds_are_run_as_fit_the_budget_and_later_calls_keep_them(
     assert len(both.cells) == 9
 
 
+def test_a_budget_is_spent_on_three_seeds_before_it_is_spent_on_further_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 5 / 192})  # 10 s a cell
+    two_parts = (
+        ('arms = ["all", "none"]', 'arms = ["all"]'),
+        ("[[scales.cpu.tune]]", '[[scales.cpu.grid]]\narms = ["none"]\n\n[[scales.cpu.tune]]'),
+        ("seeds = [1, 2]", "seeds = [1, 2, 3, 4]"),
+    )
+    # The first part has two cells for each seed, the second one more; random play takes 5 s.
+    expected = {25: (1, 1), 75: (1, 3), 95: (2, 3), 125: (2, 4)}
+    for budget, (parts, seeds) in expected.items():
+        request = Request(study="small", budget_seconds=budget)
+        plan = opening.open_study(study(*two_parts), request, tmp_path / str(budget), **SILENT)
+        assert (plan.parts, plan.most_seeds) == (parts, seeds)
+        reasons = [entry["what"] for entry in plan.left_out if "budget" in entry["reason"]]
+        assert reasons == (["toy-Match__none__r1"] if parts == 1 else [])
+        assert opening.open_study(study(*two_parts), request, tmp_path / str(budget), **SILENT) == plan
+
+
 def test_a_grid_that_does_not_fit_the_budget_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1.0})
     request = Request(study="small", budget_seconds=60)
     with pytest.raises(ConfigError) as refused:
         opening.open_study(study(), request, tmp_path / "out", **SILENT)
-    assert "the 5 cells of a single seed take about 13 min one after another" in str(refused.value)
+    assert "takes about 13 min with a single seed, its 5 cells one after another" in str(refused.value)
     assert "more than the budget of 1 min" in str(refused.value)
     assert not (tmp_path / "out").exists()
 

@@ -13,6 +13,8 @@ from anybatch.acting.rollout import START_OF_RUN, Origin, Rollout, observation_d
 from anybatch.envs.episodes import EpisodeTracker
 from anybatch.envs.protocol import BoxActions, EnvStep, RestorableEnv, VectorEnv
 from anybatch.errors import EnvError
+from anybatch.kernels.policy import PolicyKernel
+from anybatch.kernels.q import QKernel
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.chunks import in_chunks
 from anybatch.networks.distributions import draw_noise, kept_log_std
@@ -75,7 +77,9 @@ class Collector:
         chunk: int,
         device: torch.device,
         dtype: torch.dtype = torch.float32,
+        kernel: PolicyKernel | QKernel | None = None,
     ):
+        """`kernel` is native code for the network that is collected with."""
         self.env = env
         self.generator = generator
         self.normalizer = normalizer
@@ -83,6 +87,7 @@ class Collector:
         self.chunk = chunk
         self.device = device
         self.dtype = dtype
+        self.kernel = kernel
         self.episodes = EpisodeTracker(env.spec.num_envs)
         self.obs = self._seen(env.reset(), decides=None)
 
@@ -119,21 +124,16 @@ class Collector:
         noise = draw_noise(
             tuple(buffers.location.shape), self.generator, continuous=continuous, dtype=self.dtype
         )
-        obs_rows, obs_views = buffers.obs.unbind(), buffers.obs.numpy()
-        action_rows, engine_actions = buffers.action.unbind(), engine_view(buffers.action)
-        location_rows, value_rows = buffers.location.unbind(), buffers.acting_value.unbind()
-        noise_rows = noise.to(self.device).unbind()
+        decide = (
+            decisions(network, buffers, noise.to(self.device))
+            if self.kernel is None
+            else native_decisions(self.kernel, buffers, noise, with_value=network.shares_encoder)
+        )
+        obs_views, engine_actions = buffers.obs.numpy(), engine_view(buffers.action)
         obs_views[0] = self.obs
         with torch.inference_mode():
             for t in range(num_steps):
-                seen = obs_rows[t].to(self.device)
-                if network.shares_encoder:
-                    policy, value = network(seen)
-                    value_rows[t].copy_(value)
-                else:
-                    policy = network.distribution(network.locate(seen))
-                location_rows[t].copy_(policy.location)
-                action_rows[t].copy_(policy.sample(noise_rows[t]))
+                decide(t)
                 step = self.env.step(engine_actions[t])
                 self._keep(buffers, t, step)
                 obs_views[t + 1] = self.obs
@@ -221,7 +221,8 @@ class Collector:
     def load_state_dict(self, state: dict) -> bool:
         """Continue from `state`. Returns whether the episodes in progress were restored."""
         self.generator.set_state(state["generator"])
-        if not isinstance(self.env, RestorableEnv) or state["num_envs"] != self.env.spec.num_envs:
+        same_envs = "env" in state and state["num_envs"] == self.env.spec.num_envs
+        if not isinstance(self.env, RestorableEnv) or not same_envs:
             # The first observations were seen with statistics that had not been restored yet.
             self.obs = self._seen(self.env.reset(), decides=None)
             return False
@@ -230,6 +231,40 @@ class Collector:
         self.obs = state["obs"]
         self.episodes.load_state_dict(state["episodes"])
         return True
+
+
+def decisions(network: Actor, buffers: Buffers, noise: Tensor) -> Callable[[int], None]:
+    """What decides on the actions of row t, and keeps what it decided by."""
+    obs, action, location = buffers.obs.unbind(), buffers.action.unbind(), buffers.location.unbind()
+    values, noises = buffers.acting_value.unbind(), noise.unbind()
+
+    def decide(t: int) -> None:
+        seen = obs[t].to(noise.device)
+        if network.shares_encoder:
+            policy, value = network(seen)
+            values[t].copy_(value)
+        else:
+            policy = network.distribution(network.locate(seen))
+        location[t].copy_(policy.location)
+        action[t].copy_(policy.sample(noises[t]))
+
+    return decide
+
+
+def native_decisions(
+    kernel: PolicyKernel | QKernel, buffers: Buffers, noise: Tensor, *, with_value: bool
+) -> Callable[[int], None]:
+    """`decisions` in native code, which reads and writes the rows in place."""
+    rows = [buffers.obs, noise, buffers.location, buffers.action]
+    if with_value:
+        rows.append(buffers.acting_value)
+    places = [(tensor.data_ptr(), tensor.stride(0) * tensor.element_size()) for tensor in rows]
+    num_envs = buffers.reward.shape[1]
+
+    def decide(t: int) -> None:
+        kernel.act(num_envs, *(start + t * row for start, row in places))
+
+    return decide
 
 
 def engine_view(actions: Tensor) -> "np.ndarray | RoundedRows":

@@ -25,6 +25,8 @@ from anybatch.config import RunConfig
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import VectorEnv
 from anybatch.errors import CheckpointError
+from anybatch.kernels.policy import PolicyKernel
+from anybatch.kernels.q import QKernel
 from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.chunks import in_chunks
@@ -156,6 +158,7 @@ class RankState:
         *,
         delay: int = 0,
         normalizer: ObservationNormalizer | None = None,
+        kernel: PolicyKernel | QKernel | None = None,
     ) -> "RankState":
         rank = collectives.rank()
         collector = Collector(
@@ -166,6 +169,7 @@ class RankState:
             chunk=learner.plan.batch.microbatch,
             device=learner.device,
             dtype=getattr(torch, config.dtype),
+            kernel=kernel,
         )
         return cls(
             source=make_source(collector, delay),
@@ -200,6 +204,8 @@ class TrainState(Generic[Network]):
 
     learner: Learner[Network]
     rank: RankState
+    kernel: Any
+    """Native code for the network, where that is used."""
 
     @property
     def network(self) -> Network:

@@ -12,7 +12,7 @@ from anybatch.config import RunConfig
 from anybatch.distributed import collectives
 from anybatch.errors import TrainingError
 from anybatch.learning import minibatch
-from anybatch.learning.gradient_steps import GradientSteps, LossOf, Record
+from anybatch.learning.gradient_steps import AddGradient, GradientSteps, Record
 
 SKIPS_BEFORE_GIVING_UP = 5
 """Non-finite gradient steps in a row before the run ends."""
@@ -34,17 +34,19 @@ def sizes_over_ranks(parts: list[Tensor]) -> list[float]:
 
 
 def gradient(
-    config: RunConfig, steps: GradientSteps, indices: Tensor, loss_of: LossOf[Record], count: float
+    config: RunConfig, steps: GradientSteps, indices: Tensor, add_gradient: AddGradient[Record], count: float
 ) -> list[Record]:
     """Leave the mean gradient of a minibatch in the buffer; now and then, measure its noise scale too."""
     every, taken = config.update.noise_scale_every, steps.counts.taken
     if every == 0 or taken % every or count < 2:
-        return steps.gradient(indices, loss_of, count)
+        return steps.gradient(indices, add_gradient, count)
     # A stream of its own: a run that measures takes the same minibatches as one that does not.
     generator = seeding.torch_generator(
         config.seed, role="noise_scale", rank=collectives.rank(), draw=(taken,)
     )
-    return steps.measured_gradient(indices[torch.randperm(len(indices), generator=generator)], loss_of, count)
+    return steps.measured_gradient(
+        indices[torch.randperm(len(indices), generator=generator)], add_gradient, count
+    )
 
 
 def take_step(steps: GradientSteps, culprit: Callable[[], str]) -> bool:

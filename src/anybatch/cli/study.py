@@ -1,7 +1,7 @@
 """`anybatch study`: run an experiment of the papers, or one of your own, and say what came out."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tyro
@@ -15,6 +15,7 @@ from anybatch.errors import ConfigError
 from anybatch.reports import report_files, study_text, verdicts
 from anybatch.reports.pages import studies as study_page
 from anybatch.reports.study_parts import StudyView
+from anybatch.reports.verdicts.power import outlooks
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
 from anybatch.runs.stop import Stopped
@@ -108,6 +109,9 @@ def run(asked: Study, request: Request, flags: StudyFlags, *, again: str) -> Non
         except Stopped as stopped:
             raise Stopped(stopped.signal, f"{stopped} Continue with: {again}") from None
     conclude(out, plan)
+    if plan.tune:
+        tuned = verdicts.Scores(plan, runner.results(out, plan))
+        study_text.show_outlooks(outlooks(make_plan(asked, replace(request, tune=False)), tuned))
 
 
 def conclude(out: Path, plan: StudyPlan) -> None:

@@ -44,6 +44,10 @@ class RunConfig:
     """CPU threads of torch; 0: one for small networks, all cores for convolutions."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of rollouts, networks and updates. float64 is for comparisons; it costs speed and memory."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Native code for acting and gradient steps, compiled at first use. auto: for small networks of plain
+    vectors on a CPU, where there is a C compiler; on: refused where it cannot be; off: torch. A resumed run
+    keeps what it had."""
     microbatch: int = 0
     """Samples per forward and backward pass: memory and speed only. 0: a fixed rule by network and device."""
 

@@ -3,7 +3,7 @@
 import importlib.util
 from collections.abc import Sequence
 
-from anybatch import user_modules
+from anybatch import native, user_modules
 from anybatch.config import EnvConfig
 from anybatch.envs import procgen
 from anybatch.envs.nearest_names import unknown
@@ -11,7 +11,13 @@ from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import EnvError, UserError
 from anybatch.machine import available_bytes, readable
 
-ENGINE_PREFIXES = {"gym": "gymnasium", "envpool": "envpool", "minatar": "minatar", "toy": "toy"}
+ENGINE_PREFIXES = {
+    "gym": "gymnasium",
+    "envpool": "envpool",
+    "minatar": "minatar",
+    "native": "native",
+    "toy": "toy",
+}
 MANY_ENVS = 1024
 """From here on it is worth a look at one of them whether all fit into memory."""
 MINATAR_INSTALL_COMMAND = "pip install 'anybatch[minatar]'"
@@ -20,9 +26,9 @@ MINATAR_INSTALL_COMMAND = "pip install 'anybatch[minatar]'"
 def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
     """The environment `env_id`, as many times as there are seeds; each env's randomness is its own seed's.
 
-    CartPole-v1: EnvPool where it has the id, else Gymnasium. gym:…, envpool:…, minatar:…, toy:… name the
-    engine; procgen:coinrun and procgen-easy:coinrun are games of EnvPool's; my_package:MyEnv-v0 is
-    Gymnasium's, after importing my_package.
+    CartPole-v1: our own native code where it has the id, else EnvPool, else Gymnasium. gym:…, envpool:…,
+    native:…, minatar:…, toy:… name the engine; procgen:coinrun and procgen-easy:coinrun are games of
+    EnvPool's; my_package:MyEnv-v0 is Gymnasium's, after importing my_package.
     """
     if env_id.startswith(user_modules.OBJECT_PREFIX):
         raise EnvError(
@@ -41,6 +47,8 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
         return _make_envpool(name, config, seeds)
     if engine == "minatar":
         return _make_minatar(name, config, seeds)
+    if engine == "native":
+        return _make_classic_control(name, config, seeds)
     if engine == "toy":
         return _make_toy(name, config, seeds)
     engine_named = env_id != name or config.engine != "auto"
@@ -120,8 +128,10 @@ def _resolve(env_id: str, config: EnvConfig) -> tuple[str, str]:
         return named, game or rest
     if config.engine != "auto":
         return config.engine, env_id
-    from anybatch.envs import envpool_adapter
+    from anybatch.envs import classic_control, envpool_adapter
 
+    if env_id in classic_control.GAMES and not config.options and native.available():
+        return "native", env_id
     # A colon is a module of the user's: no need to load EnvPool for it.
     if ":" not in env_id and envpool_adapter.installed() and env_id in envpool_adapter.known_ids():
         return "envpool", env_id
@@ -163,6 +173,15 @@ def _make_minatar(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorE
         raise unknown(env_id, [f"minatar:{game}" for game in minatar_adapter.GAMES])
     _refuse_atari_settings(env_id, config, takes_sticky=True)
     return minatar_adapter.MinAtarEnv(name, config, seeds=seeds)
+
+
+def _make_classic_control(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:
+    from anybatch.envs import classic_control
+
+    if name not in classic_control.GAMES:
+        raise unknown(f"native:{name}", [f"native:{game}" for game in classic_control.GAMES])
+    _refuse_atari_settings(name, config)
+    return classic_control.ClassicControlEnv(name, config, seeds=seeds)
 
 
 def _make_toy(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:

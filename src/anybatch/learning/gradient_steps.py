@@ -15,9 +15,10 @@ from anybatch.batch.rescaling import Hyperparameters
 from anybatch.config import OptimizerConfig
 from anybatch.distributed import collectives
 from anybatch.equations import noise_scale
+from anybatch.kernels.adam import AdamKernel
 from anybatch.learning.minibatch import microbatches
 from anybatch.learning.noise import NoiseAverage
-from anybatch.learning.optimizers import first_state, make_optimizer
+from anybatch.learning.optimizers import FlatAdam, first_state, make_optimizer
 from anybatch.networks.flat import FlatParameters
 from anybatch.runs.state_fit import refuse_unlike
 
@@ -28,6 +29,19 @@ Accumulated = TypeVar("Accumulated")
 Record = TypeVar("Record", bound=tuple[Tensor, ...])
 LossOf = Callable[[Tensor], tuple[Tensor, Record]]
 """Sample indices to per-sample losses [b] and whatever per-sample tensors are to be kept for metrics."""
+AddGradient = Callable[[Tensor, float], Record]
+"""Adds the gradient of the losses of sample indices, divided by a number, to the flat buffer of gradients."""
+
+
+def by_autograd(loss_of: LossOf[Record]) -> AddGradient[Record]:
+    """The gradient of a loss that is written in torch."""
+
+    def add_gradient(part: Tensor, count: float) -> Record:
+        loss, record = loss_of(part)
+        loss.sum().div(count).backward()
+        return record
+
+    return add_gradient
 
 
 @dataclass
@@ -63,6 +77,19 @@ class GradientSteps:
         self.networks = networks
         self.noise = {name: NoiseAverage() for name in networks}
         self.counts = StepCounts()
+        self.kernel: AdamKernel | None = None
+
+    def use_native_code(self) -> None:
+        """Take norms and Adam's steps without torch's overhead."""
+        self.kernel = AdamKernel(self.flat.values, self.flat.grads)
+        if isinstance(self.optimizer, FlatAdam):
+            self.optimizer.kernel = self.kernel
+
+    def use_torch(self) -> None:
+        """Leave native code."""
+        self.kernel = None
+        if isinstance(self.optimizer, FlatAdam):
+            self.optimizer.kernel = None
 
     def set_learning_rate(self, learning_rate: float) -> None:
         self.optimizer.param_groups[0]["lr"] = learning_rate
@@ -75,17 +102,21 @@ class GradientSteps:
         if "betas" in group:
             group["betas"] = (hyperparameters.beta1, hyperparameters.beta2)
 
-    def gradient(self, indices: Tensor, loss_of: LossOf[Record], count: float) -> list[Record]:
+    def gradient(self, indices: Tensor, add_gradient: AddGradient[Record], count: float) -> list[Record]:
         """Leave the mean gradient of a minibatch in the flat buffer; `count` is its size over all ranks."""
         records = self._within_memory(
-            lambda: [self._add(part, loss_of, count) for part in microbatches(indices, self.microbatch)]
+            lambda: [add_gradient(part, count) for part in microbatches(indices, self.microbatch)]
         )
         collectives.sum_over_ranks(self.flat.grads)
         return records
 
-    def measured_gradient(self, indices: Tensor, loss_of: LossOf[Record], count: float) -> list[Record]:
+    def measured_gradient(
+        self, indices: Tensor, add_gradient: AddGradient[Record], count: float
+    ) -> list[Record]:
         """`gradient`, which also measures the noise scale, from microbatches: `indices` in random order."""
-        records, weighted_squares = self._within_memory(lambda: self._add_measured(indices, loss_of, count))
+        records, weighted_squares = self._within_memory(
+            lambda: self._add_measured(indices, add_gradient, count)
+        )
         # Of several ranks, one may have no sample of a small minibatch: its empty part says nothing of noise.
         parts = len(records) if len(indices) else 0
         sums = torch.tensor([*weighted_squares, parts], dtype=torch.float64)
@@ -99,16 +130,14 @@ class GradientSteps:
 
     def apply(self) -> bool:
         """Clip and step with the gradient in the buffer. A non-finite gradient changes nothing."""
-        norm = torch.linalg.vector_norm(self.flat.grads)
-        size = norm.item()
+        kernel = self.kernel
+        size = torch.linalg.vector_norm(self.flat.grads).item() if kernel is None else kernel.norm()
         if not math.isfinite(size):
             self.counts.skipped += 1
             self.counts.skipped_in_a_row += 1
             return False
         limit = self.config.max_grad_norm
-        if limit is not None and size > limit:
-            self.flat.grads.mul_(limit / (size + CLIP_EPSILON))
-        self.optimizer.step()
+        self.optimizer.take_step(limit / (size + CLIP_EPSILON) if limit is not None and size > limit else 1.0)
         self.counts.norms.append(size)
         self.counts.taken += 1
         self.counts.skipped_in_a_row = 0
@@ -123,13 +152,13 @@ class GradientSteps:
         return {"losses/grad_norm": sum(norms) / len(norms), "losses/grad_clip_fraction": clipped}
 
     def _add_measured(
-        self, indices: Tensor, loss_of: LossOf[Record], count: float
+        self, indices: Tensor, add_gradient: AddGradient[Record], count: float
     ) -> tuple[list[Record], list[float]]:
         """The records of at least two microbatches, and Σ b‖g‖² over their mean gradients, by network."""
         records: list[Record] = []
         weighted_squares, before = [0.0] * len(self.networks), torch.zeros_like(self.flat.grads)
         for part in microbatches(indices, min(self.microbatch, max(1, -(-len(indices) // 2)))):
-            records.append(self._add(part, loss_of, count))
+            records.append(add_gradient(part, count))
             # What a part adds is its sum ÷ count: its mean gradient g has b‖g‖² = ‖added‖² count² / b.
             scale = count**2 / max(len(part), 1)
             added = self._squares(self.flat.grads - before)
@@ -142,11 +171,6 @@ class GradientSteps:
     def _squares(self, gradient: Tensor) -> list[float]:
         """Squared norms, by network."""
         return [float(gradient[where].square().sum()) for where in self.networks.values()]
-
-    def _add(self, part: Tensor, loss_of: LossOf[Record], count: float) -> Record:
-        loss, record = loss_of(part)
-        loss.sum().div(count).backward()
-        return record
 
     def _within_memory(self, accumulate: Callable[[], Accumulated]) -> Accumulated:
         """Sum gradients into the buffer, from the start with smaller microbatches if memory runs out."""

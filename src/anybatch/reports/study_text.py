@@ -10,6 +10,7 @@ from rich.text import Text
 
 from anybatch.reports import statistics
 from anybatch.reports.verdicts import Scores, Verdict
+from anybatch.reports.verdicts.power import Outlook
 from anybatch.reports.verdicts.rule import Selector
 from anybatch.studies.cells import RANDOM_ARM, Cell, Result
 from anybatch.studies.files import Study
@@ -84,6 +85,12 @@ def show_results(out: Path, plan: StudyPlan, results: Sequence[Result], found: S
         for comparison in verdict.comparisons:
             console.print(Padding(Text(f"· {comparison.sentence}", style="dim"), (0, 0, 0, 2)))
     console.print(f"\nfolder  {out}", markup=False, soft_wrap=True)
+
+
+def show_outlooks(outlooks: Sequence[Outlook]) -> None:
+    """What the study could decide, by the spread of the tuning seeds."""
+    for outlook in outlooks:
+        print(f"outlook  {outlook.sentence()}")
 
 
 def aggregate(scores: Scores, like: Cell) -> tuple[str, str, str]:

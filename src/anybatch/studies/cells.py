@@ -9,7 +9,7 @@ A cell is one training run: a point of the grid, and a seed. Both files are JSON
 
 plan.json:
 
-    hash        SHA-256 of all that decides the results: every key here but hash, request and facts
+    hash        SHA-256 of all that decides the results: every key but hash, study, arms, request and facts
     study       name, title, claim, source: strings of the study file
     scale       smoke, cpu or paper
     tune        true for the plan of `--tune`: another learning rate per cell, on seeds of their own
@@ -60,7 +60,7 @@ cells/NAME.json adds:
                 python, torch, engine, device, threads, machine, cores. Only these may differ between two
                 undisturbed runs of one plan on one machine
 
-All numbers are finite; those of curves have six significant digits.
+All numbers are finite; returns have six significant digits, metrics four.
 """
 
 from collections.abc import Mapping
@@ -85,24 +85,19 @@ RANDOM_ARM = "random"
 
 METRIC_CURVES = (
     "batch/iteration",
-    "batch/minibatch",
-    "batch/num_steps",
     "batch/noise_scale",
     "batch/behavioral_divergence",
     "batch/policy_kl",
     "charts/learning_rate",
-    "charts/gradient_steps",
     "losses/approx_kl",
     "losses/clipfrac",
     "losses/entropy",
     "losses/explained_variance",
     "losses/grad_clip_fraction",
-    "losses/value_loss",
     "losses/td_loss",
     "losses/q_values",
     "advantage/std",
     "importance/effective_samples",
-    "proximal/age_env_steps",
     "proximal/kl",
 )
 """Metrics whose course a cell keeps."""

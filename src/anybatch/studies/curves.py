@@ -7,7 +7,8 @@ from typing import Any
 from anybatch.studies.cells import FINAL_SHARE, METRIC_CURVES
 
 EPISODES, RETURN, NOISE_SCALE = "charts/episodes", "charts/episodic_return", "batch/noise_scale"
-DIGITS = 6
+RETURN_DIGITS, METRIC_DIGITS = 6, 4
+"""Significant digits that a cell keeps."""
 
 Row = Mapping[str, Any]
 Values = tuple[float | None, ...]
@@ -44,7 +45,9 @@ def metric_curves(rows: Sequence[Row], total_env_steps: int, bins: int) -> dict[
         middle = median if name == NOISE_SCALE else fmean
         known = [[row[name] for row in part if row.get(name) is not None] for part in split]
         if any(known):
-            found[name] = tuple(rounded(middle(values)) if values else None for values in known)
+            found[name] = tuple(
+                rounded(middle(values), METRIC_DIGITS) if values else None for values in known
+            )
     return found
 
 
@@ -72,5 +75,5 @@ def final_return(curve: Iterable[float | None]) -> float | None:
     return rounded(fmean(whole[-max(1, round(FINAL_SHARE * len(whole))) :])) if whole else None
 
 
-def rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.{DIGITS}g}")
+def rounded(value: float | None, digits: int = RETURN_DIGITS) -> float | None:
+    return None if value is None else float(f"{value:.{digits}g}")

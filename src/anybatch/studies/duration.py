@@ -18,6 +18,9 @@ def in_words(duration: float) -> str:
     whole = round(duration)
     if whole < 60:
         return f"{whole} s"
+    if whole < 600:
+        minutes, seconds_left = divmod(whole, 60)
+        return f"{minutes} min {seconds_left} s" if seconds_left else f"{minutes} min"
     minutes = round(whole / 60)
     if minutes < 60:
         return f"{minutes} min"

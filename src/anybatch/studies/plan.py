@@ -15,7 +15,8 @@ from anybatch.studies.cells import BINS, PLAN_FILE, RANDOM_ARM, SCHEMA, Cell
 from anybatch.studies.configs import UnreachableError, base_settings, cell_settings, has_published_range
 from anybatch.studies.files import Grid, Study
 
-SHOWN_DIFFERENCES = 3
+NOT_DECISIVE = ("study", "arms", "request", "facts")
+"""Entries of a plan that are not hashed: words, and how it came to be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +61,13 @@ class StudyPlan:
 
     def _decisive(self) -> dict[str, Any]:
         """All that decides the results, as plain values."""
-        names = [entry.name for entry in fields(self) if entry.name not in ("request", "facts", "cells")]
+        names = [entry.name for entry in fields(self) if entry.name not in (*NOT_DECISIVE, "cells")]
         known: dict[str, Any] = {name: getattr(self, name) for name in names}
         return {"schema": SCHEMA} | known | {"cells": [cell.to_json() for cell in self.cells]}
 
     def to_json(self) -> dict[str, Any]:
-        hashed = {"hash": self.hash} | self._decisive()
-        return hashed | {"request": asdict(self.request), "facts": self.facts}
+        about = {"study": self.study, "arms": self.arms, "request": asdict(self.request), "facts": self.facts}
+        return {"hash": self.hash} | about | self._decisive()
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -84,10 +85,16 @@ class StudyPlan:
             }
         )
 
-    def with_seeds(self, count: int) -> Self:
-        """The same with the first seeds of each part of the grid only."""
-        kept = {cell.name for cells in self.groups().values() for cell in cells[:count]}
-        return replace(self, cells=tuple(cell for cell in self.cells if cell.name in kept))
+    def within(self, *, parts: int, seeds: int) -> Self:
+        """The same with the first parts of the grid only, and the first seeds of each."""
+        kept = {cell.name for cells in self.groups().values() for cell in cells[:seeds] if cell.part <= parts}
+        dropped = dict.fromkeys(cell.group for cell in self.cells if cell.part > parts)
+        left_out = ({"what": group, "reason": "the budget is too small for it"} for group in dropped)
+        return replace(
+            self,
+            cells=tuple(cell for cell in self.cells if cell.name in kept),
+            left_out=(*self.left_out, *left_out),
+        )
 
     def groups(self) -> dict[str, list[Cell]]:
         """Cells that differ by their seed only, by the name that they share."""
@@ -100,6 +107,11 @@ class StudyPlan:
     def most_seeds(self) -> int:
         """The largest number of seeds of a part of the grid."""
         return max(map(len, self.groups().values()))
+
+    @property
+    def parts(self) -> int:
+        """The number of the last part of the grid."""
+        return max(cell.part for cell in self.cells)
 
 
 def make_plan(study: Study, request: Request) -> StudyPlan:
@@ -244,42 +256,3 @@ def read(out: Path) -> StudyPlan | None:
 def write(out: Path, plan: StudyPlan) -> None:
     (out / cell_files.CELLS).mkdir(parents=True, exist_ok=True)
     run_folder.write_json(out / PLAN_FILE, plan.to_json())
-
-
-def refuse_another(out: Path, there: StudyPlan, here: StudyPlan) -> None:
-    """Refuse a folder that holds cells of another plan, naming what differs."""
-    if there.hash == here.hash:
-        return
-    found = list(differences(_by_name(there), _by_name(here)))
-    more = f" and {len(found) - SHOWN_DIFFERENCES:,} more" if len(found) > SHOWN_DIFFERENCES else ""
-    raise UserError(
-        f"{out} holds another plan: {'; '.join(found[:SHOWN_DIFFERENCES])}{more}. Choose another folder with "
-        "--out, or ask for the plan that is there"
-    )
-
-
-def _by_name(plan: StudyPlan) -> dict[str, Any]:
-    data = plan.to_json()
-    return {key: value for key, value in data.items() if key not in ("hash", "request", "facts")} | {
-        "cells": {cell.name: cell.to_json() for cell in plan.cells}
-    }
-
-
-def differences(there: Any, here: Any, path: str = "") -> Iterator[str]:
-    """Each difference between two nested tables, in words."""
-    if isinstance(there, Mapping) and isinstance(here, Mapping):
-        for key in [*there, *(key for key in here if key not in there)]:
-            inner = f"{path}.{key}" if path else key
-            if key not in here:
-                yield f"{inner} is there and not asked for"
-            elif key not in there:
-                yield f"{inner} is asked for and not there"
-            else:
-                yield from differences(there[key], here[key], inner)
-    elif json.loads(json.dumps(there)) != json.loads(json.dumps(here)):
-        yield f"{path} is {_short(there)} there, {_short(here)} asked for"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +31,8 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
         self._log: IO[bytes] | None = None
         self._stopping = False
+        self._lock = threading.Lock()
+        """A process is either started before a stop, and told of it, or not at all."""
 
     def __enter__(self) -> Self:
         return self
@@ -41,9 +44,10 @@ class Worker:
 
     def ask(self, **job: str) -> dict[str, Any]:
         """Let it do a job. A process that dies within it has failed; the next job gets a new one."""
-        if self._stopping:
-            return {"answer": STOPPED}
-        process = self._process or self._start()
+        with self._lock:
+            if self._stopping:
+                return {"answer": STOPPED}
+            process = self._process or self._start()
         assert process.stdin is not None and process.stdout is not None
         try:
             print(json.dumps(job), file=process.stdin, flush=True)
@@ -56,11 +60,19 @@ class Worker:
         return {"answer": STOPPED if self._stopping else DIED, "reason": ended(process.returncode)}
 
     def stop(self) -> None:
-        """Ask it to save what it is training, and to take no more jobs. From any thread."""
-        self._stopping = True
-        process = self._process
-        if process is not None and process.poll() is None:
-            process.send_signal(signal.SIGTERM)
+        """Ask it, once, to save what it is training and to take no more jobs. From any thread."""
+        with self._lock:
+            # A second signal would end it at once, before it has saved.
+            if not self._stopping and self._process is not None:
+                self._process.send_signal(signal.SIGTERM)
+            self._stopping = True
+
+    def kill(self) -> None:
+        """End it at once. From any thread."""
+        with self._lock:
+            self._stopping = True
+            if self._process is not None:
+                self._process.kill()
 
     def _start(self) -> subprocess.Popen[str]:
         path = os.pathsep.join(filter(None, [str(self._out / SOURCE), os.environ.get("PYTHONPATH")]))
@@ -78,13 +90,14 @@ class Worker:
         return self._process
 
     def _close(self) -> None:
-        if self._process is not None:
-            for stream in (self._process.stdin, self._process.stdout):
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            for stream in (process.stdin, process.stdout):
                 assert stream is not None
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
-            self._process.wait()
-            self._process = None
+            process.wait()
         if self._log is not None:
             self._log.close()
             self._log = None

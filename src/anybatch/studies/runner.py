@@ -46,19 +46,24 @@ def run(
         ThreadPoolExecutor(max(1, len(workers))) as pool,
     ):
         running = [pool.submit(study.work_off, worker, display.say) for worker in workers]
-        while not all(job.done() for job in running):
-            if stop.requested or study.error is not None:
-                for worker in workers:
-                    worker.stop()
-            display.update(study.env_steps(), {}, study.note())
-            time.sleep(LOOK_EVERY_SECONDS)
+        try:
+            while not all(job.done() for job in running):
+                if stop.requested or study.error is not None:
+                    for worker in workers:
+                        worker.stop()
+                display.update(study.env_steps(), {}, study.note())
+                time.sleep(LOOK_EVERY_SECONDS)
+        except KeyboardInterrupt:  # the second one: nothing is waited for
+            for worker in workers:
+                worker.kill()
+            raise
         for job in running:
             job.result()
         display.update(study.env_steps(), {}, study.note())
     if study.error is not None:
         raise UserError(study.error)
     if stop.signal is not None:
-        raise Stopped(stop.signal, f"Stopped. {study.note()}; the same command continues.")
+        raise Stopped(stop.signal, f"Stopped with {study.note()}.")
     return results(out, plan)
 
 

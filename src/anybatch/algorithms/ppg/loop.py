@@ -16,6 +16,7 @@ from anybatch.config import PPGConfig
 from anybatch.distributed import collectives
 from anybatch.equations import objectives
 from anybatch.learning import minibatch
+from anybatch.learning.gradient_steps import by_autograd
 from anybatch.networks.distributions import kept_log_std, make_distribution
 from anybatch.runs.run import Run
 
@@ -90,7 +91,7 @@ def improve_value(
     errors: list[tuple[Tensor]] = []
     for _ in range(config.phase.value_epochs):
         for indices, count in minibatches(samples.valid, state, config):
-            errors += steps.gradient(indices, loss_of, count)
+            errors += steps.gradient(indices, by_autograd(loss_of), count)
             take_step(steps, lambda: VALUE_CULPRIT)
     if not errors:  # reset steps only
         return {}
@@ -180,7 +181,7 @@ def auxiliary_step(indices: Tensor, count: float, state: PPGState, config: PPGCo
         )
         return loss, AuxiliaryRecord(clone.detach(), auxiliary_error.detach(), error.detach())
 
-    records = state.auxiliary_steps.gradient(indices, loss_of, count)
+    records = state.auxiliary_steps.gradient(indices, by_autograd(loss_of), count)
     take_step(state.auxiliary_steps, lambda: VALUE_CULPRIT)
     progress.add(records)
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.control import control_batch
+from anybatch.algorithms.ppo import native
 from anybatch.algorithms.ppo.diagnostics import bad_value, iteration_metrics
 from anybatch.algorithms.ppo.loss import policy_loss
 from anybatch.algorithms.ppo.samples import PolicyBatch, PolicyRecord, Samples, take
@@ -21,7 +22,7 @@ from anybatch.config import PPOConfig
 from anybatch.distributed import collectives
 from anybatch.equations import divergence, returns
 from anybatch.equations.moments import EPSILON
-from anybatch.learning.gradient_steps import LossOf
+from anybatch.learning.gradient_steps import AddGradient, by_autograd
 from anybatch.networks.distributions import Distribution, kept_log_std, make_distribution
 from anybatch.runs.run import Run
 
@@ -153,8 +154,8 @@ def one_epoch(
     steps, batch = state.steps, state.batch
     seen: list[PolicyRecord] = []
     for indices, count in minibatches(samples.valid, state, config):
-        loss_of = minibatch_loss(samples, indices, count, state, config, with_value=with_value)
-        seen = gradient(config, steps, indices, loss_of, count)
+        add_gradient = minibatch_gradient(samples, indices, count, state, config, with_value=with_value)
+        seen = gradient(config, steps, indices, add_gradient, count)
         records += seen
         if config.update.target_kl_check == "minibatch" and moved_too_far(seen, config):
             return None
@@ -164,14 +165,17 @@ def one_epoch(
     return seen
 
 
-def minibatch_loss(
+def minibatch_gradient(
     samples: Samples, indices: Tensor, count: float, state: PPOState, config: PPOConfig, *, with_value: bool
-) -> LossOf[PolicyRecord]:
-    """The loss of any microbatch of the minibatch `indices`, which has `count` samples over all ranks."""
+) -> AddGradient[PolicyRecord]:
+    """The gradient of any microbatch of the minibatch `indices`, which has `count` samples over all ranks."""
     shift, scale = 0.0, 1.0
     if config.objective.advantage_normalization == "minibatch":
         shift, scale = minibatch_moments(samples.advantage[indices], count)
     value_coefficient = config.objective.value_coefficient if with_value else 0.0
+    if state.kernel is not None:
+        objective = native.objective(config.objective, value_coefficient, shift, scale)
+        return native.add_gradient(state.kernel, samples, objective)
 
     def loss_of(part: Tensor) -> tuple[Tensor, PolicyRecord]:
         batch = gather(samples, part, state, config)
@@ -179,7 +183,7 @@ def minibatch_loss(
             batch = batch._replace(advantage=(batch.advantage - shift) / scale)
         return policy_loss(state.network, batch, config.objective, value_coefficient=value_coefficient)
 
-    return loss_of
+    return by_autograd(loss_of)
 
 
 def gather(samples: Samples, part: Tensor, state: PPOState, config: PPOConfig) -> PolicyBatch:

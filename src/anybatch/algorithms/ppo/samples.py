@@ -1,11 +1,13 @@
 """What an update of policy and value works on: an iteration batch, and the samples of one microbatch."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from anybatch.kernels.structs import SamplesStruct, pointer
 from anybatch.networks.distributions import Distribution
 
 
@@ -27,6 +29,21 @@ class Samples:
     valid: Tensor
     age_iterations: int
     age_gradient_steps: int
+
+    @cached_property
+    def addresses(self) -> SamplesStruct:
+        """Where they are in memory, for native code."""
+        return SamplesStruct(
+            obs=pointer(self.obs),
+            action=pointer(self.action),
+            behavior_logp=pointer(self.behavior_logp),
+            proximal_logp=pointer(self.proximal_logp),
+            proximal_location=pointer(self.proximal_location),
+            proximal_log_std=pointer(self.proximal_log_std),
+            advantage=pointer(self.advantage),
+            value=pointer(self.value),
+            value_target=pointer(self.value_target),
+        )
 
 
 class PolicyBatch(NamedTuple):

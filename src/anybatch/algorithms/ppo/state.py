@@ -8,11 +8,14 @@ from anybatch import networks, seeding
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
+from anybatch.algorithms.arithmetic import keep_arithmetic
 from anybatch.algorithms.state import Learner, RankState, TrainState, load_network, saved_network
 from anybatch.config import PPOConfig, rescale_rules
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import BoxActions, EnvSpec, VectorEnv
 from anybatch.errors import ConfigError
+from anybatch.kernels.choice import policy_kernel
+from anybatch.kernels.policy import PolicyKernel
 from anybatch.learning.normalizers import AdvantageNormalizer, RewardNormalizer
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.ewma import EwmaNetwork
@@ -26,6 +29,7 @@ class PPOState(TrainState[ActorCritic]):
 
     learner: Learner[ActorCritic]
     ewma: EwmaNetwork | None
+    kernel: PolicyKernel | None
     reward_normalizer: RewardNormalizer | None
     advantage_normalizer: AdvantageNormalizer
     rank: RankState
@@ -60,6 +64,7 @@ class PPOState(TrainState[ActorCritic]):
         observations, rewards = self.observation_normalizer, self.reward_normalizer
         return {
             "learner": self.learner.state_dict(),
+            "native": self.kernel is not None,
             "ewma": self.ewma.state_dict() if self.ewma else None,
             "observation_normalizer": observations.state_dict() if observations else None,
             "reward_normalizer": rewards.state_dict() if rewards else None,
@@ -92,12 +97,18 @@ def start(
         say=say,
     )
     averages = config.proximal.policy == "ewma"
+    ewma = EwmaNetwork(learner.network, learner.steps.flat) if averages else None
+    proximal = ewma.policy if ewma else None
+    kernel = policy_kernel(config.compile, learner.network, proximal, env.spec, say)
+    if kernel is not None:
+        learner.steps.use_native_code()
     return PPOState(
         learner=learner,
-        ewma=EwmaNetwork(learner.network, learner.steps.flat) if averages else None,
+        ewma=ewma,
+        kernel=kernel,
         reward_normalizer=make_reward_normalizer(config),
         advantage_normalizer=AdvantageNormalizer(),
-        rank=RankState.fresh(config, env, learner, delay=delay, normalizer=normalizer),
+        rank=RankState.fresh(config, env, learner, delay=delay, normalizer=normalizer, kernel=kernel),
     )
 
 
@@ -105,6 +116,7 @@ def restore(state: PPOState, saved: Snapshot, config: PPOConfig, say: Callable[[
     """Continue from `saved`, also at another batch: what belongs to a batch follows the plan of this run."""
     shared, own = saved.shared, saved.own
     state.learner.load_state_dict(shared["learner"], config, say)
+    keep_arithmetic(state, config, was_native=bool(shared.get("native")), say=say)
     restore_ewma(state, shared, config, say)
     # Before the environments: the first observations of fresh episodes are seen with these statistics.
     if state.observation_normalizer and shared["observation_normalizer"]:

@@ -18,6 +18,8 @@ from anybatch.algorithms.pqn.state import PQNState
 from anybatch.algorithms.steps import gradient, minibatches, take_step
 from anybatch.config import PQNConfig
 from anybatch.equations import returns
+from anybatch.kernels.structs import QSamplesStruct, pointer
+from anybatch.learning.gradient_steps import AddGradient, by_autograd
 from anybatch.runs.run import Run
 
 
@@ -84,22 +86,33 @@ def improve_values(
     steps = state.steps
     steps.begin_iteration(learning_rate, state.plan.hyperparameters)
 
+    add_gradient = value_gradient(samples, state, config.objective.loss_coefficient)
+    records: list[ValueRecord] = []
+    for _ in range(state.batch.epochs):
+        for indices, count in minibatches(samples.valid, state, config):
+            records += gradient(config, steps, indices, add_gradient, count)
+            take_step(steps, partial(bad_value, samples, state, indices))
+    if not records:  # reset steps only
+        return {"batch/valid_fraction": 0.0}
+    return iteration_metrics(records, samples, state)
+
+
+def value_gradient(samples: QSamples, state: PQNState, coefficient: float) -> AddGradient[ValueRecord]:
+    """The gradient of any microbatch: `coefficient` · (Q(s, a) - target)²."""
+    kernel = state.kernel
+    if kernel is not None:
+        addresses = QSamplesStruct(pointer(samples.obs), pointer(samples.action), pointer(samples.target))
+        return lambda part, count: ValueRecord(*kernel.add_gradient(addresses, coefficient, part, count))
+
     def loss_of(part: Tensor) -> tuple[Tensor, ValueRecord]:
         obs = samples.obs.index_select(0, part).to(state.device)
         action = samples.action.index_select(0, part).to(state.device)
         target = samples.target.index_select(0, part).to(state.device)
         value = state.network.locate(obs).gather(1, action[:, None]).squeeze(1)
         error = (value - target).square()
-        return config.objective.loss_coefficient * error, ValueRecord(error.detach(), value.detach())
+        return coefficient * error, ValueRecord(error.detach(), value.detach())
 
-    records: list[ValueRecord] = []
-    for _ in range(state.batch.epochs):
-        for indices, count in minibatches(samples.valid, state, config):
-            records += gradient(config, steps, indices, loss_of, count)
-            take_step(steps, partial(bad_value, samples, state, indices))
-    if not records:  # reset steps only
-        return {"batch/valid_fraction": 0.0}
-    return iteration_metrics(records, samples, state)
+    return by_autograd(loss_of)
 
 
 def iteration_metrics(

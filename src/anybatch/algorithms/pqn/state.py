@@ -7,10 +7,13 @@ from typing import Any
 from anybatch import networks, seeding
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
+from anybatch.algorithms.arithmetic import keep_arithmetic
 from anybatch.algorithms.state import Learner, RankState, TrainState, load_network, saved_network
 from anybatch.config import PQNConfig
 from anybatch.envs.protocol import DiscreteActions, EnvSpec, VectorEnv
 from anybatch.errors import ConfigError
+from anybatch.kernels.choice import q_kernel
+from anybatch.kernels.q import QKernel
 from anybatch.networks.own import NetworkFactory, own_q_network
 from anybatch.networks.q_network import QNetwork
 from anybatch.runs.checkpoint import Snapshot
@@ -21,6 +24,7 @@ class PQNState(TrainState[QNetwork]):
     """What training action values changes."""
 
     learner: Learner[QNetwork]
+    kernel: QKernel | None
     rank: RankState
 
     def metrics(self) -> dict[str, float | None]:
@@ -36,7 +40,7 @@ class PQNState(TrainState[QNetwork]):
 
     def shared(self) -> dict[str, Any]:
         """What all ranks share."""
-        return {"learner": self.learner.state_dict()}
+        return {"learner": self.learner.state_dict(), "native": self.kernel is not None}
 
 
 def start(
@@ -56,12 +60,16 @@ def start(
         noise_of={"action values": slice(None)},
         say=say,
     )
-    return PQNState(learner=learner, rank=RankState.fresh(config, env, learner))
+    kernel = q_kernel(config.compile, learner.network, env.spec, say)
+    if kernel is not None:
+        learner.steps.use_native_code()
+    return PQNState(learner=learner, kernel=kernel, rank=RankState.fresh(config, env, learner, kernel=kernel))
 
 
 def restore(state: PQNState, saved: Snapshot, config: PQNConfig, say: Callable[[str], None]) -> None:
     """Continue from `saved`, also at another batch: what belongs to a batch follows the plan of this run."""
     state.learner.load_state_dict(saved.shared["learner"], config, say)
+    keep_arithmetic(state, config, was_native=bool(saved.shared.get("native")), say=say)
     state.rank.load_state_dict(saved.own["rank"], saved.segments, plan=state.plan, say=say)
 
 

@@ -81,6 +81,11 @@ class Scores:
             return 0.0 if result.diverged else None
         return self.normalized(result.cell.env, result.score(self.plan.metric))
 
+    def _is_reference(self, cell: Cell) -> bool:
+        reference = self.plan.reference
+        same = (cell.arm, cell.ratio) == (reference["arm"], reference["ratio"])
+        return same and all(factor == 1 for factor in cell.factors.values())
+
     def _range(self, env: str) -> tuple[float, float] | None:
         if env in self.plan.ranges:
             return self.plan.ranges[env]
@@ -88,8 +93,7 @@ class Scores:
             return None
         known = [result for result in self.results.values() if result.cell.env == env and not result.failed]
         random = [result.final_return for result in known if result.cell.arm == RANDOM_ARM]
-        reference = (self.plan.reference["arm"], self.plan.reference["ratio"])
-        base = [result.final_return for result in known if (result.cell.arm, result.cell.ratio) == reference]
+        base = [result.final_return for result in known if self._is_reference(result.cell)]
         if not random or not base:
             return None
         low, high = random[0], max(value for value in base if value is not None)

@@ -1,5 +1,7 @@
 """Rules about a swept setting: where its optimum is, and what not tuning it costs."""
 
+import math
+
 import numpy as np
 
 from anybatch.reports import statistics
@@ -11,6 +13,9 @@ from anybatch.reports.verdicts.verdict import Comparison, State
 RESAMPLES = 2000
 SURE = 0.95
 """Share of resamples beyond which the place of an optimum is called certain."""
+
+ROUNDING = 1e-9
+"""Factors such as 0.1 are not exact."""
 
 Sweep = dict[float, dict[int, float]]
 """Scores by factor and seed."""
@@ -45,7 +50,7 @@ def optimum(rule: Rule, scores: Scores, selector: Selector, env: str, sweep: Swe
         return Comparison(label=label, state="undecided", sentence=sentence)
     means = {factor: float(np.mean(list(by_seed.values()))) for factor, by_seed in sweep.items()}
     best = max(means, key=lambda factor: means[factor])
-    near = [factor for factor in means if 1 / rule.notch <= factor * (1 + 1e-9) <= rule.notch * (1 + 2e-9)]
+    near = [factor for factor in means if abs(math.log(factor)) <= math.log(rule.notch) + ROUNDING]
     reaches = min(means) < min(near, default=1) and max(means) > max(near, default=1)
     share = share_within(sweep, near)
     state: State = "holds" if share >= SURE else "fails" if share <= 1 - SURE else "undecided"

@@ -1,0 +1,26 @@
+"""Native code or torch: the choice that a run has made, kept when it is resumed."""
+
+from collections.abc import Callable
+from typing import Any
+
+from anybatch.algorithms.state import TrainState
+from anybatch.config import RunConfig
+
+
+def keep_arithmetic(
+    state: TrainState[Any], config: RunConfig, *, was_native: bool, say: Callable[[str], None]
+) -> None:
+    """Leave the choice between native code and torch as it was, unless the config makes it."""
+    if config.compile != "auto":
+        return
+    if state.kernel is not None and not was_native:
+        use_torch(state)
+        say("This run has been trained with torch, and continues so; --compile on is faster.")
+    elif state.kernel is None and was_native:
+        say("This run has been trained with native code, and continues with torch: rounding will differ.")
+
+
+def use_torch(state: TrainState[Any]) -> None:
+    """Leave native code."""
+    state.kernel = state.source.collector.kernel = None
+    state.steps.use_torch()

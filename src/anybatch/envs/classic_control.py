@@ -1,0 +1,122 @@
+"""Classic control in native code: no threads to wait for, and a resume continues episodes bit for bit."""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anybatch import native
+from anybatch.config import EnvConfig
+from anybatch.envs.protocol import Actions, BoxActions, DiscreteActions, EnvSpec, EnvStep
+from anybatch.errors import EnvError
+
+MOST_STATE = 4
+"""Numbers that the state of an env has room for, as classic_control.c has it."""
+_STATE_TYPES = {
+    "state": np.float64,
+    "seed": np.int64,
+    "draws": np.int64,
+    "steps": np.int64,
+    "done": np.uint8,
+}
+
+
+@dataclass(frozen=True)
+class Game:
+    """What is known of an environment before it is built."""
+
+    number: int
+    """Its number in classic_control.c."""
+    obs_width: int
+    actions: Actions
+    step_limit: int
+
+
+def _torque(limit: float) -> BoxActions:
+    return BoxActions(low=np.array([-limit], dtype=np.float32), high=np.array([limit], dtype=np.float32))
+
+
+GAMES = {
+    "CartPole-v1": Game(0, 4, DiscreteActions(2), 500),
+    "Acrobot-v1": Game(1, 6, DiscreteActions(3), 500),
+    "MountainCar-v0": Game(2, 2, DiscreteActions(3), 200),
+    "MountainCarContinuous-v0": Game(3, 2, _torque(1.0), 999),
+    "Pendulum-v1": Game(4, 3, _torque(2.0), 200),
+}
+
+
+class _Envs(ctypes.Structure):
+    _fields_ = [
+        ("kind", ctypes.c_int32),
+        ("num_envs", ctypes.c_int32),
+        ("step_limit", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in _STATE_TYPES),
+    ]
+
+
+class _Step(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_void_p) for name in ("obs", "reward", "terminated", "truncated", "valid", "ended")
+    ]
+
+
+class ClassicControlEnv:
+    """N envs of one game, reset by the step after an episode's end."""
+
+    def __init__(self, env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> None:
+        if config.options:
+            raise EnvError(f"{env_id} has no option {next(iter(config.options))}: its engine has none")
+        game = GAMES[env_id]
+        try:
+            self._library = native.library("float32")
+        except native.CompileError as error:
+            raise EnvError(f"{env_id} cannot run in native code: {error}") from None
+        num_envs = len(seeds)
+        self._memory = {
+            name: np.zeros((num_envs, MOST_STATE) if name == "state" else num_envs, dtype=dtype)
+            for name, dtype in _STATE_TYPES.items()
+        }
+        self._memory["seed"][:] = np.array(seeds, dtype=np.int64)
+        places = {name: array.ctypes.data for name, array in self._memory.items()}
+        limit = config.max_episode_steps or game.step_limit
+        self._envs = ctypes.byref(_Envs(game.number, num_envs, limit, **places))
+        self._float_actions = isinstance(game.actions, BoxActions)
+        self.spec = EnvSpec(
+            env_id=env_id,
+            engine="native",
+            num_envs=num_envs,
+            obs_shape=(game.obs_width,),
+            obs_dtype=np.dtype(np.float32),
+            actions=game.actions,
+        )
+
+    def reset(self) -> np.ndarray:
+        obs = np.empty((self.spec.num_envs, *self.spec.obs_shape), dtype=np.float32)
+        self._library.reset_envs(self._envs, ctypes.c_void_p(obs.ctypes.data))
+        return obs
+
+    def step(self, action: np.ndarray) -> EnvStep:
+        num_envs, width = self.spec.num_envs, self.spec.obs_shape[0]
+        action = np.ascontiguousarray(action, dtype=np.float32 if self._float_actions else np.int64)
+        # Two allocations and no more: at one env, each costs as much as the step itself.
+        numbers = np.empty((width + 1) * num_envs, dtype=np.float32)
+        flags = np.empty((4, num_envs), dtype=np.bool_)
+        obs_at, flags_at = numbers.ctypes.data, flags.ctypes.data
+        step = _Step(obs_at, obs_at + 4 * width * num_envs, *(flags_at + row * num_envs for row in range(4)))
+        self._library.step_envs(self._envs, ctypes.c_void_p(action.ctypes.data), ctypes.byref(step))
+        obs, reward = numbers[: width * num_envs].reshape(num_envs, width), numbers[width * num_envs :]
+        terminated, truncated, valid, ended = flags
+        return EnvStep(obs, reward, terminated, truncated, valid, reward, ended, None)
+
+    def close(self) -> None:
+        pass
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: array.copy() for name, array in self._memory.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state` was taken, seeds included."""
+        for name, array in self._memory.items():
+            array[...] = state[name]

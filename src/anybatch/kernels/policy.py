@@ -1,0 +1,85 @@
+"""Acting with a policy, and the gradient of its loss, as one native call each."""
+
+import ctypes
+from ctypes import byref
+
+import torch
+from torch import Tensor
+
+from anybatch import native
+from anybatch.envs.protocol import EnvSpec
+from anybatch.kernels import structs
+from anybatch.kernels.structs import MOST_LAYERS, ObjectiveStruct, RecordStruct, SamplesStruct, pointer
+from anybatch.kernels.workspace import Workspace
+from anybatch.networks.actor_critic import ActorCritic, Policy
+from anybatch.networks.encoders import MinAtarEncoder, MLPEncoder
+
+
+def unsupported(network: ActorCritic, spec: EnvSpec) -> str | None:
+    """Why there is no native code for `network` on these observations, or None if there is."""
+    policy = network.policy
+    encoders = [policy.encoder, *([] if network.value_encoder is None else [network.value_encoder])]
+    fitting = MLPEncoder if spec.obs_kind == "vector" else MinAtarEncoder
+    if spec.obs_layout.is_packed or any(type(encoder) is not fitting for encoder in encoders):
+        return "it is for the encoders mlp, of plain vectors, and minatar"
+    if any(len(encoder.layers) > MOST_LAYERS for encoder in encoders if isinstance(encoder, MLPEncoder)):
+        return f"it is for at most {MOST_LAYERS} layers"
+    if policy.masked_layout is not None or policy.action_counts is not None:
+        return "it has no action masks and no actions of several choices"
+    if policy.head.weight.device.type != "cpu":
+        return "it is for the CPU"
+    return None
+
+
+class PolicyKernel:
+    """A policy and its value function, in the memory that `network` has its parameters and gradients in.
+
+    `proximal` is the averaged policy, where the proximal policy is one.
+    """
+
+    def __init__(self, network: ActorCritic, proximal: Policy | None, spec: EnvSpec):
+        dtype = network.policy.head.weight.dtype
+        self._dtype = dtype
+        self._library = native.library("float64" if dtype == torch.float64 else "float32")
+        self._library.ppo_workspace.restype = ctypes.c_int64
+        self._network = structs.actor_critic(network, spec.obs_shape)
+        self._proximal = None if proximal is None else structs.policy(proximal, spec.obs_shape)
+        self._workspace = Workspace(
+            lambda count: self._library.ppo_workspace(byref(self._network), ctypes.c_int64(count)), dtype
+        )
+
+    def act(
+        self, count: int, obs: int, noise: int, location: int, action: int, value: int | None = None
+    ) -> None:
+        """Locations, the actions that `noise` chooses and, where asked for, values of `count` observations.
+
+        All are addresses of contiguous rows: this is called at every env step, and making tensors costs time.
+        """
+        self._library.act(
+            byref(self._network),
+            count,
+            ctypes.c_void_p(obs),
+            ctypes.c_void_p(noise),
+            ctypes.c_void_p(location),
+            ctypes.c_void_p(action),
+            ctypes.c_void_p(value),
+            self._workspace.for_samples(count),
+        )
+
+    def add_gradient(self, samples: SamplesStruct, objective: ObjectiveStruct, part: Tensor) -> list[Tensor]:
+        """Add the gradient of the samples `part` to the buffers; the columns of the record, each [b]."""
+        part = part.contiguous()
+        record = torch.empty(len(RecordStruct._fields_), len(part), dtype=self._dtype)
+        start, row = record.data_ptr(), len(part) * record.element_size()
+        columns = (start + number * row for number in range(len(record)))
+        self._library.ppo_gradient(
+            byref(self._network),
+            None if self._proximal is None else byref(self._proximal),
+            byref(samples),
+            byref(objective),
+            ctypes.c_void_p(pointer(part)),
+            len(part),
+            byref(RecordStruct(*columns)),
+            self._workspace.for_samples(len(part)),
+        )
+        return list(record.unbind())

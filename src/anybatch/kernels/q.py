@@ -1,0 +1,82 @@
+"""Acting with action values, and the gradient of their errors, as one native call each."""
+
+import ctypes
+from ctypes import byref
+
+import torch
+from torch import Tensor, nn
+
+from anybatch import native
+from anybatch.envs.protocol import EnvSpec
+from anybatch.kernels import structs
+from anybatch.kernels.structs import MOST_LAYERS, QSamplesStruct, pointer
+from anybatch.kernels.workspace import Workspace
+from anybatch.networks.q_network import NormalizedLayers, NormalizedMinAtar, QNetwork, Scaled
+
+
+def unsupported(network: QNetwork, spec: EnvSpec) -> str | None:
+    """Why there is no native code for `network` on these observations, or None if there is."""
+    fitting = Scaled if spec.obs_kind == "vector" else NormalizedMinAtar
+    if spec.obs_layout.is_packed or type(network.encoder) is not fitting:
+        return "it is for the encoders mlp, of plain vectors, and minatar"
+    if type(network.trunk) is not NormalizedLayers or type(network.head) is not nn.Linear:
+        return "it has no residual blocks"
+    if len(network.trunk.layers) > MOST_LAYERS:
+        return f"it is for at most {MOST_LAYERS} layers"
+    if network.masked_layout is not None:
+        return "it has no action masks"
+    if network.head.weight.device.type != "cpu":
+        return "it is for the CPU"
+    return None
+
+
+class QKernel:
+    """Action values, in the memory that `network` has its parameters and gradients in."""
+
+    def __init__(self, network: QNetwork, spec: EnvSpec):
+        dtype = next(network.parameters()).dtype
+        self._dtype = dtype
+        self._source = network
+        self._library = native.library("float64" if dtype == torch.float64 else "float32")
+        self._library.q_workspace.restype = ctypes.c_int64
+        self._network = structs.q_network(network, spec.obs_shape)
+        self._workspace = Workspace(
+            lambda count: self._library.q_workspace(byref(self._network), ctypes.c_int64(count)), dtype
+        )
+
+    def act(self, count: int, obs: int, noise: int, location: int, action: int, value: int) -> None:
+        """Action values, the actions taken and the values of the best ones, of `count` observations.
+
+        All are addresses of contiguous rows: this is called at every env step, and making tensors costs time.
+        """
+        self._library.q_act(
+            byref(self._network),
+            ctypes.c_double(self._source.epsilon),
+            count,
+            ctypes.c_void_p(obs),
+            ctypes.c_void_p(noise),
+            ctypes.c_void_p(location),
+            ctypes.c_void_p(action),
+            ctypes.c_void_p(value),
+            self._workspace.for_samples(count),
+        )
+
+    def add_gradient(
+        self, samples: QSamplesStruct, coefficient: float, part: Tensor, count: float
+    ) -> list[Tensor]:
+        """Add the gradient of `coefficient` ÷ `count` × squared errors; errors and values, each [b]."""
+        part = part.contiguous()
+        record = torch.empty(2, len(part), dtype=self._dtype)
+        start = record.data_ptr()
+        self._library.q_gradient(
+            byref(self._network),
+            byref(samples),
+            ctypes.c_double(coefficient),
+            ctypes.c_double(count),
+            ctypes.c_void_p(pointer(part)),
+            len(part),
+            ctypes.c_void_p(start),
+            ctypes.c_void_p(start + len(part) * record.element_size()),
+            self._workspace.for_samples(len(part)),
+        )
+        return list(record.unbind())

@@ -1,0 +1,225 @@
+"""The structures of the native library, as ctypes sees them, and how they are filled from tensors."""
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from torch import Tensor, nn
+
+from anybatch.networks.actor_critic import ActorCritic, Policy
+from anybatch.networks.encoders import MinAtarEncoder, MLPEncoder
+from anybatch.networks.packed import FeatureEncoder
+from anybatch.networks.q_network import (
+    NormalizedLayers,
+    NormalizedLinear,
+    NormalizedMinAtar,
+    QNetwork,
+    Scaled,
+)
+
+MOST_LAYERS = 8
+"""As network.h has it."""
+
+Pointer = ctypes.c_void_p
+
+
+class LinearStruct(ctypes.Structure):
+    _fields_ = [
+        ("inputs", ctypes.c_int32),
+        ("outputs", ctypes.c_int32),
+        ("weight", Pointer),
+        ("bias", Pointer),
+        ("d_weight", Pointer),
+        ("d_bias", Pointer),
+    ]
+
+
+class LayerStruct(ctypes.Structure):
+    _fields_ = [
+        ("linear", LinearStruct),
+        ("gain", Pointer),
+        ("shift", Pointer),
+        ("d_gain", Pointer),
+        ("d_shift", Pointer),
+        ("rectifies", ctypes.c_int32),
+    ]
+
+
+class EncoderStruct(ctypes.Structure):
+    _fields_ = [
+        ("planes", ctypes.c_int32),
+        ("height", ctypes.c_int32),
+        ("width", ctypes.c_int32),
+        ("channels_first", ctypes.c_int32),
+        ("convolution", LayerStruct),
+        ("layers", ctypes.c_int32),
+        ("layer", LayerStruct * MOST_LAYERS),
+    ]
+
+
+class PolicyStruct(ctypes.Structure):
+    _fields_ = [
+        ("encoder", EncoderStruct),
+        ("head", LinearStruct),
+        ("log_std", Pointer),
+        ("d_log_std", Pointer),
+    ]
+
+
+class ActorCriticStruct(ctypes.Structure):
+    _fields_ = [
+        ("policy", PolicyStruct),
+        ("value_encoder", EncoderStruct),
+        ("value_head", LinearStruct),
+        ("detaches_value", ctypes.c_int32),
+    ]
+
+
+class QNetworkStruct(ctypes.Structure):
+    _fields_ = [("encoder", EncoderStruct), ("head", LinearStruct)]
+
+
+class QSamplesStruct(ctypes.Structure):
+    _fields_ = [("obs", Pointer), ("action", Pointer), ("target", Pointer)]
+
+
+class SamplesStruct(ctypes.Structure):
+    _fields_ = [
+        (name, Pointer)
+        for name in (
+            "obs",
+            "action",
+            "behavior_logp",
+            "proximal_logp",
+            "proximal_location",
+            "proximal_log_std",
+            "advantage",
+            "value",
+            "value_target",
+        )
+    ]
+
+
+class ObjectiveStruct(ctypes.Structure):
+    _fields_ = [
+        *(
+            (name, ctypes.c_double)
+            for name in (
+                "lower_log_clip",
+                "upper_log_clip",
+                "log_max_importance",
+                "kl_penalty",
+                "entropy_coefficient",
+                "value_coefficient",
+                "value_clip",
+                "advantage_shift",
+                "advantage_scale",
+                "count",
+            )
+        ),
+        ("exact_kl", ctypes.c_int32),
+    ]
+
+
+class RecordStruct(ctypes.Structure):
+    _fields_ = [
+        (name, Pointer)
+        for name in ("objective", "value_loss", "entropy", "logp", "behavior_logp", "proximal_logp")
+    ]
+
+
+def pointer(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def linear(layer: nn.Linear | nn.Conv2d) -> LinearStruct:
+    assert layer.bias is not None
+    outputs, inputs = layer.weight.shape[0], layer.weight[0].numel()
+    return LinearStruct(
+        inputs,
+        outputs,
+        pointer(layer.weight),
+        pointer(layer.bias),
+        pointer(layer.weight.grad),
+        pointer(layer.bias.grad),
+    )
+
+
+def layer(map_: nn.Linear | nn.Conv2d, norm: nn.LayerNorm | None = None, *, rectifies: bool) -> LayerStruct:
+    """A linear map, its layer norm and its activation: relu if it `rectifies`, else tanh."""
+    if norm is None:
+        return LayerStruct(linear=linear(map_), rectifies=rectifies)
+    return LayerStruct(
+        linear=linear(map_),
+        gain=pointer(norm.weight),
+        shift=pointer(norm.bias),
+        d_gain=pointer(norm.weight.grad),
+        d_shift=pointer(norm.bias.grad),
+        rectifies=rectifies,
+    )
+
+
+def dense(layers: Sequence[LayerStruct]) -> EncoderStruct:
+    """Layers on a vector."""
+    return EncoderStruct(layers=len(layers), layer=(LayerStruct * MOST_LAYERS)(*layers))
+
+
+def over_planes(
+    convolution: LayerStruct, shape: Sequence[int], layers: Sequence[LayerStruct], *, channels_first: bool
+) -> EncoderStruct:
+    """A convolution of 3 × 3 over 0/1 planes of that shape, then layers."""
+    encoder = dense(layers)
+    encoder.planes, encoder.height, encoder.width = shape
+    encoder.channels_first, encoder.convolution = channels_first, convolution
+    return encoder
+
+
+def encoder(module: FeatureEncoder | None, obs_shape: Sequence[int]) -> EncoderStruct:
+    """The encoder of a policy or value function; without layers for None."""
+    if module is None:
+        return EncoderStruct()
+    if isinstance(module, MLPEncoder):
+        return dense([layer(cast(nn.Linear, map_), rectifies=False) for map_ in module.layers])
+    assert isinstance(module, MinAtarEncoder)
+    return over_planes(
+        layer(module.convolution, rectifies=True),
+        obs_shape,
+        [layer(module.dense, rectifies=True)],
+        channels_first=True,
+    )
+
+
+def policy(module: Policy, obs_shape: Sequence[int]) -> PolicyStruct:
+    log_std = module.log_std
+    return PolicyStruct(
+        encoder(module.encoder, obs_shape),
+        linear(module.head),
+        pointer(log_std),
+        None if log_std is None else pointer(log_std.grad),
+    )
+
+
+def actor_critic(network: ActorCritic, obs_shape: Sequence[int]) -> ActorCriticStruct:
+    return ActorCriticStruct(
+        policy(network.policy, obs_shape),
+        encoder(network.value_encoder, obs_shape),
+        linear(network.value_head),
+        int(network.detaches_value),
+    )
+
+
+def q_network(network: QNetwork, obs_shape: Sequence[int]) -> QNetworkStruct:
+    """Normalized layers on a vector, or on the convolution of 0/1 planes."""
+    assert isinstance(network.trunk, NormalizedLayers) and isinstance(network.head, nn.Linear)
+    layers = [
+        layer(module.linear, module.norm, rectifies=True)
+        for module in cast(Iterable[NormalizedLinear], network.trunk.layers)
+    ]
+    if isinstance(network.encoder, Scaled):
+        return QNetworkStruct(dense(layers), linear(network.head))
+    assert isinstance(network.encoder, NormalizedMinAtar)
+    first = network.encoder.layer
+    convolution = layer(first.convolution, first.norm, rectifies=True)
+    return QNetworkStruct(
+        over_planes(convolution, obs_shape, layers, channels_first=False), linear(network.head)
+    )

@@ -1,0 +1,28 @@
+"""Memory that native code works in."""
+
+import ctypes
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+MOST_SIZES = 4
+"""Sizes of microbatches that memory is kept for."""
+
+
+class Workspace:
+    """Scratch memory by number of samples. Few sizes occur, and memory that has been used is in the cache."""
+
+    def __init__(self, numbers_for: Callable[[int], int], dtype: torch.dtype):
+        """`numbers_for` tells how many numbers so many samples need."""
+        self._numbers_for = numbers_for
+        self._dtype = dtype
+        self._kept: dict[int, Tensor] = {}
+
+    def for_samples(self, count: int) -> ctypes.c_void_p:
+        """The address of memory to work on `count` samples."""
+        if count not in self._kept:
+            if len(self._kept) == MOST_SIZES:
+                self._kept.clear()
+            self._kept[count] = torch.empty(self._numbers_for(count), dtype=self._dtype)
+        return ctypes.c_void_p(self._kept[count].data_ptr())

@@ -1,0 +1,119 @@
+"""Native code in C, for what is small enough that calling torch or numpy costs more than the arithmetic.
+
+It is compiled on this machine when it is first needed, then kept. Everything in it is optional: where there
+is no compiler, the same is done by other means.
+"""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+SECONDS_TO_COMPILE = 120
+"""Given up after so long; two are usual."""
+FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-std=gnu11", "-shared", "-fPIC")
+"""NaN and infinities keep their meaning: non-finite gradients have to be seen."""
+X86_FLAGS = ("-mprefer-vector-width=512",)
+"""Compilers prefer half of the width, for programs that use vectors now and then only."""
+
+
+def available() -> bool:
+    """Whether there is a native library here; compiles it where that has not been done yet."""
+    try:
+        library("float32")
+    except CompileError:
+        return False
+    return True
+
+
+class CompileError(Exception):
+    """There is no native library. The message says why, in a sentence without a full stop."""
+
+
+@cache
+def library(precision: Literal["float32", "float64"]) -> ctypes.CDLL:
+    """The library whose real numbers have this precision."""
+    sources = _sources()
+    compiler = _compiler()
+    flags = (
+        *FLAGS,
+        *(X86_FLAGS if platform.machine() in ("x86_64", "AMD64") else ()),
+        *(("-DANYBATCH_DOUBLE",) if precision == "float64" else ()),
+    )
+    path = _cache_folder() / f"kernels-{_fingerprint(sources, compiler, flags)}.so"
+    if not path.exists():
+        _compile(sources, compiler, flags, path)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise CompileError(f"{path} cannot be loaded: {error}") from None
+
+
+def _sources() -> dict[str, str]:
+    files = [file for file in resources.files(__name__).iterdir() if file.name.endswith((".c", ".h"))]
+    return {file.name: file.read_text() for file in sorted(files, key=lambda file: file.name)}
+
+
+def _compiler() -> list[str]:
+    """The command of the C compiler: that of CC, else the usual names."""
+    named = shlex.split(os.environ.get("CC", ""))
+    candidates = [named] if named else [["cc"], ["gcc"], ["clang"]]
+    for command in candidates:
+        if shutil.which(command[0]):
+            return command
+    raise CompileError(f"there is no C compiler named {' or '.join(command[0] for command in candidates)}")
+
+
+def _cache_folder() -> Path:
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "anybatch"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CompileError(f"{folder} cannot be made: {error.strerror}") from None
+    return folder
+
+
+def _fingerprint(sources: dict[str, str], compiler: list[str], flags: tuple[str, ...]) -> str:
+    """A name for what is compiled, with what and for which processor: a home may be shared by machines."""
+    version = _run([*compiler, "--version"])
+    known = (sources, version, flags, platform.machine(), _processor(), sysconfig.get_platform())
+    return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
+
+
+def _processor() -> str:
+    """The instructions of this processor, which -march=native compiles for."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.is_file() else []
+    named = [line for line in lines if line.startswith(("model name", "flags", "Features"))]
+    return "\n".join(sorted(set(named))) or platform.processor()
+
+
+def _compile(sources: dict[str, str], compiler: list[str], flags: tuple[str, ...], path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        for name, text in sources.items():
+            (Path(folder) / name).write_text(text)
+        files = [name for name in sources if name.endswith(".c")]
+        _run([*compiler, *flags, "-o", path.name, *files, "-lm"], folder)
+        os.replace(Path(folder) / path.name, path)  # whole or not at all, also if two processes compile
+
+
+def _run(command: list[str], folder: str | None = None) -> str:
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=SECONDS_TO_COMPILE, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompileError(f"{command[0]} cannot be run: {error}") from None
+    if done.returncode:
+        first = next(iter(done.stderr.strip().splitlines()), "no message")
+        raise CompileError(f"{command[0]} failed: {first[:200]}")
+    return done.stdout

@@ -1,0 +1,64 @@
+/* Numbers, vectors and the two functions that networks and losses need of them.
+
+   `real` is float, or double where ANYBATCH_DOUBLE is defined (to compare with the reference path). */
+#ifndef ANYBATCH_ARITHMETIC_H
+#define ANYBATCH_ARITHMETIC_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef ANYBATCH_DOUBLE
+typedef double real;
+#else
+typedef float real;
+#endif
+
+#if defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#define TILE_ROWS 8
+#elif defined(__AVX__)
+#define VECTOR_BYTES 32
+#define TILE_ROWS 6
+#else
+#define VECTOR_BYTES 16
+#define TILE_ROWS 4
+#endif
+
+/* Loads and stores need no more alignment than a single number has. */
+typedef real vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
+#define LANES ((int)(VECTOR_BYTES / sizeof(real)))
+
+#define INLINE static inline __attribute__((always_inline))
+
+#ifdef ANYBATCH_DOUBLE
+INLINE real exponential(real x) { return exp(x); }
+INLINE real hyperbolic_tangent(real x) { return tanh(x); }
+#else
+/* exp(x) = 2^n exp(r) with |r| <= ln(2)/2, and a Taylor polynomial whose remainder is below float's rounding.
+   Written out because a call of the library's function keeps a loop from being vectorized. */
+INLINE real exponential(real x) {
+  const float log2_of_e = 1.442695041f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+  x = x > 88.0f ? 88.0f : x;
+  x = x < -87.0f ? -87.0f : x;
+  float n = __builtin_rintf(x * log2_of_e);
+  float r = __builtin_fmaf(-n, ln2_low, __builtin_fmaf(-n, ln2_high, x));
+  float p = 1.0f / 5040;
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  union { int32_t bits; float value; } power = {((int32_t)n + 127) << 23};
+  return p * power.value;
+}
+
+INLINE real hyperbolic_tangent(real x) {
+  float t = exponential(-2.0f * __builtin_fabsf(x));
+  return __builtin_copysignf((1.0f - t) / (1.0f + t), x);
+}
+#endif
+
+#endif

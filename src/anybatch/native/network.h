@@ -1,0 +1,269 @@
+/* Encoders and linear heads, forward and backward. Matrices are stored as torch stores them: [out, in].
+
+   An encoder is an optional convolution of 3 x 3 over planes of 0 and 1, then dense layers. Each may be normalized
+   (layer norm) before its activation. */
+#ifndef ANYBATCH_NETWORK_H
+#define ANYBATCH_NETWORK_H
+
+#include "matmul.h"
+
+#define MOST_LAYERS 8
+#define SIDE 3                 /* of the convolution's kernel */
+#define TAPS (SIDE * SIDE)
+#define NORM_EPSILON 1e-5      /* torch's */
+#define FEW_SAMPLES 8          /* below, transposing the weights would cost more than it gains */
+#define LONG_ROWS 256          /* from here on, dot products are as fast as other products, and need no transpose */
+
+typedef struct {
+  int32_t inputs, outputs;
+  real *weight, *bias;     /* [outputs, inputs], [outputs] */
+  real *d_weight, *d_bias; /* gradients, added to */
+} Linear;
+
+typedef struct {
+  Linear linear;
+  real *gain, *shift, *d_gain, *d_shift; /* of the layer norm; null without one */
+  int32_t rectifies;                     /* relu, else tanh */
+} Layer;
+
+typedef struct {
+  int32_t planes, height, width; /* of the observations; no planes where these are vectors */
+  int32_t channels_first;        /* how the outputs of the convolution are ordered for the next layer */
+  Layer convolution;             /* weight [channels, SIDE, SIDE, planes] */
+  int32_t layers;
+  Layer layer[MOST_LAYERS];
+} Encoder;
+
+INLINE int64_t larger(int64_t x, int64_t y) { return x > y ? x : y; }
+
+static int positions(const Encoder *e) { return (e->height - SIDE + 1) * (e->width - SIDE + 1); }
+
+static int convolved(const Encoder *e) {
+  return e->planes ? positions(e) * e->convolution.linear.outputs : 0;
+}
+
+/* Numbers that are kept of one sample at a layer: outputs and, with a norm, what it normalized and its scale. */
+static int64_t kept_by(const Layer *l, int outputs) { return l->gain ? 2 * outputs + 1 : outputs; }
+
+static int64_t kept_of(const Encoder *e) {
+  int64_t sum = e->planes ? kept_by(&e->convolution, convolved(e)) : 0;
+  for (int k = 0; k < e->layers; k++) sum += kept_by(&e->layer[k], e->layer[k].linear.outputs);
+  return sum;
+}
+
+static int64_t widest(const Encoder *e) {
+  int64_t most = convolved(e);
+  for (int k = 0; k < e->layers; k++) most = larger(most, e->layer[k].linear.outputs);
+  return most;
+}
+
+static int64_t scratch_of(const Encoder *e) {
+  int64_t most = e->planes ? (int64_t)e->convolution.linear.outputs * e->planes * TAPS + convolved(e) : 0;
+  for (int k = 0; k < e->layers; k++)
+    most = larger(most, (int64_t)e->layer[k].linear.inputs * e->layer[k].linear.outputs);
+  return most;
+}
+
+/* y[n, outputs] = x[n, inputs] W^T + b; `scratch` holds inputs * outputs numbers. */
+static void linear(const Linear *l, int n, const real *x, real *y, real *scratch) {
+  if (n < FEW_SAMPLES || l->outputs < LANES || l->inputs >= LONG_ROWS) {
+    set_dot_products(n, l->outputs, l->inputs, x, l->weight, l->bias, y);
+    return;
+  }
+  transpose(l->outputs, l->inputs, l->weight, scratch);
+  for (int i = 0; i < n; i++) memcpy(y + i * l->outputs, l->bias, l->outputs * sizeof(real));
+  add_product(n, l->outputs, l->inputs, x, l->inputs, 1, scratch, l->outputs, y, l->outputs);
+}
+
+/* Adds to the gradients of weight and bias, given d_y = d loss / d y. */
+static void linear_gradient(const Linear *l, int n, const real *x, const real *d_y, real *scratch) {
+  for (int i = 0; i < n; i++)
+    for (int o = 0; o < l->outputs; o++) l->d_bias[o] += d_y[i * l->outputs + o];
+  if (l->inputs >= l->outputs || l->inputs % LANES == 0) {
+    add_product(l->outputs, l->inputs, n, d_y, 1, l->outputs, x, l->inputs, l->d_weight, l->inputs);
+    return;
+  }
+  /* Few inputs fill no vector: compute the transposed gradient, whose rows are as long as the outputs. */
+  memset(scratch, 0, sizeof(real) * l->inputs * l->outputs);
+  add_product(l->inputs, l->outputs, n, x, 1, l->inputs, d_y, l->outputs, scratch, l->outputs);
+  for (int o = 0; o < l->outputs; o++)
+    for (int k = 0; k < l->inputs; k++) l->d_weight[o * l->inputs + k] += scratch[k * l->outputs + o];
+}
+
+/* d_x[n, inputs] += d_y W */
+static void linear_input_gradient(const Linear *l, int n, const real *d_y, real *d_x) {
+  add_product(n, l->inputs, l->outputs, d_y, l->outputs, 1, l->weight, l->inputs, d_x, l->inputs);
+}
+
+/* Layer norm and activation of y[n, width], in place; `normalized` [n, width] and `scale` [n] are kept. */
+static void activate(const Layer *l, int n, int width, real *y, real *normalized, real *scale) {
+  for (int i = 0; l->gain && i < n; i++) {
+    real *row = y + i * width, *kept = normalized + i * width, mean = 0, variance = 0;
+    for (int j = 0; j < width; j++) mean += row[j];
+    mean /= width;
+    for (int j = 0; j < width; j++) variance += (row[j] - mean) * (row[j] - mean);
+    scale[i] = 1 / sqrt((double)variance / width + NORM_EPSILON);
+    for (int j = 0; j < width; j++) {
+      kept[j] = (row[j] - mean) * scale[i];
+      row[j] = kept[j] * l->gain[j] + l->shift[j];
+    }
+  }
+  const int count = n * width;
+  if (l->rectifies)
+    for (int i = 0; i < count; i++) y[i] = y[i] < 0 ? 0 : y[i];
+  else
+    for (int i = 0; i < count; i++) y[i] = hyperbolic_tangent(y[i]);
+}
+
+/* Turns d = d loss / d output into the gradient before norm and activation; adds to those of the norm. */
+static void activate_gradient(const Layer *l, int n, int width, const real *y, const real *normalized,
+                              const real *scale, real *d) {
+  const int count = n * width;
+  if (l->rectifies)
+    for (int i = 0; i < count; i++) d[i] = y[i] > 0 ? d[i] : 0;
+  else
+    for (int i = 0; i < count; i++) d[i] *= 1 - y[i] * y[i];
+  for (int i = 0; l->gain && i < n; i++) {
+    real *row = d + i * width, mean = 0, projection = 0;
+    const real *kept = normalized + i * width;
+    for (int j = 0; j < width; j++) {
+      l->d_shift[j] += row[j];
+      l->d_gain[j] += row[j] * kept[j];
+      row[j] *= l->gain[j];
+      mean += row[j];
+      projection += row[j] * kept[j];
+    }
+    mean /= width;
+    projection /= width;
+    for (int j = 0; j < width; j++) row[j] = scale[i] * (row[j] - mean - kept[j] * projection);
+  }
+}
+
+/* weight [channels, taps, planes] as [planes, taps, channels], or back, where it is added. */
+static void order_taps(const Encoder *e, const real *weight, real *ordered) {
+  const int channels = e->convolution.linear.outputs;
+  for (int o = 0; o < channels; o++)
+    for (int tap = 0; tap < TAPS; tap++)
+      for (int c = 0; c < e->planes; c++)
+        ordered[(c * TAPS + tap) * channels + o] = weight[(o * TAPS + tap) * e->planes + c];
+}
+
+static void add_ordered_taps(const Encoder *e, const real *ordered, real *weight) {
+  const int channels = e->convolution.linear.outputs;
+  for (int o = 0; o < channels; o++)
+    for (int tap = 0; tap < TAPS; tap++)
+      for (int c = 0; c < e->planes; c++)
+        weight[(o * TAPS + tap) * e->planes + c] += ordered[(c * TAPS + tap) * channels + o];
+}
+
+/* For every 1 in the planes of an observation, and every output that sees it: adds the tap's weights to the output
+   or, backward, the output's gradient to the tap's. Planes are nearly empty, so this is little work. */
+INLINE void over_ones(const Encoder *e, const uint8_t *obs, real *outputs, real *taps, const int backward) {
+  const int channels = e->convolution.linear.outputs;
+  const int rows = e->height - SIDE + 1, columns = e->width - SIDE + 1;
+  for (int c = 0; c < e->planes; c++)
+    for (int y = 0; y < e->height; y++)
+      for (int x = 0; x < e->width; x++) {
+        if (!obs[(c * e->height + y) * e->width + x]) continue;
+        for (int tap = 0; tap < TAPS; tap++) {
+          const int row = y - tap / SIDE, column = x - tap % SIDE;
+          if (row < 0 || row >= rows || column < 0 || column >= columns) continue;
+          real *output = outputs + (row * columns + column) * channels, *weights = taps + (c * TAPS + tap) * channels;
+          if (backward)
+            for (int o = 0; o < channels; o++) weights[o] += output[o];
+          else
+            for (int o = 0; o < channels; o++) output[o] += weights[o];
+        }
+      }
+}
+
+static void convolve(const Encoder *e, int n, const uint8_t *obs, real *y, real *scratch) {
+  const Linear *l = &e->convolution.linear;
+  const int channels = l->outputs, width = convolved(e), places = positions(e);
+  real *taps = scratch, *image = scratch + (int64_t)channels * e->planes * TAPS;
+  order_taps(e, l->weight, taps);
+  for (int i = 0; i < n; i++) {
+    real *out = e->channels_first ? image : y + i * width;
+    for (int p = 0; p < places; p++) memcpy(out + p * channels, l->bias, channels * sizeof(real));
+    over_ones(e, obs + (int64_t)i * e->planes * e->height * e->width, out, taps, 0);
+    if (e->channels_first) transpose(places, channels, image, y + i * width);
+  }
+}
+
+static void convolve_gradient(const Encoder *e, int n, const uint8_t *obs, const real *d_y, real *scratch) {
+  const Linear *l = &e->convolution.linear;
+  const int channels = l->outputs, width = convolved(e), places = positions(e);
+  real *taps = scratch, *image = scratch + (int64_t)channels * e->planes * TAPS;
+  memset(taps, 0, sizeof(real) * channels * e->planes * TAPS);
+  for (int i = 0; i < n; i++) {
+    if (e->channels_first)
+      transpose(channels, places, d_y + i * width, image);
+    else
+      memcpy(image, d_y + i * width, width * sizeof(real));
+    for (int p = 0; p < places; p++)
+      for (int o = 0; o < channels; o++) l->d_bias[o] += image[p * channels + o];
+    over_ones(e, obs + (int64_t)i * e->planes * e->height * e->width, image, taps, 1);
+  }
+  add_ordered_taps(e, taps, l->d_weight);
+}
+
+/* Features of n observations: real [n, inputs], or bytes [n, planes, height, width]. What the way back needs is
+   left in `kept`, layer after layer. */
+static const real *encode(const Encoder *e, int n, const void *obs, real *kept, real *scratch) {
+  const real *x = obs;
+  for (int k = e->planes ? -1 : 0; k < e->layers; k++) {
+    const Layer *l = k < 0 ? &e->convolution : &e->layer[k];
+    const int width = k < 0 ? convolved(e) : l->linear.outputs;
+    if (k < 0)
+      convolve(e, n, obs, kept, scratch);
+    else
+      linear(&l->linear, n, x, kept, scratch);
+    activate(l, n, width, kept, kept + n * width, kept + 2 * n * width);
+    x = kept;
+    kept += n * kept_by(l, width);
+  }
+  return x;
+}
+
+/* Adds to the gradients of all layers. `d` [n, features] and `other` have room for the widest layer, and are
+   overwritten. */
+static void encode_gradient(const Encoder *e, int n, const void *obs, const real *kept, real *d, real *other,
+                            real *scratch) {
+  kept += n * kept_of(e);
+  for (int k = e->layers - 1; k >= (e->planes ? -1 : 0); k--) {
+    const Layer *l = k < 0 ? &e->convolution : &e->layer[k];
+    const int width = k < 0 ? convolved(e) : l->linear.outputs;
+    kept -= n * kept_by(l, width);
+    activate_gradient(l, n, width, kept, kept + n * width, kept + 2 * n * width, d);
+    if (k < 0) {
+      convolve_gradient(e, n, obs, d, scratch);
+      return;
+    }
+    const int is_first = k == 0 && !e->planes;
+    const Layer *lower = k > 0 ? &e->layer[k - 1] : &e->convolution;
+    const real *below = is_first ? obs : kept - n * kept_by(lower, l->linear.inputs);
+    linear_gradient(&l->linear, n, below, d, scratch);
+    if (is_first) return;
+    memset(other, 0, sizeof(real) * n * l->linear.inputs);
+    linear_input_gradient(&l->linear, n, d, other);
+    real *swap = d;
+    d = other;
+    other = swap;
+  }
+}
+
+/* Bytes of one observation. */
+static int64_t obs_bytes(const Encoder *e) {
+  return e->planes ? (int64_t)e->planes * e->height * e->width : (int64_t)(e->layer[0].linear.inputs * sizeof(real));
+}
+
+/* The observations `index`[n] one after another. */
+static void gather(const Encoder *e, const void *all, const int64_t *index, int n, void *obs) {
+  const int64_t bytes = obs_bytes(e);
+  for (int i = 0; i < n; i++) memcpy((char *)obs + i * bytes, (const char *)all + index[i] * bytes, bytes);
+}
+
+/* Numbers of room that n gathered observations take. */
+static int64_t obs_room(const Encoder *e, int64_t n) { return (n * obs_bytes(e) + sizeof(real) - 1) / sizeof(real); }
+
+#endif

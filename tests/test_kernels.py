@@ -1,0 +1,270 @@
+"""Native code against the torch code that it replaces."""
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from toy_runs import (
+    changed,
+    differences,
+    moved_policy_and_samples,
+    newest_learner,
+    resume,
+    start,
+    start_from,
+    start_pqn,
+    toy_config,
+    toy_pqn_config,
+    train,
+)
+
+from anybatch import native
+from anybatch.algorithms.ppo import loop as ppo
+from anybatch.algorithms.pqn import loop as pqn
+from anybatch.config import PPOConfig
+from anybatch.errors import ConfigError
+from anybatch.kernels import choice
+
+UPDATES = 20
+OBJECTIVES = {
+    "clip": {"clip": 0.2, "entropy_coefficient": 0.01},
+    "tight clip": {"clip": 0.02, "max_importance": 1.05},
+    "minibatch advantages and value clip": {
+        "clip": 0.2,
+        "advantage_normalization": "minibatch",
+        "value_clip": 0.1,
+    },
+    "sampled KL": {"clip": None, "kl_penalty": 1.0, "kl": "sampled"},
+    "exact KL": {"clip": None, "kl_penalty": 1.0, "kl": "exact", "entropy_coefficient": 0.02},
+}
+
+
+def problem(env: str, proximal: str, objective: str, **changes: object) -> PPOConfig:
+    config = toy_config(
+        env=env,
+        num_steps=31,
+        env_config={"max_episode_steps": 5},
+        update={"epochs": 2, "minibatches_per_epoch": 3, "noise_scale_every": 2},
+        proximal={"policy": proximal},
+        objective=OBJECTIVES[objective],
+        optimizer={"max_grad_norm": 0.2},
+        network={"hidden_sizes": [35, 9]},
+    )
+    return changed(config, **changes)
+
+
+def improved(config: PPOConfig, compiled: str, microbatch: int = 10**6) -> dict[str, object]:
+    """What some updates on one batch leave behind."""
+    config = changed(config, compile=compiled)
+    state, _ = moved_policy_and_samples(config)
+    _, samples = moved_policy_and_samples(changed(config, compile="off"))  # the same data for both
+    assert (state.kernel is not None) == (compiled == "on")
+    state.steps.microbatch = microbatch
+    metrics: dict[str, float | None] = {}
+    for _ in range(UPDATES // (config.update.epochs * 3) + 1):
+        metrics = ppo.improve_policy(samples, state, config, 1e-2)
+    return {
+        "parameters": state.steps.flat.values,
+        "moments": list(state.steps.state_dict()["optimizer"].values()),
+        "norms": torch.tensor(state.steps.counts.norms),
+        "noise": [noise.scale for noise in state.steps.noise.values()],
+        "metrics": {name: value for name, value in metrics.items() if value is not None},
+        "proximal": None if state.ewma is None else list(state.ewma.policy.state_dict().values()),
+    }
+
+
+def close(here: dict[str, object], there: dict[str, object]) -> None:
+    torch.testing.assert_close(here, there, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("env", ["toy:Match", "toy:Target"])
+@pytest.mark.parametrize("proximal", ["behavior", "iteration_start", "ewma"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_updates_in_native_code_equal_torch(env: str, proximal: str, objective: str):
+    config = problem(env, proximal, objective)
+    close(improved(config, "on"), improved(config, "off"))
+
+
+@pytest.mark.parametrize("heads", ["shared", "detached", "dual"])
+@pytest.mark.parametrize("optimizer", ["adam", "radam", "sgd"])
+def test_every_kind_of_heads_and_optimizer(heads: str, optimizer: str):
+    config = problem("toy:Target", "ewma", "exact KL")
+    config = changed(config, network={"heads": heads}, optimizer={"name": optimizer})
+    close(improved(config, "on"), improved(config, "off"))
+
+
+@pytest.mark.parametrize("heads", ["shared", "dual"])
+@pytest.mark.parametrize("game", ["Breakout", "Seaquest"])
+def test_planes_of_minatar(game: str, heads: str):
+    config = problem(f"minatar:{game}", "ewma", "sampled KL", network={"heads": heads})
+    close(improved(config, "on"), improved(config, "off"))
+
+
+@pytest.mark.parametrize("env", ["toy:Match", "minatar:Breakout", "minatar:Seaquest"])
+@pytest.mark.parametrize("microbatch", [1, 10**6])
+def test_action_values_in_native_code_equal_torch(env: str, microbatch: int):
+    config = toy_pqn_config(
+        env=env,
+        num_steps=31,
+        dtype="float64",
+        network={"hidden_sizes": [35, 9]},
+        update={"epochs": 2, "minibatches_per_epoch": 3, "noise_scale_every": 2},
+    )
+    left: list[dict[str, object]] = []
+    for compiled in ("on", "off"):
+        state = start_pqn(changed(config, compile=compiled))
+        assert (state.kernel is not None) == (compiled == "on")
+        state.steps.microbatch, state.network.epsilon = microbatch, 0.3
+        for _ in range(UPDATES // 6 + 1):
+            data = state.source.collector.collect(state.network, config.num_steps)
+            metrics = pqn.improve_values(pqn.prepare(data, config), state, config, 1e-2)
+        left.append(
+            {
+                "parameters": state.steps.flat.values,
+                "moments": list(state.steps.state_dict()["optimizer"].values()),
+                "rollout": data.tensors(),
+                "metrics": {name: value for name, value in metrics.items() if value is not None},
+            }
+        )
+    close(*left)
+
+
+@pytest.mark.parametrize("microbatch", [1, 7, 8, 20])
+def test_microbatches_in_native_code_equal_torch(microbatch: int):
+    config = problem("toy:Match", "ewma", "clip")
+    close(improved(config, "on", microbatch), improved(config, "off", microbatch))
+
+
+@pytest.mark.parametrize("sizes", [[1], [16], [64, 64], [33, 70], [3, 5, 8, 13]])
+def test_layers_of_every_width(sizes: list[int]):
+    config = problem("toy:Match", "ewma", "sampled KL", network={"hidden_sizes": sizes})
+    close(improved(config, "on"), improved(config, "off"))
+
+
+@pytest.mark.parametrize("env", ["toy:Match", "toy:Target"])
+@pytest.mark.parametrize("heads", ["shared", "dual"])
+@pytest.mark.parametrize("num_envs", [1, 3, 8, 21])
+def test_native_code_acts_as_torch_does(env: str, heads: str, num_envs: int):
+    config = toy_config(env=env, num_envs=num_envs, dtype="float64", network={"heads": heads})
+    rollouts = []
+    for compiled in ("on", "off"):
+        state = start(changed(config, compile=compiled))
+        rollouts.append(state.source.collector.collect(state.network, 9))
+    for name, tensor in rollouts[0].tensors().items():
+        torch.testing.assert_close(tensor, rollouts[1].tensors()[name], rtol=1e-9, atol=1e-9)
+
+
+def test_float32_has_the_accuracy_of_float32():
+    config = problem("toy:Match", "ewma", "clip")
+    gradients = []
+    for precision, compiled in itertools.product(("float32", "float64"), ("on", "off")):
+        state, samples = moved_policy_and_samples(changed(config, compile="off"))
+        exact = start(changed(config, dtype=precision, compile=compiled))
+        exact.steps.flat.values.copy_(state.steps.flat.values)
+        if precision == "float32":
+            samples = type(samples)(
+                **{
+                    name: value.float()
+                    if isinstance(value, torch.Tensor) and value.is_floating_point()
+                    else value
+                    for name, value in vars(samples).items()
+                }
+            )
+        indices = samples.valid.flatten().nonzero().flatten()
+        add = ppo.minibatch_gradient(samples, indices, 1.0, exact, config, with_value=True)
+        exact.steps.gradient(indices, add, float(len(indices)))
+        gradients.append(exact.steps.flat.grads.double())
+    native_error = (gradients[0] - gradients[3]).norm() / gradients[3].norm()
+    torch_error = (gradients[1] - gradients[3]).norm() / gradients[3].norm()
+    assert native_error < 4 * torch_error + 1e-7
+
+
+def test_a_non_finite_sample_is_seen():
+    config = problem("toy:Match", "behavior", "clip", compile="on")
+    state, samples = moved_policy_and_samples(config)
+    samples.value_target[3] = float("nan")
+    before = state.steps.flat.values.clone()
+    state.steps.counts.skipped_in_a_row = -100
+    ppo.improve_policy(samples, state, config, 1e-2)
+    assert state.steps.counts.skipped == 2 and torch.isfinite(state.steps.flat.values).all()
+    assert not torch.equal(before, state.steps.flat.values)
+
+
+def test_a_run_in_native_code_repeats_and_resumes_bit_for_bit(tmp_path: Path):
+    config = toy_config(proximal={"policy": "ewma"}, compile="on", record={"checkpoint_every_iterations": 1})
+    whole = newest_learner(train(config, tmp_path / "a").folder)
+    again = newest_learner(train(config, tmp_path / "b").folder)
+    half = train(changed(config, total_env_steps=50), tmp_path / "c").folder
+    resumed = newest_learner(resume(half, config).folder)
+    assert not differences(whole, again) and not differences(whole["network"], resumed["network"])
+
+
+def test_a_resumed_run_keeps_its_arithmetic_unless_told_otherwise():
+    said: list[str] = []
+    config = toy_config()
+    for was, now, native_after in [
+        ("off", "auto", False),
+        ("on", "auto", True),
+        ("off", "on", True),
+        ("on", "off", False),
+    ]:
+        saved = start(changed(config, compile=was)).snapshot()
+        state = start_from(changed(config, compile=now), saved, said.append)
+        assert (state.kernel is not None) == native_after == (state.steps.kernel is not None)
+        assert (state.source.collector.kernel is not None) == native_after
+    assert any("continues so; --compile on is faster" in sentence for sentence in said)
+
+
+def without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str) -> None:
+    monkeypatch.setenv("CC", command)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    native.library.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [("no-such-compiler", "there is no C compiler named no-such-compiler"), ("false", "false failed")],
+)
+def test_without_a_compiler_torch_is_used_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, reason: str
+):
+    without_compiler(monkeypatch, tmp_path, command)
+    said: list[str] = []
+    try:
+        state = start(toy_config(), said.append)
+        assert state.kernel is None and any(reason in sentence for sentence in said)
+        with pytest.raises(ConfigError, match=f"compile = on: .*{reason}"):
+            start(toy_config(compile="on"))
+    finally:
+        native.library.cache_clear()
+
+
+def test_what_cannot_be_compiled_is_refused_only_if_it_is_asked_for():
+    config = toy_config(env="toy:Pixels", network={"impala_channels": [4], "impala_features": 8})
+    assert start(config).kernel is None
+    with pytest.raises(ConfigError, match=r"compile = on: .*encoders mlp"):
+        start(changed(config, compile="on"))
+    with pytest.raises(ConfigError, match="several choices"):
+        start(toy_config(env="toy:MultiMatch", compile="on"))
+
+
+def test_a_second_process_does_not_compile_again(tmp_path: Path):
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    program = "from anybatch import native; print(native.library('float32')._name)"
+    command = [sys.executable, "-c", program]
+    first = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    compiled = Path(first.strip())
+    written = compiled.stat().st_mtime_ns
+    second = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert second == first and compiled.stat().st_mtime_ns == written
+    assert [path.name for path in compiled.parent.iterdir()] == [compiled.name]
+
+
+def test_the_use_of_native_code_is_said():
+    said: list[str] = []
+    start(toy_config(), said.append)
+    assert said.count(choice.USED) == 1
