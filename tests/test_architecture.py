@@ -48,6 +48,9 @@ NOT_OF_PPO = (
     "losses/q_values",
     "batch/behavioral_divergence",
     "batch/policy_kl",
+    "batch/minibatch_limit",
+    "staleness/effective_samples",
+    "staleness/learning_rate_factor",
 )
 
 
@@ -96,7 +99,8 @@ def module_of(path: Path) -> ModuleType:
 @pytest.fixture(scope="module")
 def reads() -> set[Read]:
     """The settings that something depends on: checking them and telling of them does not count."""
-    tells = ("config/", "cli/", "reports/", "batch/table.py", "__main__.py")
+    words = ("batch/table.py", "batch/rows.py", "batch/preconditions.py")
+    tells = ("config/", "cli/", "reports/", *words, "__main__.py")
     paths = [path for path in SOURCES if not str(path.relative_to(PACKAGE)).startswith(tells)]
     return {read for path in paths for read in settings_read(path.read_text(), vars(module_of(path)))}
 

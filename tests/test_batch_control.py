@@ -37,6 +37,7 @@ from anybatch.batch.control import BatchControl
 from anybatch.batch.controllers import Signals
 from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, PPOConfig, PQNConfig
+from anybatch.kernels.choice import USED
 from anybatch.learning.normalizers import AdvantageNormalizer
 from anybatch.networks.ewma import EwmaNetwork
 from anybatch.runs.checkpoint import Checkpoints
@@ -103,6 +104,12 @@ RESUMED = {
     "ppo-ewma": (toy_config, EWMA),
     "ppo-ewma compensated": (toy_config, EWMA | {"controller": {"compensate": "all"}}),
     "stale ppo-ewma": (toy_config, EWMA | STALE),
+    "stale periodic compensated": (
+        toy_config,
+        EWMA
+        | STALE
+        | {"proximal": {"policy": "periodic", "copy_every": 7}, "controller": {"compensate": "all"}},
+    ),
     "stale ppo-ewma compensated": (toy_config, EWMA | STALE | {"controller": {"compensate": "all"}}),
 }
 
@@ -318,7 +325,9 @@ def state_after(folder: Path, iteration: int, config: AnyConfig) -> PPOState | P
     env_steps = [0, *(row["env_steps"] for row in rows(folder))][iteration]
     paths = {int(path.name[5:]): path for path in (folder / "checkpoints").iterdir()}
     loaded = Checkpoints(folder, keep=1)._load(paths[env_steps], with_segments=True)
-    return start_from(config, snapshot_of(loaded), say=pytest.fail)
+    return start_from(
+        config, snapshot_of(loaded), say=lambda sentence: sentence == USED or pytest.fail(sentence)
+    )
 
 
 def before_and_after(

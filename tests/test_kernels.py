@@ -49,7 +49,7 @@ def problem(env: str, proximal: str, objective: str, **changes: object) -> PPOCo
         num_steps=31,
         env_config={"max_episode_steps": 5},
         update={"epochs": 2, "minibatches_per_epoch": 3, "noise_scale_every": 2},
-        proximal={"policy": proximal},
+        proximal={"policy": proximal, "copy_every": 5},
         objective=OBJECTIVES[objective],
         optimizer={"max_grad_norm": 0.2},
         network={"hidden_sizes": [35, 9]},
@@ -73,7 +73,9 @@ def improved(config: PPOConfig, compiled: str, microbatch: int = 10**6) -> dict[
         "norms": torch.tensor(state.steps.counts.norms),
         "noise": [noise.scale for noise in state.steps.noise.values()],
         "metrics": {name: value for name, value in metrics.items() if value is not None},
-        "proximal": None if state.ewma is None else list(state.ewma.policy.state_dict().values()),
+        "proximal": None
+        if state.proximal_network is None
+        else list(state.proximal_network.policy.state_dict().values()),
     }
 
 
@@ -82,7 +84,7 @@ def close(here: dict[str, object], there: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("env", ["toy:Match", "toy:Target"])
-@pytest.mark.parametrize("proximal", ["behavior", "iteration_start", "ewma"])
+@pytest.mark.parametrize("proximal", ["behavior", "iteration_start", "ewma", "periodic"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_updates_in_native_code_equal_torch(env: str, proximal: str, objective: str):
     config = problem(env, proximal, objective)

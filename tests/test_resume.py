@@ -71,7 +71,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("policy", ["behavior", "iteration_start", "ewma"])
+@pytest.mark.parametrize("policy", ["behavior", "iteration_start", "ewma", "periodic"])
 @pytest.mark.parametrize("env", ["toy:Match", "toy:Target"])
 def test_an_interrupted_run_ends_as_if_it_had_not_been(
     policy: str, env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

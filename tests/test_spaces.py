@@ -17,6 +17,7 @@ from toy_runs import (
     one_iteration,
     prepare,
     resume,
+    sample_losses,
     start,
     start_pqn,
     toy_config,
@@ -114,8 +115,7 @@ def test_a_masked_update_is_that_of_the_policies_of_the_allowed_actions():
     samples = prepare(data, state, config)
     one_iteration(config, state)
     part = samples.valid.flatten().nonzero().squeeze(1)
-    loss_of = ppo.minibatch_loss(samples, part, len(part), state, config, with_value=True)
-    _, record = loss_of(part)
+    _, record = sample_losses(samples, part, state, config)
     layout = state.source.collector.env.spec.obs_layout
     assert state.ewma is not None
     for row, index in enumerate(part.tolist()):

@@ -20,6 +20,7 @@ from toy_runs import (
     newest_state,
     prepare,
     resume,
+    sample_losses,
     start,
     start_from,
     start_in_float64,
@@ -45,7 +46,8 @@ BEHAVIOR_ANCHORED = {"policy": "behavior", "importance": "behavior"}
 RECENT_ANCHORED = {"policy": "iteration_start", "importance": "recent"}
 DECOUPLED_EWMA = {"policy": "ewma", "importance": "behavior"}
 LOSSES = [DECOUPLED, BEHAVIOR_ANCHORED, RECENT_ANCHORED]
-ALL_PAIRS = [*LOSSES, DECOUPLED_EWMA]
+DECOUPLED_PERIODIC = {"policy": "periodic", "importance": "behavior"}
+ALL_PAIRS = [*LOSSES, DECOUPLED_EWMA, DECOUPLED_PERIODIC]
 # Everything that must survive a resume.
 BUSY: dict[str, Any] = {
     "normalize": {"observations": True, "rewards": "iteration"},
@@ -59,7 +61,7 @@ def trained_state(config: PPOConfig, base: Path) -> dict[str, Any]:
     return newest_state(train(config, base).folder)["shared"]
 
 
-@pytest.mark.parametrize("policy", ["behavior", "iteration_start", "ewma"])
+@pytest.mark.parametrize("policy", ["behavior", "iteration_start", "ewma", "periodic"])
 def test_without_delay_a_run_is_the_plain_loop_to_the_bit(policy: str, tmp_path: Path):
     config = toy_config(proximal={"policy": policy}, total_env_steps=100, **BUSY)
     run = trained_state(config, tmp_path)
@@ -71,6 +73,8 @@ def test_without_delay_a_run_is_the_plain_loop_to_the_bit(policy: str, tmp_path:
         state.learner.env_steps += data.num_valid
     assert not differences(run["learner"]["network"], dict(state.network.state_dict()))
     assert run["ewma"] is None or not differences(run["ewma"], state.ewma.state_dict())
+    copy = run["periodic_copy"]
+    assert copy is None or not differences(copy, state.periodic_copy.state_dict())
 
 
 def test_without_delay_the_three_losses_are_one_to_the_bit(tmp_path: Path):
@@ -158,7 +162,8 @@ def test_age_is_told_in_iterations_and_in_gradient_steps(tmp_path: Path):
 
 
 def logits_by_hand(state: PPOState, obs: torch.Tensor, prefix: str = "policy") -> torch.Tensor:
-    weights = state.network.state_dict() if prefix == "policy" else state.ewma.policy.state_dict()
+    network = state.network if prefix == "policy" else state.proximal_network.policy
+    weights = network.state_dict()
     name = "policy." if prefix == "policy" else ""
     hidden = torch.tanh(
         obs @ weights[f"{name}encoder.layers.0.weight"].T + weights[f"{name}encoder.layers.0.bias"]
@@ -200,6 +205,9 @@ def stale(proximal: dict[str, str], env: str = "toy:Match") -> tuple[PPOConfig, 
     moved(state, seed=1, size=0.3)
     if state.ewma is not None:
         state.ewma.update(0.5)
+    if state.periodic_copy is not None:  # taken between the policy that acted and the current one
+        state.periodic_copy.update(1)
+        moved(state, seed=4, size=0.2)
     return config, state, data
 
 
@@ -213,18 +221,17 @@ def test_each_loss_by_hand(proximal: dict[str, str]):
     moved(state, seed=2, size=0.2)  # as if within the iteration
     now = logits_by_hand(state, obs)
     logp = logp_by_hand(now, action)
-    averaged = logp_by_hand(logits_by_hand(state, obs, "ewma"), action) if state.ewma else []
+    kept = logp_by_hand(logits_by_hand(state, obs, "proximal"), action) if state.proximal_network else []
 
     behavior = recent if proximal is RECENT_ANCHORED else stored
-    anchors = {"behavior": stored, "iteration_start": recent, "ewma": averaged}
+    anchors = {"behavior": stored, "iteration_start": recent, "ewma": kept, "periodic": kept}
     anchor = anchors[proximal["policy"]]
-    named = [stored, recent, logp, averaged] if averaged else [stored, recent, logp]
+    named = [stored, recent, logp, kept] if kept else [stored, recent, logp]
     for one, other in combinations(named, 2):  # else the test could not tell which of them was used
         assert all(abs(a - b) > 1e-5 for a, b in zip(one, other, strict=True))
 
     indices = samples.valid.flatten().nonzero().squeeze(1)
-    count = float(len(indices))
-    loss, _ = ppo.minibatch_loss(samples, indices, count, state, config, with_value=True)(indices)
+    loss, _ = sample_losses(samples, indices, state, config)
     probabilities = now.softmax(-1)
     for position, i in enumerate(indices.tolist()):
         advantage = float(samples.advantage[i])
@@ -262,12 +269,12 @@ def test_the_exact_penalty_is_the_divergence_of_the_current_policy_from_the_prox
     moved(state, seed=2, size=0.2)  # as if within the iteration
     current = policy_by_hand(state.network.state_dict(), obs)
     policies = {"behavior": behavior, "iteration_start": recent}
-    if state.ewma is not None:
-        policies["ewma"] = policy_by_hand(state.ewma.policy.state_dict(), obs)
+    if state.proximal_network is not None:
+        policies[proximal["policy"]] = policy_by_hand(state.proximal_network.policy.state_dict(), obs)
 
     indices = samples.valid.flatten().nonzero().squeeze(1)
     losses = [
-        ppo.minibatch_loss(samples, indices, float(len(indices)), state, other, with_value=True)(indices)[0]
+        sample_losses(samples, indices, state, other)[0]
         for other in (exact, changed(exact, objective={"kl_penalty": 0.0}))
     ]
     penalty = (losses[0] - losses[1]).detach()
@@ -300,7 +307,7 @@ def test_values_are_of_collection_time_but_the_bootstrap_at_the_end_is_of_now():
             assert float(samples.value_target[sample]) == pytest.approx(target, abs=1e-12)
 
 
-@pytest.mark.parametrize("policy", ["behavior", "ewma"])
+@pytest.mark.parametrize("policy", ["behavior", "ewma", "periodic"])
 def test_other_pairs_of_proximal_and_importance_are_refused(policy: str):
     with pytest.raises(ConfigError, match=f"importance = recent .*iteration_start only, not with {policy}"):
         toy_config(proximal={"policy": policy, "importance": "recent"})

@@ -29,6 +29,7 @@ from anybatch.algorithms.control import behavioral_divergence
 from anybatch.algorithms.ppg import loop as ppg
 from anybatch.algorithms.ppg import state as ppg_state
 from anybatch.algorithms.ppo import loop as ppo
+from anybatch.algorithms.ppo.stale import effective_share
 from anybatch.algorithms.ppo.state import PPOState
 from anybatch.algorithms.pqn import loop as pqn
 from anybatch.algorithms.pqn.state import PQNState
@@ -135,6 +136,15 @@ def noise(data: Rollout, num_envs: int) -> list[float]:
     return [policy.trace, policy.signal, policy.weight]
 
 
+def effective(data: Rollout, num_envs: int) -> list[float]:
+    """Effective share of data that are two iterations old, of a policy that has moved since."""
+    config = replace(CONFIG, num_envs=num_envs)
+    state = start_in_float64(config)
+    state.learner.iterations = 2
+    state.steps.flat.values.mul_(5)
+    return [effective_share(ppo.prepare(in_float64(data), state, config), state, config)]
+
+
 def counted(data: Rollout, num_envs: int) -> list[float]:
     """Env steps after two iterations."""
     state = start(replace(CONFIG, num_envs=num_envs))
@@ -179,6 +189,8 @@ def answers_of(
         "ppo": ppo_update(columns(ppo_data, envs), num_envs),
         "ppo, moments of a minibatch": ppo_update(columns(ppo_data, envs), num_envs, PER_MINIBATCH),
         "ppo, stopped by the limit": steps_until_the_policy_moved(columns(ppo_data, envs), num_envs),
+        "effective samples": effective(columns(ppo_data, envs), num_envs),
+        "effective samples, one rank idle": effective(columns(idle_from(ppo_data, 2), envs), num_envs),
         "env steps": counted(columns(ppo_data, envs), num_envs),
         "env steps, one rank idle": counted(columns(idle_from(ppo_data, 2), envs), num_envs),
         "ppg": ppg_phase(columns(ppg_data, envs), num_envs),
@@ -227,5 +239,7 @@ def test_two_ranks_with_half_of_the_data_equal_one_with_all_of_it(tmp_path: Path
         assert moved.abs().max() > 1e-3
     assert 1 < together["ppo, stopped by the limit"][0] < 12
     assert together["ppo, moments of a minibatch"] != together["ppo"]
+    shares = together["effective samples"] + together["effective samples, one rank idle"]
+    assert all(0 < share < 0.999 for share in shares) and shares[0] != shares[1]
     whole, half = together["divergence"][0], together["divergence, one rank idle"][0]
     assert 0 < whole < 1 and 0 < half < 1 and whole != half

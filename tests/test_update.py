@@ -45,7 +45,7 @@ def problem(proximal: str = "ewma", objective: str = "clip", env: str = "toy:Mat
         env=env,
         **EPISODES_OF_5,
         update={"epochs": 2, "minibatches_per_epoch": 3},
-        proximal={"policy": proximal},
+        proximal={"policy": proximal, "copy_every": 4},
         objective=OBJECTIVES[objective],
         optimizer={"max_grad_norm": 0.2},
     )
@@ -62,13 +62,13 @@ def improved(config: PPOConfig, microbatch: int) -> dict[str, object]:
         "norms": torch.tensor(state.steps.counts.norms),
         "metrics": {name: value for name, value in metrics.items() if value is not None},
         "proximal": None
-        if state.ewma is None
-        else torch.cat([p.flatten() for p in state.ewma.policy.parameters()]),
+        if state.proximal_network is None
+        else torch.cat([p.flatten() for p in state.proximal_network.policy.parameters()]),
         "weight": None if state.ewma is None else state.ewma.total_weight,
     }
 
 
-@pytest.mark.parametrize("proximal", ["behavior", "iteration_start", "ewma"])
+@pytest.mark.parametrize("proximal", ["behavior", "iteration_start", "ewma", "periodic"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_microbatches_equal_one_batch(proximal: str, objective: str):
     config = problem(proximal, objective)
@@ -108,6 +108,23 @@ def test_the_average_advances_once_per_gradient_step_not_per_microbatch():
     age = sum(k * weight for k, weight in enumerate(weights)) / sum(weights)
     assert state.ewma.age_gradient_steps == pytest.approx(age, rel=1e-12)
     assert state.ewma.age_env_steps == pytest.approx(age * 3 * 31 / 6, rel=1e-12)
+
+
+def test_a_copy_is_taken_by_gradient_steps_not_by_microbatches_or_skipped_steps():
+    config = problem("periodic")  # a copy every 4 of the 6 gradient steps
+    state, samples = moved_policy_and_samples(config)
+    copy = state.periodic_copy
+    copy.reset()
+    state.steps.microbatch = 2
+    ppo.improve_policy(samples, state, config, 1e-3)
+    assert state.steps.counts.taken == 6
+    assert copy.clock == 2
+    assert copy.age_gradient_steps == pytest.approx((0 + 1 + 2 + 3 + 0 + 1) / 6, rel=1e-12)
+    assert copy.age_env_steps == pytest.approx(7 / 6 * 3 * 31 / 6, rel=1e-12)
+    samples.advantage[int(samples.valid.flatten().nonzero()[11])] = torch.nan
+    ppo.improve_policy(samples, state, config, 1e-3)
+    assert (state.steps.counts.taken, state.steps.counts.skipped) == (10, 2)
+    assert copy.clock == 10 % 4
 
 
 def test_a_gradient_that_is_not_a_number_skips_the_step_and_the_average():

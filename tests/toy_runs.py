@@ -15,7 +15,8 @@ from anybatch.acting.rollout import Rollout
 from anybatch.algorithms import algorithm_of
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo import state as ppo_state
-from anybatch.algorithms.ppo.samples import Samples
+from anybatch.algorithms.ppo.loss import policy_loss
+from anybatch.algorithms.ppo.samples import PolicyRecord, Samples
 from anybatch.algorithms.ppo.state import PPOState
 from anybatch.algorithms.pqn import state as pqn_state
 from anybatch.algorithms.pqn.state import PQNState
@@ -69,7 +70,7 @@ def start(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> PPO
 
 
 def start_in_float64(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> PPOState:
-    """A state whose network, optimizer and proximal average compute in float64."""
+    """A state whose network, optimizer and proximal policy compute in float64."""
     return start(changed(config, dtype="float64"), say)
 
 
@@ -104,6 +105,15 @@ def prepare(data: Rollout, state: PPOState, config: PPOConfig) -> Samples:
     return ppo.prepare(replace(data, origin=state.learner.origin), state, config)
 
 
+def sample_losses(
+    samples: Samples, indices: torch.Tensor, state: PPOState, config: PPOConfig
+) -> tuple[torch.Tensor, PolicyRecord]:
+    """The loss of each sample as torch computes it, and what is kept of it for the metrics."""
+    batch = ppo.gather(samples, indices, state, config)
+    coefficient = config.objective.value_coefficient
+    return policy_loss(state.network, batch, config.objective, value_coefficient=coefficient)
+
+
 def one_iteration(config: PPOConfig, state: PPOState) -> dict[str, float | None]:
     """Collect, prepare and improve, as the loop does."""
     data = state.source.collector.collect(state.network, config.num_steps)
@@ -122,6 +132,8 @@ def moved_policy_and_samples(config: PPOConfig) -> tuple[PPOState, Samples]:
         values += 0.15 * torch.randn(values.shape, generator=noise, dtype=values.dtype)
         if state.ewma is not None:
             state.ewma.update(0.5)
+        if state.periodic_copy is not None:
+            state.periodic_copy.update(5)
     return state, samples
 
 

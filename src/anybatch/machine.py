@@ -63,6 +63,18 @@ def usable_device(name: str) -> "torch.device":
     return device
 
 
+def vector_instructions() -> list[str]:
+    """The vector instructions that matter here, of those that this processor says it has."""
+    information = Path("/proc/cpuinfo")
+    flags = set(information.read_text().split()) if information.is_file() else set[str]()
+    return [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags]
+
+
+def has_fast_bf16() -> bool:
+    """Whether this processor computes with bf16 numbers itself."""
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(vector_instructions())
+
+
 def available_cores() -> int:
     """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -15,7 +15,7 @@ from anybatch.errors import EnvError
 NO_ACTION = np.zeros(3, dtype=np.int64)
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Breakout-v5"])
+@pytest.mark.parametrize("env_id", ["envpool:CartPole-v1", "Breakout-v5"])
 def test_the_step_after_the_step_limit_is_no_data(make, env_id):
     env = make(env_id, max_episode_steps=3)
     first_obs = env.reset()
@@ -30,7 +30,7 @@ def test_the_step_after_the_step_limit_is_no_data(make, env_id):
 
 
 def test_everything_is_valid_after_reset_even_when_an_episode_had_just_ended(make):
-    env = make("CartPole-v1", max_episode_steps=1)
+    env = make("envpool:CartPole-v1", max_episode_steps=1)
     env.reset()
     assert env.step(NO_ACTION).truncated.all()
     env.reset()
@@ -38,7 +38,7 @@ def test_everything_is_valid_after_reset_even_when_an_episode_had_just_ended(mak
 
 
 def test_cartpole_is_a_float32_vector_with_discrete_actions(make):
-    env = make("CartPole-v1")
+    env = make("envpool:CartPole-v1")
     assert env.spec.engine == "envpool 1.2.5"
     assert (env.spec.env_id, env.spec.num_envs) == ("CartPole-v1", 3)
     assert (env.spec.obs_shape, env.spec.obs_dtype, env.spec.actions) == (
@@ -157,7 +157,9 @@ def test_actions_beyond_the_bounds_equal_clipped_ones(make):
 
 
 def test_equal_seeds_reproduce_and_other_seeds_share_no_initial_observation(make):
-    first, again, other = (make("CartPole-v1", seeds=seeds) for seeds in ([1, 2, 3], [1, 2, 3], [4, 5, 6]))
+    first, again, other = (
+        make("envpool:CartPole-v1", seeds=seeds) for seeds in ([1, 2, 3], [1, 2, 3], [4, 5, 6])
+    )
     obs = [env.reset() for env in (first, again, other)]
     assert np.array_equal(obs[0], obs[1])
     assert len({tuple(row) for row in np.concatenate([obs[0], obs[2]])}) == 6
@@ -166,7 +168,8 @@ def test_equal_seeds_reproduce_and_other_seeds_share_no_initial_observation(make
 
 def test_each_env_depends_on_its_own_seed_only(make):
     assert np.array_equal(
-        make("CartPole-v1", seeds=[3, 7]).reset()[1], make("CartPole-v1", seeds=[7]).reset()[0]
+        make("envpool:CartPole-v1", seeds=[3, 7]).reset()[1],
+        make("envpool:CartPole-v1", seeds=[7]).reset()[0],
     )
 
 
@@ -195,13 +198,13 @@ def test_wrong_options_are_refused_in_one_sentence(make, options, sentence):
 
 def test_seeds_that_envpool_cannot_take_are_refused_in_one_sentence(make):
     with pytest.raises(EnvError, match=r"EnvPool cannot make CartPole-v1 .* int32, got 2147483648$"):
-        make("CartPole-v1", seeds=[2**31])
+        make("envpool:CartPole-v1", seeds=[2**31])
 
 
 def test_engine_threads_default_to_no_more_than_envs_or_cores(make):
-    config = make("CartPole-v1", seeds=[5])._engine.config
+    config = make("envpool:CartPole-v1", seeds=[5])._engine.config
     assert config["num_threads"] == 1
-    assert make("CartPole-v1", engine_threads=2)._engine.config["num_threads"] == 2
+    assert make("envpool:CartPole-v1", engine_threads=2)._engine.config["num_threads"] == 2
 
 
 def test_procgen_without_qt_says_which_command_installs_it(tmp_path: Path):
@@ -223,7 +226,7 @@ def test_procgen_without_qt_says_which_command_installs_it(tmp_path: Path):
 
 
 def test_an_episode_of_cartpole_counts_its_steps_and_not_the_reset(make):
-    env = make("CartPole-v1", max_episode_steps=5)
+    env = make("envpool:CartPole-v1", max_episode_steps=5)
     tracker = EpisodeTracker(3)
     env.reset()
     for _ in range(12):

@@ -61,6 +61,7 @@ def test_the_decays_keep_age_and_sample_size(decay: float, ratio: float) -> None
 RULES = {
     "proximal": rescale.rescaled_proximal_decay,
     "advantage": rescale.rescaled_advantage_decay,
+    "copy": rescale.rescaled_copy_every,
     "phase": rescale.rescaled_phase_iterations,
     "adam": lambda number, ratio: rescale.rescaled_learning_rate(number, ratio, "adam"),
     "sgd": lambda number, ratio: rescale.rescaled_learning_rate(number, ratio, "sgd"),
@@ -88,8 +89,27 @@ def test_a_ratio_of_one_changes_no_bit(decay: float) -> None:
     assert rescale.rescaled_proximal_decay(decay, 1.0) == decay
     assert rescale.rescaled_advantage_decay(decay, 1.0, floor=True) == decay
     assert rescale.rescaled_adam_beta(decay, 1.0) == decay
+    assert rescale.rescaled_copy_every(17, 1.0, rounded=True) == 17
     assert rescale.rescaled_phase_iterations(32, 1.0, rounded=True) == 32
     assert rescale.rescaled_learning_rate(decay, 1.0, "adam") == decay
+
+
+@pytest.mark.parametrize(
+    ("ratio", "copy_every", "age"), [(1 / 16, 257, 128), (1 / 4, 65, 32), (1, 17, 8), (4, 5, 2), (16, 2, 0.5)]
+)
+def test_a_periodic_copy_is_as_old_as_the_average_of_the_same_age(
+    ratio: float, copy_every: int, age: float
+) -> None:
+    assert rescale.rescaled_copy_every(17, ratio, rounded=True) == copy_every
+    assert rescale.mean_copy_age(copy_every) == age
+    assert rescale.center_of_mass(rescale.rescaled_proximal_decay(8 / 9, ratio)) == pytest.approx(age)
+    assert rescale.copy_every_from_mean_age(age) == copy_every
+
+
+def test_a_copy_is_taken_at_least_after_every_gradient_step() -> None:
+    assert rescale.rescaled_copy_every(17, 64.0) == 1.25
+    assert rescale.rescaled_copy_every(17, 64.0, rounded=True) == 1
+    assert rescale.rescaled_copy_every(17, 3.0, rounded=True) == 6  # of 6.33
 
 
 def test_learning_rate_follows_the_root_for_adam_and_the_batch_for_sgd() -> None:

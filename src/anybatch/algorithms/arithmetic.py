@@ -5,13 +5,19 @@ from typing import Any
 
 from anybatch.algorithms.state import TrainState
 from anybatch.config import RunConfig
+from anybatch.kernels.choice import Choice
+
+
+def compile_choice(config: RunConfig) -> Choice:
+    """Whether native code is to be used; it computes in float32 and float64 only."""
+    return "off" if config.precision == "bf16" else config.compile
 
 
 def keep_arithmetic(
     state: TrainState[Any], config: RunConfig, *, was_native: bool, say: Callable[[str], None]
 ) -> None:
     """Leave the choice between native code and torch as it was, unless the config makes it."""
-    if config.compile != "auto":
+    if config.compile != "auto" or config.precision == "bf16":
         return
     if state.kernel is not None and not was_native:
         use_torch(state)

@@ -24,7 +24,7 @@ def control_batch(
     `collected` is by the policy as it was before this iteration's updates. Where there were none, because
     delayed data are still on their way, not `trained`: a divergence of 0 would say nothing.
     """
-    if config.controller.kind == "fixed":
+    if config.controller.kind == "fixed" and config.minibatch_limit != "noise-scale":
         return {}
     moved = None
     if trained and controllers.measures_at(config.complete_controller, state.iterations):
@@ -35,10 +35,11 @@ def control_batch(
         iteration=state.iterations,
         env_steps=state.env_steps,
         samples_per_step=before.num_envs * before.ranks,
-        minibatches=before.minibatches_per_epoch,
+        minibatches=config.update.minibatches_per_epoch,
         divergence=moved,
         noise_trace=acting.trace if acting.weight else None,
         noise_signal=acting.signal if acting.weight else None,
+        noise_weight=acting.weight,
     )
     if state.learner.control.decide(signals):
         run.say(change_of_batch(before, state.plan, state.env_steps))

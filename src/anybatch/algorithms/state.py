@@ -30,6 +30,7 @@ from anybatch.kernels.q import QKernel
 from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.chunks import in_chunks
+from anybatch.networks.encoders import compute_in_bf16
 from anybatch.networks.flat import FlatParameters
 from anybatch.networks.q_network import QNetwork
 from anybatch.runs.state_fit import refuse_unlike
@@ -66,6 +67,10 @@ class Learner(Generic[Network]):
         """
         device = machine.usable_device(config.device)
         network = network.to(device=device, dtype=getattr(torch, config.dtype))
+        if config.precision == "bf16":
+            compute_in_bf16(network)
+            if device.type == "cpu" and not machine.has_fast_bf16():
+                say("This processor has no instructions for bf16: float32 is faster here.")
         control = BatchControl(config, encoder=encoder, ranks=collectives.world_size(), obs_bytes=obs_bytes)
         steps = GradientSteps(
             FlatParameters(network),
@@ -114,6 +119,7 @@ class Learner(Generic[Network]):
             "batch/iteration": batch.iteration_batch,
             "batch/minibatch": batch.minibatch,
             "batch/num_steps": batch.num_steps,
+            "batch/minibatch_limit": self.plan.minibatch_limit.samples if self.plan.minibatch_limit else None,
             "batch/microbatch": self.steps.microbatch,
             "batch/noise_scale": acting.scale,
             "batch/noise_scale_value": others[0].scale if others else None,

@@ -4,6 +4,7 @@ from typing import Any
 
 from anybatch.batch import controllers
 from anybatch.batch.controllers import ControllerState, Signals
+from anybatch.batch.minibatch_limit import moved_limit, usable_limit
 from anybatch.batch.plan import Plan, make_plan
 from anybatch.config import RunConfig
 from anybatch.errors import ConfigError
@@ -20,11 +21,20 @@ class BatchControl:
         self._obs_bytes = obs_bytes
         self._settings = config.complete_controller
         self.controller = controllers.start(self._settings)
+        self._measured_limit: float | None = None
         self.plan = self._plan()
 
     def decide(self, signals: Signals) -> bool:
         """Let the controller decide on the next iteration. Returns whether the batch changed."""
         self.controller, _ = controllers.decide(self._settings, self.controller, signals)
+        limit = self.plan.minibatch_limit
+        if limit is not None and limit.measured:
+            self._measured_limit = moved_limit(
+                limit,
+                signals,
+                tuned=self.plan.tuned_at.minibatch,
+                unlimited=self.plan.batch.iteration_batch / self._config.update.minibatches_per_epoch,
+            )
         before, self.plan = self.plan, self._plan()
         return before.batch != self.plan.batch
 
@@ -41,12 +51,17 @@ class BatchControl:
             obs_bytes=self._obs_bytes,
             num_steps=decision.num_steps,
             epochs=epochs,
+            measured_limit=self._measured_limit,
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The controller's state, None for a fixed batch, and the clock that the proximal average had."""
+        """The controller's state, the measured limit of the minibatch, and the clock of the proximal policy.
+
+        The first is None for a fixed batch, the second where nothing was measured.
+        """
         return {
             "controller": None if self.plan.step_range is None else self.controller.to_dict(),
+            "minibatch_limit": self._measured_limit,
             "env_steps_per_gradient_step": self.plan.batch.env_steps_per_gradient_step,
         }
 
@@ -54,6 +69,8 @@ class BatchControl:
         """Continue from `state`; a controller that the saved run did not have starts now."""
         if state["controller"] is not None:
             self.controller = ControllerState.from_dict(state["controller"])
+        if self._config.minibatch_limit == "noise-scale":
+            self._measured_limit = usable_limit(state["minibatch_limit"])
         self.controller = controllers.resumed(self._settings, self.controller, env_steps)
         self.plan = self._plan()
 

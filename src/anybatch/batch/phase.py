@@ -1,5 +1,6 @@
 """The phases of PPG: their length, their auxiliary gradient steps and the memory of their data."""
 
+import math
 from dataclasses import dataclass
 
 from anybatch.batch.rescaling import Ratios
@@ -32,8 +33,16 @@ class PhasePlan:
         return None if self.obs_bytes is None else self.env_steps * self.obs_bytes
 
 
-def plan_phase(config: PPGConfig, batch: BatchSizes, ratios: Ratios, obs_bytes: int | None) -> PhasePlan:
+def plan_phase(
+    config: PPGConfig,
+    batch: BatchSizes,
+    ratios: Ratios,
+    obs_bytes: int | None,
+    largest_share: float = math.inf,
+) -> PhasePlan:
     """The plan of a phase: its env steps stay, its auxiliary minibatch follows the iteration batch.
+
+    With a limit of the minibatch it stops growing where the minibatch does, at `largest_share` of its size.
 
     The paper kept the auxiliary minibatch of a worker and rescaled for the change from 4 workers to 1 only
     (arXiv:2110.00641, App. A): for any number of ranks that is this floor.
@@ -44,7 +53,7 @@ def plan_phase(config: PPGConfig, batch: BatchSizes, ratios: Ratios, obs_bytes: 
             phase.policy_iterations, ratio if "phase-length" in rules else 1.0, rounded=True
         )
     )
-    share = max(ratio, SMALLEST_AUXILIARY_SHARE) if "auxiliary-phase" in rules else 1.0
+    share = min(max(ratio, SMALLEST_AUXILIARY_SHARE), largest_share) if "auxiliary-phase" in rules else 1.0
     whole_phase = iterations * ratio * config.tuned_batch(batch.ranks).iteration_batch
     minibatch = max(1, round(min(phase.auxiliary_minibatch * share, whole_phase)))
     env_steps = iterations * batch.iteration_batch

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from anybatch.batch.sizes import BatchSizes
+from anybatch.batch.stale import StalePlan, proximal_follows_lag
 from anybatch.config import PPOConfig, RunConfig, TunedAt, rescale_rules
 from anybatch.equations import rescale
 from anybatch.errors import ConfigError
@@ -36,6 +37,8 @@ class Hyperparameters:
     """0 where there is no proximal policy."""
     advantage_decay: float
     """0 where there are no advantages."""
+    proximal_copy_every: int = 0
+    """Gradient steps between two copies of the weights as the proximal policy; 0 where there are none."""
 
 
 def batch_ratios(batch: BatchSizes, tuned_at: TunedAt) -> Ratios:
@@ -62,8 +65,11 @@ def batch_ratios(batch: BatchSizes, tuned_at: TunedAt) -> Ratios:
     return ratios
 
 
-def rescaled(config: RunConfig, ratios: Ratios) -> Hyperparameters:
-    """Each number after the batch that it belongs to (arXiv:2110.00641, §3.2 and §4)."""
+def rescaled(config: RunConfig, ratios: Ratios, stale: StalePlan | None = None) -> Hyperparameters:
+    """Each number after the batch that it belongs to (arXiv:2110.00641, §3.2 and §4).
+
+    `stale` has the age of the proximal policy where the lag of the data is to decide it.
+    """
     rules = rescale_rules(config.rescale)
     optimizer = config.optimizer
 
@@ -72,6 +78,7 @@ def rescaled(config: RunConfig, ratios: Ratios) -> Hyperparameters:
 
     beta_ratio = ratio("adam-betas", ratios.minibatch)
     proximal_decay = advantage_decay = 0.0
+    copy_every = 0
     if isinstance(config, PPOConfig):
         proximal_decay = rescale.rescaled_proximal_decay(
             config.proximal.ewma_decay, ratio("proximal-ewma", ratios.env_steps_per_gradient_step)
@@ -79,6 +86,14 @@ def rescaled(config: RunConfig, ratios: Ratios) -> Hyperparameters:
         advantage_decay = rescale.rescaled_advantage_decay(
             config.objective.advantage_decay, ratio("advantage-moments", ratios.iteration_batch), floor=True
         )
+        if config.proximal.policy == "periodic":
+            copy_ratio = ratio("proximal-copy", ratios.env_steps_per_gradient_step)
+            copy_every = int(
+                rescale.rescaled_copy_every(config.proximal.copy_every, copy_ratio, rounded=True)
+            )
+        if stale is not None and proximal_follows_lag(config):
+            proximal_decay = stale.ewma_decay
+            copy_every = stale.copy_every if config.proximal.policy == "periodic" else 0
     return Hyperparameters(
         learning_rate=rescale.rescaled_learning_rate(
             optimizer.learning_rate,
@@ -90,4 +105,5 @@ def rescaled(config: RunConfig, ratios: Ratios) -> Hyperparameters:
         beta2=rescale.rescaled_adam_beta(optimizer.beta2, beta_ratio),
         proximal_decay=proximal_decay,
         advantage_decay=advantage_decay,
+        proximal_copy_every=copy_every,
     )

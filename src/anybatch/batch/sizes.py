@@ -1,6 +1,8 @@
 """The three batches of a run. The only arithmetic between envs, steps, ranks, minibatch and microbatch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from anybatch.equations import rescale
 
 # Samples per forward and backward pass. Large activations are mapped and unmapped at every step on a CPU, so
 # images go in small parts; a plain rule instead of a timing keeps two runs on one machine bitwise equal.
@@ -46,6 +48,18 @@ class BatchSizes:
     def env_steps_per_gradient_step(self) -> float:
         """Env steps for each gradient step: the clock of the proximal EWMA."""
         return self.iteration_batch / self.gradient_steps_per_iteration
+
+    def within(self, minibatch_limit: float | None) -> "BatchSizes":
+        """The same with as many more minibatches per epoch as keep the minibatch within a limit."""
+        if minibatch_limit is None:
+            return self
+        minibatches = rescale.minibatches_within(
+            minibatch_limit,
+            iteration_batch=self.iteration_batch,
+            minibatches=self.minibatches_per_epoch,
+            rounded=True,
+        )
+        return replace(self, minibatches_per_epoch=int(minibatches))
 
 
 def automatic_microbatch(encoder: str, device: str) -> int:

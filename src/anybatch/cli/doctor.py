@@ -12,12 +12,13 @@ from typing import Literal
 import numpy as np
 import torch
 
-from anybatch import envs
+from anybatch import envs, native
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config import EnvConfig, NetworkConfig
 from anybatch.envs.layout import ObsLayout
 from anybatch.envs.protocol import BoxActions
 from anybatch.errors import UserError
+from anybatch.machine import has_fast_bf16, vector_instructions
 from anybatch.networks import make
 from anybatch.networks.flat import FlatParameters
 
@@ -74,6 +75,8 @@ def doctor(words: list[str]) -> None:
 
 def checks() -> Iterator[Check]:
     yield machine()
+    yield native_code()
+    yield bf16()
     yield from packages()
     yield from map(engine, PROBES)
     yield from map(microbatches, IMAGES)
@@ -81,7 +84,27 @@ def checks() -> Iterator[Check]:
 
 def machine() -> Check:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    return Check("machine", True, f"{os.cpu_count()} cores, {device}, Python {platform.python_version()}")
+    vectors = ", ".join(vector_instructions()) or "no known vector instructions"
+    facts = f"{os.cpu_count()} cores ({vectors}), {device}, Python {platform.python_version()}"
+    return Check("machine", True, facts)
+
+
+def bf16() -> Check:
+    """Whether `--precision bf16` pays here."""
+    if torch.cuda.is_available() and torch.cuda.is_bf16_supported():
+        return Check("bf16", True, "the GPU computes with it: --precision bf16 is faster for images")
+    if has_fast_bf16():
+        return Check("bf16", True, "the processor computes with it: --precision bf16 is faster for images")
+    return Check("bf16", False, "neither processor nor GPU has it: --precision bf16 would be slower")
+
+
+def native_code() -> Check:
+    """Whether small networks, classic control and MinAtar can run as native code."""
+    try:
+        native.library("float32")
+    except native.CompileError as error:
+        return Check("native code", False, f"{error}; small networks are several times slower without it")
+    return Check("native code", True, "compiled for this processor")
 
 
 def packages() -> list[Check]:

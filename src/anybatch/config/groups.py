@@ -277,3 +277,7 @@ class TunedAt:
     @property
     def iteration_batch(self) -> int:
         return self.num_envs * self.num_steps * self.ranks
+
+    @property
+    def minibatch(self) -> float:
+        return self.iteration_batch / self.minibatches_per_epoch

@@ -64,11 +64,15 @@ class ObjectiveConfig:
 class ProximalConfig:
     """Policy that the update is held near."""
 
-    policy: Literal["behavior", "iteration_start", "ewma"] = "behavior"
+    policy: Literal["behavior", "iteration_start", "ewma", "periodic"] = "behavior"
     """behavior: PPO. iteration_start: the policy as it was before optimizing (decoupled PPO).
-    ewma: an average of recent weights (PPO-EWMA)."""
+    ewma: an average of recent weights (PPO-EWMA). periodic: a copy of the weights, taken every copy-every
+    gradient steps."""
     ewma_decay: float = 8 / 9
     """Decay of the averaged weights per policy gradient step; used by policy = ewma only."""
+    copy_every: int = 17
+    """Policy gradient steps from one copy of the weights to the next; used by policy = periodic only. A copy
+    is (n-1)/2 gradient steps old on average: 8 with the default, as old as an average of decay 8/9."""
     importance: Literal["behavior", "recent"] = "behavior"
     """Policy that importance weights divide by. behavior: the one that acted. recent: the one at the start of
     the iteration, which is wrong for stale data and exists to show that."""
@@ -78,6 +82,7 @@ class ProximalConfig:
             0 <= self.ewma_decay < 1,
             f"proximal.ewma-decay = {self.ewma_decay}: must be in [0, 1)",
         )
+        require(self.copy_every >= 1, f"proximal.copy-every = {self.copy_every}: must be at least 1")
         require(
             self.importance == "behavior" or self.policy == "iteration_start",
             f"proximal.importance = {self.importance} goes with proximal.policy = iteration_start only, "
@@ -92,6 +97,12 @@ class StalenessConfig:
     iterations: int = 0
     """Iterations that each rollout waits before it is used. All collected steps count, also while the queue
     fills."""
+    scale_learning_rate: bool = False
+    """Multiply the learning rate of each iteration on stale data by √(effective samples ÷ samples) of its
+    importance weights, (Σw)²/Σw² effective samples (arXiv:2602.17616)."""
+    proximal_age: Literal["tuned", "half_lag"] = "tuned"
+    """half_lag: where data are stale, a proximal average or periodic copy is half of the lag old, in gradient
+    steps, instead of what ewma-decay or copy-every give (arXiv:2605.12070)."""
 
     def __post_init__(self) -> None:
         require(self.iterations >= 0, f"staleness.iterations = {self.iterations}: must not be negative")
@@ -112,3 +123,13 @@ class PPOConfig(RunConfig):
     def __post_init__(self) -> None:
         self.refuse_controllers_but("fixed", "kl", "noise_scale", "schedule")
         super().__post_init__()
+        require(
+            not self.staleness.scale_learning_rate or self.proximal.importance == "behavior",
+            f"staleness.scale-learning-rate goes by importance weights, which proximal.importance = "
+            f"{self.proximal.importance} sets to 1",
+        )
+        require(
+            self.staleness.proximal_age == "tuned" or self.proximal.policy in ("ewma", "periodic"),
+            f"staleness.proximal-age = {self.staleness.proximal_age} goes with proximal.policy = ewma or "
+            f"periodic, not with {self.proximal.policy}, whose age is not a setting",
+        )

@@ -8,6 +8,7 @@ from anybatch.config.require import require
 RESCALE_RULES = (
     "learning-rate",
     "proximal-ewma",
+    "proximal-copy",
     "advantage-moments",
     "phase-length",
     "auxiliary-phase",

@@ -35,15 +35,23 @@ class RunConfig:
     """Seed of everything that is random. Runs with neighboring seeds share nothing."""
     rescale: str = "all"
     """The numbers that follow the batch: all, none, or a list with commas of learning-rate, proximal-ewma,
-    advantage-moments, phase-length, auxiliary-phase and adam-betas, which is not part of all.
+    proximal-copy, advantage-moments, phase-length, auxiliary-phase and adam-betas, which is not part of all.
     learning-rate=linear or learning-rate=square-root replaces the optimizer's own rule, also that of the
     auxiliary phase."""
+    minibatch_limit: int | Literal["noise-scale"] | None = None
+    """Largest minibatch, in samples: at least the one tuned at. A larger iteration batch is split into more
+    minibatches per epoch, and the numbers that follow the minibatch stay. noise-scale: the gradient noise
+    scale that the run measures, from the minibatch tuned at upward. None: the minibatch grows with the
+    iteration batch."""
     device: str = "cpu"
     """cpu, cuda, cuda:1, …, or auto: cuda where there is one, else cpu."""
     threads: int = 0
     """CPU threads of torch; 0: one for small networks, all cores for convolutions."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of rollouts, networks and updates. float64 is for comparisons; it costs speed and memory."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """What the encoders compute in. bf16 pays on processors and GPUs that have it (`anybatch doctor` tells);
+    weights, heads, losses, optimizer, targets and averages stay float32."""
     compile: Literal["auto", "on", "off"] = "auto"
     """Native code for acting and gradient steps, compiled at first use. auto: for small networks of plain
     vectors on a CPU, where there is a C compiler; on: refused where it cannot be; off: torch. A resumed run
@@ -78,6 +86,13 @@ class RunConfig:
             f"threads = {self.threads}, microbatch = {self.microbatch}: both must be positive or 0, "
             "which is automatic",
         )
+        require(
+            self.precision == "float32"
+            or (self.dtype, self.compile) in (("float32", "auto"), ("float32", "off")),
+            f"precision = {self.precision}, dtype = {self.dtype}, compile = {self.compile}: bf16 is for "
+            "dtype = float32, and native code has none",
+        )
+        self._require_limit()
         require(self.seed >= 0, f"seed = {self.seed}: must not be negative")
         rescale_rules(self.rescale)
         shortest, _ = self.step_range
@@ -91,6 +106,28 @@ class RunConfig:
             self.controller.kind != "noise_scale" or self.update.noise_scale_every > 0,
             "controller.kind = noise_scale needs update.noise-scale-every above 0 to measure it",
         )
+
+    def _require_limit(self) -> None:
+        limit = self.minibatch_limit
+        if limit is None:
+            return
+        if limit != "noise-scale":
+            require(limit >= 1, f"minibatch-limit = {limit}: must be at least 1")
+            return
+        require(
+            self.update.noise_scale_every > 0,
+            "minibatch-limit = noise-scale needs update.noise-scale-every above 0 to measure it",
+        )
+        require(
+            self.controller.kind == "fixed",
+            f"minibatch-limit = noise-scale and controller.kind = {self.controller.kind} both change the "
+            "minibatch within a run: use one of them; a number as the limit goes with every controller",
+        )
+
+    @property
+    def rescales_within_a_run(self) -> bool:
+        """Whether the numbers follow changes of the batch within a run."""
+        return self.controller.compensate == "all" or self.minibatch_limit == "noise-scale"
 
     def tuned_batch(self, ranks: int = 1) -> TunedAt:
         """The batch that the numbers belong to; `ranks` are those of a run that is tuned at its own batch."""

@@ -45,12 +45,50 @@ def rescaled_learning_rate(
     return learning_rate * (ratio if is_linear else math.sqrt(ratio))
 
 
+def minibatches_within(
+    limit: float, *, iteration_batch: float, minibatches: float, rounded: bool = False
+) -> float:
+    """max(n, B/limit): minibatches per epoch such that a minibatch B/n does not exceed `limit`.
+
+    While the limit is not reached the number n stays and the minibatch grows with the iteration batch B.
+    Beyond it the minibatch stays and the number grows, so that gradient steps per env step no longer fall;
+    with the minibatch tuned at as the limit this is the recipe of arXiv:2603.06009.
+    `rounded`: the next whole number, which keeps the minibatch within the limit.
+    """
+    unrounded = max(minibatches, iteration_batch / limit)
+    # A quotient of floats that should be whole must not be taken for a little more.
+    return float(math.ceil(round(unrounded, 9))) if rounded else unrounded
+
+
 def rescaled_proximal_decay(decay: float, ratio: float) -> float:
     """Center of mass ÷ ρ, so that the proximal policy's age in env steps stays (arXiv:2110.00641, §4).
 
     ρ of the env steps per gradient step. Solved for β, so that ρ = 1 gives the very same float.
     """
     return decay / (ratio + decay * (1.0 - ratio))
+
+
+def mean_copy_age(copy_every: float) -> float:
+    """(n-1)/2: the mean age of a copy that is taken every n gradient steps, in gradient steps.
+
+    Its age is 0 in the first gradient step after it and n-1 in the last. The counterpart of an EWMA's center
+    of mass: a copy every 17 gradient steps is as old, on average, as an EWMA of decay 8/9.
+    """
+    return (copy_every - 1.0) / 2.0
+
+
+def copy_every_from_mean_age(age: float) -> float:
+    """The n whose mean age is `age`: 2 · age + 1."""
+    return 2.0 * age + 1.0
+
+
+def rescaled_copy_every(copy_every: float, ratio: float, *, rounded: bool = False) -> float:
+    """1 + (n-1)/ρ: mean age ÷ ρ, so that the copy's age in env steps stays, as that of an EWMA does.
+
+    ρ of the env steps per gradient step. `rounded`: a whole number of at least 1.
+    """
+    unrounded = 1.0 + (copy_every - 1.0) / ratio
+    return float(max(round(unrounded), 1)) if rounded else unrounded
 
 
 def rescaled_advantage_decay(decay: float, ratio: float, *, floor: bool = False) -> float:

@@ -15,7 +15,7 @@ from anybatch.networks.q_network import QNetwork
 Choice = Literal["auto", "on", "off"]
 Kernel = TypeVar("Kernel", PolicyKernel, QKernel)
 
-USED = "Native code: this network acts and learns without torch's overhead (--compile off turns it off)."
+USED = "This network acts and learns in native code; --compile off is for torch."
 
 
 def policy_kernel(

@@ -20,8 +20,20 @@ from typing import Literal
 
 SECONDS_TO_COMPILE = 120
 """Given up after so long; two are usual."""
-FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-std=gnu11", "-shared", "-fPIC")
-"""NaN and infinities keep their meaning: non-finite gradients have to be seen."""
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-signed-zeros",
+    "-fassociative-math",
+    "-freciprocal-math",
+    "-std=gnu11",
+    "-shared",
+    "-fPIC",
+)
+"""Sums may be reordered, which vectors need; NaN and infinities keep their meaning. Not -ffast-math: with it,
+loading the library would change how the whole process rounds its smallest numbers."""
 X86_FLAGS = ("-mprefer-vector-width=512",)
 """Compilers prefer half of the width, for programs that use vectors now and then only."""
 

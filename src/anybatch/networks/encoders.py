@@ -5,8 +5,10 @@ trains the Nature encoder 1.1 times and IMPALA 1.4 times as fast. Shapes and nam
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +27,29 @@ NATURE_SMALLEST_SIDE = 36
 MINATAR_CHANNELS = 16
 WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Types of so many bytes."""
+
+
+Forward = Callable[[Any, Tensor], Tensor]
+
+
+def in_chosen_precision(forward: Forward) -> Forward:
+    """A forward pass that computes in bf16 if the module is told to; what it gives is float32 in any case."""
+
+    @wraps(forward)
+    def run(module: nn.Module, obs: Tensor) -> Tensor:
+        if not getattr(module, "computes_in_bf16", False):
+            return forward(module, obs)
+        with torch.autocast(obs.device.type, torch.bfloat16):
+            return forward(module, obs).float()
+
+    return run
+
+
+def compute_in_bf16(network: nn.Module) -> None:
+    """Let the encoders and trunks of `network` compute in bf16; weights, and the heads, stay float32."""
+    for module in network.modules():
+        if hasattr(type(module).forward, "__wrapped__"):
+            module.computes_in_bf16 = True  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def refuse_unfit(encoder: str, layout: ObsLayout) -> None:
@@ -86,6 +111,7 @@ class MLPEncoder(nn.Module):
         # Calling a module costs more than the arithmetic of a small layer.
         self._weights_and_biases = [(layer.weight, layer.bias) for layer in layers]
 
+    @in_chosen_precision
     def forward(self, obs: Tensor) -> Tensor:
         features = obs.flatten(1)
         if not features.is_floating_point():
@@ -112,6 +138,7 @@ class NatureEncoder(nn.Module):
         self.dense = orthogonal(nn.Linear(channels[-1] * pixels, self.num_features), math.sqrt(2))
         use_channels_last(self)
 
+    @in_chosen_precision
     def forward(self, obs: Tensor) -> Tensor:
         features = image_to_float(obs, self.dense.weight.dtype)
         for convolution in self.convolutions:
@@ -185,6 +212,7 @@ class ImpalaEncoder(nn.Module):
         self.dense = row_norm(nn.Linear(channels_in * height * width, features), 1.4)
         use_channels_last(self)
 
+    @in_chosen_precision
     def forward(self, obs: Tensor) -> Tensor:
         folded = obs if self.fold == 1 else fold_pixels(obs, self.fold)
         x = image_to_float(folded, self.dense.weight.dtype)
@@ -209,6 +237,7 @@ class MinAtarEncoder(nn.Module):
         self.dense = orthogonal(nn.Linear(inputs, self.num_features), math.sqrt(2))
         use_channels_last(self)
 
+    @in_chosen_precision
     def forward(self, obs: Tensor) -> Tensor:
         planes = planes_to_float(obs, self.dense.weight.dtype)
         return self.dense(self.convolution(planes).relu_().flatten(1)).relu_()

@@ -19,6 +19,7 @@ from anybatch.networks.encoders import (
     MINATAR_CHANNELS,
     NATURE_KERNELS,
     image_to_float,
+    in_chosen_precision,
     nature_sides,
     planes_to_float,
     refuse_unfit,
@@ -77,6 +78,7 @@ class NormalizedLayers(nn.Module):
         self.num_features = sizes[-1]
         self.layers = nn.ModuleList(NormalizedLinear(*pair) for pair in pairwise(sizes))
 
+    @in_chosen_precision
     def forward(self, features: Tensor) -> Tensor:
         features = features.flatten(1)
         for layer in self.layers:
@@ -111,6 +113,7 @@ class NormalizedNature(nn.Module):
         self.num_features = sizes[-1] * math.prod(sides[-1])
         use_channels_last(self)
 
+    @in_chosen_precision
     def forward(self, obs: Tensor) -> Tensor:
         x = image_to_float(obs, next(self.parameters()).dtype)
         for layer in self.layers:
@@ -129,6 +132,7 @@ class NormalizedMinAtar(nn.Module):
         self.num_features = MINATAR_CHANNELS * math.prod(sides)
         use_channels_last(self)
 
+    @in_chosen_precision
     def forward(self, obs: Tensor) -> Tensor:
         planes = planes_to_float(obs, next(self.parameters()).dtype)
         return self.layer(planes).permute(0, 2, 3, 1).flatten(1)
@@ -179,6 +183,7 @@ class MultiSkip(nn.Module):
         self.blocks = nn.ModuleList(block(DENSE_WIDTH) for _ in range(blocks))
         self.last = NormalizedLinear(DENSE_WIDTH, DENSE_WIDTH) if form == "castanyer" else None
 
+    @in_chosen_precision
     def forward(self, features: Tensor) -> Tensor:
         everywhere = self.projection(features)
         x = everywhere

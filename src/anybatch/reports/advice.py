@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
+from anybatch.batch.stale import proximal_follows_lag
 from anybatch.config import AnyConfig, PPOConfig
 
 Row = Mapping[str, Any]
@@ -21,6 +22,8 @@ ADVANTAGE_WINDOW = 20
 EFFECTIVE_SAMPLES_LOW = 0.5
 PROXIMAL_AGE_LOW, PROXIMAL_AGE_HIGH = 0.25, 8.0
 """In iterations of the batch tuned at, since the rule keeps the age in env steps. The paper's is about 1."""
+PROXIMAL_AGE_FLAGS = {"ewma": "--proximal.ewma-decay", "periodic": "--proximal.copy-every"}
+"""The flag that sets the age of each proximal policy that has one."""
 GRADIENT_CLIP_OFTEN = 0.10
 SOLVED_WITHIN = 0.05
 """Of the range of the run's returns: what is nearer to the highest one counts as solved."""
@@ -42,7 +45,7 @@ def advise(rows: Sequence[Row], config: AnyConfig) -> list[Advice]:
     if isinstance(config, PPOConfig):
         checks = (clip_fraction, advantage_swing, effective_samples, proximal_age)
         found += [check(rows, config) for check in checks]
-    found += [minibatch_against_noise(rows), gradient_clipping(rows, config)]
+    found += [minibatch_against_noise(rows, config), gradient_clipping(rows, config)]
     return [advice for advice in found if advice is not None]
 
 
@@ -65,6 +68,7 @@ def clip_fraction(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
     if not clipped or config.objective.clip is None:
         return None
     share, epochs = fmean(clipped), config.update.epochs
+    age_flag = PROXIMAL_AGE_FLAGS.get(config.proximal.policy)
     measured = f"{share:.2%} of the ratios are clipped with {epochs} epoch{'s' * (epochs > 1)}"
     if share < CLIPPED_LOW:
         return Advice(
@@ -72,8 +76,8 @@ def clip_fraction(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
             "far below 1 %, the proximal policy hardly holds the update back; a larger iteration batch or an "
             "older proximal policy may learn faster",
             "--num-steps and --update.minibatches-per-epoch, or "
-            f"{'--proximal.policy ewma with ' * (config.proximal.policy != 'ewma')}a higher "
-            "--proximal.ewma-decay",
+            f"{'--proximal.policy ewma with ' * (age_flag is None)}a higher "
+            f"{age_flag or '--proximal.ewma-decay'}",
         )
     if share > (CLIPPED_HIGH_ONE_EPOCH if epochs == 1 else CLIPPED_HIGH_MORE_EPOCHS):
         return Advice(
@@ -113,7 +117,8 @@ def effective_samples(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
 
 def proximal_age(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
     env_steps = known(rows, "proximal/age_env_steps")
-    if config.proximal.policy != "ewma" or not env_steps:
+    flag = PROXIMAL_AGE_FLAGS.get(config.proximal.policy)
+    if flag is None or proximal_follows_lag(config) or not env_steps:
         return None
     age = median(env_steps) / config.tuned_batch().iteration_batch
     if PROXIMAL_AGE_LOW <= age <= PROXIMAL_AGE_HIGH:
@@ -127,11 +132,11 @@ def proximal_age(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
         f"the proximal policy is {median(env_steps):,.0f} env steps old on average, "
         f"{age:.3g} iterations of the batch tuned at",
         meaning,
-        "--proximal.ewma-decay",
+        flag,
     )
 
 
-def minibatch_against_noise(rows: Sequence[Row]) -> Advice | None:
+def minibatch_against_noise(rows: Sequence[Row], config: AnyConfig) -> Advice | None:
     minibatches = known(rows, "batch/minibatch")
     # JSON has no infinity: a missing scale is one that noise drowned, or that was not measured yet.
     scales = [math.inf if row.get("batch/noise_scale") is None else row["batch/noise_scale"] for row in rows]
@@ -143,7 +148,9 @@ def minibatch_against_noise(rows: Sequence[Row]) -> Advice | None:
     return Advice(
         f"the minibatch of {minibatch:,.0f} samples is above the measured noise scale of {noise:,.0f}",
         "more samples per gradient step bring little there, and the rule for the learning rate overshoots",
-        "--update.minibatches-per-epoch",
+        f"--minibatch-limit {noise:.0f}"
+        if noise >= config.tuned_batch().minibatch
+        else "--update.minibatches-per-epoch",
     )
 
 

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from anybatch.batch.plan import Plan
-from anybatch.batch.table import PlanRow, plan_table
+from anybatch.batch.rows import PlanRow
+from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig
 
 WIDTH_IN_A_FILE = 160

@@ -9,6 +9,7 @@ MOST_CHARACTERS = 40
 SHORT = {
     "num_envs": "n",
     "num_steps": "t",
+    "minibatch_limit": "limit",
     "update.epochs": "e",
     "update.minibatches_per_epoch": "mb",
     "optimizer.learning_rate": "lr",
@@ -16,9 +17,11 @@ SHORT = {
     "controller.kind": "",
     "proximal.policy": "",
     "proximal.ewma_decay": "ewma",
+    "proximal.copy_every": "copy",
     "objective.entropy_coefficient": "ent",
     "objective.kl_penalty": "kl",
     "staleness.iterations": "stale",
+    "staleness.proximal_age": "age",
 }
 """Names that need no explanation; others are the last word of a setting's name."""
 NOT_NAMED = {"env", "seed", "total_env_steps", "device", "threads", "microbatch", "env_config.engine_threads"}

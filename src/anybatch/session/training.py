@@ -122,7 +122,7 @@ def resume(
         refuse_finished(record, config, loaded.env_steps)
         state = start(config, own, output, env_steps=loaded.env_steps)
         with state_fit.refusing_misfits(loaded.path):
-            add_missing_schedules(loaded, recorded)
+            add_missing_parts(loaded, recorded)
             refuse_unlike_start(loaded, state)
             algorithm_of(config).restore(state, snapshot_of(loaded), config, output.say)
             if state.env_steps != loaded.env_steps:
@@ -130,9 +130,13 @@ def resume(
         return run_to_end(config, state, folder, show_plan=show_plan, output=output, own=own, loaded=loaded)
 
 
-def add_missing_schedules(loaded: Loaded, recorded: AnyConfig) -> None:
-    """Give a checkpoint of an earlier version the schedules that its run had."""
-    loaded.tree["shared"]["learner"].setdefault("schedules", Schedules.of(recorded).to_dict())
+def add_missing_parts(loaded: Loaded, recorded: AnyConfig) -> None:
+    """Complete a checkpoint of an earlier version: its run had schedules, and no parts that came later."""
+    learner = loaded.tree["shared"]["learner"]
+    learner.setdefault("schedules", Schedules.of(recorded).to_dict())
+    learner["control"].setdefault("minibatch_limit", None)
+    if isinstance(recorded, PPOConfig):
+        loaded.tree["shared"].setdefault("periodic_copy", None)
 
 
 def refuse_unlike_start(loaded: Loaded, fresh: AnyState) -> None:

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from anybatch import seeding
+from anybatch.algorithms.control import control_batch
 from anybatch.algorithms.ppg.state import AuxiliaryProgress, AuxiliaryRecord, PPGState
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo.samples import Samples
+from anybatch.algorithms.ppo.state import keep_proximal_age
 from anybatch.algorithms.steps import minibatches, sizes_over_ranks, take_step
 from anybatch.config import PPGConfig
 from anybatch.distributed import collectives
@@ -46,7 +48,12 @@ def train(config: PPGConfig, state: PPGState, run: Run) -> None:
                 state.iterations, obs=samples.obs, value_target=samples.value_target, valid=samples.valid
             )
         state.learner.count(collected)
-        run.record(state, collected.episodes, state.metrics() | metrics | state.take_auxiliary_metrics())
+        metrics = state.metrics() | metrics | state.take_auxiliary_metrics()  # of the batch that it had
+        before = state.batch.env_steps_per_gradient_step
+        control_batch(config, state.policy, collected, run, trained=due is not None)
+        if config.rescales_within_a_run:
+            keep_proximal_age(state.policy, config, before)
+        run.record(state, collected.episodes, metrics)
     finish(config, state, run)
 
 
@@ -138,8 +145,8 @@ def begin_phase(state: PPGState) -> None:
     state.phases += 1
     state.data.clear()
     state.progress = None
-    if state.policy.ewma is not None:
-        state.policy.ewma.reset()
+    if state.policy.proximal_network is not None:
+        state.policy.proximal_network.reset()
 
 
 @torch.no_grad()

@@ -193,8 +193,8 @@ def restore(state: PPGState, saved: Snapshot, config: PPGConfig, say: Callable[[
         saved.segments[segment_name(iterations[0])]["valid"], len(iterations), is_whole=progress is not None
     ):
         say("The phase in progress does not fit the batch of this run: a new phase is started.")
-        if progress is not None and state.policy.ewma is not None:
-            state.policy.ewma.reset()  # as after every auxiliary phase, whole or not
+        if progress is not None and state.policy.proximal_network is not None:
+            state.policy.proximal_network.reset()  # as after every auxiliary phase, whole or not
         return
     for iteration in iterations:
         state.data.restore(iteration, saved.segments[segment_name(iteration)])

@@ -16,6 +16,7 @@ from anybatch.algorithms.ppo import native
 from anybatch.algorithms.ppo.diagnostics import bad_value, iteration_metrics
 from anybatch.algorithms.ppo.loss import policy_loss
 from anybatch.algorithms.ppo.samples import PolicyBatch, PolicyRecord, Samples, take
+from anybatch.algorithms.ppo.stale import scaled_learning_rate
 from anybatch.algorithms.ppo.state import PPOState, keep_proximal_age
 from anybatch.algorithms.steps import gradient, minibatches, take_step
 from anybatch.config import PPOConfig
@@ -44,7 +45,7 @@ def train(config: PPOConfig, state: PPOState, run: Run) -> None:
         metrics = state.metrics() | metrics  # of the batch that this iteration had
         before = state.batch.env_steps_per_gradient_step
         metrics |= control_batch(config, state, collected, run, trained=due is not None)
-        if config.controller.compensate == "all":
+        if config.rescales_within_a_run:
             keep_proximal_age(state, config, before)
         run.record(state, collected.episodes, metrics)
     run.save(state)
@@ -125,7 +126,10 @@ def improve_policy(
 
     Not `with_value`, the value function is left to an optimizer of its own.
     """
+    learning_rate, stale_metrics = scaled_learning_rate(learning_rate, samples, state, config)
     state.steps.begin_iteration(learning_rate, state.plan.hyperparameters)
+    if state.periodic_copy is not None:
+        state.periodic_copy.begin_iteration()
     records: list[PolicyRecord] = []
     epochs_done, moved = 0, False
     while epochs_done < state.batch.epochs and not moved:
@@ -136,7 +140,7 @@ def improve_policy(
         moved = config.update.target_kl_check == "epoch" and moved_too_far(last, config)
     if not records:  # reset steps only, which happens where an iteration is a step or two
         return {"batch/valid_fraction": 0.0}
-    return iteration_metrics(records, samples, state, config, epochs_done)
+    return iteration_metrics(records, samples, state, config, epochs_done) | stale_metrics
 
 
 def one_epoch(
@@ -151,7 +155,7 @@ def one_epoch(
 
     Returns what the last step saw; None where the policy moved too far within the epoch, to stop there.
     """
-    steps, batch = state.steps, state.batch
+    steps = state.steps
     seen: list[PolicyRecord] = []
     for indices, count in minibatches(samples.valid, state, config):
         add_gradient = minibatch_gradient(samples, indices, count, state, config, with_value=with_value)
@@ -160,8 +164,8 @@ def one_epoch(
         if config.update.target_kl_check == "minibatch" and moved_too_far(seen, config):
             return None
         taken = take_step(steps, partial(bad_value, samples, state, indices))
-        if taken and state.ewma is not None:
-            state.ewma.update(state.plan.hyperparameters.proximal_decay, batch.env_steps_per_gradient_step)
+        if taken:
+            state.advance_proximal()
     return seen
 
 
@@ -192,8 +196,8 @@ def gather(samples: Samples, part: Tensor, state: PPOState, config: PPOConfig) -
     obs, action = take(samples.obs, part, device), take(samples.action, part, device)
     # Before the network: its temporaries would lie on top of a graph that is kept, and cost page faults.
     proximal: Distribution | None = None
-    if state.ewma is not None:
-        proximal = state.ewma.policy_at(obs)
+    if state.proximal_network is not None:
+        proximal = state.proximal_network.policy_at(obs)
         proximal_logp = proximal.log_prob(action)
     else:
         proximal_logp = take(samples.proximal_logp, part, device)

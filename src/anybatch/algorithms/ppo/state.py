@@ -8,8 +8,9 @@ from anybatch import networks, seeding
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
-from anybatch.algorithms.arithmetic import keep_arithmetic
+from anybatch.algorithms.arithmetic import compile_choice, keep_arithmetic
 from anybatch.algorithms.state import Learner, RankState, TrainState, load_network, saved_network
+from anybatch.batch.stale import proximal_follows_lag
 from anybatch.config import PPOConfig, rescale_rules
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import BoxActions, EnvSpec, VectorEnv
@@ -20,6 +21,7 @@ from anybatch.learning.normalizers import AdvantageNormalizer, RewardNormalizer
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.ewma import EwmaNetwork
 from anybatch.networks.own import NetworkFactory, own_actor_critic
+from anybatch.networks.periodic_copy import PeriodicCopy
 from anybatch.runs.checkpoint import Snapshot
 
 
@@ -29,6 +31,7 @@ class PPOState(TrainState[ActorCritic]):
 
     learner: Learner[ActorCritic]
     ewma: EwmaNetwork | None
+    periodic_copy: PeriodicCopy | None
     kernel: PolicyKernel | None
     reward_normalizer: RewardNormalizer | None
     advantage_normalizer: AdvantageNormalizer
@@ -38,14 +41,28 @@ class PPOState(TrainState[ActorCritic]):
     def observation_normalizer(self) -> ObservationNormalizer | None:
         return self.source.collector.normalizer
 
+    @property
+    def proximal_network(self) -> EwmaNetwork | PeriodicCopy | None:
+        """The weights that the update is held near; None where log-probabilities of the data are enough."""
+        return self.ewma or self.periodic_copy
+
+    def advance_proximal(self) -> None:
+        """Let the proximal policy follow the weights. Call after every policy gradient step."""
+        env_steps, numbers = self.batch.env_steps_per_gradient_step, self.plan.hyperparameters
+        if self.ewma is not None:
+            self.ewma.update(numbers.proximal_decay, env_steps)
+        if self.periodic_copy is not None:
+            self.periodic_copy.update(numbers.proximal_copy_every, env_steps)
+
     def metrics(self) -> dict[str, float | None]:
         """Current values, apart from this iteration's losses."""
         mean, std = self.advantage_normalizer.mean_std
+        proximal = self.proximal_network
         return self.learner.metrics() | {
             "advantage/mean": mean,
             "advantage/std": std,
-            "proximal/age_env_steps": self.ewma.age_env_steps if self.ewma else None,
-            "proximal/age_gradient_steps": self.ewma.age_gradient_steps if self.ewma else None,
+            "proximal/age_env_steps": proximal.age_env_steps if proximal else None,
+            "proximal/age_gradient_steps": proximal.age_gradient_steps if proximal else None,
         }
 
     def snapshot(self) -> Snapshot:
@@ -66,6 +83,7 @@ class PPOState(TrainState[ActorCritic]):
             "learner": self.learner.state_dict(),
             "native": self.kernel is not None,
             "ewma": self.ewma.state_dict() if self.ewma else None,
+            "periodic_copy": self.periodic_copy.state_dict() if self.periodic_copy else None,
             "observation_normalizer": observations.state_dict() if observations else None,
             "reward_normalizer": rewards.state_dict() if rewards else None,
             "advantage_normalizer": self.advantage_normalizer.state_dict(),
@@ -96,15 +114,18 @@ def start(
         noise_of=separate_networks(network),
         say=say,
     )
-    averages = config.proximal.policy == "ewma"
-    ewma = EwmaNetwork(learner.network, learner.steps.flat) if averages else None
-    proximal = ewma.policy if ewma else None
-    kernel = policy_kernel(config.compile, learner.network, proximal, env.spec, say)
+    weights, policy = (learner.network, learner.steps.flat), config.proximal.policy
+    ewma = EwmaNetwork(*weights) if policy == "ewma" else None
+    periodic_copy = PeriodicCopy(*weights) if policy == "periodic" else None
+    kept = ewma or periodic_copy
+    proximal = kept.policy if kept else None
+    kernel = policy_kernel(compile_choice(config), learner.network, proximal, env.spec, say)
     if kernel is not None:
         learner.steps.use_native_code()
     return PPOState(
         learner=learner,
         ewma=ewma,
+        periodic_copy=periodic_copy,
         kernel=kernel,
         reward_normalizer=make_reward_normalizer(config),
         advantage_normalizer=AdvantageNormalizer(),
@@ -117,7 +138,7 @@ def restore(state: PPOState, saved: Snapshot, config: PPOConfig, say: Callable[[
     shared, own = saved.shared, saved.own
     state.learner.load_state_dict(shared["learner"], config, say)
     keep_arithmetic(state, config, was_native=bool(shared.get("native")), say=say)
-    restore_ewma(state, shared, config, say)
+    restore_proximal(state, shared, config, say)
     # Before the environments: the first observations of fresh episodes are seen with these statistics.
     if state.observation_normalizer and shared["observation_normalizer"]:
         state.observation_normalizer.load_state_dict(shared["observation_normalizer"])
@@ -130,24 +151,34 @@ def restore(state: PPOState, saved: Snapshot, config: PPOConfig, say: Callable[[
             state.reward_normalizer.continue_returns(own["running_return"])
 
 
-def restore_ewma(
+def restore_proximal(
     state: PPOState, shared: Mapping[str, Any], config: PPOConfig, say: Callable[[str], None]
 ) -> None:
-    if state.ewma is None:
+    proximal = state.proximal_network
+    if proximal is None:
         return
-    if shared["ewma"] is None:
-        state.ewma.reset()
-        say("The checkpoint has no proximal EWMA: it starts from the current weights.")
+    saved = shared["ewma" if state.ewma else "periodic_copy"]
+    if saved is None:
+        proximal.reset()
+        what = "EWMA" if state.ewma else "copy of the weights"
+        say(f"The checkpoint has no proximal {what}: it starts from the current weights.")
         return
-    state.ewma.load_state_dict(shared["ewma"])
+    proximal.load_state_dict(saved)
     keep_proximal_age(state, config, shared["learner"]["control"]["env_steps_per_gradient_step"])
 
 
 def keep_proximal_age(state: PPOState, config: PPOConfig, before: float) -> None:
-    """Keep the average's age in env steps when the env steps per gradient step change from `before`."""
-    now = state.batch.env_steps_per_gradient_step
-    if state.ewma is not None and "proximal-ewma" in rescale_rules(config.rescale) and before != now:
+    """Keep the proximal policy's age in env steps when those per gradient step change from `before`.
+
+    Where the lag of the data decides it, there is nothing to keep: its age is one in gradient steps then.
+    """
+    now, rules = state.batch.env_steps_per_gradient_step, rescale_rules(config.rescale)
+    if before == now or proximal_follows_lag(config):
+        return
+    if state.ewma is not None and "proximal-ewma" in rules:
         state.ewma.rescale_weight(before / now)
+    if state.periodic_copy is not None and "proximal-copy" in rules:
+        state.periodic_copy.rescale_clock(before / now)
 
 
 def make_network(

@@ -7,7 +7,7 @@ from typing import Any
 from anybatch import networks, seeding
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
-from anybatch.algorithms.arithmetic import keep_arithmetic
+from anybatch.algorithms.arithmetic import compile_choice, keep_arithmetic
 from anybatch.algorithms.state import Learner, RankState, TrainState, load_network, saved_network
 from anybatch.config import PQNConfig
 from anybatch.envs.protocol import DiscreteActions, EnvSpec, VectorEnv
@@ -60,7 +60,7 @@ def start(
         noise_of={"action values": slice(None)},
         say=say,
     )
-    kernel = q_kernel(config.compile, learner.network, env.spec, say)
+    kernel = q_kernel(compile_choice(config), learner.network, env.spec, say)
     if kernel is not None:
         learner.steps.use_native_code()
     return PQNState(learner=learner, kernel=kernel, rank=RankState.fresh(config, env, learner, kernel=kernel))

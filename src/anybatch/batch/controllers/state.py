@@ -16,13 +16,15 @@ class Signals:
     samples_per_step: int
     """Samples that one more step adds to the iteration batch: envs × ranks."""
     minibatches: int
-    """Gradient steps per epoch."""
+    """Gradient steps per epoch while the minibatch is below its limit."""
     divergence: float | None = None
     """Divergence of the policy from that before the iteration, as the controller measures it."""
     noise_trace: float | None = None
     """tr(Σ) of the gradient noise scale, averaged separately from the signal."""
     noise_signal: float | None = None
     """|G|² of the gradient noise scale, averaged separately from the trace; it may be negative."""
+    noise_weight: float = 0.0
+    """Weight of the measurements in both averages: 0 before the first one, towards 1."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,48 @@
+"""Numbers for data that were collected some iterations ago: newer ideas, each an option.
+
+The importance weights are w = π/π_behavior, of the current policy at the start of an iteration.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def capped_weight_sums(log_weights: Tensor, max_importance: float) -> Tensor:
+    """Σw, Σw² and n of importance weights capped as the objective caps them, in float64. [B] → [3].
+
+    Sums of several ranks can be added before `effective_share` is taken.
+    """
+    weights = log_weights.double().clamp(max=math.log(max_importance)).exp()
+    count = weights.new_tensor(float(len(weights)))
+    return torch.stack([weights.sum(), weights.square().sum(), count])
+
+
+def effective_share(weight_sum: float, square_sum: float, count: float) -> float:
+    """(Σw)² / (n Σw²): effective samples ÷ samples. 1 for equal weights, 1/n where one outweighs all.
+
+    Kong 1992, "A note on importance sampling using standardized weights".
+    """
+    return weight_sum**2 / (count * square_sum)
+
+
+def learning_rate_factor(share: float) -> float:
+    """√(effective samples ÷ samples): the square-root rule of Adam for the batch that the weights leave.
+
+    Huang et al. 2026 (arXiv:2602.17616), whose weights are of whole responses of a language model.
+    """
+    return math.sqrt(share)
+
+
+def half_lag_age(lag: float) -> float:
+    """W/2: the mean age of a proximal policy in gradient steps, for data W gradient steps old.
+
+    arXiv:2605.12070: half way between the policy that acted and the current one, on average.
+    """
+    return lag / 2.0
+
+
+def half_lag_decay(lag: float) -> float:
+    """W/(W+2): the decay of an EWMA whose center of mass is W/2 gradient steps (arXiv:2605.12070)."""
+    return lag / (lag + 2.0)

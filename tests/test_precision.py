@@ -1,0 +1,80 @@
+"""Computing in bf16 with weights in float32."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from toy_runs import changed, newest_learner, prepare, start, start_pqn, toy_config, toy_pqn_config, train
+
+from anybatch import machine
+from anybatch.algorithms.ppo import loop as ppo
+from anybatch.config import PPOConfig
+from anybatch.errors import ConfigError
+
+IMPALA = {"impala_channels": [4, 4], "impala_features": 16}
+NETWORKS: dict[str, dict[str, object]] = {
+    "mlp": {"env": "toy:Match"},
+    "impala": {"env": "toy:Pixels", "network": IMPALA},
+    "nature": {"env": "toy:Pixels84"},
+    "minatar": {"env": "minatar:Breakout"},
+}
+
+
+def gradient(config: PPOConfig, precision: str) -> torch.Tensor:
+    config = changed(config, compile="off", precision=precision)
+    state = start(config)
+    data = start(changed(config, precision="float32")).source.collector.collect(state.network, 40)
+    samples = prepare(data, state, config)
+    indices = samples.valid.flatten().nonzero().flatten()
+    add = ppo.minibatch_gradient(samples, indices, 1.0, state, config, with_value=True)
+    state.steps.gradient(indices, add, float(len(indices)))
+    return state.steps.flat.grads
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_gradients_in_bf16_are_near_and_stay_float32(network: str):
+    config = toy_config(**NETWORKS[network])
+    exact, rounded = gradient(config, "float32"), gradient(config, "bf16")
+    assert rounded.dtype == torch.float32 and not torch.equal(exact, rounded)
+    assert (exact - rounded).norm() < 0.1 * exact.norm()
+
+
+def test_heads_and_what_they_give_are_float32():
+    state = start(toy_config(precision="bf16", proximal={"policy": "ewma"}))
+    obs = torch.randn(5, *state.source.collector.env.spec.obs_shape)
+    policy, value = state.network(obs)
+    assert policy.location.dtype == value.dtype == torch.float32
+    assert state.ewma is not None and state.ewma.policy_at(obs).location.dtype == torch.float32
+    assert not torch.equal(policy.location, start(toy_config()).network(obs)[0].location)
+    assert all(weight.dtype == torch.float32 for weight in state.network.parameters())
+
+
+def test_action_values_compute_in_bf16_too():
+    config = toy_pqn_config()
+    obs = torch.randn(5, *start_pqn(config).source.collector.env.spec.obs_shape)
+    exact, rounded = (
+        start_pqn(changed(config, precision=precision)).network.locate(obs)
+        for precision in ("float32", "bf16")
+    )
+    assert rounded.dtype == torch.float32 and not torch.equal(exact, rounded)
+    torch.testing.assert_close(exact, rounded, rtol=0.05, atol=0.05)
+
+
+def test_a_run_in_bf16_repeats_to_the_bit(tmp_path: Path):
+    config = toy_config(precision="bf16", env="toy:Pixels", network=IMPALA)
+    first, second = (newest_learner(train(config, tmp_path / name).folder)["network"] for name in "ab")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_processor_without_bf16_is_told(monkeypatch: pytest.MonkeyPatch):
+    for fast in (False, True):
+        said: list[str] = []
+        monkeypatch.setattr(machine, "has_fast_bf16", lambda fast=fast: fast)
+        start(toy_config(precision="bf16"), said.append)
+        assert any("no instructions for bf16" in sentence for sentence in said) == (not fast)
+
+
+@pytest.mark.parametrize("changes", [{"dtype": "float64"}, {"compile": "on"}])
+def test_what_bf16_excludes_is_refused(changes: dict[str, str]):
+    with pytest.raises(ConfigError, match="precision = bf16"):
+        toy_config(precision="bf16", **changes)
