@@ -88,6 +88,7 @@ def test_a_second_call_does_only_what_is_missing(undisturbed: Path, tmp_path: Pa
     assert decisive(tmp_path) == decisive(undisturbed)
 
 
+@pytest.mark.timeout(900)  # six times two processes that import torch
 def test_a_study_killed_five_times_gives_the_cells_of_an_undisturbed_one(undisturbed: Path, tmp_path: Path):
     file, out, rng = tmp_path / "small.toml", tmp_path / "out", random.Random(3)
     file.write_text(STUDY)
@@ -117,6 +118,7 @@ def wait_for_checkpoints(out: Path, process: subprocess.Popen[bytes], more_than:
         time.sleep(0.005)
 
 
+@pytest.mark.timeout(900)
 def test_a_stopped_study_says_how_to_continue_and_loses_nothing(undisturbed: Path, tmp_path: Path):
     file, out = tmp_path / "small.toml", tmp_path / "out"
     file.write_text(STUDY)

@@ -85,6 +85,7 @@ RANDOM_ARM = "random"
 
 METRIC_CURVES = (
     "batch/iteration",
+    "batch/minibatch",
     "batch/noise_scale",
     "batch/behavioral_divergence",
     "batch/policy_kl",

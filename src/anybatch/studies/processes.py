@@ -19,7 +19,15 @@ DONE, FAILED, STOPPED, ERROR, DIED = "done", "failed", "stopped", "error", "died
 no answer, since the process has ended."""
 
 LOG_FILE = "log.txt"
-COMMAND = "from anybatch.studies.worker import main; main()"
+COMMAND = """
+import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from anybatch.studies.worker import main
+main()
+"""
+"""Ctrl-C and a closed terminal reach the whole group of processes, also while they import: the runner passes
+them on, as SIGTERM, so that a cell is saved and not taken for one whose process died."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 

@@ -7,7 +7,6 @@ answers one. It ends with its input: a runner that is killed leaves no process b
 import json
 import os
 import queue
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -24,9 +23,6 @@ from anybatch.studies.training import run_cell
 
 def main() -> None:
     """`python -c … OUT [ENV …]`: environments are those that the command line named itself."""
-    # Ctrl-C goes to the whole group of processes; the runner passes it on, as SIGTERM.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     answers = private_stdout()
     out, named = Path(sys.argv[1]), sys.argv[2:]
     answer = answering(out, named)
