@@ -37,7 +37,6 @@ from anybatch.batch.control import BatchControl
 from anybatch.batch.controllers import Signals
 from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, PPOConfig, PQNConfig
-from anybatch.kernels.choice import USED
 from anybatch.learning.normalizers import AdvantageNormalizer
 from anybatch.networks.ewma import EwmaNetwork
 from anybatch.runs.checkpoint import Checkpoints
@@ -325,9 +324,7 @@ def state_after(folder: Path, iteration: int, config: AnyConfig) -> PPOState | P
     env_steps = [0, *(row["env_steps"] for row in rows(folder))][iteration]
     paths = {int(path.name[5:]): path for path in (folder / "checkpoints").iterdir()}
     loaded = Checkpoints(folder, keep=1)._load(paths[env_steps], with_segments=True)
-    return start_from(
-        config, snapshot_of(loaded), say=lambda sentence: sentence == USED or pytest.fail(sentence)
-    )
+    return start_from(config, snapshot_of(loaded), say=pytest.fail)
 
 
 def before_and_after(

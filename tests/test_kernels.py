@@ -1,6 +1,7 @@
 """Native code against the torch code that it replaces."""
 
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -27,7 +28,6 @@ from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.pqn import loop as pqn
 from anybatch.config import PPOConfig
 from anybatch.errors import ConfigError
-from anybatch.kernels import choice
 
 UPDATES = 20
 OBJECTIVES = {
@@ -266,7 +266,8 @@ def test_a_second_process_does_not_compile_again(tmp_path: Path):
     assert [path.name for path in compiled.parent.iterdir()] == [compiled.name]
 
 
-def test_the_use_of_native_code_is_said():
-    said: list[str] = []
-    start(toy_config(), said.append)
-    assert said.count(choice.USED) == 1
+@pytest.mark.parametrize("compiled", ["on", "off"])
+def test_a_run_records_whether_it_used_native_code(compiled: str, tmp_path: Path):
+    folder = train(toy_config(compile=compiled), tmp_path).folder
+    facts = json.loads((folder / "facts.json").read_text())
+    assert facts["device"] == ("cpu with native code" if compiled == "on" else "cpu")

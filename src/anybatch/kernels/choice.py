@@ -15,8 +15,6 @@ from anybatch.networks.q_network import QNetwork
 Choice = Literal["auto", "on", "off"]
 Kernel = TypeVar("Kernel", PolicyKernel, QKernel)
 
-USED = "This network acts and learns in native code; --compile off is for torch."
-
 
 def policy_kernel(
     choice: Choice,
@@ -44,14 +42,11 @@ def _chosen(
     reason = unsupported
     if reason is None:
         try:
-            kernel = make()
+            return make()
         except CompileError as error:
             reason = str(error)
             if choice == "auto":
                 say(f"Native code is not used, which makes small networks slower: {reason}.")
-        else:
-            say(USED)
-            return kernel
     if choice == "on":
         raise ConfigError(f"compile = on: there is no native code for this run: {reason}")
     return None

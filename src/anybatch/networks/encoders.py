@@ -49,7 +49,7 @@ def compute_in_bf16(network: nn.Module) -> None:
     """Let the encoders and trunks of `network` compute in bf16; weights, and the heads, stay float32."""
     for module in network.modules():
         if hasattr(type(module).forward, "__wrapped__"):
-            module.computes_in_bf16 = True  # pyright: ignore[reportAttributeAccessIssue]
+            module.computes_in_bf16 = True  # pyright: ignore[reportArgumentType]
 
 
 def refuse_unfit(encoder: str, layout: ObsLayout) -> None:

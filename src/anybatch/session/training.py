@@ -135,6 +135,7 @@ def add_missing_parts(loaded: Loaded, recorded: AnyConfig) -> None:
     learner = loaded.tree["shared"]["learner"]
     learner.setdefault("schedules", Schedules.of(recorded).to_dict())
     learner["control"].setdefault("minibatch_limit", None)
+    loaded.tree["shared"].setdefault("native", False)
     if isinstance(recorded, PPOConfig):
         loaded.tree["shared"].setdefault("periodic_copy", None)
 
@@ -180,7 +181,7 @@ def run_to_end(
     loaded: Loaded | None = None,
 ) -> Outcome:
     env = state.source.collector.env
-    title = f"{env.spec.env_id} on {env.spec.engine}, {state.device}, seed {config.seed}"
+    title = f"{env.spec.env_id} on {env.spec.engine}, {computed_by(state)}, seed {config.seed}"
     if config.device == "auto":
         output.say(f"device auto: {state.device}")
     record_facts(folder, config, state)
@@ -250,10 +251,15 @@ def record_facts(folder: Path, config: AnyConfig, state: AnyState) -> None:
     )
     facts = run_folder.facts(
         engine=state.source.collector.env.spec.engine,
-        device=str(state.device),
+        device=computed_by(state),
         threads=torch.get_num_threads(),
     )
     run_folder.add_facts(folder, facts | {"from_env_steps": state.env_steps})
+
+
+def computed_by(state: AnyState) -> str:
+    """What computes the networks, for people to read."""
+    return f"{state.device} with native code" if state.kernel is not None else str(state.device)
 
 
 def result_json(outcome: Outcome) -> dict[str, object]:

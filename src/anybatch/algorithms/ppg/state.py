@@ -16,6 +16,7 @@ from anybatch.algorithms.state import Learner, RankState, TrainState
 from anybatch.config import OptimizerConfig, PPGConfig
 from anybatch.envs.protocol import VectorEnv
 from anybatch.errors import ConfigError
+from anybatch.kernels.policy import PolicyKernel
 from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.machine import available_bytes, readable
 from anybatch.networks.actor_critic import ActorCritic
@@ -95,6 +96,10 @@ class PPGState(TrainState[ActorCritic]):
     @property
     def learner(self) -> Learner[ActorCritic]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.policy.learner
+
+    @property
+    def kernel(self) -> PolicyKernel | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.policy.kernel
 
     @property
     def rank(self) -> RankState:  # pyright: ignore[reportIncompatibleVariableOverride]
