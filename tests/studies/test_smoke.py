@@ -1,5 +1,6 @@
 """Every study of the package, at a scale of seconds, as the command line runs it."""
 
+import html
 import json
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def test_a_study_ends_with_its_verdicts(name: str, tmp_path: Path, capsys: pytes
     found = json.loads((tmp_path / "verdicts.json").read_text())
     assert found and all(verdict["comparisons"] for verdict in found)
     assert all(f"{verdict['name']}: {verdict['state']}" in shown.out for verdict in found)
+    assert found[0]["sentence"] in html.unescape((tmp_path / "report" / "index.html").read_text())
     assert shown.err == ""
 
 

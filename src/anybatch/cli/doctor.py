@@ -28,6 +28,7 @@ EXTRAS = {
     "pgx": "minatar",
     "mujoco": "mujoco",
     "imageio-ffmpeg": "video",
+    "matplotlib": "plot",
     "wandb": "wandb",
     "trackio": "trackio",
 }

@@ -19,6 +19,8 @@ usage: anybatch COMMAND [OPTIONS]
   evaluate   play episodes with a checkpoint of a run, the newest or the best
   watch      make a video of an agent, from a checkpoint of its run
   advise     say what a run's metrics mean for its settings
+  report     write a page about runs: curves over each other, plans, advice
+  plot       draw one metric of runs as PNG, SVG or PDF
   study      run an experiment of the papers, or one of your own, and judge its claims
   presets    list the named configurations, or print one with the origin of each number
   doctor     check this machine: engines, libraries, speed
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def command(name: str) -> Callable[[list[str]], None]:
     # Imported late: `anybatch --help` must not wait for torch.
-    from anybatch.cli import commands, doctor, preset_list, study
+    from anybatch.cli import commands, doctor, preset_list, reporting, study
 
     table = {
         "train": commands.train,
@@ -68,6 +70,8 @@ def command(name: str) -> Callable[[list[str]], None]:
         "evaluate": commands.evaluate,
         "watch": commands.watch,
         "advise": commands.advise,
+        "report": reporting.report,
+        "plot": reporting.plot,
         "study": study.study,
         "presets": preset_list.presets,
         "doctor": doctor.doctor,

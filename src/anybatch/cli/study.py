@@ -7,11 +7,14 @@ from pathlib import Path
 import tyro
 
 from anybatch import machine
+from anybatch.cli.reporting import REPORT_FOLDER
 from anybatch.cli.usage_error import as_user_error
 from anybatch.cli.whole_numbers import WHOLE_NUMBERS
 from anybatch.envs import import_as_named
 from anybatch.errors import ConfigError
-from anybatch.reports import study_text, verdicts
+from anybatch.reports import report_files, study_text, verdicts
+from anybatch.reports.pages import studies as study_page
+from anybatch.reports.study_parts import StudyView
 from anybatch.reports.verdicts.power import outlooks
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
@@ -112,8 +115,12 @@ def run(asked: Study, request: Request, flags: StudyFlags, *, again: str) -> Non
 
 
 def conclude(out: Path, plan: StudyPlan) -> None:
-    """Write and show the verdicts on the cells that there are."""
+    """Write and show the verdicts on the cells that there are, and the page about them."""
     results = runner.results(out, plan)
     found = verdicts.judge(plan, results)
     run_folder.write_json(out / VERDICTS_FILE, [verdict.to_json() for verdict in found])
     study_text.show_results(out, plan, results, found)
+    again = ["anybatch", "report", str(out)]
+    made = study_page.report(StudyView(plan, results), again)
+    page = report_files.write(made, out / REPORT_FOLDER, with_pictures=False)
+    print(f"page    {page}\n\nnext:\n  {shlex.join(again)}    the same with its figures as PNG and SVG")
