@@ -36,7 +36,7 @@ def freeze(out: Path) -> dict[str, Any]:
     for path in files(PACKAGE):
         (copy / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(PACKAGE / path, copy / path)
-    known = run_folder.facts(engine="", device="", threads=0)
+    known = run_folder.facts(engine="", device="", native_code=False, threads=0)
     facts = {name: known[name] for name in ("anybatch", "git_commit", "python", "torch")}
     return facts | {"source": digest(copy)}
 
