@@ -123,6 +123,8 @@ def resume(
         state = start(config, own, output, env_steps=loaded.env_steps)
         with state_fit.refusing_misfits(loaded.path):
             add_missing_parts(loaded, recorded)
+            saved_collector = loaded.tree["own"]["rank"]["source"]["collector"]
+            state.source.collector.drop_episodes_of_another_engine(saved_collector)
             refuse_unlike_start(loaded, state)
             algorithm_of(config).restore(state, snapshot_of(loaded), config, output.say)
             if state.env_steps != loaded.env_steps:
@@ -135,9 +137,10 @@ def add_missing_parts(loaded: Loaded, recorded: AnyConfig) -> None:
     learner = loaded.tree["shared"]["learner"]
     learner.setdefault("schedules", Schedules.of(recorded).to_dict())
     learner["control"].setdefault("minibatch_limit", None)
-    loaded.tree["shared"].setdefault("native", False)
+    shared = loaded.tree["shared"]
+    shared.setdefault("native", False)
     if isinstance(recorded, PPOConfig):
-        loaded.tree["shared"].setdefault("periodic_copy", None)
+        shared.setdefault("periodic_copy", None)
 
 
 def refuse_unlike_start(loaded: Loaded, fresh: AnyState) -> None:
