@@ -75,6 +75,52 @@ class Draws:
         return choice
 
 
+class Stream:
+    """As much of numpy's RandomState as the games use, with the numbers of the native engine's stream."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._draws = 0
+
+    def rand(self, size: int | None = None) -> Any:
+        if size is not None:
+            return np.array([self.rand() for _ in range(size)])
+        self._draws += 1
+        bits = (self._seed + self._draws * 0x9E3779B97F4A7C15) % 2**64
+        bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB % 2**64
+        return ((bits ^ (bits >> 31)) >> 11) / 2**53
+
+    def randint(self, low: int, high: int | None = None, size: int | None = None) -> Any:
+        if size is not None:
+            return np.array([self.randint(low, high) for _ in range(size)])
+        low, high = (0, low) if high is None else (low, high)
+        return low + int(self.rand() * (high - low))
+
+    def play(self, name: str, *, sticky: float) -> "Player":
+        """A game of the package minatar that draws from this stream."""
+        environment = Environment(MODULES[name], sticky_action_prob=sticky)
+        environment.random = environment.env.random = self
+        return Player(environment)
+
+
+class Player(NamedTuple):
+    """A game of the package minatar in the form of ours: minimal actions, planes first."""
+
+    environment: Environment
+
+    def reset(self) -> np.ndarray:
+        self.environment.reset()
+        return self.obs()
+
+    def act(self, action: int) -> tuple[float, bool]:
+        reward, terminated = self.environment.act(self.environment.minimal_action_set()[action])
+        return float(reward), bool(terminated)
+
+    def obs(self) -> np.ndarray:
+        return np.moveaxis(self.environment.state(), -1, 0)
+
+
 class Original:
     """One game of the package minatar."""
 

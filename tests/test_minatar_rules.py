@@ -8,16 +8,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from drawn_minatar import DRAWS, Game, crowded_seaquest
-from original_minatar import Original, Outcome, Row
+from original_minatar import Original, Outcome, Row, Stream
 
+from anybatch import envs
 from anybatch.config import EnvConfig
-from anybatch.envs.minatar_adapter import GAMES, MinAtarEnv
+from anybatch.envs import MINATAR_ENGINES
+from anybatch.envs.minatar import GAMES
+from anybatch.envs.protocol import RestorableEnv
 
 SEEDS = (11, 12, 13)
 """As many as in test_minatar: a game is compiled for each number of envs."""
 N = len(SEEDS)
 
 every_game = pytest.mark.parametrize("name", GAMES)
+every_engine = pytest.mark.parametrize("engine", MINATAR_ENGINES)
 
 
 class Seen(NamedTuple):
@@ -46,13 +50,22 @@ class Seen(NamedTuple):
 class Pair:
     """Our envs of a game, and the original."""
 
-    def __init__(self, name: str, *, sticky: float = 0.0, edges: Sequence[float] = (0.0, 0.5)) -> None:
-        self.env = MinAtarEnv(name, EnvConfig(sticky=sticky), seeds=SEEDS)
+    def __init__(
+        self, name: str, engine: Any, *, sticky: float = 0.0, edges: Sequence[float] = (0.0, 0.5)
+    ) -> None:
+        env = envs.make(f"minatar:{name}", EnvConfig(sticky=sticky, engine=engine), seeds=SEEDS)
+        assert isinstance(env, RestorableEnv) and env.spec.engine.startswith(engine)
+        self.env = env
         self.env.reset()
         self.original = Original(name, sticky=sticky, edges=edges)
 
     def game(self) -> Game:
-        return self.env.state_dict()["game"]
+        """The fields that pgx's states have."""
+        state = self.env.state_dict()
+        if "_last_action" in state["game"]:
+            return state["game"]
+        others = {"_last_action": state["last_action"], "_terminal": np.zeros(N, dtype=np.bool_)}
+        return {f"_{name}": array for name, array in state["game"].items()} | others
 
     def rows(self) -> list[Row]:
         """The fields that both have, env by env."""
@@ -64,7 +77,11 @@ class Pair:
     def put(self, fields: Game) -> None:
         """Change some fields of our games; the random streams continue."""
         state = self.env.state_dict()
-        state["game"] |= fields
+        for field, array in fields.items():
+            part = state if field[1:] in state else state["game"]
+            name = field if field in part else field[1:]
+            if name in part:  # native code has no field for a game that is over
+                part[name] = array
         self.env.load_state_dict(state)
 
     def random_actions(self, rng: np.random.Generator) -> np.ndarray:
@@ -98,15 +115,39 @@ def cars(obs: np.ndarray) -> np.ndarray | None:
 
 
 @every_game
+def test_whole_episodes_are_those_of_the_original_with_the_same_random_numbers(name: str):
+    """Of the native engine, which draws in the original's order."""
+    env = envs.make(f"minatar:{name}", EnvConfig(sticky=0.1, engine="native"), seeds=SEEDS)
+    assert isinstance(env, RestorableEnv)
+    originals = [Stream(int(seed)).play(name, sticky=0.1) for seed in env.state_dict()["seed"]]
+    assert np.array_equal(env.reset(), [original.reset() for original in originals])
+    rng, ends = np.random.default_rng(4), 0
+    for _ in range(3000):
+        actions = rng.integers(env.spec.action_width, size=N)
+        step = env.step(actions)
+        assert step.final_obs is not None
+        for i, original in enumerate(originals):
+            reward, terminated = original.act(int(actions[i]))
+            assert (step.reward[i], step.terminated[i]) == (reward, terminated)
+            assert np.array_equal(step.final_obs[i], original.obs())
+            if terminated:
+                ends += 1
+                assert np.array_equal(step.obs[i], original.reset())
+    assert ends > 100 or (name == "Freeway" and ends == N)  # whose episodes have 2,501 steps
+
+
+@every_game
 def test_random_play_is_play_of_the_original(name: str):
-    pair, rng = Pair(name), np.random.default_rng(1)
+    """Of pgx, whose random numbers the original cannot be given: one of the ways that it could draw."""
+    pair, rng = Pair(name, "pgx"), np.random.default_rng(1)
     ends = sum(pair.compare_step(pair.random_actions(rng)) for _ in range(1000))
     assert ends > 5 or name == "Freeway"  # whose episodes have 2,500 steps
 
 
+@every_engine
 @every_game
-def test_steps_from_anywhere_are_those_of_the_original_and_leave_out_no_rule(name: str):
-    pair, rng = Pair(name), np.random.default_rng(2)
+def test_steps_from_anywhere_are_those_of_the_original_and_leave_out_no_rule(name: str, engine: str):
+    pair, rng = Pair(name, engine), np.random.default_rng(2)
     for _ in range(60):
         pair.put(DRAWS[name](pair.game(), rng))
         for step in range(30):
@@ -117,18 +158,20 @@ def test_steps_from_anywhere_are_those_of_the_original_and_leave_out_no_rule(nam
     assert pair.original.lines_not_run() <= {"return r, self.terminal", "return None"}
 
 
-def test_steps_in_a_crowd_are_those_of_the_original():
+@every_engine
+def test_steps_in_a_crowd_are_those_of_the_original(engine: str):
     """Who of several is hit or comes aboard, and who still shoots."""
-    pair, rng = Pair("Seaquest"), np.random.default_rng(3)
+    pair, rng = Pair("Seaquest", engine), np.random.default_rng(3)
     for _ in range(500):
         pair.put(crowded_seaquest(pair.game(), rng))
         for _ in range(2):
             pair.compare_step(pair.random_actions(rng))
 
 
-def test_the_fullest_sea_has_room():
+@every_engine
+def test_the_fullest_sea_has_room(engine: str):
     """An enemy in every step at the fastest speed, the eldest about to leave: fish, submarines, and both."""
-    pair = Pair("Seaquest")
+    pair = Pair("Seaquest", engine)
     age = np.arange(28, -1, -1)
     fish = np.stack([(age + 1) // 3, 1 + age % 8, np.ones(29, int), np.array([1, 0, 2])[age % 3]], axis=1)
     subs = np.column_stack([fish, 10 - (age + 1) % 11])
@@ -148,18 +191,20 @@ ABOUT_TO_DRAW = {
 }
 
 
+@every_engine
 @pytest.mark.parametrize("name", ABOUT_TO_DRAW)
-def test_newcomers_are_as_likely_as_in_the_original(name: str):
-    pair = Pair(name, edges=(0, 1 / 3, 1 / 2))
+def test_newcomers_are_as_likely_as_in_the_original(name: str, engine: str):
+    pair = Pair(name, engine, edges=(0, 1 / 3, 1 / 2))
     start = pair.rows()[0] | {field: np.array(value) for field, value in ABOUT_TO_DRAW[name].items()}
     expected = likelihoods(pair.original.steps(start, 0), start)
     assert_as_likely(expected, outcomes(pair, start, action=0, steps=3 * len(expected)))
 
 
+@every_engine
 @every_game
-def test_sticky_actions_are_as_likely_as_in_the_original(name: str):
+def test_sticky_actions_are_as_likely_as_in_the_original(name: str, engine: str):
     """The second action that moves something is asked for; the last one was the first of them."""
-    pair = Pair(name, sticky=0.25, edges=(0, 1 / 4))
+    pair = Pair(name, engine, sticky=0.25, edges=(0, 1 / 4))
     start = pair.rows()[0] | {"_last_action": np.array(pair.original.actions[1])}
     if name == "Freeway":
         start |= {"_move_timer": np.array(0), "_pos": np.array(5)}
@@ -168,9 +213,10 @@ def test_sticky_actions_are_as_likely_as_in_the_original(name: str):
     assert_as_likely(expected, outcomes(pair, start, action=2, steps=200))
 
 
+@every_engine
 @pytest.mark.parametrize("name", sorted(GAMES.keys() - {"Freeway"}))
-def test_starts_are_as_likely_as_in_the_original(name: str):
-    pair = Pair(name)
+def test_starts_are_as_likely_as_in_the_original(name: str, engine: str):
+    pair = Pair(name, engine)
     expected = likelihoods(pair.original.starts(), pair.rows()[0])
     seen: Counter[bytes] = Counter()
     for _ in range(100):
@@ -180,10 +226,11 @@ def test_starts_are_as_likely_as_in_the_original(name: str):
     assert_as_likely(expected, seen)
 
 
+@every_engine
 @pytest.mark.parametrize("occasion", ["start", "top"])
-def test_cars_are_as_likely_as_in_the_original(occasion: str):
+def test_cars_are_as_likely_as_in_the_original(occasion: str, engine: str):
     """In each lane all speeds in both directions are equally likely, whatever the neighbor's."""
-    pair, lanes = Pair("Freeway"), []
+    pair, lanes = Pair("Freeway", engine), []
     for _ in range(400):
         if occasion == "start":
             shown = pair.env.reset()

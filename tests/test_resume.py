@@ -129,6 +129,18 @@ def test_the_first_envs_stay_when_there_are_more_of_them():
     assert np.array_equal(few.obs, many.obs[:3])
 
 
+@pytest.mark.parametrize(("before", "after"), [("envpool", "native"), ("native", "envpool")])
+def test_a_run_that_resumes_on_another_engine_starts_fresh_episodes(
+    before: str, after: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    config = toy_config(env="CartPole-v1", env_config={"engine": before}, total_env_steps=63)
+    outcome = train(config, tmp_path)
+    capsys.readouterr()
+    resume(outcome.folder, changed(config, env_config={"engine": after}, total_env_steps=126))
+    assert "fresh ones are started" in capsys.readouterr().out
+    assert rows(outcome.folder)[-1]["env_steps"] >= 126
+
+
 STEADY: dict[str, Any] = {
     "num_envs": 4,
     "num_steps": 8,

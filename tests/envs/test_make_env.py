@@ -24,7 +24,7 @@ def without_envpool(monkeypatch):
         ("gym:own_envs:Vector-v0", "gymnasium"),
         ("HalfCheetah-v5", "envpool"),
         ("toy:Match", "toy"),
-        ("minatar:Breakout", "pgx"),
+        ("minatar:Breakout", "native"),
     ],
 )
 def test_ids_find_their_engine(make, env_id, engine):

@@ -218,10 +218,20 @@ class Collector:
             state |= {"env": self.env.state_dict(), "obs": self.obs, "episodes": self.episodes.state_dict()}
         return state
 
+    def drop_episodes_of_another_engine(self, saved: dict) -> None:
+        """Leave out of a saved state the episodes in progress that the engine of this run cannot continue."""
+        here = self.state_dict()
+        if saved.keys() == here.keys() and saved.get("env", {}).keys() == here.get("env", {}).keys():
+            return
+        for part in ("env", "obs", "episodes"):
+            saved.pop(part, None)
+            if part in here:
+                saved[part] = None
+
     def load_state_dict(self, state: dict) -> bool:
         """Continue from `state`. Returns whether the episodes in progress were restored."""
         self.generator.set_state(state["generator"])
-        same_envs = "env" in state and state["num_envs"] == self.env.spec.num_envs
+        same_envs = state.get("env") is not None and state["num_envs"] == self.env.spec.num_envs
         if not isinstance(self.env, RestorableEnv) or not same_envs:
             # The first observations were seen with statistics that had not been restored yet.
             self.obs = self._seen(self.env.reset(), decides=None)

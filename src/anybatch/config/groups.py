@@ -10,9 +10,10 @@ from anybatch.config.require import MOST_ENVS, MOST_THREADS, require, require_la
 class EnvConfig:
     """How the environment is built and how its episodes are treated."""
 
-    engine: Literal["auto", "envpool", "gymnasium", "minatar", "native", "toy"] = "auto"
-    """Engine of the environment. auto: our native code for classic control where there is a C compiler,
-    EnvPool where it has the id, otherwise Gymnasium."""
+    engine: Literal["auto", "envpool", "gymnasium", "minatar", "native", "pgx", "toy"] = "auto"
+    """Engine of the environment. auto: our native code for classic control and MinAtar where there is a C
+    compiler; otherwise pgx for MinAtar, EnvPool where it has the id, and Gymnasium. minatar: as auto, for the
+    games of MinAtar."""
     max_episode_steps: int | None = None
     """Step limit of an episode. None: the environment's own."""
     time_limit: Literal["bootstrap", "terminal"] = "bootstrap"

@@ -20,6 +20,8 @@ ENGINE_PREFIXES = {
 }
 MANY_ENVS = 1024
 """From here on it is worth a look at one of them whether all fit into memory."""
+MINATAR_ENGINES = ("native", "pgx")
+"""Engines that play the games of MinAtar."""
 MINATAR_INSTALL_COMMAND = "pip install 'anybatch[minatar]'"
 
 
@@ -27,8 +29,9 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
     """The environment `env_id`, as many times as there are seeds; each env's randomness is its own seed's.
 
     CartPole-v1: our own native code where it has the id, else EnvPool, else Gymnasium. gym:…, envpool:…,
-    native:…, minatar:…, toy:… name the engine; procgen:coinrun and procgen-easy:coinrun are games of
-    EnvPool's; my_package:MyEnv-v0 is Gymnasium's, after importing my_package.
+    native:…, toy:… name the engine; procgen:coinrun and procgen-easy:coinrun are games of EnvPool's;
+    minatar:Breakout is our own native code, else pgx; my_package:MyEnv-v0 is Gymnasium's, after importing
+    my_package.
     """
     if env_id.startswith(user_modules.OBJECT_PREFIX):
         raise EnvError(
@@ -123,11 +126,13 @@ def _resolve(env_id: str, config: EnvConfig) -> tuple[str, str]:
     game = procgen.engine_id(env_id)
     named = "envpool" if game else ENGINE_PREFIXES.get(prefix) if rest else None
     if named is not None:
-        if config.engine not in ("auto", named):
+        if config.engine not in ("auto", named) and not (
+            named == "minatar" and config.engine in MINATAR_ENGINES
+        ):
             raise EnvError(f"{env_id} names the engine {named}, but env-config.engine = {config.engine}")
         return named, game or rest
     if config.engine != "auto":
-        return config.engine, env_id
+        return "minatar" if config.engine == "pgx" else config.engine, env_id
     from anybatch.envs import classic_control, envpool_adapter
 
     if env_id in classic_control.GAMES and not config.options and native.available():
@@ -164,15 +169,25 @@ def _make_gymnasium(name: str, config: EnvConfig, seeds: Sequence[int], *, engin
 
 
 def _make_minatar(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:
-    if importlib.util.find_spec("pgx") is None:
-        raise EnvError(f"MinAtar needs the package pgx; {MINATAR_INSTALL_COMMAND} installs it")
-    from anybatch.envs import minatar_adapter
+    from anybatch.envs import minatar
 
     env_id = f"minatar:{name}"
-    if name not in minatar_adapter.GAMES:
-        raise unknown(env_id, [f"minatar:{game}" for game in minatar_adapter.GAMES])
+    if name not in minatar.GAMES:
+        raise unknown(env_id, [f"minatar:{game}" for game in minatar.GAMES])
     _refuse_atari_settings(env_id, config, takes_sticky=True)
-    return minatar_adapter.MinAtarEnv(name, config, seeds=seeds)
+    if option := next(iter(config.options), None):
+        raise EnvError(
+            f"{env_id} has no option {option}; what can be set is env-config.sticky and "
+            "env-config.max-episode-steps"
+        )
+    if config.engine == "native" or (config.engine != "pgx" and native.available()):
+        return minatar.MinAtarEnv(name, config, seeds=seeds)
+    if importlib.util.find_spec("pgx") is None:
+        needed = "the package pgx" if config.engine == "pgx" else "a C compiler or the package pgx"
+        raise EnvError(f"{env_id} needs {needed}; {MINATAR_INSTALL_COMMAND} installs pgx")
+    from anybatch.envs import pgx_adapter
+
+    return pgx_adapter.PgxEnv(name, config, seeds=seeds)
 
 
 def _make_classic_control(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:

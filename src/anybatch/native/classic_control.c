@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "random.h"
+
 #define MOST_STATE 4
 #define PI 3.14159265358979323846
 
@@ -25,17 +27,8 @@ typedef struct {
 
 static double clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 
-/* SplitMix64 by index: a number in [0, 1). */
-static double uniform(int64_t seed, int64_t draw, int part) {
-  uint64_t bits = (uint64_t)seed + (uint64_t)(draw * MOST_STATE + part + 1) * 0x9E3779B97F4A7C15ull;
-  bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9ull;
-  bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EBull;
-  bits ^= bits >> 31;
-  return (bits >> 11) * 0x1p-53;
-}
-
 static double between(const Envs *e, int env, int part, double low, double high) {
-  return low + (high - low) * uniform(e->seed[env], e->draws[env], part);
+  return low + (high - low) * uniform_at(e->seed[env], e->draws[env] * MOST_STATE + part);
 }
 
 static void start(const Envs *e, int env) {

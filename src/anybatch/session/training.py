@@ -123,6 +123,8 @@ def resume(
         state = start(config, own, output, env_steps=loaded.env_steps)
         with state_fit.refusing_misfits(loaded.path):
             add_missing_parts(loaded, recorded)
+            saved_collector = loaded.tree["own"]["rank"]["source"]["collector"]
+            state.source.collector.drop_episodes_of_another_engine(saved_collector)
             refuse_unlike_start(loaded, state)
             algorithm_of(config).restore(state, snapshot_of(loaded), config, output.say)
             if state.env_steps != loaded.env_steps:

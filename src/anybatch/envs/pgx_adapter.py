@@ -1,6 +1,8 @@
-"""MinAtar's five games through pgx, on JAX's CPU backend; Seaquest with rules of our own.
+"""MinAtar's five games through pgx, on JAX's CPU backend, for machines without a C compiler.
 
-Only this module and `minatar_seaquest` import pgx and jax. Importing them starts JAX's threads: a process
+pgx's Seaquest has other rules than the original; `pgx_seaquest` has the original's.
+
+Only this module and `pgx_seaquest` import pgx and jax. Importing them starts JAX's threads: a process
 that has done so must not fork, only spawn.
 """
 
@@ -16,9 +18,9 @@ import pgx
 from pgx.minatar import asterix, breakout, freeway, space_invaders
 
 from anybatch.config import EnvConfig
-from anybatch.envs import minatar_seaquest, options
+from anybatch.envs import pgx_seaquest
+from anybatch.envs.minatar import refuse_unfit
 from anybatch.envs.protocol import DiscreteActions, EnvSpec, EnvStep
-from anybatch.errors import EnvError
 
 PGX = f"pgx {pgx.__version__}"
 
@@ -39,7 +41,7 @@ GAMES = {
     "Breakout": Game(breakout.MinAtarBreakout, breakout.State),
     "Freeway": Game(freeway.MinAtarFreeway, freeway.State),
     "Seaquest": Game(
-        minatar_seaquest.Seaquest, minatar_seaquest.first_state, f"{PGX} with the Seaquest of MinAtar 1.0.15"
+        pgx_seaquest.Seaquest, pgx_seaquest.first_state, f"{PGX} with the Seaquest of MinAtar 1.0.15"
     ),
     "SpaceInvaders": Game(space_invaders.MinAtarSpaceInvaders, space_invaders.State),
 }
@@ -69,7 +71,7 @@ class Seen(NamedTuple):
     final_obs: Any
 
 
-class MinAtarEnv:
+class PgxEnv:
     """N envs of one game, each with its own random stream, reset within the step that ends an episode.
 
     Rules and probabilities are those of the package minatar 1.0.15. This includes sticky actions: the first
@@ -82,11 +84,6 @@ class MinAtarEnv:
 
     def __init__(self, name: str, config: EnvConfig, *, seeds: Sequence[int]) -> None:
         env_id = f"minatar:{name}"
-        if named := next(iter(options.parse(config.options)), None):
-            raise EnvError(
-                f"{env_id} has no option {named}; what can be set is env-config.sticky and "
-                "env-config.max-episode-steps"
-            )
         self._name = name
         self._sticky = np.float32(config.sticky)
         self._limit = np.int32(min(config.max_episode_steps or NO_LIMIT, NO_LIMIT))
@@ -131,22 +128,10 @@ class MinAtarEnv:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state` was taken, random streams included."""
         here = self.state_dict()
-        self._refuse_unfit(here["game"] | {"key": here["key"]}, state["game"] | {"key": state["key"]})
+        refuse_unfit(self.spec, here["game"] | {"key": here["key"]}, state["game"] | {"key": state["key"]})
         restored = jax.tree.map(lambda now, saved: np.array(saved, dtype=now.dtype), here, state)
         game = self._envs.game.replace(**restored["game"])
         self._envs = _on_cpu(Envs(game, restored["key"], restored["steps"]))
-
-    def _refuse_unfit(self, here: dict[str, np.ndarray], saved: dict[str, Any]) -> None:
-        wanted = {name: np.shape(array) for name, array in here.items()}
-        given = {name: np.shape(array) for name, array in saved.items()}
-        if given == wanted:
-            return
-        name = next(name for name in (*wanted, *given) if wanted.get(name) != given.get(name))
-        raise EnvError(
-            f"{self.spec.env_id}: a saved state whose {name} is {given.get(name, 'absent')} does not fit "
-            f"{wanted.get(name, 'one without it')}; game, engine ({self.spec.engine}) and the number of envs "
-            "must be the same"
-        )
 
 
 @partial(jax.jit, static_argnames="name")

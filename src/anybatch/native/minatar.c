@@ -1,0 +1,80 @@
+/* MinAtar's five games, by the rules and probabilities of the package minatar 1.0.15.
+
+   An env's randomness is a function of its seed and the number of its draws, which are made in the order of the
+   original's: with the same numbers both play the same episodes. An action is repeated with probability
+   `sticky`, also over the end of an episode, as in the original. An env whose episode has ended stays at its end
+   until `start_minatar`. */
+#include "minatar.h"
+
+static const MinAtarGame *const GAMES[] = {&asterix, &breakout, &freeway, &seaquest, &space_invaders};
+
+typedef struct {
+  int32_t game, num_envs;
+  int64_t step_limit;
+  double sticky;
+  uint8_t *state;                  /* [num_envs, state_bytes of the game] */
+  int64_t *seed, *draws, *steps;   /* steps are those of the episode */
+  int64_t *last_action;            /* as the original numbers them */
+} Envs;
+
+typedef struct {
+  Plane *obs; /* [num_envs, planes] */
+  float *reward;
+  uint8_t *terminated, *truncated, *ended;
+} Step;
+
+int64_t minatar_state_bytes(int32_t game) { return GAMES[game]->state_bytes; }
+
+/* Whether all states, which may have been read from a file, can be played on from. */
+int minatar_is_sound(const Envs *e) {
+  const MinAtarGame *game = GAMES[e->game];
+  for (int env = 0; env < e->num_envs; env++)
+    if (!game->is_sound(e->state + env * game->state_bytes)) return 0;
+  return 1;
+}
+
+static void show(const MinAtarGame *game, const void *state, Plane *obs) {
+  memset(obs, 0, game->planes * sizeof(Plane));
+  game->observe(state, obs);
+}
+
+/* Start new episodes in the envs that `which` marks. */
+void start_minatar(const Envs *e, const uint8_t *which, Plane *obs) {
+  const MinAtarGame *game = GAMES[e->game];
+  for (int env = 0; env < e->num_envs; env++) {
+    if (!which[env]) continue;
+    uint8_t *state = e->state + env * game->state_bytes;
+    Random random = {e->seed[env], e->draws[env]};
+    memset(state, 0, game->state_bytes);
+    game->start(state, &random);
+    e->draws[env] = random.draws;
+    e->steps[env] = 0;
+    show(game, state, obs + env * game->planes);
+  }
+}
+
+/* One step of all envs. Returns how many of their episodes have ended. */
+int play_minatar(const Envs *e, const int64_t *action, const Step *out) {
+  const MinAtarGame *game = GAMES[e->game];
+  int num_ended = 0;
+  for (int env = 0; env < e->num_envs; env++) {
+    uint8_t *state = e->state + env * game->state_bytes;
+    Random random = {e->seed[env], e->draws[env]};
+    if (!chance(&random, e->sticky)) {
+      const int known = action[env] >= 0 && action[env] < game->num_actions;
+      e->last_action[env] = known ? game->actions[action[env]] : STAY;
+    }
+    int reward = 0;
+    const int terminated = game->play(state, (int)e->last_action[env], &random, &reward);
+    e->draws[env] = random.draws;
+    e->steps[env]++;
+    const int truncated = !terminated && e->steps[env] >= e->step_limit;
+    show(game, state, out->obs + env * game->planes);
+    out->reward[env] = reward;
+    out->terminated[env] = terminated;
+    out->truncated[env] = truncated;
+    out->ended[env] = terminated || truncated;
+    num_ended += terminated || truncated;
+  }
+  return num_ended;
+}
