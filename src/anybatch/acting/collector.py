@@ -220,12 +220,13 @@ class Collector:
 
     def drop_episodes_of_another_engine(self, saved: dict) -> None:
         """Leave out of a saved state the episodes in progress that the engine of this run cannot continue."""
-        here = self.state_dict()
-        if saved.keys() == here.keys() and saved.get("env", {}).keys() == here.get("env", {}).keys():
+        here = self.env.state_dict() if isinstance(self.env, RestorableEnv) else {}
+        there = saved.get("env", {})
+        if not isinstance(there, dict) or there.keys() == here.keys():
             return
         for part in ("env", "obs", "episodes"):
             saved.pop(part, None)
-            if part in here:
+            if here:
                 saved[part] = None
 
     def load_state_dict(self, state: dict) -> bool:

@@ -12,16 +12,13 @@ typedef struct {
   int32_t game, num_envs;
   int64_t step_limit;
   double sticky;
-  uint8_t *state;                  /* [num_envs, state_bytes of the game] */
-  int64_t *seed, *draws, *steps;   /* steps are those of the episode */
-  int64_t *last_action;            /* as the original numbers them */
-} Envs;
-
-typedef struct {
-  Plane *obs; /* [num_envs, planes] */
+  uint8_t *state;                /* [num_envs, state_bytes of the game]; the others are [num_envs] */
+  int64_t *seed, *draws, *steps; /* steps are those of the episode */
+  int64_t *last_action;          /* as the original numbers them */
+  const int64_t *action;         /* from here on: of the step that is being taken */
   float *reward;
   uint8_t *terminated, *truncated, *ended;
-} Step;
+} Envs;
 
 int64_t minatar_state_bytes(int32_t game) { return GAMES[game]->state_bytes; }
 
@@ -38,11 +35,11 @@ static void show(const MinAtarGame *game, const void *state, Plane *obs) {
   game->observe(state, obs);
 }
 
-/* Start new episodes in the envs that `which` marks. */
-void start_minatar(const Envs *e, const uint8_t *which, Plane *obs) {
+/* Start new episodes in the envs that have ended, and write their rows of `obs`, [num_envs, planes]. */
+void start_minatar(const Envs *e, Plane *obs) {
   const MinAtarGame *game = GAMES[e->game];
   for (int env = 0; env < e->num_envs; env++) {
-    if (!which[env]) continue;
+    if (!e->ended[env]) continue;
     uint8_t *state = e->state + env * game->state_bytes;
     Random random = {e->seed[env], e->draws[env]};
     memset(state, 0, game->state_bytes);
@@ -54,27 +51,27 @@ void start_minatar(const Envs *e, const uint8_t *which, Plane *obs) {
 }
 
 /* One step of all envs. Returns how many of their episodes have ended. */
-int play_minatar(const Envs *e, const int64_t *action, const Step *out) {
+int play_minatar(const Envs *e, Plane *obs) {
   const MinAtarGame *game = GAMES[e->game];
   int num_ended = 0;
   for (int env = 0; env < e->num_envs; env++) {
     uint8_t *state = e->state + env * game->state_bytes;
     Random random = {e->seed[env], e->draws[env]};
     if (!chance(&random, e->sticky)) {
-      const int known = action[env] >= 0 && action[env] < game->num_actions;
-      e->last_action[env] = known ? game->actions[action[env]] : STAY;
+      const int64_t action = e->action[env];
+      e->last_action[env] = action >= 0 && action < game->num_actions ? game->actions[action] : STAY;
     }
     int reward = 0;
     const int terminated = game->play(state, (int)e->last_action[env], &random, &reward);
     e->draws[env] = random.draws;
     e->steps[env]++;
     const int truncated = !terminated && e->steps[env] >= e->step_limit;
-    show(game, state, out->obs + env * game->planes);
-    out->reward[env] = reward;
-    out->terminated[env] = terminated;
-    out->truncated[env] = truncated;
-    out->ended[env] = terminated || truncated;
-    num_ended += terminated || truncated;
+    show(game, state, obs + env * game->planes);
+    e->reward[env] = reward;
+    e->terminated[env] = terminated;
+    e->truncated[env] = truncated;
+    e->ended[env] = terminated || truncated;
+    num_ended += e->ended[env];
   }
   return num_ended;
 }
