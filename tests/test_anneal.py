@@ -187,7 +187,7 @@ def test_a_checkpoint_of_an_earlier_version_continues_the_schedules_of_its_recor
     checkpoints = Checkpoints(folder, keep=1)
     loaded = checkpoints.load_latest(print)
     assert loaded is not None
-    del loaded.tree["shared"]["learner"]["schedules"]
+    del loaded.tree["shared"]["learner"]["schedules"], loaded.tree["shared"]["native"]
     checkpoints.save(loaded.env_steps, loaded.tree, loaded.segments)
     resume(folder, replace(config, total_env_steps=400))
     assert rates(folder)[middle] == pytest.approx(RATE * (1 - middle / 200))

@@ -137,9 +137,10 @@ def add_missing_parts(loaded: Loaded, recorded: AnyConfig) -> None:
     learner = loaded.tree["shared"]["learner"]
     learner.setdefault("schedules", Schedules.of(recorded).to_dict())
     learner["control"].setdefault("minibatch_limit", None)
-    loaded.tree["shared"].setdefault("native", False)
+    shared = loaded.tree["shared"]
+    shared.setdefault("native", False)
     if isinstance(recorded, PPOConfig):
-        loaded.tree["shared"].setdefault("periodic_copy", None)
+        shared.setdefault("periodic_copy", None)
 
 
 def refuse_unlike_start(loaded: Loaded, fresh: AnyState) -> None:
