@@ -28,7 +28,8 @@ def main() -> None:
         for engine in words.engine or MINATAR_ENGINES:
             for num_envs in NUM_ENVS:
                 calls = calls_of(name, engine, num_envs, words.seconds, words.repeats)
-                print(f"{name:14}{engine:8}{num_envs:4} envs {num_envs * calls:12,.0f} env steps/s", flush=True)
+                rate = f"{num_envs * calls:12,.0f} env steps/s"
+                print(f"{name:14}{engine:8}{num_envs:4} envs {rate}", flush=True)
 
 
 def calls_of(name: str, engine: str, num_envs: int, seconds: float, repeats: int) -> float:

@@ -126,9 +126,8 @@ def _resolve(env_id: str, config: EnvConfig) -> tuple[str, str]:
     game = procgen.engine_id(env_id)
     named = "envpool" if game else ENGINE_PREFIXES.get(prefix) if rest else None
     if named is not None:
-        if config.engine not in ("auto", named) and not (
-            named == "minatar" and config.engine in MINATAR_ENGINES
-        ):
+        engines = MINATAR_ENGINES if named == "minatar" else ()
+        if config.engine not in ("auto", named, *engines):
             raise EnvError(f"{env_id} names the engine {named}, but env-config.engine = {config.engine}")
         return named, game or rest
     if config.engine != "auto":

@@ -1,4 +1,4 @@
-"""MinAtar's five games in native code: an env step takes less than a microsecond, and nothing is imported."""
+"""MinAtar's five games in native code: no JAX to load, and less than a microsecond for the step of an env."""
 
 import ctypes
 from collections.abc import Mapping, Sequence
@@ -49,21 +49,31 @@ def _state(numbers: str, **arrays: tuple[int, ...]) -> np.dtype:
 _BOARD = (SIDE, SIDE)
 GAMES = {
     "Asterix": Game(
-        0,
-        4,
-        5,
-        _state(
+        number=0,
+        planes=4,
+        num_actions=5,
+        state=_state(
             "player_x player_y spawn_speed spawn_timer move_speed move_timer ramp_timer ramp_index",
             entities=(8, 4),
         ),
     ),
-    "Breakout": Game(1, 4, 3, _state("ball_x ball_y ball_dir last_x last_y pos strike", brick_map=_BOARD)),
-    "Freeway": Game(2, 7, 3, _state("pos move_timer terminate_timer", cars=(8, 4))),
+    "Breakout": Game(
+        number=1,
+        planes=4,
+        num_actions=3,
+        state=_state("ball_x ball_y ball_dir last_x last_y pos strike", brick_map=_BOARD),
+    ),
+    "Freeway": Game(
+        number=2,
+        planes=7,
+        num_actions=3,
+        state=_state("pos move_timer terminate_timer", cars=(8, 4)),
+    ),
     "Seaquest": Game(
-        3,
-        10,
-        6,
-        _state(
+        number=3,
+        planes=10,
+        num_actions=6,
+        state=_state(
             "sub_x sub_y sub_or oxygen diver_count surface shot_timer e_spawn_speed e_spawn_timer "
             "d_spawn_timer move_speed ramp_index",
             f_bullets=(2, 3),
@@ -74,10 +84,10 @@ GAMES = {
         ),
     ),
     "SpaceInvaders": Game(
-        4,
-        6,
-        4,
-        _state(
+        number=4,
+        planes=6,
+        num_actions=4,
+        state=_state(
             "pos shot_timer alien_dir enemy_move_interval alien_move_timer alien_shot_timer ramp_index",
             f_bullet_map=_BOARD,
             e_bullet_map=_BOARD,

@@ -72,15 +72,7 @@ class Seen(NamedTuple):
 
 
 class PgxEnv:
-    """N envs of one game, each with its own random stream, reset within the step that ends an episode.
-
-    Rules and probabilities are those of the package minatar 1.0.15. This includes sticky actions: the first
-    step of an episode may repeat the last action of the episode before.
-
-    Actions are the game's minimal set, not the six that all games share: 3 in Breakout and Freeway, 4 in
-    SpaceInvaders, 5 in Asterix, 6 in Seaquest. Freeway's own clock terminates it, as in the original; only
-    env_config.max_episode_steps truncates, and without it the other games may never end.
-    """
+    """N envs of one game, each with its own random stream: rules, actions and resets of `MinAtarEnv`."""
 
     def __init__(self, name: str, config: EnvConfig, *, seeds: Sequence[int]) -> None:
         env_id = f"minatar:{name}"
