@@ -18,12 +18,13 @@ usage: anybatch COMMAND [OPTIONS]
   resume     continue a run, also at another batch size
   evaluate   play episodes with a checkpoint of a run, the newest or the best
   watch      make a video of an agent, from a checkpoint of its run
+  export     write the policy of a run as an ONNX file
   advise     say what a run's metrics mean for its settings
   presets    list the named configurations, or print one with the origin of each number
   doctor     check this machine: engines, libraries, speed
 
-`anybatch COMMAND --help` says how: the common flags of train, plan, resume, evaluate and watch, and
-`--help-all` every one.
+`anybatch COMMAND --help` says how: the common flags of train, plan, resume, evaluate, watch and
+export, and `--help-all` every one.
 """
 
 
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def command(name: str) -> Callable[[list[str]], None]:
     # Imported late: `anybatch --help` must not wait for torch.
-    from anybatch.cli import commands, doctor, preset_list
+    from anybatch.cli import commands, doctor, preset_list, publish
 
     table = {
         "train": commands.train,
@@ -66,6 +67,7 @@ def command(name: str) -> Callable[[list[str]], None]:
         "resume": commands.resume,
         "evaluate": commands.evaluate,
         "watch": commands.watch,
+        "export": publish.export,
         "advise": commands.advise,
         "presets": preset_list.presets,
         "doctor": doctor.doctor,
