@@ -16,6 +16,7 @@ from anybatch import presets as preset_files
 from anybatch.batch.table import plan_table
 from anybatch.cli import help_page, lost_output, show
 from anybatch.cli.help_page import HELP_FLAGS
+from anybatch.cli.plan_from import plan_from
 from anybatch.cli.preset_choice import choice_by_env
 from anybatch.cli.usage_error import as_user_error
 from anybatch.cli.whole_numbers import WHOLE_NUMBERS
@@ -132,6 +133,9 @@ def smaller_batch(flags: TrainFlags, words: list[str]) -> str:
 
 def plan(words: list[str]) -> None:
     """Show the batches of a run and the numbers that follow from them, without training."""
+    if value_of("--from", words) is not None:
+        plan_from(words)
+        return
     flags = with_preset(PlanFlags, words, plan)
     numbers = session.plan(flags.config)
     if flags.json:
