@@ -133,7 +133,7 @@ def smaller_batch(flags: TrainFlags, words: list[str]) -> str:
 
 def plan(words: list[str]) -> None:
     """Show the batches of a run and the numbers that follow from them, without training."""
-    if value_of("--from", words) is not None:
+    if any(word.partition("=")[0] == "--from" for word in words):
         plan_from(words)
         return
     flags = with_preset(PlanFlags, words, plan)

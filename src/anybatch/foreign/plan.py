@@ -5,7 +5,7 @@ follows the minibatch, and what would have to follow but has no setting there is
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from anybatch.batch.table import PlanRow
 from anybatch.equations import rescale
@@ -15,7 +15,7 @@ from anybatch.foreign.trainers import RLLIB, RSL_RL, Settings, Trainer
 
 SCHEDULED = "lin_"
 """Before a learning rate that falls linearly to 0, in configurations of the RL Zoo."""
-OPTIMIZERS = {"adam": "adam", "adamw": "adam", "sgd": "sgd"}
+OPTIMIZERS: dict[str, Literal["adam", "sgd"]] = {"adam": "adam", "adamw": "adam", "sgd": "sgd"}
 """Optimizers by the rule that their learning rate follows."""
 
 
@@ -133,7 +133,7 @@ def rescaled_rate(trainer: Trainer, rate: Any, ratio: float, optimizer: str) -> 
     """The learning rate for a minibatch `ratio` times as large, in the form in which it was given."""
 
     def scaled(number: float) -> float:
-        return float(f"{rescale.rescaled_learning_rate(number, ratio, OPTIMIZERS[optimizer]):.6g}")  # type: ignore[arg-type]
+        return float(f"{rescale.rescaled_learning_rate(number, ratio, OPTIMIZERS[optimizer]):.6g}")
 
     if isinstance(rate, str) and rate.startswith(SCHEDULED):
         return f"{SCHEDULED}{scaled(positive(trainer, rate.removeprefix(SCHEDULED))):.6g}"
