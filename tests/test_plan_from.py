@@ -3,6 +3,7 @@
 import inspect
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,8 @@ from anybatch.foreign.paste import paste
 
 GIVEN = {
     "sb3": "n_envs=8 n_steps=32 batch_size=64 n_epochs=3 learning_rate=1e-3 gamma=0.98",
-    "cleanrl": "num_envs=8 num-steps=32 --num-minibatches=4 update_epochs=3 learning_rate=1e-3 norm_adv=False",
+    "cleanrl": "num_envs=8 num-steps=32 --num-minibatches=4 update_epochs=3 learning_rate=1e-3 "
+    "norm_adv=False",
     "rsl_rl": "num_envs=8 num_steps_per_env=32 num_mini_batches=4 learning_rate=1e-3 schedule=fixed lam=0.9",
     "purejaxrl": "NUM_ENVS=8 NUM_STEPS=32 NUM_MINIBATCHES=4 UPDATE_EPOCHS=3 LR=1e-3 ENV_NAME=CartPole-v1",
     "rllib": "num_env_runners=2 num_envs_per_env_runner=4 train_batch_size_per_learner=256 minibatch_size=64 "
@@ -76,7 +78,7 @@ def test_the_settings_and_defaults_of_sb3_are_those_of_the_installed_one():
 
 def test_cleanrl_gets_flags():
     words = paste(planned("cleanrl", GIVEN["cleanrl"] + " anneal_lr=True", 32)).split()
-    flags = dict(zip(words, words[1:], strict=False))
+    flags = dict(pairwise(words))
     assert flags["--num-envs"] == "32" and flags["--num-minibatches"] == "4" and flags["--num-steps"] == "32"
     assert float(flags["--learning-rate"]) == pytest.approx(2e-3)
     assert "--no-norm-adv" in words and "--anneal-lr" in words
@@ -208,7 +210,7 @@ def test_files_are_read_and_changed_by_words(tmp_path: Path):
         ("--from sb4 n_envs=8", "must be one of sb3, cleanrl, rsl_rl, purejaxrl, rllib"),
         ("--from sb3 n_env=8", "has no setting n_env; the nearest names are n_envs"),
         ("--from sb3 n_steps=8", "n_envs must be given, at the batch that the numbers were tuned at"),
-        ("--from cleanrl num_envs=8", "num_steps, num_minibatches, update_epochs, learning_rate must be given"),
+        ("--from cleanrl num_envs=8", "num_steps, num_minibatches, update_epochs, learning_rate must be"),
         ("--from sb3 n_envs=x", "n_envs = x: must be a whole number of at least 1"),
         ("--from sb3 n_envs=8 n_steps=True", "n_steps = True: must be a whole number"),
         ("--from sb3 n_envs=8 n_epochs=0", "n_epochs = 0: must be a whole number of at least 1"),

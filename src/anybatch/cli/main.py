@@ -18,13 +18,15 @@ usage: anybatch COMMAND [OPTIONS]
   resume     continue a run, also at another batch size
   evaluate   play episodes with a checkpoint of a run, the newest or the best
   watch      make a video of an agent, from a checkpoint of its run
-  export     write the policy of a run as an ONNX file
+  export     write the policy of a run as an ONNX file, or as a folder for the Hugging Face Hub
+  push       publish the policy of a run on the Hugging Face Hub
+  pull       download a policy from there, to be evaluated, watched or exported
   advise     say what a run's metrics mean for its settings
   presets    list the named configurations, or print one with the origin of each number
   doctor     check this machine: engines, libraries, speed
 
-`anybatch COMMAND --help` says how: the common flags of train, plan, resume, evaluate, watch and
-export, and `--help-all` every one.
+`anybatch COMMAND --help` says how: the common flags of train, plan, resume, evaluate, watch,
+export and push, and `--help-all` every one.
 """
 
 
@@ -68,6 +70,8 @@ def command(name: str) -> Callable[[list[str]], None]:
         "evaluate": commands.evaluate,
         "watch": commands.watch,
         "export": publish.export,
+        "push": publish.push,
+        "pull": publish.pull,
         "advise": commands.advise,
         "presets": preset_list.presets,
         "doctor": doctor.doctor,

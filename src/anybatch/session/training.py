@@ -142,6 +142,8 @@ def add_missing_parts(loaded: Loaded, recorded: AnyConfig) -> None:
 
 def refuse_unlike_start(loaded: Loaded, fresh: AnyState) -> None:
     """Refuse a checkpoint whose parts are not those of a fresh state of this run."""
+    if "own" not in loaded.tree:
+        raise CheckpointError("it holds a policy to play, not what a resume needs")
     like = fresh.snapshot()
     assert like is not None
     state_fit.refuse_unlike(loaded.tree.get("shared"), like.shared, "shared", may_lack=True)
