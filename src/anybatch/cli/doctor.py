@@ -28,6 +28,8 @@ EXTRAS = {
     "pgx": "minatar",
     "mujoco": "mujoco",
     "imageio-ffmpeg": "video",
+    "onnxruntime": "onnx",
+    "huggingface_hub": "hub",
     "wandb": "wandb",
     "trackio": "trackio",
 }
