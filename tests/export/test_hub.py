@@ -95,6 +95,15 @@ def test_the_card_has_what_the_hub_reads_and_the_protocol(run: Path, tmp_path: P
     assert "optimistic" not in card.text
 
 
+def test_the_card_says_where_the_evaluation_differs_from_the_training(run: Path, tmp_path: Path):
+    folder = tmp_path / "hub"
+    flags = ["--num-envs", "64", "--env-config.max-episode-steps", "3"]
+    main(["export", str(run), "--hub", str(folder), "--no-video", *flags])
+    text = (folder / "README.md").read_text()
+    assert "evaluated with other settings than it was trained with: max_episode_steps = 3." in text
+    assert "4 envs × 8 steps" in text and RunRecord(folder).config == RunRecord(run).config
+
+
 def test_names_that_yaml_would_misread_are_quoted(run: Path, tmp_path: Path):
     config = json.loads((run / "config.json").read_text())
     folder = tmp_path / "hub"

@@ -132,7 +132,10 @@ def smaller_batch(flags: TrainFlags, words: list[str]) -> str:
 
 
 def plan(words: list[str]) -> None:
-    """Show the batches of a run and the numbers that follow from them, without training."""
+    """Show the batches of a run and the numbers that follow from them, without training.
+
+    `anybatch plan --from TRAINER --help` says how to do it for the settings of another trainer.
+    """
     if any(word.partition("=")[0] == "--from" for word in words):
         plan_from(words)
         return

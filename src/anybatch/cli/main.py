@@ -14,7 +14,7 @@ USAGE = """anybatch: on-policy deep RL in which the batch size is a dial
 usage: anybatch COMMAND [OPTIONS]
 
   train      train a policy: `anybatch train` alone runs PPO-EWMA on CartPole-v1
-  plan       show the batches of a run and the numbers that follow, without training
+  plan       show the batches of a run and the numbers that follow, without training; --from another trainer
   resume     continue a run, also at another batch size
   evaluate   play episodes with a checkpoint of a run, the newest or the best
   watch      make a video of an agent, from a checkpoint of its run

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +67,20 @@ def write(
     with_onnx: bool = False,
     repository: str | None = None,
 ) -> HubFolder:
-    """Evaluate a checkpoint of a run and write all that its page on the Hub needs to a new folder."""
+    """Evaluate a checkpoint of a run and write all that its page on the Hub needs to a new folder.
+
+    `config` says how it is evaluated; the rest of the page is about the run as it was trained.
+    """
+    trained = replace(record.config, evaluation=config.evaluation)
     with written_aside(folder) as aside:
         loaded = record.load_checkpoint(output.say, checkpoint, with_segments=False)
         Checkpoints(aside, keep=1).write(loaded.env_steps, {"shared": playable(loaded.tree)})
-        plan = session.plan(config)
+        plan = session.plan(trained)
         run_folder.write_json(
-            aside / run_folder.CONFIG_FILE, {"algorithm": config.algorithm} | config_to_dict(config)
+            aside / run_folder.CONFIG_FILE, {"algorithm": trained.algorithm} | config_to_dict(trained)
         )
         run_folder.write_json(
-            aside / run_folder.PLAN_FILE, plan.to_json() | plan_table(config, plan).to_json()
+            aside / run_folder.PLAN_FILE, plan.to_json() | plan_table(trained, plan).to_json()
         )
         evaluation, _ = session.evaluate_run(record, config, output=output, checkpoint=checkpoint)
         run_folder.write_json(aside / EVALUATION, evaluation.to_json())
@@ -85,9 +89,10 @@ def write(
         if with_video:
             write_video(record, config, aside / VIDEO, output=output, checkpoint=checkpoint)
         card = Card(
-            config=config,
+            config=trained,
             plan=plan,
             evaluation=evaluation,
+            other_settings=other_env_settings(trained, config),
             env_steps=loaded.env_steps,
             checkpoint=checkpoint,
             repository=repository,
@@ -97,6 +102,14 @@ def write(
         )
         (aside / CARD).write_text(card.text())
     return HubFolder(folder, card)
+
+
+def other_env_settings(trained: AnyConfig, evaluated: AnyConfig) -> str:
+    """The settings of the environment that an evaluation has and the training had not."""
+    before = config_to_dict(trained.env_config)
+    now = config_to_dict(evaluated.env_config)
+    changed = [f"{name} = {value}" for name, value in now.items() if value != before[name]]
+    return ", ".join([*([f"env = {evaluated.env}"] if evaluated.env != trained.env else []), *changed])
 
 
 @contextmanager

@@ -22,6 +22,8 @@ class Card:
     config: AnyConfig
     plan: Plan
     evaluation: Evaluation
+    other_settings: str
+    """Settings of the environment in which the evaluation differs from the training; empty where none."""
     env_steps: int
     """Env steps of the policy."""
     checkpoint: str
@@ -88,6 +90,12 @@ model-index:
         actions = "greedy" if played.greedy else "sampled"
         protocol = f", protocol {played.protocol}" if played.protocol else ""
         cap = f", at most {played.cap:,} decisions each" if played.cap else ""
+        other = (
+            " The environment was evaluated with other settings than it was trained with: "
+            f"{self.other_settings}."
+            if self.other_settings
+            else ""
+        )
         chosen = (
             " The policy is the best of the evaluations during training, which played the same episodes: its "
             "return is optimistic."
@@ -97,7 +105,7 @@ model-index:
         return (
             f"Mean return {mean:.6g} ± {deviation:.3g} (standard deviation) over {len(played.episodes)} "
             f"episodes, {actions} actions{protocol}{cap}, evaluation seeds of run seed {self.config.seed}, "
-            f"after {self.env_steps:,} env steps of training.{chosen}"
+            f"after {self.env_steps:,} env steps of training.{other}{chosen}"
         )
 
     def _plan(self) -> str:
