@@ -35,15 +35,24 @@ print(json.dumps({"name": run.name, "config": run.config, "rows": rows}))
 
 def python(tmp_path: Path, *words: str) -> str:
     """A process of its own that cannot reach a tracker's server, and keeps everything in `tmp_path`."""
-    own = {"HOME": str(tmp_path), "TRACKIO_DIR": str(tmp_path / "trackio"), "WANDB_MODE": "offline"}
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path), "HF_HUB_OFFLINE": "1"}
+    own = {"HOME": tmp_path, "TRACKIO_DIR": tmp_path / "trackio", "WANDB_CACHE_DIR": tmp_path / "wandb"}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "WANDB_MODE": "offline",
+        # Native code that was compiled before is used again.
+        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),
+        **{name: str(path) for name, path in own.items()},
+    }
     done = subprocess.run(
         [sys.executable, *words],
         cwd=tmp_path,
-        env=environment | own,
+        env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr
     assert "Nothing more is sent" not in done.stdout + done.stderr, done.stderr
