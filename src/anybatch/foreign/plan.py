@@ -7,7 +7,7 @@ follows the minibatch, and what would have to follow but has no setting there is
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from anybatch.batch.table import PlanRow
+from anybatch.batch.rows import PlanRow
 from anybatch.equations import rescale
 from anybatch.errors import UserError
 from anybatch.foreign import limits
@@ -193,12 +193,14 @@ def rows(
             tuned_at=tuned_at.product(),
             this_run=this_run.product(),
             rule=f"× {ratio:.4g}",
+            regime="iteration batch",
         ),
         PlanRow(
             number=f"minibatch ({trainer.minibatch or trainer.minibatches})",
             tuned_at=f"{tuned_at.minibatch:,.6g}",
             this_run=f"{this_run.minibatch:,.6g}",
             rule=f"× {minibatch_ratio:.4g}: as many gradient steps per iteration",
+            regime="iteration batch",
         ),
         PlanRow(
             number=f"learning rate ({rate})",
@@ -207,11 +209,13 @@ def rows(
             rule=limits.ADAPTIVE
             if trainer is RSL_RL and limits.adapts(tuned)
             else f"× {root}{minibatch_ratio:.4g} (minibatch)",
+            regime="minibatch",
         ),
         PlanRow(
             number="age of the proximal policy",
             tuned_at=f"up to {tuned_at.iteration_batch:,} env steps",
             this_run=f"up to {this_run.iteration_batch:,} env steps",
             rule=f"should stay; {trainer.title} has no setting for it",
+            regime="iteration batch",
         ),
     )
