@@ -122,6 +122,8 @@ def resume(
         refuse_finished(record, config, loaded.env_steps)
         state = start(config, own, output, env_steps=loaded.env_steps)
         with state_fit.refusing_misfits(loaded.path):
+            if "own" not in loaded.tree:
+                raise CheckpointError("it holds a policy to play, not what a resume needs")
             add_missing_parts(loaded, recorded)
             refuse_unlike_start(loaded, state)
             algorithm_of(config).restore(state, snapshot_of(loaded), config, output.say)
@@ -142,8 +144,6 @@ def add_missing_parts(loaded: Loaded, recorded: AnyConfig) -> None:
 
 def refuse_unlike_start(loaded: Loaded, fresh: AnyState) -> None:
     """Refuse a checkpoint whose parts are not those of a fresh state of this run."""
-    if "own" not in loaded.tree:
-        raise CheckpointError("it holds a policy to play, not what a resume needs")
     like = fresh.snapshot()
     assert like is not None
     state_fit.refuse_unlike(loaded.tree.get("shared"), like.shared, "shared", may_lack=True)
