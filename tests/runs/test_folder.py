@@ -130,7 +130,7 @@ def test_a_second_process_cannot_train_in_the_same_folder_and_a_kill_leaves_no_l
 
 def test_facts_say_what_a_result_depends_on_and_not_whose_machine_it_was(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "argv", ["/home/someone/bin/anybatch", "train", "--seed", "3"])
-    facts = folder.facts(engine="toy 1", device="cpu", threads=2)
+    facts = folder.facts(engine="toy 1", device="cpu", native_code=False, threads=2)
     assert set(facts) == {
         "anybatch",
         "git_commit",
@@ -138,6 +138,7 @@ def test_facts_say_what_a_result_depends_on_and_not_whose_machine_it_was(monkeyp
         "torch",
         "engine",
         "device",
+        "native_code",
         "threads",
         "command",
     }

@@ -28,6 +28,7 @@ EXTRAS = {
     "pgx": "minatar",
     "mujoco": "mujoco",
     "imageio-ffmpeg": "video",
+    "matplotlib": "plot",
     "onnxruntime": "onnx",
     "huggingface_hub": "hub",
     "wandb": "wandb",

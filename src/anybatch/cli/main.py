@@ -22,6 +22,9 @@ usage: anybatch COMMAND [OPTIONS]
   push       publish the policy of a run on the Hugging Face Hub
   pull       download a policy from there, to be evaluated, watched or exported
   advise     say what a run's metrics mean for its settings
+  report     write a page about runs: curves over each other, plans, advice
+  plot       draw one metric of runs as PNG, SVG or PDF
+  study      run an experiment of the papers, or one of your own, and judge its claims
   presets    list the named configurations, or print one with the origin of each number
   doctor     check this machine: engines, libraries, speed
 
@@ -61,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def command(name: str) -> Callable[[list[str]], None]:
     # Imported late: `anybatch --help` must not wait for torch.
-    from anybatch.cli import commands, doctor, preset_list, publish
+    from anybatch.cli import commands, doctor, preset_list, publish, reporting, study
 
     table = {
         "train": commands.train,
@@ -73,6 +76,9 @@ def command(name: str) -> Callable[[list[str]], None]:
         "push": publish.push,
         "pull": publish.pull,
         "advise": commands.advise,
+        "report": reporting.report,
+        "plot": reporting.plot,
+        "study": study.study,
         "presets": preset_list.presets,
         "doctor": doctor.doctor,
     }

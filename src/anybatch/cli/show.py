@@ -1,5 +1,7 @@
 """Plans and outcomes for a person."""
 
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,9 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from anybatch.reports import sparkline
 from anybatch.reports.advice import Advice
 from anybatch.reports.plan_text import wrapped
 from anybatch.reports.suites import SuiteResult
+from anybatch.runs.record import RunRecord
 from anybatch.session import Outcome
 
 
@@ -65,6 +69,9 @@ def outcome(result: Outcome, smaller: str = "") -> None:
             f"best        {result.best.score:.6g} mean return of the evaluation at "
             f"{result.best.env_steps:,} env steps (--checkpoint best)"
         )
+    curve = sparkline.of_returns(RunRecord(result.folder).rows)
+    if can_print(curve):
+        print(f"curve       {curve}")
     print(f"run folder  {result.folder}")
     if result.stopped_by is not None:
         print(f"\n{result.how_to_continue()}")
@@ -78,4 +85,14 @@ def outcome(result: Outcome, smaller: str = "") -> None:
         ):
             fits = not console.is_terminal or len(command) + 4 + len(what) <= console.width
             print(f"{command}    {what}" if fits else command.rstrip())
+    print(f"  {shlex.join(['anybatch', 'report', str(result.folder)])}")
     print(f"  tensorboard --logdir {result.folder.parent}")
+
+
+def can_print(text: str) -> bool:
+    """Whether there is something to print, and the terminal has its characters."""
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return bool(text)

@@ -88,10 +88,11 @@ def lock(folder: Path) -> Iterator[None]:
         yield
 
 
-def write_json(path: Path, data: object) -> None:
-    """Write `data` in one step: a reader sees the file as it was or as it is now."""
+def write_json(path: Path, data: object, *, compact: bool = False) -> None:
+    """Write `data` in one step: a reader sees the file as it was or as it is now. `compact`: on one line."""
+    layout: dict[str, Any] = {"separators": (",", ":")} if compact else {"indent": 2}
     try:
-        atomic_file.replace(path, json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n")
+        atomic_file.replace(path, json.dumps(data, ensure_ascii=False, **layout).encode() + b"\n")
     except OSError as error:
         raise DiskError(f"{path} could not be written: {error}.") from error
 
@@ -104,7 +105,9 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} cannot be read: {error}.") from None
 
 
-def facts(*, engine: str, device: str, threads: int) -> dict[str, str | int | list[str] | None]:
+def facts(
+    *, engine: str, device: str, native_code: bool, threads: int
+) -> dict[str, str | int | list[str] | None]:
     """What else a result depends on. Nothing that tells whose machine it was."""
     return {
         "anybatch": version_of("anybatch"),
@@ -113,6 +116,7 @@ def facts(*, engine: str, device: str, threads: int) -> dict[str, str | int | li
         "torch": version_of("torch"),
         "engine": engine,
         "device": device,
+        "native_code": native_code,
         "threads": threads,
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }

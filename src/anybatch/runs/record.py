@@ -42,13 +42,17 @@ class RunRecord:
     @property
     def result(self) -> dict[str, Any] | None:
         """What the run came to; None where it has not ended yet."""
-        path = self.folder / RESULT_FILE
-        if not path.exists():
-            return None
-        result = run_folder.read_json(path)
-        if not isinstance(result, dict):
-            raise UserError(f"{path} is damaged: it is not a result")
-        return result
+        return self._object(RESULT_FILE) if (self.folder / RESULT_FILE).exists() else None
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """Numbers, rows and warnings of the plan that the run began with, or was last resumed with."""
+        return self._object(run_folder.PLAN_FILE)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Versions, commit and command of the process that trained it last; those before it are `earlier`."""
+        return self._object(run_folder.FACTS_FILE)
 
     @property
     def has_checkpoint(self) -> bool:
@@ -77,6 +81,12 @@ class RunRecord:
             return loaded
         with state_fit.refusing_misfits(loaded.path):
             return replace(loaded, tree=schema_1.upgraded(loaded.tree))
+
+    def _object(self, name: str) -> dict[str, Any]:
+        data = run_folder.read_json(self.folder / name)
+        if not isinstance(data, dict):
+            raise UserError(f"{self.folder / name} is damaged: it is not a JSON object")
+        return data
 
     def _has_no(self, choice: str) -> str:
         there = sorted({env_steps_of(path) for path in Checkpoints(self.folder, keep=1).newest_first()})

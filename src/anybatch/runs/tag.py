@@ -24,7 +24,16 @@ SHORT = {
     "staleness.proximal_age": "age",
 }
 """Names that need no explanation; others are the last word of a setting's name."""
-NOT_NAMED = {"env", "seed", "total_env_steps", "device", "threads", "microbatch", "env_config.engine_threads"}
+NOT_NAMED = {
+    "env",
+    "seed",
+    "total_env_steps",
+    "device",
+    "threads",
+    "compile",
+    "microbatch",
+    "env_config.engine_threads",
+}
 """What the folder's name says already, or what the curves do not depend on."""
 GROUPS_NOT_NAMED = ("evaluation.", "record.")
 
@@ -34,7 +43,7 @@ def tag_of(config: AnyConfig, preset: AnyConfig) -> str:
 
     Those for which there is no room are counted: n16-lr0.001+2.
     """
-    here, there = _flat(config_to_dict(config)), _flat(config_to_dict(preset))
+    here, there = flat(config_to_dict(config)), flat(config_to_dict(preset))
     parts = [
         _part(path, value)
         for path, value in here.items()
@@ -50,11 +59,12 @@ def _joined(named: list[str], count: int) -> str:
     return "-".join(named) + (f"+{count - len(named)}" if len(named) < count else "")
 
 
-def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by their whole names, such as optimizer.learning_rate."""
+    found: dict[str, Any] = {}
     for name, value in settings.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return flat
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found
 
 
 def _part(path: str, value: Any) -> str:

@@ -253,7 +253,8 @@ def record_facts(folder: Path, config: AnyConfig, state: AnyState) -> None:
     )
     facts = run_folder.facts(
         engine=state.source.collector.env.spec.engine,
-        device=computed_by(state),
+        device=str(state.device),
+        native_code=state.kernel is not None,
         threads=torch.get_num_threads(),
     )
     run_folder.add_facts(folder, facts | {"from_env_steps": state.env_steps})

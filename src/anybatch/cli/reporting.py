@@ -1,0 +1,109 @@
+"""`anybatch report` and `anybatch plot`: runs and studies as pages and pictures."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import tyro
+
+from anybatch.cli.help_page import HELP_FLAGS
+from anybatch.cli.usage_error import as_user_error
+from anybatch.errors import UserError
+from anybatch.reports import compared, report_files, run_charts, study_parts
+from anybatch.reports.charts import files
+from anybatch.reports.pages import runs as run_page
+from anybatch.reports.pages import studies as study_page
+from anybatch.reports.report_files import Report
+
+REPORT_USAGE = """usage: anybatch report STUDY | RUN... [--out FOLDER]
+
+Write a page about a study: its verdicts with their intervals, figures, scores, plans and commands;
+or about runs: their curves over each other, plans, advice and commands. Runs that differ in their
+seeds only are one line with its range.
+
+  STUDY         the folder of a study
+  RUN           a run folder, or a folder of runs: the newest one in it
+  --out FOLDER  where index.html, figures/ and data/ are written
+                [STUDY/report or RUN/report; report for several runs]
+"""
+PLOT_USAGE = """usage: anybatch plot RUN... [--metric NAME] --out FILE
+
+Draw one metric of runs over each other, over env steps.
+
+  RUN            a run folder, or a folder of runs: the newest one in it
+  --metric NAME  a metric as metrics.jsonl names it, such as losses/approx_kl [charts/episodic_return]
+  --out FILE     the picture to write: a name that ends in .png, .svg or .pdf
+"""
+REPORT_FOLDER = "report"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportFlags:
+    paths: tyro.conf.Positional[tuple[Path, ...]]
+    out: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlotFlags:
+    paths: tyro.conf.Positional[tuple[Path, ...]]
+    metric: str = run_charts.RETURN
+    out: Path | None = None
+
+
+Flags = TypeVar("Flags", ReportFlags, PlotFlags)
+
+
+def report(words: list[str]) -> None:
+    """Write a page about runs or a study."""
+    if HELP_FLAGS & set(words):
+        print(REPORT_USAGE, end="")
+        return
+    flags = parsed(ReportFlags, words)
+    folder, made = made_of(flags.paths, ["anybatch", "report", *words])
+    show_written(made, flags.out or folder)
+
+
+def made_of(paths: tuple[Path, ...], words: list[str]) -> tuple[Path, Report]:
+    """The report of a study or of runs, and the folder that it belongs in."""
+    studies = [path for path in paths if study_parts.is_study(path)]
+    if studies and len(paths) > 1:
+        raise UserError(
+            f"{studies[0]} is a study, which has a report of its own: name no other folder beside it"
+        )
+    if studies:
+        return studies[0] / REPORT_FOLDER, study_page.report(study_parts.read(studies[0]), words)
+    runs = compared.read_all(paths)
+    folder = runs[0].folder / REPORT_FOLDER if len(runs) == 1 else Path(REPORT_FOLDER)
+    return folder, run_page.report(runs, words)
+
+
+def show_written(made: Report, out: Path) -> None:
+    """Write a report and say where its files are."""
+    print(f"page     {report_files.write(made, out)}")
+    if files.is_available():
+        print(f"figures  {out / report_files.FIGURES} (PNG and SVG)")
+    else:
+        print(f"figures  none as PNG and SVG, which need the package matplotlib: {files.EXTRA}")
+    print(f"data     {out / report_files.DATA} (CSV)")
+
+
+def plot(words: list[str]) -> None:
+    """Draw one metric of runs."""
+    if HELP_FLAGS & set(words):
+        print(PLOT_USAGE, end="")
+        return
+    flags = parsed(PlotFlags, words)
+    if flags.out is None:
+        raise UserError("name the picture to write, such as --out curve.png")
+    files.refuse_format(flags.out)
+    groups = compared.grouped([run for run in compared.read_all(flags.paths) if run.rows])
+    report_files.write_picture(run_charts.chart_of_metric(flags.metric, groups), flags.out)
+    print(flags.out)
+
+
+def parsed(kind: type[Flags], words: list[str]) -> Flags:
+    with as_user_error():
+        flags = tyro.cli(kind, args=words)
+    if not flags.paths:
+        raise UserError("name at least one run folder, such as runs/ for the newest run in it")
+    return flags

@@ -1,0 +1,126 @@
+"""`anybatch study`: run an experiment of the papers, or one of your own, and say what came out."""
+
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import tyro
+
+from anybatch import machine
+from anybatch.cli.reporting import REPORT_FOLDER
+from anybatch.cli.usage_error import as_user_error
+from anybatch.cli.whole_numbers import WHOLE_NUMBERS
+from anybatch.envs import import_as_named
+from anybatch.errors import ConfigError
+from anybatch.reports import report_files, study_text, verdicts
+from anybatch.reports.pages import studies as study_page
+from anybatch.reports.study_parts import StudyView
+from anybatch.reports.verdicts.power import outlooks
+from anybatch.runs import folder as run_folder
+from anybatch.runs.display import Output
+from anybatch.runs.stop import Stopped
+from anybatch.studies import duration, files, opening, runner
+from anybatch.studies.files import Study
+from anybatch.studies.plan import Request, StudyPlan, make_plan
+
+VERDICTS_FILE = "verdicts.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyFlags:
+    name: tyro.conf.Positional[str]
+    """A study that `anybatch study` lists, or a file ending in .toml."""
+    scale: str = "cpu"
+    """smoke: seconds, to see that it runs. cpu: hours to days of a few cores. paper: as in the papers."""
+    env: tuple[str, ...] = ()
+    """Environments instead of the study's own, such as Acrobot-v1."""
+    preset: str | None = None
+    """Base of these environments. Chosen by the environment where it is not given."""
+    seeds: int | None = None
+    """Number of seeds. Those of the study where it is not given."""
+    jobs: int | None = None
+    """Cells that run side by side. As many as the cores allow where it is not given."""
+    budget: str | None = None
+    """Time that may be used, such as 20m or 2h: as many seeds are run as fit."""
+    out: Path | None = None
+    """Folder of the study. Named after what was asked for, in studies/, where it is not given."""
+    tune: bool = False
+    """Sweep the learning rate of the base on seeds of their own, instead of running the study itself."""
+    plan: bool = False
+    """Show what would be run, and run nothing."""
+    retry_failed: bool = False
+    """Run cells that have failed once more."""
+
+
+def study(words: list[str]) -> None:
+    """Run an experiment of the papers, or one of your own, and say what came out."""
+    if not words:
+        study_text.show_list([files.load(name) for name in files.names()])
+        return
+    with as_user_error(), WHOLE_NUMBERS:
+        flags = tyro.cli(StudyFlags, args=words, prog="anybatch study", description=study.__doc__)
+    asked = files.load(flags.name)
+    verdicts.parse(asked.verdicts, f"study {asked.name}")
+    request = request_of(flags)
+    for env in request.envs:
+        import_as_named(env)
+    if flags.plan:
+        study_text.show_plan(make_plan(asked, request))
+        return
+    run(asked, request, flags, again=shlex.join(["anybatch", "study", *words]))
+
+
+def request_of(flags: StudyFlags) -> Request:
+    for name, number in (("seeds", flags.seeds), ("jobs", flags.jobs)):
+        if number is not None and number < 1:
+            raise ConfigError(f"--{name} {number}: must be at least 1")
+    try:
+        budget = None if flags.budget is None else duration.seconds(flags.budget)
+    except ValueError as error:
+        raise ConfigError(f"--budget: {error}") from None
+    return Request(
+        study=flags.name,
+        scale=flags.scale,
+        envs=flags.env,
+        preset=flags.preset,
+        seeds=flags.seeds,
+        budget_seconds=budget,
+        tune=flags.tune,
+    )
+
+
+def run(asked: Study, request: Request, flags: StudyFlags, *, again: str) -> None:
+    """Open the folder, run what is missing, and say what came out. `again` is the command line."""
+    output = Output(shown=True)
+    out = flags.out or opening.default_folder(request)
+    jobs = flags.jobs or max(1, machine.available_cores() // asked.threads)
+    plan = opening.open_study(asked, request, out, jobs=jobs, say=output.say)
+    study_text.show_plan(plan)
+    with run_folder.lock(out):
+        try:
+            runner.run(
+                out,
+                plan,
+                jobs=jobs,
+                output=output,
+                named_envs=request.envs,
+                retry_failed=flags.retry_failed,
+            )
+        except Stopped as stopped:
+            raise Stopped(stopped.signal, f"{stopped} Continue with: {again}") from None
+    conclude(out, plan)
+    if plan.tune:
+        tuned = verdicts.Scores(plan, runner.results(out, plan))
+        study_text.show_outlooks(outlooks(make_plan(asked, replace(request, tune=False)), tuned))
+
+
+def conclude(out: Path, plan: StudyPlan) -> None:
+    """Write and show the verdicts on the cells that there are, and the page about them."""
+    results = runner.results(out, plan)
+    found = verdicts.judge(plan, results)
+    run_folder.write_json(out / VERDICTS_FILE, [verdict.to_json() for verdict in found])
+    study_text.show_results(out, plan, results, found)
+    again = ["anybatch", "report", str(out)]
+    made = study_page.report(StudyView(plan, results), again)
+    page = report_files.write(made, out / REPORT_FOLDER, with_pictures=False)
+    print(f"page    {page}\n\nnext:\n  {shlex.join(again)}    the same with its figures as PNG and SVG")

@@ -1,0 +1,216 @@
+"""The page of a study: its claim and verdicts first, then figures, tables, plans and commands."""
+
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+from anybatch.reports import statistics
+from anybatch.reports.charts.chart import Drawing, csv_lines
+from anybatch.reports.pages.drawings import drawing
+from anybatch.reports.pages.markup import Content, Markup, element, joined
+from anybatch.reports.pages.page import command, page, plan_rows, section, table
+from anybatch.reports.pages.verdicts import intervals_of, shown_verdict
+from anybatch.reports.report_files import Report
+from anybatch.reports.study_charts import score_drawings
+from anybatch.reports.study_curves import curve_panels, metric_panels
+from anybatch.reports.study_parts import (
+    LEVEL,
+    METRIC_NAMES,
+    Aggregate,
+    Part,
+    StudyView,
+    interquartile_mean_of,
+    mean_of,
+)
+from anybatch.reports.study_sweeps import sweep_drawings
+from anybatch.studies.cells import RANDOM_ARM
+from anybatch.studies.duration import in_words
+from anybatch.studies.plan import Request
+
+
+def report(view: StudyView, words: Sequence[str]) -> Report:
+    """`words` are the command line that makes this report."""
+    forests = {verdict.name: found for verdict in view.verdicts if (found := intervals_of(verdict))}
+    figures: list[Drawing] = [
+        *score_drawings(view),
+        *sweep_drawings(view),
+        *metric_panels(view),
+        *curve_panels(view),
+    ]
+    plan = view.plan
+    body = (
+        section(
+            "Verdicts", *(shown_verdict(verdict, forests.get(verdict.name)) for verdict in view.verdicts)
+        ),
+        section("Figures", *(element("div", drawing(figure), class_="figure") for figure in figures)),
+        section("Scores", *scores(view)),
+        section("Cells", *cells(view)),
+        section("Plans", element("p", "A part of the grid each; its seeds share the plan."), *plans(view)),
+        section("Commands", *commands(view, words)),
+    )
+    content = page(
+        title=plan.study["title"],
+        kicker=kicker(view),
+        lead=view.verdicts[0].sentence if view.verdicts else plan.study["claim"],
+        body=(element("p", plan.study["source"], class_="soft") if plan.study["source"] else None, *body),
+        foot="Made by anybatch. The folder of this page has its figures as PNG and SVG in figures/ and their "
+        "numbers as CSV in data/, with the scores of all cells in data/cells.csv.",
+    )
+    return Report(content, [*forests.values(), *figures], {"cells": cells_csv(view)})
+
+
+def kicker(view: StudyView) -> str:
+    seeds = len({cell.seed for part in view.parts for cell in part.cells})
+    envs = list(dict.fromkeys(cell.env for part in view.parts for cell in part.cells))
+    shown = ", ".join(envs) if len(envs) <= 4 else f"{len(envs)} environments"
+    tuning = ", tuning" if view.plan.tune else ""
+    scale = f"{view.plan.scale} scale{tuning}"
+    return f"Study {view.plan.study['name']} · {scale} · {shown} · {counted(seeds, 'seed')}"
+
+
+def counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'s' * (number != 1)}"
+
+
+def scores(view: StudyView) -> list[Markup]:
+    """Raw scores by environment, and the aggregates of their normalized values."""
+    raw = [[view.label(part), *(raw_score(view, part, name) for name in view.strata)] for part in view.parts]
+    aggregates: list[list[Content]] = []
+    for part in view.parts:
+        found = view.normalized(part)
+        numbers: list[Content] = ["–", "–", "–"]
+        if found:
+            numbers = [
+                shown(interquartile_mean_of(found)),
+                shown(mean_of(found)),
+                f"{statistics.median(found):.3f}",
+            ]
+        aggregates.append([view.label(part), f"{len(found)} of {len(view.strata)}", *numbers])
+    header = ("arm", "environments", "interquartile mean", "mean", "median")
+    metric = METRIC_NAMES[view.plan.metric]
+    return [
+        element("h3", "By environment"),
+        element("p", f"{metric.capitalize()}, mean ± standard error over seeds.", class_="note"),
+        table(("arm", *view.strata), raw, numbers=range(1, len(view.strata) + 1)),
+        element("h3", "Normalized"),
+        element(
+            "p",
+            "0 is random play and 1 the best of the base, or as published. In brackets: "
+            f"{LEVEL:.0%} bootstrap intervals, which need two seeds or more.",
+            class_="note",
+        ),
+        table(header, aggregates, numbers=range(1, len(header)), kind="stacked"),
+    ]
+
+
+def raw_score(view: StudyView, part: Part, stratum: str) -> str:
+    scores = [result.score(view.plan.metric) for result in view.finished(part, stratum)]
+    if not scores:
+        return "–"
+    error = (
+        f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{stdev(scores) / len(scores) ** 0.5:.2g}"
+        if len(scores) > 1
+        else ""
+    )
+    return f"{fmean(scores):.4g}{error}"
+
+
+def shown(found: Aggregate) -> Markup:
+    if found.interval is None:
+        return joined(f"{found.value:.3f}")
+    low, high = found.interval
+    return joined(f"{found.value:.3f} ", element("span", f"({low:.3f} to {high:.3f})", class_="soft"))
+
+
+def cells(view: StudyView) -> list[Markup]:
+    """How many there are, what failed and what was left out, each with its reason."""
+    wanted = [cell for cell in view.plan.cells if cell.arm != RANDOM_ARM]
+    there = [view.results[cell.name] for cell in wanted if cell.name in view.results]
+    failed = [result for result in there if result.failed is not None]
+    seconds = sum(float(result.facts.get("seconds") or 0) for result in there)
+    said = (
+        f"{len(there):,} of {counted(len(wanted), 'cell')} have been run, in {in_words(seconds)} of training"
+    )
+    shown: list[Markup] = [
+        element("p", f"{said}; {len(failed)} failed." if failed else f"{said}; none failed.")
+    ]
+    reasons = [(result.cell.name, result.failed) for result in failed]
+    reasons += [(entry["what"], f"left out: {entry['reason']}") for entry in view.plan.left_out]
+    missing = [cell.name for cell in wanted if cell.name not in view.results]
+    reasons += [(name, "not run yet") for name in missing]
+    if reasons:
+        shown.append(table(("cell", "reason"), [list(pair) for pair in reasons], kind="stacked"))
+    return shown
+
+
+def plans(view: StudyView) -> list[Markup]:
+    """The plan of each part in each environment, folded: there may be dozens."""
+    folded: list[Markup] = []
+    for part in view.parts:
+        contents: list[Markup] = []
+        for stratum in view.strata:
+            results = view.finished(part, stratum)
+            if results:
+                contents += [element("h3", stratum), plan_rows(dict(results[0].plan))]
+        if contents:
+            folded.append(element("details", element("summary", view.label(part)), *contents))
+    return folded or [element("p", "No cell has a result yet.")]
+
+
+def commands(view: StudyView, words: Sequence[str]) -> list[Markup]:
+    facts = view.plan.facts
+    known = ("anybatch", "git_commit", "python", "torch")
+    versions = [f"{name.replace('_', ' ')} {facts[name]}" for name in known if facts.get(name)]
+    return [
+        command(study_words(view.plan.request)),
+        element("p", f"{', '.join(versions)}; plan {view.plan.hash}".lstrip("; "), class_="soft"),
+        element("p", "This page:"),
+        command(words),
+    ]
+
+
+def study_words(request: Request) -> list[str]:
+    """The command line that asks for a study."""
+    words = ["anybatch", "study", request.study, "--scale", request.scale]
+    words += ["--env", *request.envs] if request.envs else []
+    words += ["--preset", request.preset] if request.preset else []
+    words += ["--seeds", str(request.seeds)] if request.seeds is not None else []
+    words += ["--budget", f"{request.budget_seconds:g}s"] if request.budget_seconds is not None else []
+    return words + ["--tune"] * request.tune
+
+
+def cells_csv(view: StudyView) -> str:
+    """Every cell with its scores, also those that have none."""
+    header = (
+        "cell",
+        "env",
+        "base",
+        "arm",
+        "ratio",
+        "swept",
+        "seed",
+        "area",
+        "final_return",
+        "normalized",
+        "failed",
+    )
+    rows: list[list[object]] = []
+    for cell in view.plan.cells:
+        result = view.results.get(cell.name)
+        swept = " ".join(f"{path}={value}" for path, value in (cell.point | cell.factors).items())  # type: ignore[operator]
+        score = view.scores.score(cell.name) if cell.arm != RANDOM_ARM else None
+        rows.append(
+            [
+                cell.name,
+                cell.env,
+                cell.base,
+                cell.arm,
+                cell.ratio,
+                swept,
+                cell.seed,
+                result.area if result else "",
+                result.final_return if result else "",
+                "" if score is None else f"{score:.6g}",
+                (result.failed or "") if result else "not run yet",
+            ]
+        )
+    return csv_lines(header, rows)

@@ -1,0 +1,108 @@
+"""Verdicts on a page: the state of each claim, its comparisons with their intervals, and statistics."""
+
+from typing import Any
+
+from anybatch.reports.charts.chart import IntervalRow, Intervals
+from anybatch.reports.pages.drawings import drawing
+from anybatch.reports.pages.markup import Content, Markup, element
+from anybatch.reports.pages.page import table
+from anybatch.reports.verdicts import Verdict
+
+STATE_COLORS = {"holds": "green", "fails": "orange", "undecided": "slate", "measured": "blue"}
+MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "measured": "="}
+UNITS = {
+    "estimate": "of the metric",
+    "correlation": "rank correlation",
+    "regret": "normalized score lost",
+}
+"""What the numbers of a rule are, where they are not differences."""
+DIFFERENCE = "difference of normalized scores"
+
+
+def shown_verdict(verdict: Verdict, forest: Intervals | None) -> Markup:
+    """The state of a claim and its comparisons: those with an interval drawn, the others in words.
+
+    What is undecided is said in words too, since they say why.
+    """
+    undrawn = [one for one in verdict.comparisons if one.interval is None or one.state == "undecided"]
+    sentences = (element("p", one.sentence, class_="soft") for one in undrawn)
+    return element(
+        "article",
+        element(
+            "div",
+            element("span", f"{MARKS[verdict.state]} {verdict.state}", class_=f"badge {verdict.state}"),
+            element("div", element("h3", verdict.claim), *sentences),
+            class_="verdict",
+        ),
+        drawing(forest) if forest else None,
+        numbers_behind(verdict),
+    )
+
+
+def intervals_of(verdict: Verdict) -> Intervals | None:
+    """All comparisons of a verdict that have an interval and the same unit."""
+    rows = tuple(
+        IntervalRow(
+            label=one.label,
+            value=one.value,
+            low=one.interval[0],
+            high=one.interval[1],
+            color=STATE_COLORS[one.state],
+            ending=one.state if one.state != "measured" else "",
+        )
+        for one in verdict.comparisons
+        if one.value is not None and one.interval is not None
+    )
+    if not rows:
+        return None
+    levels = {one.level for one in verdict.comparisons if one.level is not None}
+    bound = next((one.details["margin"] for one in verdict.comparisons if one.details.get("margin")), None)
+    margins = {"equivalent": (-1, 1), "foretold": (-1, 1), "regret": (0, 1), "better": (0, 1)}
+    low, high = margins.get(verdict.rule, (0, 0))
+    shown_levels = [f"{level:.0%} intervals" for level in sorted(levels)]
+    shaded = [f"shaded: the margin of {bound:g}"] if bound is not None and high else []
+    return Intervals(
+        name=f"verdict-{verdict.name}",
+        title=verdict.claim,
+        x_label=", ".join([UNITS.get(verdict.rule, DIFFERENCE), *shown_levels, *shaded]),
+        rows=rows,
+        margin=(low * bound, high * bound) if bound is not None and high else None,
+        form="{:.4g}" if verdict.rule == "estimate" else "{:+.3f}",
+    )
+
+
+def numbers_behind(verdict: Verdict) -> Markup | None:
+    """p, power and the other statistics of each comparison, folded away."""
+    rows: list[list[Content]] = []
+    for one in verdict.comparisons:
+        details = one.details
+        if "p" not in details:
+            continue
+        rows.append(
+            [
+                one.label,
+                number(details["p"], "{:.3g}"),
+                number(details.get("power"), "{:.0%}"),
+                seeds_of(details.get("seeds")),
+                number(details.get("mean_absolute_difference"), "{:.3f}"),
+                number(details.get("probability_of_improvement"), "{:.2f}"),
+                number(details.get("van_elteren_p"), "{:.2g}"),
+            ]
+        )
+    if not rows:
+        return None
+    header = ("comparison", "p", "power", "seeds", "mean |Δ| per env", "P(improvement)", "van Elteren p")
+    return element(
+        "details",
+        element("summary", "The numbers behind it"),
+        table(header, rows, numbers=range(1, len(header)), kind="stacked pairs"),
+    )
+
+
+def number(value: Any, form: str) -> str:
+    return "" if value is None else form.format(value)
+
+
+def seeds_of(value: Any) -> str:
+    sides = value if isinstance(value, list | tuple) else [value]
+    return " / ".join(dict.fromkeys(str(side) for side in sides if side is not None))

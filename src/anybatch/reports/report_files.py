@@ -1,0 +1,71 @@
+"""A report on the disk: index.html, which needs no other file, and beside it figures and their numbers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anybatch.errors import DiskError, UserError
+from anybatch.reports.charts import files
+from anybatch.reports.charts.chart import Drawing, csv_text
+from anybatch.reports.pages.page import GENERATOR
+from anybatch.runs import atomic_file
+
+PAGE = "index.html"
+FIGURES, DATA = "figures", "data"
+PICTURES = (".png", ".svg")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a report consists of."""
+
+    page: str
+    drawings: Sequence[Drawing]
+    tables: Mapping[str, str]
+    """Contents of further CSV files, by their names without .csv."""
+
+
+def write(report: Report, out: Path, *, with_pictures: bool = True) -> Path:
+    """Write a report into the folder `out` and return its page. It replaces another report there.
+
+    Pictures take most of the time, and are left out where matplotlib is missing.
+    """
+    page = out / PAGE
+    refuse_foreign(page)
+    pictures = PICTURES if with_pictures and files.is_available() else ()
+    try:
+        for folder in (out / DATA, *([out / FIGURES] if pictures else [])):
+            folder.mkdir(parents=True, exist_ok=True)
+        tables = {drawn.name: csv_text(drawn) for drawn in report.drawings} | dict(report.tables)
+        for name, text in tables.items():
+            atomic_file.replace(out / DATA / f"{name}.csv", text.encode())
+        for drawn in report.drawings:
+            for suffix in pictures:
+                path = out / FIGURES / f"{drawn.name}{suffix}"
+                atomic_file.replace(path, files.picture(drawn, suffix))
+        atomic_file.replace(page, report.page.encode())
+    except OSError as error:
+        raise DiskError(f"the report could not be written to {out}: {error}") from error
+    return page
+
+
+def refuse_foreign(page: Path) -> None:
+    """Refuse to replace a page that is not a report of ours."""
+    try:
+        if page.exists() and GENERATOR not in page.read_text(errors="replace"):
+            raise UserError(
+                f"{page} is not a report of anybatch and would be lost: name another folder with --out"
+            )
+    except OSError as error:
+        raise DiskError(f"{page} could not be read: {error}") from error
+
+
+def write_picture(drawn: Drawing, out: Path) -> None:
+    """One drawing, in the format that the name of `out` says."""
+    files.refuse_format(out)
+    content = files.picture(drawn, out.suffix.lower())
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        atomic_file.replace(out, content)
+    except OSError as error:
+        raise DiskError(f"{out} could not be written: {error}") from error

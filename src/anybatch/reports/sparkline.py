@@ -1,0 +1,26 @@
+"""A curve in one line of text."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from anybatch.reports.run_charts import RETURN, run_line
+
+BARS = "▁▂▃▄▅▆▇█"
+COLUMNS = 40
+
+
+def of_returns(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The return of a run from its first to its last episode: ▁▂▅▇█ 21.4 → 498. Empty before two points."""
+    line = run_line(rows, RETURN, rows[-1]["env_steps"] / COLUMNS) if rows else None
+    if line is None or len(line[1]) < 2:
+        return ""
+    values = line[1].tolist()
+    return f"{bars(values)}  {values[0]:.4g} → {values[-1]:.4g}"
+
+
+def bars(values: Sequence[float]) -> str:
+    """A bar for each value, the lowest and the highest in full range."""
+    low, span = min(values), max(values) - min(values)
+    if span == 0:
+        return BARS[0] * len(values)
+    return "".join(BARS[round((value - low) / span * (len(BARS) - 1))] for value in values)

@@ -1,0 +1,31 @@
+"""Statistics of studies, in numpy. Scores come per stratum, an environment: {env: a number for each seed}."""
+
+from anybatch.reports.statistics.aggregates import (
+    interquartile_mean,
+    mean,
+    median,
+    performance_profile,
+    probability_of_improvement,
+    stratified_interval,
+)
+from anybatch.reports.statistics.differences import Difference, difference, equivalence_p, equivalence_power
+from anybatch.reports.statistics.ranks import VanElteren, rank_correlation, van_elteren
+from anybatch.reports.statistics.student import t_probability, t_quantile
+
+__all__ = [
+    "Difference",
+    "VanElteren",
+    "difference",
+    "equivalence_p",
+    "equivalence_power",
+    "interquartile_mean",
+    "mean",
+    "median",
+    "performance_profile",
+    "probability_of_improvement",
+    "rank_correlation",
+    "stratified_interval",
+    "t_probability",
+    "t_quantile",
+    "van_elteren",
+]

@@ -1,0 +1,218 @@
+"""Scores of a study over what its grid varies, as drawings."""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from anybatch.reports.charts import palette
+from anybatch.reports.charts.chart import Chart, Drawing, HeatMap, IntervalRow, Intervals, Panels, Series
+from anybatch.reports.study_parts import LEVEL, METRIC_NAMES, Part, StudyView, mean_of, short, words
+
+DODGE = 0.08
+"""How far lines over the same names are moved apart, so that their intervals do not cover each other."""
+SCORE_NOTE = f"Bars: {LEVEL:.0%} bootstrap intervals over seeds, within each environment."
+FEWEST_ARMS = 3
+"""Arms at one batch that have a drawing of their own; two are in their verdict."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """Something that a grid varies: the ratio of the batch, or a swept setting."""
+
+    name: str
+    """Of the files, and of the setting."""
+    label: str
+    value: Callable[[Part], Any]
+    shown: Callable[[Any], str]
+
+    def values(self, parts: Iterable[Part]) -> list[Any]:
+        return sorted({value for part in parts if (value := self.value(part)) is not None})
+
+
+RATIO = Dimension(
+    "ratio", "batch ÷ batch tuned at", lambda part: (part.ratio_value, part.ratio), lambda value: value[1]
+)
+
+
+def swept(path: str) -> Dimension:
+    name = path.rpartition(".")[2].replace("_", " ")
+    return Dimension(path, name, lambda part: part.point.get(path), short)
+
+
+def score_drawings(view: StudyView) -> list[Drawing]:
+    """Lines over each dimension with more than one value, a map of two swept settings, and arms compared."""
+    settings = [swept(path) for path in dict.fromkeys(path for part in view.parts for path in part.point)]
+    varied = [one for one in (RATIO, *settings) if len(one.values(view.parts)) > 1]
+    drawn: list[Drawing] = [panels for one in varied if (panels := score_panels(view, one)).charts]
+    if len([one for one in settings if one in varied]) == 2:
+        drawn += [
+            point_map(view, settings[0], settings[1], arm)
+            for arm in view.plan.arms
+            if arm_has_points(view, arm)
+        ]
+    return drawn + arm_intervals(view)
+
+
+def arm_has_points(view: StudyView, arm: str) -> bool:
+    return any(part.point and part.arm == arm and view.normalized(part) for part in view.parts)
+
+
+def score_panels(view: StudyView, dimension: Dimension) -> Panels:
+    """Scores over a dimension, a line for each arm that varies: over all environments, and within each."""
+    lines: dict[Hashable, list[Part]] = {}
+    for part in plain_parts(view):
+        if dimension.value(part) is not None:
+            lines.setdefault(line_of(view, part, dimension), []).append(part)
+    varying = {label: parts for label, parts in lines.items() if len(dimension.values(parts)) > 1}
+    values = dimension.values(part for parts in varying.values() for part in parts)
+    charts: list[Chart] = []
+    everywhere = [None] if len(view.strata) > 1 else []
+    for stratum in (*everywhere, *view.strata):
+        series = score_series(view, dimension, varying, values, stratum)
+        if series:
+            charts.append(score_chart(view, dimension, values, series, stratum))
+    return Panels(
+        name=f"score-{file_part(dimension.name)}",
+        title="Score over the batch" if dimension is RATIO else f"Score over {dimension.label}",
+        charts=with_common_scale(charts),
+        note=SCORE_NOTE + (" Dotted: the reference." if view.reference else ""),
+    )
+
+
+def plain_parts(view: StudyView) -> list[Part]:
+    """Parts without a setting multiplied. Arms that are tuned at each batch are no line of one setting."""
+    plain = [part for part in view.parts if not part.factors]
+    return plain or [part for part in view.parts if part.is_untouched]
+
+
+def line_of(view: StudyView, part: Part, dimension: Dimension) -> str:
+    """The label of the line that a part is a point of: all that it is, but for the dimension."""
+    others = {path: value for path, value in part.point.items() if path != dimension.name}
+    ratio = [f"ratio {part.ratio}"] if dimension is not RATIO and view.has_ratios else []
+    return ", ".join([view.title(part), *ratio, *words(others)])
+
+
+def score_chart(
+    view: StudyView,
+    dimension: Dimension,
+    values: Sequence[Any],
+    series: tuple[Series, ...],
+    stratum: str | None,
+) -> Chart:
+    level = score_of(view, view.reference, stratum)
+    return Chart(
+        name=f"score-{file_part(dimension.name)}-{stratum or 'all'}",
+        title=stratum or f"mean over {len(view.strata)} environments",
+        y_label=f"normalized {METRIC_NAMES[view.plan.metric]}",
+        x_label=dimension.label,
+        x_names=tuple(dimension.shown(value) for value in values),
+        series=series,
+        y_includes=(0.0,),
+        level=level[0] if level else None,
+    )
+
+
+def score_series(
+    view: StudyView,
+    dimension: Dimension,
+    lines: Mapping[Hashable, Sequence[Part]],
+    values: Sequence[Any],
+    stratum: str | None,
+) -> tuple[Series, ...]:
+    """The lines that have a score here."""
+    found: list[Series] = []
+    for number, (label, parts) in enumerate(lines.items()):
+        color, dashed = palette.distinct(number)
+        shift = DODGE * (number - (len(lines) - 1) / 2)
+        points: list[tuple[float, float, float, float]] = []
+        for part in sorted(parts, key=dimension.value):
+            score = score_of(view, part, stratum)
+            if score is not None:
+                points.append((values.index(dimension.value(part)) + shift, *score))
+        if points:
+            x, y, low, high = zip(*points, strict=True)
+            found.append(
+                Series(label=str(label), color=color, dashed=dashed, dots=True, x=x, y=y, low=low, high=high)
+            )
+    return tuple(found)
+
+
+def score_of(view: StudyView, part: Part | None, stratum: str | None) -> tuple[float, float, float] | None:
+    """Mean normalized score and its interval: in one environment, or over all where all have one."""
+    scores = view.normalized(part) if part is not None else {}
+    if stratum is not None:
+        scores = {name: values for name, values in scores.items() if name == stratum}
+    if not scores or (stratum is None and len(scores) < len(view.strata)):
+        return None
+    found = mean_of(scores)
+    low, high = found.interval or (found.value, found.value)
+    return found.value, low, high
+
+
+def with_common_scale(charts: Sequence[Chart]) -> tuple[Chart, ...]:
+    """The charts with one y axis, so that heights can be compared."""
+    values = [value for chart in charts for value in chart.y_values()]
+    return tuple(replace(chart, y_includes=(min(values), max(values))) for chart in charts)
+
+
+def point_map(view: StudyView, rows: Dimension, columns: Dimension, arm: str) -> HeatMap:
+    """Scores by two swept settings, with the best one marked."""
+    parts = [part for part in view.parts if part.arm == arm and part.point]
+    row_values, column_values = rows.values(parts), columns.values(parts)
+    table: list[list[float | None]] = [[None] * len(column_values) for _ in row_values]
+    best: tuple[float, int, int] | None = None
+    for part in parts:
+        scores = view.normalized(part)
+        if scores:
+            row, column = row_values.index(rows.value(part)), column_values.index(columns.value(part))
+            value = mean_of(scores).value
+            table[row][column] = value
+            best = max(best or (value, row, column), (value, row, column))
+    return HeatMap(
+        name=f"map-{file_part(arm)}",
+        title=f"Normalized score, {view.plan.arms[arm]}",
+        x_label=columns.label,
+        y_label=rows.label,
+        columns=tuple(map(columns.shown, column_values)),
+        rows=tuple(map(rows.shown, row_values)),
+        values=tuple(map(tuple, table)),
+        marks=((best[1], best[2], "best"),) if best else (),
+        note="Solid frame: the best.",
+    )
+
+
+def arm_intervals(view: StudyView) -> list[Drawing]:
+    """The scores of arms at one batch below each other, in the environments that all of them have."""
+    drawn: list[Drawing] = []
+    unswept = [part for part in view.parts if not part.point and not part.factors]
+    for _, ratio in RATIO.values(unswept):
+        there = {part: view.normalized(part) for part in unswept if part.ratio == ratio}
+        there = {part: scores for part, scores in there.items() if scores}
+        common = [name for name in view.strata if all(name in scores for scores in there.values())]
+        if len(there) < FEWEST_ARMS or not common:
+            continue
+        rows: list[IntervalRow] = []
+        for part, scores in there.items():
+            found = mean_of({name: scores[name] for name in common})
+            low, high = found.interval or (found.value, found.value)
+            color = "blue" if part.arm == view.plan.reference["arm"] else "slate"
+            rows.append(
+                IntervalRow(label=view.title(part), value=found.value, low=low, high=high, color=color)
+            )
+        at = f" at ratio {ratio}" if view.has_ratios else ""
+        drawn.append(
+            Intervals(
+                name=f"arms-{file_part(ratio)}",
+                title=f"Arms{at}",
+                x_label=f"normalized {METRIC_NAMES[view.plan.metric]}",
+                rows=tuple(rows),
+                form="{:.3f}",
+                note=f"{LEVEL:.0%} bootstrap intervals over seeds. Mean over {', '.join(common)}.",
+            )
+        )
+    return drawn
+
+
+def file_part(name: str) -> str:
+    """A name as a part of a file's."""
+    return "".join(letter if letter.isalnum() else "-" for letter in name)

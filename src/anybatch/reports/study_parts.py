@@ -1,0 +1,167 @@
+"""The parts of a study's grid, whose cells differ in environment and seed only, with scores and names."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from anybatch.errors import UserError
+from anybatch.reports import statistics
+from anybatch.reports.verdicts import Scores, Verdict, judge
+from anybatch.studies import plan as plans
+from anybatch.studies import runner
+from anybatch.studies.cells import RANDOM_ARM, Cell, Result
+from anybatch.studies.plan import StudyPlan
+
+LEVEL = 0.95
+"""Confidence of the intervals in figures and tables."""
+METRIC_NAMES = {"area": "area under the curve", "final": "final return"}
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Cells of one base, arm, ratio and swept settings."""
+
+    base: str
+    arm: str
+    ratio: str
+    point: Mapping[str, Any]
+    factors: Mapping[str, float]
+    cells: tuple[Cell, ...]
+
+    @property
+    def ratio_value(self) -> float:
+        return float(Fraction(self.ratio))
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether no setting is multiplied: where a sweep has a middle, it is this."""
+        return all(factor == 1 for factor in self.factors.values())
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """A statistic of normalized scores over seeds and environments."""
+
+    value: float
+    interval: tuple[float, float] | None
+    """None where an environment has one seed only."""
+
+
+class StudyView:
+    """A study as far as it has been run."""
+
+    def __init__(self, plan: StudyPlan, results: Sequence[Result]) -> None:
+        self.plan = plan
+        self.results = {result.cell.name: result for result in results}
+        self.scores = Scores(plan, results)
+        self.parts = parts_of(plan)
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        return judge(self.plan, self.results.values())
+
+    @cached_property
+    def strata(self) -> list[str]:
+        """What scores are compared within: the environments, with the base where there are several."""
+        return list(dict.fromkeys(self.scores.stratum(cell) for part in self.parts for cell in part.cells))
+
+    @property
+    def reference(self) -> Part | None:
+        wanted = (self.plan.reference["arm"], self.plan.reference["ratio"])
+        plain = (part for part in self.parts if not part.point and part.is_untouched)
+        return next((part for part in plain if (part.arm, part.ratio) == wanted), None)
+
+    def normalized(self, part: Part) -> dict[str, list[float]]:
+        """Scores by environment, those of the cells that have one."""
+        found: dict[str, list[float]] = {}
+        for cell in part.cells:
+            score = self.scores.score(cell.name)
+            if score is not None:
+                found.setdefault(self.scores.stratum(cell), []).append(score)
+        return found
+
+    def finished(self, part: Part, stratum: str) -> list[Result]:
+        """The results of one environment, without failed cells."""
+        cells = [cell for cell in part.cells if self.scores.stratum(cell) == stratum]
+        found = [self.results[cell.name] for cell in cells if cell.name in self.results]
+        return [result for result in found if result.failed is None]
+
+    def title(self, part: Part) -> str:
+        """The arm, and the base where there are several."""
+        title = self.plan.arms.get(part.arm, part.arm)
+        several = len({other.base for other in self.parts}) > 1
+        return f"{title} ({part.base})" if several else title
+
+    @property
+    def has_ratios(self) -> bool:
+        """Whether there are cells at more than one batch."""
+        return len({part.ratio for part in self.parts}) > 1
+
+    def label(self, part: Part) -> str:
+        """The arm, its ratio where there are several, and the values of swept settings."""
+        ratio = [f"ratio {part.ratio}"] if self.has_ratios else []
+        return ", ".join([self.title(part), *ratio, *words(part.point, part.factors)])
+
+
+def words(point: Mapping[str, Any], factors: Mapping[str, float] | None = None) -> list[str]:
+    """Swept settings for people: iterations 8, learning rate × 2."""
+    values = [f"{_last_word(path)} {short(value)}" for path, value in point.items()]
+    return values + [f"{_last_word(path)} × {factor:g}" for path, factor in (factors or {}).items()]
+
+
+def short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _last_word(path: str) -> str:
+    return path.rpartition(".")[2].replace("_", " ")
+
+
+def parts_of(plan: StudyPlan) -> list[Part]:
+    """The parts of a plan, in its order, without random play."""
+    cells: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in plan.cells:
+        if cell.arm != RANDOM_ARM:
+            swept = (tuple(cell.point.items()), tuple(cell.factors.items()))
+            cells.setdefault((cell.base, cell.arm, cell.ratio, *swept), []).append(cell)
+    return [
+        Part(base, arm, ratio, dict(point), dict(factors), tuple(found))
+        for (base, arm, ratio, point, factors), found in cells.items()
+    ]
+
+
+def mean_of(scores: Mapping[str, Sequence[float]]) -> Aggregate:
+    return _aggregate(statistics.mean, _frozen(scores))
+
+
+def interquartile_mean_of(scores: Mapping[str, Sequence[float]]) -> Aggregate:
+    return _aggregate(statistics.interquartile_mean, _frozen(scores))
+
+
+Frozen = tuple[tuple[str, tuple[float, ...]], ...]
+
+
+def _frozen(scores: Mapping[str, Sequence[float]]) -> Frozen:
+    return tuple((name, tuple(values)) for name, values in scores.items())
+
+
+@cache  # an interval takes thousands of resamples, and figures and tables show the same one
+def _aggregate(statistic: Callable[..., float], scores: Frozen) -> Aggregate:
+    strata = dict(scores)
+    return Aggregate(statistic(strata), statistics.stratified_interval(statistic, strata, level=LEVEL))
+
+
+def is_study(path: Path) -> bool:
+    """Whether a folder is that of a study."""
+    return (path / plans.PLAN_FILE).is_file() and (path / plans.cell_files.CELLS).is_dir()
+
+
+def read(path: Path) -> StudyView:
+    """The study in a folder, with the cells that there are."""
+    plan = plans.read(path)
+    if plan is None:
+        raise UserError(f"{path} is not the folder of a study: it has no {plans.PLAN_FILE}")
+    return StudyView(plan, runner.results(path, plan))

@@ -1,0 +1,61 @@
+"""Verdicts: what the cells of a study say about its claims, by the rules that were fixed before they ran."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from anybatch.reports.verdicts import compare, measures, sweeps
+from anybatch.reports.verdicts.rule import Rule, parse
+from anybatch.reports.verdicts.scores import Scores
+from anybatch.reports.verdicts.verdict import Comparison, State, Verdict, overall
+from anybatch.studies.cells import Result
+from anybatch.studies.plan import StudyPlan
+
+__all__ = ["Comparison", "Rule", "Scores", "State", "Verdict", "judge", "parse"]
+
+RULES: dict[str, Callable[[Rule, Scores], list[Comparison]]] = {
+    "equivalent": compare.comparisons,
+    "better": compare.comparisons,
+    "optimum": sweeps.optima,
+    "regret": sweeps.regrets,
+    "foretold": measures.foretold,
+    "estimate": measures.estimates,
+    "correlation": measures.correlations,
+}
+TUNED: dict[str, Any] = {
+    "name": "tuned",
+    "claim": "The base's learning rate is within one notch of its optimum.",
+    "rule": "optimum",
+    "setting": "optimizer.learning_rate",
+}
+"""The verdict on a plan of `--tune`, besides `this` and `notch`, which are those of its sweep."""
+
+
+def judge(plan: StudyPlan, results: Iterable[Result]) -> list[Verdict]:
+    """The verdicts of a study on the cells that there are. Claims without a cell at this scale are absent."""
+    scores = Scores(plan, results)
+    tables = [tuned(plan)] if plan.tune else plan.verdicts
+    rules = parse(tables, f"study {plan.study['name']}")
+    return [verdict(rule, found) for rule in rules if (found := RULES[rule.kind](rule, scores))]
+
+
+def tuned(plan: StudyPlan) -> dict[str, Any]:
+    """The rule that a plan of `--tune` is judged by: the notch is the step of its sweep next to 1."""
+    factors = sorted({value for cell in plan.cells for value in cell.factors.values() if value > 1})
+    arms = list(dict.fromkeys(cell.arm for cell in plan.cells if cell.factors))
+    this = {"arm": arms, "ratio": list(dict.fromkeys(cell.ratio for cell in plan.cells if cell.factors))}
+    return TUNED | {"this": this, "notch": factors[0] if factors else 2.0}
+
+
+def verdict(rule: Rule, found: list[Comparison]) -> Verdict:
+    """The verdict of one rule on its comparisons."""
+    # What foretells is one number; the comparisons beside it are shown, and decide nothing by themselves.
+    state = overall(found[-1:] if rule.kind == "foretold" else found)
+    deciding = next(one for one in reversed(found) if one.state == state)
+    return Verdict(
+        name=rule.name,
+        claim=rule.claim,
+        rule=rule.kind,
+        state=state,
+        sentence=f"{rule.claim} {state.capitalize()}: {deciding.sentence}",
+        comparisons=tuple(found),
+    )

@@ -1,0 +1,115 @@
+"""Rules that compare two groups of cells: equivalent, and better."""
+
+from anybatch.reports import statistics
+from anybatch.reports.statistics import Difference
+from anybatch.reports.verdicts.rule import Rule, Selector
+from anybatch.reports.verdicts.scores import Scores, Selection
+from anybatch.reports.verdicts.verdict import Comparison, State
+
+FEWEST_SEEDS = 2
+VAN_ELTEREN_ALPHA = 0.001
+"""The level of the paper's tests, before it is divided by their number (arXiv:2110.00641, App. E)."""
+
+
+def comparisons(rule: Rule, scores: Scores) -> list[Comparison]:
+    """One comparison for each pair of the rule of which the plan has cells."""
+    pairs = [(this, that, scores.select(this), scores.select(that)) for this, that in rule.pairs()]
+    there = [pair for pair in pairs if pair[2].scores.keys() & pair[3].scores.keys()]
+    return [compared(rule, scores, *pair, count=len(there)) for pair in there]
+
+
+def compared(
+    rule: Rule,
+    scores: Scores,
+    this: Selector,
+    that: Selector,
+    these: Selection,
+    those: Selection,
+    *,
+    count: int,
+) -> Comparison:
+    """A comparison; `count` is the number of those that the rule makes."""
+    titles = scores.plan.arms
+    label = f"{this.words(titles)} against {that.words(titles)}"
+    open_point = obstacle(these, those)
+    if open_point:
+        return Comparison(label=label, state="undecided", sentence=f"{label}: {open_point}.")
+    both = [env for env in these.scores if env in those.scores]
+    first, second = ({env: side.scores[env] for env in both} for side in (these, those))
+    found = statistics.difference(first, second)
+    state, ending = judged(rule, found, count)
+    level = 1 - 2 * rule.alpha
+    low, high = found.interval(level)
+    per_env = {env: statistics.mean({env: first[env]}) - statistics.mean({env: second[env]}) for env in both}
+    ranks = statistics.van_elteren(first, second)
+    return Comparison(
+        label=label,
+        state=state,
+        value=found.mean,
+        interval=(low, high),
+        level=level,
+        sentence=f"{label}: {found.mean:+.3f} ({level:.0%} interval {low:+.3f} to {high:+.3f}), {ending}.",
+        details={
+            "margin": rule.margin,
+            "p": p_of(rule, found),
+            "power": statistics.equivalence_power(
+                found.standard_error, found.degrees, rule.margin, rule.alpha
+            )
+            if rule.kind == "equivalent"
+            else None,
+            "seeds": [these.fewest_seeds, those.fewest_seeds],
+            "diverged": [these.diverged, those.diverged],
+            "per_env": per_env,
+            "mean_absolute_difference": sum(map(abs, per_env.values())) / len(per_env),
+            "probability_of_improvement": statistics.probability_of_improvement(first, second),
+            "probability_interval": statistics.stratified_interval(
+                statistics.probability_of_improvement, first, second
+            ),
+            "van_elteren_z": ranks.z,
+            "van_elteren_p": ranks.p,
+            "van_elteren_significant": ranks.p < VAN_ELTEREN_ALPHA / count,
+        },
+    )
+
+
+def obstacle(*sides: Selection) -> str:
+    """Why there is no verdict on cells yet; empty where nothing is in the way."""
+    lacking = [name for side in sides for name in side.lacking]
+    if lacking:
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        return f"undecided, since {lacking[0]}{more} has no result"
+    fewest = min(side.fewest_seeds for side in sides)
+    if fewest < FEWEST_SEEDS:
+        return f"undecided, since an interval needs at least {FEWEST_SEEDS} seeds and there is {fewest}"
+    return ""
+
+
+def judged(rule: Rule, found: Difference, count: int) -> tuple[State, str]:
+    """The verdict on a difference.
+
+    All comparisons of a rule must hold for it to hold, which needs no correction for their number; one that
+    fails lets it fail, which does.
+    """
+    margin, alpha = rule.margin, rule.alpha
+    if rule.kind == "better":
+        than = f"by more than {margin:g}" if margin else ""
+        if found.p_above(margin) <= alpha:
+            return "holds", f"better {than}".strip()
+        if found.p_below(margin) <= alpha / count:
+            return "fails", f"not better {than}".strip() if margin else "worse"
+        return "undecided", "a difference that chance explains as well"
+    if statistics.equivalence_p(found, margin) <= alpha:
+        return "holds", f"within ± {margin:g}"
+    if min(found.p_above(margin), found.p_below(-margin)) <= alpha / count:
+        return "fails", f"beyond ± {margin:g}"
+    power = statistics.equivalence_power(found.standard_error, found.degrees, margin, alpha)
+    return "undecided", (
+        f"not shown to be within ± {margin:g}: with this spread, equal arms would be shown to be so with a "
+        f"probability of {power:.0%}"
+    )
+
+
+def p_of(rule: Rule, found: Difference) -> float:
+    if rule.kind == "better":
+        return found.p_above(rule.margin)
+    return statistics.equivalence_p(found, rule.margin)

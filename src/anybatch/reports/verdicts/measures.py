@@ -1,0 +1,178 @@
+"""Rules that measure: the course of a metric, its correlation with others, and where invariance ends."""
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+import numpy as np
+
+from anybatch.reports import statistics
+from anybatch.reports.verdicts import compare
+from anybatch.reports.verdicts.rule import Rule, Selector
+from anybatch.reports.verdicts.scores import Scores
+from anybatch.reports.verdicts.verdict import Comparison, State
+from anybatch.studies.cells import Result
+
+NOISE_SCALE = "batch/noise_scale"
+FEWEST_POINTS = 8
+"""Parts of a run in which both metrics were measured, for a correlation to be computed."""
+LEVEL = 0.95
+
+
+def estimates(rule: Rule, scores: Scores) -> list[Comparison]:
+    """A metric over the last part of the runs, in each environment."""
+    found: list[Comparison] = []
+    for selector in rule.this:
+        for env, by_cell in measured(rule.metric, rule.share, scores, selector).items():
+            label = f"{rule.metric} in {env}, {selector.words(scores.plan.arms)}"
+            values = {env: list(by_cell.values())}
+            middle = statistics.interquartile_mean(values)
+            interval = statistics.stratified_interval(statistics.interquartile_mean, values, level=LEVEL)
+            details: dict[str, object] = {"per_cell": by_cell, "unit": rule.metric}
+            ending = ""
+            if rule.metric == NOISE_SCALE:
+                envs = worth_having(scores, by_cell)
+                details |= {"envs_worth_having": envs}
+                ending = f": its minibatch would be reached with {envs:,.0f} envs, and more add little"
+            found.append(
+                Comparison(
+                    label=label,
+                    state="measured",
+                    value=middle,
+                    interval=interval,
+                    level=LEVEL,
+                    sentence=f"{label}: {middle:.4g}{in_brackets(interval)}{ending}.",
+                    details=details,
+                )
+            )
+    return found
+
+
+def measured(metric: str, share: float, scores: Scores, selector: Selector) -> dict[str, dict[str, float]]:
+    """The median of a metric over the last part of each run, by environment and cell."""
+    found: dict[str, dict[str, float]] = {}
+    for name, result in scores.results.items():
+        values = result.metrics.get(metric, ())
+        last = [value for value in values[len(values) - round(share * len(values)) :] if value is not None]
+        if selector.matches(result.cell) and last:
+            found.setdefault(scores.stratum(result.cell), {})[name] = float(np.median(last))
+    return found
+
+
+def worth_having(scores: Scores, by_cell: Mapping[str, float]) -> float:
+    """The number of envs whose minibatch is the noise scale, with as many minibatches as the runs had."""
+    envs = [
+        noise * batch["num_envs"] / batch["minibatch"]
+        for name, noise in by_cell.items()
+        for batch in (scores.results[name].plan["batch"],)
+    ]
+    return float(np.median(envs))
+
+
+def correlations(rule: Rule, scores: Scores) -> list[Comparison]:
+    """Along each run, how the ranks of a metric go with those of others; a mean over runs."""
+    found: list[Comparison] = []
+    for selector in rule.this:
+        cells = [result for result in scores.results.values() if selector.matches(result.cell)]
+        for other in rule.others:
+            by_env: dict[str, list[float]] = {}
+            for result in cells:
+                value = along(result, rule.metric, other)
+                if value is not None:
+                    by_env.setdefault(scores.stratum(result.cell), []).append(value)
+            if not by_env:
+                continue
+            label = f"{rule.metric} with {other}, {selector.words(scores.plan.arms)}"
+            middle = statistics.mean(by_env)
+            interval = statistics.stratified_interval(statistics.mean, by_env, level=LEVEL)
+            found.append(
+                Comparison(
+                    label=label,
+                    state="measured",
+                    value=middle,
+                    interval=interval,
+                    level=LEVEL,
+                    sentence=f"{label}: rank correlation {middle:+.2f}{in_brackets(interval)}.",
+                    details={"per_env": {env: float(np.mean(values)) for env, values in by_env.items()}},
+                )
+            )
+    return found
+
+
+def along(result: Result, first: str, second: str) -> float | None:
+    """The rank correlation of two metrics over the parts of a run that have both; None for too few."""
+    both = zip(result.metrics.get(first, ()), result.metrics.get(second, ()), strict=False)
+    pairs = [(a, b) for a, b in both if a is not None and b is not None]
+    if len(pairs) < FEWEST_POINTS:
+        return None
+    return statistics.rank_correlation([a for a, _ in pairs], [b for _, b in pairs])
+
+
+def in_brackets(interval: tuple[float, float] | None) -> str:
+    if interval is None:
+        return " (no interval from a single seed)"
+    return f" ({LEVEL:.0%} interval {interval[0]:.4g} to {interval[1]:.4g})"
+
+
+def foretold(rule: Rule, scores: Scores) -> list[Comparison]:
+    """Whether the noise scale at the batch tuned at tells where invariance ends."""
+    equal = rule_of_equivalence(rule)
+    compared: list[Comparison] = []
+    by_ratio: list[tuple[float, State]] = []
+    for this, that in rule.pairs():
+        these, those = scores.select(this), scores.select(that)
+        if these.scores.keys() & those.scores.keys():
+            compared.append(compare.compared(equal, scores, this, that, these, those, count=1))
+            by_ratio.append((float(Fraction(this.ratio)), compared[-1].state))
+    predictions = [
+        noise / scores.results[name].plan["batch"]["minibatch"]
+        for _, that in rule.pairs()
+        for by_cell in measured(NOISE_SCALE, 1.0, scores, that).values()
+        for name, noise in by_cell.items()
+    ]
+    if not compared or not predictions:
+        return []
+    return [*compared, end_of_invariance(rule, sorted(by_ratio), float(np.median(predictions)))]
+
+
+def rule_of_equivalence(rule: Rule) -> Rule:
+    return Rule(
+        name=rule.name,
+        claim=rule.claim,
+        kind="equivalent",
+        this=rule.this,
+        that=rule.that,
+        margin=rule.margin,
+        alpha=rule.alpha,
+    )
+
+
+def end_of_invariance(rule: Rule, by_ratio: list[tuple[float, State]], predicted: float) -> Comparison:
+    """The ratios between which invariance ends, beside the one that the noise scale predicts."""
+    failing = next((ratio for ratio, state in by_ratio if state == "fails"), None)
+    holding = 1.0
+    for ratio, state in by_ratio:
+        if state != "holds":
+            break
+        holding = ratio
+    label = "end of invariance"
+    said = f"{label}: the noise scale says ratio {predicted:.3g}, and equality was shown up to {holding:g}"
+    state: State = "undecided"
+    if failing is None:
+        ending = "no ratio was shown to differ"
+    else:
+        agrees = holding <= predicted * rule.within and failing >= predicted / rule.within
+        state = "holds" if agrees else "fails"
+        no = "" if agrees else "not "
+        ending = f"the first that differs is {failing:g}, {no}within a factor of {rule.within:g}"
+    return Comparison(
+        label=label,
+        state=state,
+        value=predicted,
+        sentence=f"{said}; {ending}.",
+        details={
+            "predicted_ratio": predicted,
+            "holds_up_to": holding,
+            "fails_from": failing,
+            "unit": "ratio",
+        },
+    )

@@ -1,0 +1,166 @@
+"""The rules of a study file: tables under [[verdicts]], checked before anything is run.
+
+    name, claim     what is judged, strings
+    rule            one of the rules below
+    this, that      which cells: { arm, ratio, base, point, factors }. A list of arms or ratios, or of values
+                    of a point in `this`, makes one comparison each. What `that` does not say is as in `this`;
+                    `this` is at ratio 1 and without swept settings where it does not say so
+
+    equivalent      this and that differ by less than `margin`, by two one-sided tests
+    better          this is better than that by more than `margin`, which is 0 where not given
+    optimum         the best factor of `setting` is within one `notch` of 1, in each environment
+    regret          this loses less than `margin` against the best factor of `setting` in the cells of that
+    foretold        the ratio up to which this equals that, within `margin`, is the noise scale ÷ minibatch of
+                    that, within a factor of `within`
+    estimate        a number: the course of `metric` over the last `share` of the runs of this
+    correlation     a number: the rank correlation of `metric` with each of `others` along the runs of this
+
+`margin` is in units of the normalized return. `alpha` is the error of each test, 0.05 where not given.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+from anybatch.errors import ConfigError
+from anybatch.studies.cells import Cell
+from anybatch.studies.plan import point_words
+from anybatch.studies.tables import Table
+
+FIELDS = {
+    "equivalent": ("that", "margin"),
+    "better": ("that",),
+    "optimum": ("setting", "notch"),
+    "regret": ("that", "setting", "margin"),
+    "foretold": ("that", "margin", "within"),
+    "estimate": ("metric",),
+    "correlation": ("metric", "others"),
+}
+"""What each rule needs besides name, claim, rule and this."""
+OPTIONAL = {"better": ("margin",), "estimate": ("share",)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selector:
+    """Which cells are meant: those that agree in all that is said."""
+
+    arm: str
+    ratio: str = "1"
+    base: str | None = None
+    point: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    factors: Mapping[str, float] | None = field(default_factory=dict[str, float])
+    """None: any factors."""
+
+    def matches(self, cell: Cell) -> bool:
+        same = (cell.arm, cell.ratio, dict(cell.point)) == (self.arm, self.ratio, dict(self.point))
+        same_factors = self.factors is None or dict(cell.factors) == dict(self.factors)
+        return same and same_factors and self.base in (None, cell.base)
+
+    def words(self, titles: Mapping[str, str]) -> str:
+        """Such as: all rules at ratio 1/16."""
+        swept = point_words(self.point, {})
+        at_ratio = [] if swept and self.ratio == "1" else [f"at ratio {self.ratio}"]
+        return " ".join(
+            [titles.get(self.arm, self.arm), *at_ratio, *([f"with {', '.join(swept)}"] * bool(swept))]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One entry of [[verdicts]]."""
+
+    name: str
+    claim: str
+    kind: str
+    this: tuple[Selector, ...]
+    that: tuple[Mapping[str, Any], ...] = ({},)
+    """What differs from each of `this`, in one comparison each."""
+    alpha: float = 0.05
+    margin: float = 0.0
+    setting: str = ""
+    notch: float = 2.0
+    within: float = 4.0
+    metric: str = ""
+    others: tuple[str, ...] = ()
+    share: float = 0.5
+
+    def pairs(self) -> Iterator[tuple[Selector, Selector]]:
+        """Each of the cells compared, and what they are compared with."""
+        for this in self.this:
+            for other in self.that:
+                yield this, replace(this, **other)
+
+
+def parse(tables: Sequence[Mapping[str, Any]], where: str) -> list[Rule]:
+    """The rules of a study. What is missing, wrong or unknown is refused by its name."""
+    return [rule(Table(dict(table), f"{where}.verdicts[{place}]")) for place, table in enumerate(tables, 1)]
+
+
+def rule(table: Table) -> Rule:
+    kind = table.choice("rule", tuple(FIELDS))
+    allowed = (*FIELDS[kind], *OPTIONAL.get(kind, ()))
+    for name in FIELDS[kind]:
+        if name not in table:
+            raise ConfigError(f"{table.where}: {name} is missing; rule = {kind} needs it")
+    numbers = ("margin", "notch", "within", "share")
+    if "that" not in allowed and "that" in table:
+        raise ConfigError(f"{table.where}: rule = {kind} does not take that")
+    known: dict[str, Any] = {
+        name: table.number(name) for name in numbers if name in allowed and name in table
+    }
+    known |= {name: table.text(name) for name in ("setting", "metric") if name in allowed}
+    if "others" in allowed:
+        known["others"] = tuple(table.texts("others"))
+    found = Rule(
+        name=table.text("name"),
+        claim=table.text("claim"),
+        kind=kind,
+        this=tuple(selectors(table.table("this"), any_factors=kind == "optimum")),
+        that=tuple(changes(table.table("that", {}), any_factors=kind == "regret")),
+        alpha=table.number("alpha", 0.05),
+        **known,
+    )
+    table.refuse_others()
+    return found
+
+
+def selectors(table: Table, *, any_factors: bool) -> Iterator[Selector]:
+    """Every combination of the lists in a table of cells."""
+    arms, ratios = listed(table.take("arm")), listed(table.take("ratio", "1"))
+    base, point, factors = table.take("base"), table.plain("point"), table.plain("factors")
+    table.refuse_others()
+    if arms == [None]:
+        raise ConfigError(f"{table.where}: arm is missing")
+    for arm, ratio, *values in product(arms, ratios, *map(listed, point.values())):
+        yield Selector(
+            arm=arm,
+            ratio=lowest_terms(ratio, table.where),
+            base=base,
+            point=dict(zip(point, values, strict=True)),
+            factors=None if any_factors else factors,
+        )
+
+
+def changes(table: Table, *, any_factors: bool) -> Iterator[dict[str, Any]]:
+    """What a table of cells says, as changes of a selector, for each of the arms and ratios that it lists."""
+    names = ("arm", "ratio", "base", "point", "factors")
+    known = {name: value for name in names if (value := table.take(name)) is not None}
+    table.refuse_others()
+    if any_factors:
+        known["factors"] = None
+    for arm, ratio in product(listed(known.get("arm")), listed(known.get("ratio"))):
+        chosen = {"arm": arm, "ratio": ratio and lowest_terms(ratio, table.where)}
+        yield known | {name: value for name, value in chosen.items() if value is not None}
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def lowest_terms(ratio: Any, where: str) -> str:
+    try:
+        return str(Fraction(ratio))
+    except (TypeError, ValueError, ZeroDivisionError):
+        raise ConfigError(f"{where}: the ratio {ratio!r} must be a fraction such as 1/16") from None

@@ -1,0 +1,102 @@
+"""Scores of cells on a scale that environments share: 0 is random play, 1 the best of the base."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from anybatch.envs.published_scale import on_published_scale
+from anybatch.reports.verdicts.rule import Selector
+from anybatch.studies.cells import RANDOM_ARM, Cell, Result
+from anybatch.studies.configs import has_published_range
+from anybatch.studies.plan import StudyPlan
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The cells that a selector means."""
+
+    scores: dict[str, list[float]]
+    """Normalized, one for each seed, by environment. Cells that diverged count as random play."""
+    seeds: dict[str, list[int]]
+    """Their seeds, in the same order."""
+    lacking: tuple[str, ...]
+    """Cells that have not been run, or have failed for another reason than divergence."""
+    diverged: int
+
+    @property
+    def fewest_seeds(self) -> int:
+        return min(map(len, self.scores.values()), default=0)
+
+
+class Scores:
+    """The results of a study, normalized. All of its numbers are computed from here."""
+
+    def __init__(self, plan: StudyPlan, results: Iterable[Result]) -> None:
+        self.plan = plan
+        self.results = {result.cell.name: result for result in results}
+        self._several_bases = len({cell.base for cell in plan.cells}) > 1
+        self._ranges = {env: self._range(env) for env in dict.fromkeys(cell.env for cell in plan.cells)}
+
+    def range_of(self, env: str) -> tuple[float, float] | None:
+        """Returns that are 0 and 1; None for a published scale, or while a cell that tells it is missing."""
+        return self._ranges[env]
+
+    def normalized(self, env: str, value: float) -> float | None:
+        """A return on the shared scale; None while it is not known."""
+        known = self._ranges[env]
+        if known is not None:
+            low, high = known
+            return (value - low) / (high - low)
+        return on_published_scale(env, value)
+
+    def stratum(self, cell: Cell) -> str:
+        """What a cell is compared within: its environment, and its base where there are several."""
+        return f"{cell.env} ({cell.base})" if self._several_bases else cell.env
+
+    def select(self, selector: Selector) -> Selection:
+        """The scores of the cells that a selector means. Environments without any are absent."""
+        scores: dict[str, list[float]] = {}
+        seeds: dict[str, list[int]] = {}
+        lacking: list[str] = []
+        diverged = 0
+        for cell in self.plan.cells:
+            if not selector.matches(cell):
+                continue
+            stratum = self.stratum(cell)
+            scores.setdefault(stratum, [])
+            score = self.score(cell.name)
+            if score is None:
+                lacking.append(cell.name)
+                continue
+            diverged += self.results[cell.name].diverged
+            scores[stratum].append(score)
+            seeds.setdefault(stratum, []).append(cell.seed)
+        return Selection(scores, seeds, tuple(lacking), diverged)
+
+    def score(self, name: str) -> float | None:
+        """The normalized score of a cell; None where it has no result."""
+        result = self.results.get(name)
+        if result is None:
+            return None
+        if result.failed is not None:
+            return 0.0 if result.diverged else None
+        return self.normalized(result.cell.env, result.score(self.plan.metric))
+
+    def _is_reference(self, cell: Cell) -> bool:
+        reference = self.plan.reference
+        same = (cell.arm, cell.ratio) == (reference["arm"], reference["ratio"])
+        return same and all(factor == 1 for factor in cell.factors.values())
+
+    def _range(self, env: str) -> tuple[float, float] | None:
+        if env in self.plan.ranges:
+            return self.plan.ranges[env]
+        if has_published_range(env):
+            return None
+        known = [result for result in self.results.values() if result.cell.env == env and not result.failed]
+        random = [result.final_return for result in known if result.cell.arm == RANDOM_ARM]
+        base = [result.final_return for result in known if self._is_reference(result.cell)]
+        if not random or not base:
+            return None
+        low, high = random[0], max(value for value in base if value is not None)
+        assert low is not None
+        # A base that learned nothing has no scale of its own: its returns stay as they are, but for the zero.
+        return (low, high) if high > low else (low, low + 1)

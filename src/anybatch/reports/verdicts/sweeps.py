@@ -1,0 +1,147 @@
+"""Rules about a swept setting: where its optimum is, and what not tuning it costs."""
+
+import math
+
+import numpy as np
+
+from anybatch.reports import statistics
+from anybatch.reports.verdicts.compare import FEWEST_SEEDS, obstacle
+from anybatch.reports.verdicts.rule import Rule, Selector
+from anybatch.reports.verdicts.scores import Scores
+from anybatch.reports.verdicts.verdict import Comparison, State
+
+RESAMPLES = 2000
+SURE = 0.95
+"""Share of resamples beyond which the place of an optimum is called certain."""
+
+ROUNDING = 1e-9
+"""Factors such as 0.1 are not exact."""
+
+Sweep = dict[float, dict[int, float]]
+"""Scores by factor and seed."""
+
+
+def optima(rule: Rule, scores: Scores) -> list[Comparison]:
+    """Where the optimum of a setting is, for each selector and environment."""
+    return [
+        optimum(rule, scores, selector, env, sweep)
+        for selector in rule.this
+        for env, sweep in sweeps(rule, scores, selector).items()
+    ]
+
+
+def sweeps(rule: Rule, scores: Scores, selector: Selector) -> dict[str, Sweep]:
+    """The scores of a sweep, by environment. Cells without a result are absent."""
+    found: dict[str, Sweep] = {}
+    for cell in scores.plan.cells:
+        if selector.matches(cell) and rule.setting in cell.factors:
+            by_seed = found.setdefault(scores.stratum(cell), {}).setdefault(cell.factors[rule.setting], {})
+            score = scores.score(cell.name)
+            if score is not None:
+                by_seed[cell.seed] = score
+    return {env: dict(sorted(sweep.items())) for env, sweep in found.items()}
+
+
+def optimum(rule: Rule, scores: Scores, selector: Selector, env: str, sweep: Sweep) -> Comparison:
+    """Whether the best factor is within one notch of 1. Seeds are drawn again to see how sure that is."""
+    label = f"{env}, {selector.words(scores.plan.arms)}"
+    if min(map(len, sweep.values())) < FEWEST_SEEDS:
+        sentence = f"{label}: undecided, since fewer than {FEWEST_SEEDS} seeds of a factor have a result."
+        return Comparison(label=label, state="undecided", sentence=sentence)
+    means = {factor: float(np.mean(list(by_seed.values()))) for factor, by_seed in sweep.items()}
+    best = max(means, key=lambda factor: means[factor])
+    near = [factor for factor in means if abs(math.log(factor)) <= math.log(rule.notch) + ROUNDING]
+    reaches = min(means) < min(near, default=1) and max(means) > max(near, default=1)
+    share = share_within(sweep, near)
+    state: State = "holds" if share >= SURE else "fails" if share <= 1 - SURE else "undecided"
+    ending = f"{share:.0%} of resampled seeds have it within a factor of {rule.notch:g} of 1"
+    if not reaches:
+        state, ending = (
+            "undecided",
+            f"the sweep does not reach beyond a factor of {rule.notch:g} on both sides",
+        )
+    return Comparison(
+        label=label,
+        state=state,
+        value=best,
+        sentence=f"{label}: {rule.setting} is best at {best:g} × its value, and {ending}.",
+        details={"means": means, "share_within": share, "seeds": min(map(len, sweep.values()))},
+    )
+
+
+def share_within(sweep: Sweep, near: list[float]) -> float:
+    """How often the best factor is among those, over resampled seeds."""
+    rng = np.random.default_rng(0)
+    factors = list(sweep)
+    drawn = []
+    for by_seed in sweep.values():
+        values = np.array(list(by_seed.values()))
+        drawn.append(values[rng.integers(0, len(values), (RESAMPLES, len(values)))].mean(axis=1))
+    best = np.argmax(np.stack(drawn), axis=0)
+    return float(np.mean([factors[place] in near for place in best]))
+
+
+def regrets(rule: Rule, scores: Scores) -> list[Comparison]:
+    """What is lost by not tuning a setting at each batch, against the best factor in the oracle's cells."""
+    found: list[Comparison] = []
+    for this, oracle in rule.pairs():
+        these, tuned = scores.select(this), sweeps(rule, scores, oracle)
+        if not these.scores.keys() & tuned.keys():
+            continue
+        label = f"{this.words(scores.plan.arms)} against the best {rule.setting} there"
+        open_point = obstacle(these, scores.select(oracle))
+        if open_point:
+            found.append(Comparison(label=label, state="undecided", sentence=f"{label}: {open_point}."))
+            continue
+        lost = {
+            env: left_one_out(tuned[env], dict(zip(these.seeds[env], these.scores[env], strict=True)))
+            for env in these.scores
+            if env in tuned
+        }
+        found.append(judged_regret(rule, label, lost))
+    return found
+
+
+def left_one_out(sweep: Sweep, untuned: dict[int, float]) -> list[float]:
+    """The regret of each seed against the factor that is best on all other seeds.
+
+    The best of several noisy means on the same seeds would be too good: it is chosen by its luck as well.
+    """
+    seeds = sorted(set(untuned).intersection(*sweep.values()))
+    lost: list[float] = []
+    for seed in seeds:
+        others = {
+            factor: float(np.mean([by_seed[other] for other in seeds if other != seed]))
+            for factor, by_seed in sweep.items()
+        }
+        best = max(others, key=lambda factor: others[factor])
+        lost.append(sweep[best][seed] - untuned[seed])
+    return lost
+
+
+def judged_regret(rule: Rule, label: str, lost: dict[str, list[float]]) -> Comparison:
+    """Whether a regret is below the margin of its rule."""
+    found = statistics.difference(lost, {env: [0.0, 0.0] for env in lost})
+    level = 1 - 2 * rule.alpha
+    low, high = found.interval(level)
+    bounds = f"{level:.0%} interval {low:+.3f} to {high:+.3f}"
+    state: State = "undecided"
+    ending = f"not shown to be below or above {rule.margin:g}"
+    if found.p_below(rule.margin) <= rule.alpha:
+        state, ending = "holds", f"less than {rule.margin:g}"
+    elif found.p_above(rule.margin) <= rule.alpha:
+        state, ending = "fails", f"more than {rule.margin:g}"
+    return Comparison(
+        label=label,
+        state=state,
+        value=found.mean,
+        interval=(low, high),
+        level=level,
+        sentence=f"{label}: loses {found.mean:+.3f} ({bounds}), {ending}.",
+        details={
+            "margin": rule.margin,
+            "p": found.p_below(rule.margin),
+            "per_env": {env: float(np.mean(values)) for env, values in lost.items()},
+            "seeds": min(map(len, lost.values())),
+        },
+    )

@@ -1,0 +1,49 @@
+"""What came out of a study, in numbers and in words."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+State = Literal["holds", "fails", "undecided", "measured"]
+"""measured: a number that was asked for, where there is nothing to hold or fail."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One number of a verdict, with its interval."""
+
+    label: str
+    state: State
+    sentence: str
+    value: float | None = None
+    """On the normalized scale, unless details say otherwise; None where it cannot be computed yet."""
+    interval: tuple[float, float] | None = None
+    level: float | None = None
+    """Confidence of the interval."""
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Numbers behind it: p, power, margin, seeds, per_env and what the rule adds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A claim, and whether the cells bear it out."""
+
+    name: str
+    claim: str
+    rule: str
+    state: State
+    sentence: str
+    comparisons: tuple[Comparison, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def overall(comparisons: Sequence[Comparison]) -> State:
+    """A claim about several comparisons holds where all of them hold, and fails where one does."""
+    states = {comparison.state for comparison in comparisons}
+    if not states:
+        return "undecided"
+    if "fails" in states:
+        return "fails"
+    return "undecided" if "undecided" in states else comparisons[0].state

@@ -1,0 +1,220 @@
+"""What a study leaves on the disk: one plan, and one small JSON file for each cell.
+
+    OUT/plan.json           what is run, fixed before the first cell
+    OUT/cells/NAME.json     a finished or failed cell
+    OUT/runs/NAME/          the run folder of a cell in progress; removed when the cell has been written
+    OUT/source/anybatch/    the package as it was when the plan was made; all cells run from this copy
+
+A cell is one training run: a point of the grid, and a seed. Both files are JSON objects, `"schema": 1`.
+
+plan.json:
+
+    hash        SHA-256 of all that decides the results: every key but hash, study, arms, request and facts
+    study       name, title, claim, source: strings of the study file
+    scale       smoke, cpu or paper
+    tune        true for the plan of `--tune`: another learning rate per cell, on seeds of their own
+    metric      area or final: which number of a cell the verdicts compare
+    bins        points of every curve
+    threads     threads of torch in each cell
+    arms        {arm: title}; the arm `random` is random play, one cell for each env
+    reference   {"arm", "ratio"}: the cells that others are compared with, the base at the batch tuned at
+    verdicts    the rules of the study file, as they are: see anybatch.reports.verdicts
+    ranges      {env: [low, high]}: returns that normalize to 0 and 1, where they are known beforehand
+    cells       [cell, …]
+    left_out    [{"what", "reason"}, …]: parts of the grid that cannot be run, such as a quarter of one env
+    request     what the person asked for: study, scale, envs, preset, seeds, budget_seconds, tune
+    facts       anybatch, git_commit, source (SHA-256 of the copy), python, torch
+
+A cell of the plan, and the same keys in its own file:
+
+    name        of the file, from the keys below
+    part        number of the grid in the study file, in whose order cells are run; 0 for random play
+    env         id of the environment
+    base        name of the base in the study file
+    arm         name of the arm: what differs from the base
+    ratio       number of envs ÷ that of the base, as text: "1", "1/16", "8". Where an arm changes neither the
+                rollout length nor the number of minibatches, it is the ratio of both batches
+    point       {setting: value}: the settings that the grid sweeps, such as {"staleness.iterations": 8}
+    factors     {setting: factor}: those that it multiplies, such as {"optimizer.learning_rate": 0.5}
+    seed        seed of the run
+    config      all settings of the run, with `algorithm` and `tuned_at`
+
+cells/NAME.json adds:
+
+    plan_hash   hash of the plan that the cell belongs to
+    failed      null, or why there is no result, in a sentence
+    diverged    true where it failed because the loss or the gradient became non-finite. Such a cell counts
+                in comparisons, as random play. All that follows is absent from failed cells, but for facts
+    curve       [[env steps, mean return], …], one point for each of `bins` equal parts of the run; env steps
+                is the end of the part, the return the mean over the episodes that ended within it, null
+                where none did. A single point at 0 for random play
+    final_return  mean of the curve over the last tenth of the run
+    area        mean of the curve over the whole run. Both take the part before for a part without episodes
+    episodes    number of training episodes
+    evaluation  {"mean_return", "standard_error", "episodes", "greedy"} of the trained policy
+    plan        numbers of the run's plan: batch, tuned_at, ratios, hyperparameters, phase, step_range, rows,
+                warnings, as `anybatch plan --json` prints them
+    metrics     {name: [value or null, …]}, a value for each part of the run, means within it (of the noise
+                scale, medians): those of METRIC_CURVES that the run measured
+    facts       seconds (of training, summed over interruptions), interruptions, anybatch, git_commit, source,
+                python, torch, engine, device, threads, machine, cores. Only these may differ between two
+                undisturbed runs of one plan on one machine
+
+All numbers are finite; returns have six significant digits, metrics four.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Self
+
+from anybatch.errors import UserError
+from anybatch.runs import folder as run_folder
+
+SCHEMA = 1
+PLAN_FILE, CELLS, RUNS, SOURCE = "plan.json", "cells", "runs", "source"
+
+BINS = 100
+"""Points of a curve."""
+FINAL_SHARE = 0.1
+"""The part of a run, at its end, whose mean is the final return."""
+
+RANDOM_ARM = "random"
+"""Random play, the zero of the scale where there is no published one."""
+
+METRIC_CURVES = (
+    "batch/iteration",
+    "batch/minibatch",
+    "batch/noise_scale",
+    "batch/behavioral_divergence",
+    "batch/policy_kl",
+    "charts/learning_rate",
+    "losses/approx_kl",
+    "losses/clipfrac",
+    "losses/entropy",
+    "losses/explained_variance",
+    "losses/grad_clip_fraction",
+    "losses/td_loss",
+    "losses/q_values",
+    "advantage/std",
+    "importance/effective_samples",
+    "proximal/kl",
+)
+"""Metrics whose course a cell keeps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One training run of a study, as its plan has it."""
+
+    name: str
+    part: int
+    env: str
+    base: str
+    arm: str
+    ratio: str
+    seed: int
+    config: Mapping[str, Any]
+    point: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    factors: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def ratio_value(self) -> float:
+        return float(Fraction(self.ratio))
+
+    @property
+    def group(self) -> str:
+        """The name without the seed: cells of one group differ by chance only."""
+        return self.name.removesuffix(f"__s{self.seed}")
+
+    @property
+    def total_env_steps(self) -> int:
+        """Env steps of the training; none for random play."""
+        return 0 if self.arm == RANDOM_ARM else int(self.config["total_env_steps"])
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in CELL_KEYS}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(**{name: data[name] for name in CELL_KEYS})
+
+
+CELL_KEYS = ("name", "part", "env", "base", "arm", "ratio", "point", "factors", "seed", "config")
+"""Keys of a cell, in the plan and in its own file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """A cell that has been run."""
+
+    cell: Cell
+    plan_hash: str
+    facts: Mapping[str, Any]
+    failed: str | None = None
+    """Why there is no result; None where there is one."""
+    diverged: bool = False
+    """Whether it failed because the loss or the gradient became non-finite."""
+    curve: tuple[tuple[int, float | None], ...] = ()
+    final_return: float | None = None
+    area: float | None = None
+    episodes: int = 0
+    evaluation: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    plan: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    metrics: Mapping[str, tuple[float | None, ...]] = field(
+        default_factory=dict[str, tuple[float | None, ...]]
+    )
+
+    def score(self, metric: str) -> float:
+        """The number that verdicts compare, `area` or `final`. The cell must not have failed."""
+        value = self.area if metric == "area" else self.final_return
+        assert value is not None, self.cell.name
+        return value
+
+    def to_json(self) -> dict[str, Any]:
+        known = self.cell.to_json() | {name: getattr(self, name) for name in STATUS_KEYS}
+        outcome = {name: getattr(self, name) for name in OUTCOME_KEYS} if self.failed is None else {}
+        return {"schema": SCHEMA} | known | outcome | {"facts": self.facts}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        outcome = {name: data[name] for name in OUTCOME_KEYS} if data["failed"] is None else {}
+        if outcome:
+            outcome["curve"] = tuple((int(steps), value) for steps, value in outcome["curve"])
+            outcome["metrics"] = {name: tuple(values) for name, values in outcome["metrics"].items()}
+        status = {name: data[name] for name in STATUS_KEYS}
+        return cls(cell=Cell.from_json(data), facts=data["facts"], **status, **outcome)
+
+
+STATUS_KEYS = ("plan_hash", "failed", "diverged")
+OUTCOME_KEYS = ("curve", "final_return", "area", "episodes", "evaluation", "plan", "metrics")
+"""Keys of a result that a failed cell does not have."""
+
+
+def path_of(out: Path, name: str) -> Path:
+    """The file of a cell."""
+    return out / CELLS / f"{name}.json"
+
+
+def write(out: Path, result: Result) -> None:
+    """Write the file of a cell in one step."""
+    path = path_of(out, result.cell.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    run_folder.write_json(path, result.to_json(), compact=True)
+
+
+def read(out: Path, name: str) -> Result | None:
+    """The result of a cell; None where it has not been run. A damaged file is refused by its name."""
+    path = path_of(out, name)
+    if not path.exists():
+        return None
+    data = run_folder.read_json(path)
+    try:
+        if data["schema"] != SCHEMA:
+            raise UserError(f"{path} has schema {data['schema']}; this version reads schema {SCHEMA}")
+        return Result.from_json(data)
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path} is damaged: it is not a cell of a study ({error!r})") from None

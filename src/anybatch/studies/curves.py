@@ -1,0 +1,79 @@
+"""What a cell keeps of the rows of its run: curves with one point for each of equal parts of the run."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, median
+from typing import Any
+
+from anybatch.studies.cells import FINAL_SHARE, METRIC_CURVES
+
+EPISODES, RETURN, NOISE_SCALE = "charts/episodes", "charts/episodic_return", "batch/noise_scale"
+RETURN_DIGITS, METRIC_DIGITS = 6, 4
+"""Significant digits that a cell keeps."""
+
+Row = Mapping[str, Any]
+Values = tuple[float | None, ...]
+
+
+def parts(rows: Iterable[Row], total_env_steps: int, bins: int) -> list[list[Row]]:
+    """The rows of each part of a run. What goes beyond the end, by less than an iteration, is in the last."""
+    found: list[list[Row]] = [[] for _ in range(bins)]
+    for row in rows:
+        place = -(-row["env_steps"] * bins // total_env_steps) - 1  # the end of a part belongs to it
+        found[min(max(place, 0), bins - 1)].append(row)
+    return found
+
+
+def return_curve(
+    rows: Sequence[Row], total_env_steps: int, bins: int
+) -> tuple[tuple[int, float | None], ...]:
+    """Env steps at the end of each part, and the mean return of the episodes that ended within it."""
+    points: list[tuple[int, float | None]] = []
+    for place, part in enumerate(parts(rows, total_env_steps, bins), 1):
+        ended = [row for row in part if row.get(EPISODES)]
+        count = sum(row[EPISODES] for row in ended)
+        mean = sum(row[EPISODES] * row[RETURN] for row in ended) / count if count else None
+        points.append((round(total_env_steps * place / bins), rounded(mean)))
+    return tuple(points)
+
+
+def metric_curves(rows: Sequence[Row], total_env_steps: int, bins: int) -> dict[str, Values]:
+    """Those of METRIC_CURVES that were measured, a value for each part of the run."""
+    split = parts(rows, total_env_steps, bins)
+    found: dict[str, Values] = {}
+    for name in METRIC_CURVES:
+        # A mean of noise scales is that of the few largest: the gradient in the denominator can be near 0.
+        middle = median if name == NOISE_SCALE else fmean
+        known = [[row[name] for row in part if row.get(name) is not None] for part in split]
+        if any(known):
+            found[name] = tuple(
+                rounded(middle(values), METRIC_DIGITS) if values else None for values in known
+            )
+    return found
+
+
+def filled(curve: Iterable[float | None]) -> list[float]:
+    """A curve without gaps: the value before, at the start the first one. Empty where there is none."""
+    values = list(curve)
+    latest = next((value for value in values if value is not None), None)
+    whole: list[float] = []
+    for value in values:
+        latest = latest if value is None else value
+        if latest is not None:
+            whole.append(latest)
+    return whole
+
+
+def area(curve: Iterable[float | None]) -> float | None:
+    """The mean over the run: the area under the curve, divided by its length."""
+    whole = filled(curve)
+    return rounded(fmean(whole)) if whole else None
+
+
+def final_return(curve: Iterable[float | None]) -> float | None:
+    """The mean over the last part of the run."""
+    whole = filled(curve)
+    return rounded(fmean(whole[-max(1, round(FINAL_SHARE * len(whole))) :])) if whole else None
+
+
+def rounded(value: float | None, digits: int = RETURN_DIGITS) -> float | None:
+    return None if value is None else float(f"{value:.{digits}g}")

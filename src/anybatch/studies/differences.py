@@ -1,0 +1,48 @@
+"""What differs between two plans, in words."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from anybatch.errors import UserError
+from anybatch.studies.plan import NOT_DECISIVE, StudyPlan
+
+SHOWN_DIFFERENCES = 3
+
+
+def refuse_another(out: Path, there: StudyPlan, here: StudyPlan) -> None:
+    """Refuse a folder that holds cells of another plan, naming what differs."""
+    if there.hash == here.hash:
+        return
+    found = list(differences(_by_name(there), _by_name(here)))
+    more = f" and {len(found) - SHOWN_DIFFERENCES:,} more" if len(found) > SHOWN_DIFFERENCES else ""
+    raise UserError(
+        f"{out} holds another plan: {'; '.join(found[:SHOWN_DIFFERENCES])}{more}. Choose another folder with "
+        "--out, or ask for the plan that is there"
+    )
+
+
+def _by_name(plan: StudyPlan) -> dict[str, Any]:
+    decisive = {key: value for key, value in plan.to_json().items() if key not in ("hash", *NOT_DECISIVE)}
+    return decisive | {"cells": {cell.name: cell.to_json() for cell in plan.cells}}
+
+
+def differences(there: Any, here: Any, path: str = "") -> Iterator[str]:
+    """Each difference between two nested tables, in words."""
+    if isinstance(there, Mapping) and isinstance(here, Mapping):
+        for key in [*there, *(key for key in here if key not in there)]:
+            inner = f"{path}.{key}" if path else key
+            if key not in here:
+                yield f"{inner} is there and not asked for"
+            elif key not in there:
+                yield f"{inner} is asked for and not there"
+            else:
+                yield from differences(there[key], here[key], inner)
+    elif json.loads(json.dumps(there)) != json.loads(json.dumps(here)):
+        yield f"{path} is {_short(there)} there, {_short(here)} asked for"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -1,0 +1,242 @@
+"""Study files: reading one, and refusing what is wrong in it by its name.
+
+title, claim, source    what the study is about, strings
+metric                  area or final: the number of a cell that verdicts compare
+threads                 threads of torch in each cell; 1 where not given
+reference               { arm, ratio }: the cells that others are compared with
+
+[bases.NAME]            a preset, `settings` over it, and under `envs` the settings of single environments
+[arms.NAME]             `title`, and the `settings` that differ from the base. `minibatches = "follow"`
+                        lets the number of minibatches follow the ratio, and not their size
+[other_env]             `settings`, and a `preset` if need be, for an environment that no base is made for
+[ranges]                returns that normalize to 0 and 1: "minatar:Breakout" = [0.5, 12.0]
+[scales.NAME]           `base`, `envs`, `seeds`, `total_env_steps`: defaults of its grids
+[[scales.NAME.grid]]    `arms`, `ratios`, and any of those defaults; `sweep` replaces settings, `factors`
+                        multiply them. In the order in which they are run
+[[scales.NAME.tune]]    the same, for `--tune`
+[[verdicts]]            see anybatch.reports.verdicts
+"""
+
+import difflib
+import tomllib
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from anybatch import presets
+from anybatch.errors import ConfigError
+from anybatch.studies.tables import Table
+
+SUFFIX = ".toml"
+METRICS = ("area", "final")
+MINIBATCHES = ("scale", "follow")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """The run that everything else in a study is a change of."""
+
+    preset: str
+    settings: dict[str, Any]
+    envs: dict[str, dict[str, Any]]
+    """Settings of single environments, such as a learning rate that was tuned there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """What differs from the base."""
+
+    title: str
+    settings: dict[str, Any]
+    minibatches_follow: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Arms × ratios × environments × seeds × swept settings, all with one base."""
+
+    base: str
+    arms: tuple[str, ...]
+    ratios: tuple[str, ...]
+    envs: tuple[str, ...]
+    seeds: tuple[int, ...]
+    total_env_steps: int | None
+    """Length of each run; None: that of the preset."""
+    sweep: dict[str, list[Any]]
+    factors: dict[str, list[float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """The grids of one size of a study, in the order in which they are run."""
+
+    grid: tuple[Grid, ...]
+    tune: tuple[Grid, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study file."""
+
+    name: str
+    title: str
+    claim: str
+    source: str
+    metric: str
+    threads: int
+    reference: dict[str, str]
+    bases: dict[str, Base]
+    arms: dict[str, Arm]
+    other_env: Base | None
+    ranges: dict[str, tuple[float, float]]
+    scales: dict[str, Scale]
+    verdicts: tuple[dict[str, Any], ...]
+
+    def scale(self, name: str) -> Scale:
+        if name not in self.scales:
+            raise ConfigError(f"study {self.name} has no scale {name}; it has {', '.join(self.scales)}")
+        return self.scales[name]
+
+
+def names() -> list[str]:
+    """The studies that are part of the package."""
+    found = resources.files(__package__ or "").iterdir()
+    return sorted(file.name.removesuffix(SUFFIX) for file in found if file.name.endswith(SUFFIX))
+
+
+def load(name: str) -> Study:
+    """A study by its name, or a file of the user's own by its path, ending in .toml."""
+    if name.endswith(SUFFIX):
+        path = Path(name)
+        try:
+            return parse(path.stem, path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ConfigError(f"there is no study file {name}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the study file {name} cannot be read: {error}") from None
+    if name not in names():
+        near = difflib.get_close_matches(name, names(), n=3, cutoff=0.3) or names()
+        raise ConfigError(f"there is no study {name!r}; the nearest are {', '.join(near)}")
+    return parse(name, (resources.files(__package__ or "") / f"{name}{SUFFIX}").read_text(encoding="utf-8"))
+
+
+def parse(name: str, text: str) -> Study:
+    """The study that the text of a file describes."""
+    where = f"study {name}"
+    try:
+        top = Table(tomllib.loads(text), where)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: {error}") from None
+    bases = {key: named_base(key, table) for key, table in top.tables("bases").items()}
+    arms = {key: arm(table) for key, table in top.tables("arms").items()}
+    study = Study(
+        name=name,
+        title=top.text("title"),
+        claim=top.text("claim"),
+        source=top.text("source", ""),
+        metric=top.choice("metric", METRICS),
+        threads=top.count("threads", 1),
+        reference=reference(top.table("reference")),
+        bases=bases,
+        arms=arms,
+        other_env=base(top.table("other_env"), preset="") if "other_env" in top else None,
+        ranges=ranges(top.table("ranges", {})),
+        scales={key: scale(table, bases, arms) for key, table in top.tables("scales").items()},
+        verdicts=tuple(table.all() for table in top.list_of_tables("verdicts")),
+    )
+    top.refuse_others()
+    return study
+
+
+def named_base(name: str, table: Table) -> Base:
+    """A base of this file, or that of another study with further settings."""
+    if "study" not in table:
+        return base(table)
+    other, settings = table.text("study"), table.plain("settings")
+    table.refuse_others()
+    try:
+        known = load(other).bases
+    except RecursionError:
+        raise ConfigError(f"{table.where}: study {other} takes its bases from this one") from None
+    if name not in known:
+        raise ConfigError(f"{table.where}: study {other} has no base {name}; it has {', '.join(known)}")
+    return replace(known[name], settings=presets.overlaid(known[name].settings, settings))
+
+
+def base(table: Table, preset: str | None = None) -> Base:
+    known = Base(
+        preset=table.text("preset", preset),
+        settings=table.plain("settings"),
+        envs={key: inner.all() for key, inner in table.tables("envs").items()},
+    )
+    table.refuse_others()
+    return known
+
+
+def arm(table: Table) -> Arm:
+    known = Arm(
+        title=table.text("title"),
+        settings=table.plain("settings"),
+        minibatches_follow=table.choice("minibatches", MINIBATCHES, "scale") == "follow",
+    )
+    table.refuse_others()
+    return known
+
+
+def reference(table: Table) -> dict[str, str]:
+    known = {"arm": table.text("arm"), "ratio": ratio(table.text("ratio", "1"), table.where)}
+    table.refuse_others()
+    return known
+
+
+def ranges(table: Table) -> dict[str, tuple[float, float]]:
+    found: dict[str, tuple[float, float]] = {}
+    for env in table.names():
+        low, high = table.numbers(env, length=2)
+        if low >= high:
+            raise ConfigError(f"{table.where}.{env} = [{low:g}, {high:g}]: must be a low and a high return")
+        found[env] = (low, high)
+    return found
+
+
+def scale(table: Table, bases: dict[str, Base], arms: dict[str, Arm]) -> Scale:
+    defaults = {key: table.take(key) for key in ("base", "envs", "seeds", "total_env_steps")}
+    given = {key: value for key, value in defaults.items() if value is not None}
+
+    tables = table.list_of_tables("grid", required=True), table.list_of_tables("tune")
+    table.refuse_others()
+    parts = [
+        tuple(grid(Table(given | inner.all(), inner.where), bases, arms) for inner in inners)
+        for inners in tables
+    ]
+    return Scale(grid=parts[0], tune=parts[1])
+
+
+def grid(table: Table, bases: dict[str, Base], arms: dict[str, Arm]) -> Grid:
+    steps = table.count("total_env_steps", 0)
+    known = Grid(
+        base=table.choice("base", tuple(bases)),
+        arms=tuple(table.choices("arms", tuple(arms))),
+        ratios=tuple(ratio(text, f"{table.where}.ratios") for text in table.texts("ratios", ["1"])),
+        envs=tuple(table.texts("envs")),
+        seeds=tuple(table.counts("seeds")),
+        total_env_steps=steps or None,
+        sweep={key: list(values) for key, values in table.lists("sweep").items()},
+        factors={key: [float(value) for value in values] for key, values in table.lists("factors").items()},
+    )
+    table.refuse_others()
+    return known
+
+
+def ratio(text: str, where: str) -> str:
+    """A ratio of batches in lowest terms: 4/16 is 1/4."""
+    try:
+        value = Fraction(text)
+        assert value > 0
+    except (ValueError, ZeroDivisionError, AssertionError):
+        raise ConfigError(
+            f"{where}: the ratio {text!r} must be a positive fraction such as 1/16 or 4"
+        ) from None
+    return str(value)

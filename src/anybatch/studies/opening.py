@@ -1,0 +1,122 @@
+"""Opening the folder of a study: its plan is made and written, or found there and compared."""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from anybatch.errors import ConfigError, UserError
+from anybatch.runs import folder as run_folder
+from anybatch.studies import plan as plans
+from anybatch.studies import source
+from anybatch.studies.cells import RANDOM_ARM, RUNS, SOURCE, Cell
+from anybatch.studies.differences import refuse_another
+from anybatch.studies.duration import in_words
+from anybatch.studies.files import Study
+from anybatch.studies.plan import Request, StudyPlan, file_name, make_plan
+from anybatch.studies.processes import DONE, LOG_FILE, Worker
+from anybatch.studies.work import kind, makespan
+
+SECONDS_PER_CELL = 5.0
+"""Building the environments, and the evaluation at the end."""
+ENOUGH_SEEDS = 3
+"""Seeds below which a budget is spent on seeds, and not on further parts of the grid."""
+NOT_KEPT = (f"{RUNS}/", f"{SOURCE}/", LOG_FILE, run_folder.LOCK_FILE)
+"""What is of use only while the study runs."""
+
+Say = Callable[[str], None]
+
+
+def default_folder(request: Request) -> Path:
+    """studies/invariance-cpu, with the environments and what else was asked for behind it."""
+    name = Path(request.study).stem
+    parts = [name, request.scale, *request.envs, *(["tune"] if request.tune else [])]
+    return Path("studies") / "-".join(file_name([part]) for part in parts)
+
+
+def open_study(study: Study, request: Request, out: Path, *, jobs: int, say: Say) -> StudyPlan:
+    """The plan of a study in its folder, which is written before the first cell is run.
+
+    A folder that holds another plan is refused. Where there is a budget, parts and seeds are chosen to fit
+    it, once: later calls take those that the folder has.
+    """
+    plan, there = make_plan(study, request), plans.read(out)
+    if there is not None:
+        if there.request == request and request.budget_seconds is not None:
+            plan = plan.within(parts=there.parts, seeds=there.most_seeds)
+        refuse_another(out, there, plan)
+        source.restore(out, there.facts["source"])
+        return there
+    if request.budget_seconds is not None:
+        plan = within_budget(plan, request.budget_seconds, jobs=jobs, named_envs=request.envs, say=say)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"No study can be kept in {out}: {error.strerror}.") from error
+    (out / ".gitignore").write_text("".join(f"{name}\n" for name in NOT_KEPT))
+    plan = replace(plan, facts=source.freeze(out))
+    plans.write(out, plan)
+    return plan
+
+
+def within_budget(
+    plan: StudyPlan, budget: float, *, jobs: int, named_envs: tuple[str, ...], say: Say
+) -> StudyPlan:
+    """The plan with as many parts of its grid as fit the budget, and as many seeds of them."""
+    say("Measuring how long cells take …")
+    rates = measured(plan, named_envs)
+
+    def seconds(parts: int, seeds: int) -> float:
+        cells = plan.within(parts=parts, seeds=seeds).cells
+        return makespan((cell_seconds(cell, rates) for cell in cells), jobs)
+
+    side_by_side = f"{jobs} at a time" if jobs > 1 else "one after another"
+    chosen = most_that_fits(plan, budget, seconds)
+    if chosen is None:
+        smallest = plan.within(parts=1, seeds=1)
+        raise ConfigError(
+            f"the first part of the grid takes about {in_words(seconds(1, 1))} with a single seed, its "
+            f"{len(smallest.cells)} cells {side_by_side}, which is more than the budget of "
+            f"{in_words(budget)}: choose a larger budget, fewer environments with --env, or a smaller --scale"
+        )
+    parts, seeds = chosen
+    fits = plan.within(parts=parts, seeds=seeds)
+    say(
+        f"A budget of {in_words(budget)}: {parts} of {plan.parts} parts of the grid fit, with {seeds} of "
+        f"{plan.most_seeds} seeds, {len(fits.cells)} cells in about {in_words(seconds(parts, seeds))}, "
+        f"{side_by_side}."
+    )
+    return fits
+
+
+def most_that_fits(
+    plan: StudyPlan, budget: float, seconds: Callable[[int, int], float]
+) -> tuple[int, int] | None:
+    """Parts of the grid and seeds that fit a budget: a further part only where enough seeds of all fit."""
+    for parts in range(plan.parts, 0, -1):
+        fitting = [seeds for seeds in range(1, plan.most_seeds + 1) if seconds(parts, seeds) <= budget]
+        if fitting and (parts == 1 or fitting[-1] >= min(ENOUGH_SEEDS, plan.most_seeds)):
+            return parts, fitting[-1]
+    return None
+
+
+def cell_seconds(cell: Cell, rates: Mapping[tuple[object, ...], float]) -> float:
+    learning = 0.0 if cell.arm == RANDOM_ARM else cell.total_env_steps * rates[kind(cell)]
+    return SECONDS_PER_CELL + learning
+
+
+def measured(plan: StudyPlan, named_envs: tuple[str, ...]) -> dict[tuple[object, ...], float]:
+    """Seconds for each env step, by the kind of cell."""
+    rates: dict[tuple[object, ...], float] = {}
+    with tempfile.TemporaryDirectory(prefix="anybatch-probe-") as folder:
+        aside = Path(folder)
+        plans.write(aside, replace(plan, facts=source.freeze(aside)))
+        with Worker(aside, threads=plan.threads, named_envs=named_envs) as worker:
+            for cell in plan.cells:
+                if cell.arm == RANDOM_ARM or kind(cell) in rates:
+                    continue
+                answer = worker.ask(probe=cell.name)
+                if answer["answer"] != DONE:
+                    raise UserError(f"{cell.name} cannot be timed: {answer['reason']}")
+                rates[kind(cell)] = answer["seconds"]
+    return rates

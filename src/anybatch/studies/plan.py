@@ -1,0 +1,258 @@
+"""The plan of a study: every cell with all its settings, fixed and hashed before the first one is run."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Self
+
+from anybatch.errors import ConfigError, UserError
+from anybatch.runs import folder as run_folder
+from anybatch.studies import cells as cell_files
+from anybatch.studies.cells import BINS, PLAN_FILE, RANDOM_ARM, SCHEMA, Cell
+from anybatch.studies.configs import UnreachableError, base_settings, cell_settings, has_published_range
+from anybatch.studies.files import Grid, Study
+
+NOT_DECISIVE = ("study", "arms", "request", "facts")
+"""Entries of a plan that are not hashed: words, and how it came to be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a person asks of a study."""
+
+    study: str
+    scale: str = "cpu"
+    envs: tuple[str, ...] = ()
+    """Environments instead of the study's own."""
+    preset: str | None = None
+    """Base of these environments; None: the study's, where it is made for them, else by the environment."""
+    seeds: int | None = None
+    """Number of seeds; None: those of the study."""
+    budget_seconds: float | None = None
+    tune: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyPlan:
+    """What is run, and what its results are compared by. `cells.py` says what each entry means."""
+
+    study: Mapping[str, str]
+    scale: str
+    tune: bool
+    metric: str
+    threads: int
+    arms: Mapping[str, str]
+    reference: Mapping[str, str]
+    verdicts: tuple[Mapping[str, Any], ...]
+    ranges: Mapping[str, tuple[float, float]]
+    cells: tuple[Cell, ...]
+    left_out: tuple[Mapping[str, str], ...]
+    request: Request
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    bins: int = BINS
+
+    @property
+    def hash(self) -> str:
+        text = json.dumps(self._decisive(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _decisive(self) -> dict[str, Any]:
+        """All that decides the results, as plain values."""
+        names = [entry.name for entry in fields(self) if entry.name not in (*NOT_DECISIVE, "cells")]
+        known: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return {"schema": SCHEMA} | known | {"cells": [cell.to_json() for cell in self.cells]}
+
+    def to_json(self) -> dict[str, Any]:
+        about = {"study": self.study, "arms": self.arms, "request": asdict(self.request), "facts": self.facts}
+        return {"hash": self.hash} | about | self._decisive()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        known = {entry.name: data[entry.name] for entry in fields(cls)}
+        request = dict(data["request"])
+        request["envs"] = tuple(request["envs"])
+        return cls(
+            **known
+            | {
+                "cells": tuple(Cell.from_json(cell) for cell in data["cells"]),
+                "verdicts": tuple(data["verdicts"]),
+                "left_out": tuple(data["left_out"]),
+                "ranges": {env: (low, high) for env, (low, high) in data["ranges"].items()},
+                "request": Request(**request),
+            }
+        )
+
+    def within(self, *, parts: int, seeds: int) -> Self:
+        """The same with the first parts of the grid only, and the first seeds of each."""
+        kept = {cell.name for cells in self.groups().values() for cell in cells[:seeds] if cell.part <= parts}
+        dropped = dict.fromkeys(cell.group for cell in self.cells if cell.part > parts)
+        left_out = ({"what": group, "reason": "the budget is too small for it"} for group in dropped)
+        return replace(
+            self,
+            cells=tuple(cell for cell in self.cells if cell.name in kept),
+            left_out=(*self.left_out, *left_out),
+        )
+
+    def groups(self) -> dict[str, list[Cell]]:
+        """Cells that differ by their seed only, by the name that they share."""
+        found: dict[str, list[Cell]] = {}
+        for cell in self.cells:
+            found.setdefault(cell.group, []).append(cell)
+        return found
+
+    @property
+    def most_seeds(self) -> int:
+        """The largest number of seeds of a part of the grid."""
+        return max(map(len, self.groups().values()))
+
+    @property
+    def parts(self) -> int:
+        """The number of the last part of the grid."""
+        return max(cell.part for cell in self.cells)
+
+
+def make_plan(study: Study, request: Request) -> StudyPlan:
+    """The plan of a study at a scale. What the batch of the base cannot reach is left out, and named."""
+    scale = study.scale(request.scale)
+    grids = scale.tune if request.tune else scale.grid
+    if not grids:
+        raise ConfigError(f"study {study.name} has nothing to tune at scale {request.scale}")
+    found: dict[str, Cell] = {}
+    left_out: dict[str, str] = {}
+    name_base = len({grid.base for grid in grids}) > 1
+    for part, grid in enumerate(grids, 1):
+        for env in request.envs or grid.envs:
+            settings = base_settings(study, grid, env, preset=request.preset)
+            prefix = [env, grid.base] if name_base else [env]
+            for cell in env_cells(study, grid, env, settings, prefix, seeds_of(grid, request), left_out):
+                found.setdefault(cell.name, replace(cell, part=part))
+    if not found:
+        raise ConfigError(f"study {study.name} has no cell left: {'; '.join(left_out.values())}")
+    refuse_long_names(found)
+    ranges = {env: study.ranges[env] for env in {cell.env for cell in found.values()} & study.ranges.keys()}
+    return StudyPlan(
+        study={name: getattr(study, name) for name in ("name", "title", "claim", "source")},
+        scale=request.scale,
+        tune=request.tune,
+        metric=study.metric,
+        threads=study.threads,
+        arms={cell.arm: study.arms[cell.arm].title for cell in found.values()},
+        reference=study.reference,
+        verdicts=tuple(study.verdicts),
+        ranges=ranges,
+        cells=(*random_cells(list(found.values()), ranges), *found.values()),
+        left_out=tuple({"what": what, "reason": reason} for what, reason in left_out.items()),
+        request=request,
+    )
+
+
+def seeds_of(grid: Grid, request: Request) -> tuple[int, ...]:
+    """The seeds of a grid, or as many as were asked for: more than it has are the numbers after its first."""
+    if request.seeds is None:
+        return grid.seeds
+    numbers = range(grid.seeds[0], grid.seeds[0] + request.seeds)
+    return tuple(dict.fromkeys((*grid.seeds[: request.seeds], *numbers)))[: request.seeds]
+
+
+def env_cells(
+    study: Study,
+    grid: Grid,
+    env: str,
+    base: Mapping[str, Any],
+    prefix: Sequence[str],
+    seeds: Sequence[int],
+    left_out: dict[str, str],
+) -> Iterator[Cell]:
+    """The cells of a grid in one environment. `left_out` gets what cannot be reached, and why."""
+    for arm, ratio, (point, factors) in product(grid.arms, grid.ratios, list(swept(grid))):
+        parts = [*prefix, arm, f"r{ratio}", *point_words(point, factors)]
+        what = " ".join(parts)
+        try:
+            config = cell_settings(
+                study.arms[arm], base, ratio=ratio, point=point, factors=factors, where=what
+            )
+        except UnreachableError as error:
+            left_out[what] = str(error)
+            continue
+        for seed in seeds:
+            yield Cell(
+                name=file_name([*parts, f"s{seed}"]),
+                part=0,
+                env=env,
+                base=grid.base,
+                arm=arm,
+                ratio=ratio,
+                point=point,
+                factors=factors,
+                seed=seed,
+                config=config | {"seed": seed},
+            )
+
+
+def swept(grid: Grid) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
+    """Every combination of the values and factors that a grid sweeps over."""
+    for values in product(*grid.sweep.values()):
+        for factors in product(*grid.factors.values()):
+            yield (
+                dict(zip(grid.sweep, values, strict=True)),
+                dict(zip(grid.factors, factors, strict=True)),
+            )
+
+
+def random_cells(found: Sequence[Cell], ranges: Mapping[str, object]) -> Iterator[Cell]:
+    """One cell of random play for each environment whose range of returns is not known beforehand."""
+    for env in dict.fromkeys(cell.env for cell in found):
+        if env in ranges or has_published_range(env):
+            continue
+        like = next(cell for cell in found if cell.env == env)
+        name = file_name([env, RANDOM_ARM])
+        yield replace(like, name=name, part=0, arm=RANDOM_ARM, ratio="1", point={}, factors={})
+
+
+def point_words(point: Mapping[str, Any], factors: Mapping[str, float]) -> list[str]:
+    """Swept settings, each by the last word of its name."""
+    values = [f"{path.rpartition('.')[2]}={shown(value)}" for path, value in point.items()]
+    return values + [f"{path.rpartition('.')[2]}×{factor:g}" for path, factor in factors.items()]
+
+
+def shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def file_name(parts: Sequence[str]) -> str:
+    """Words joined to the name of a file: minatar-Breakout__all__r1-16__s1."""
+    plain = "__".join(parts).replace("×", "-x").replace("=", "-")
+    return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in plain)
+
+
+def refuse_long_names(found: Mapping[str, Cell]) -> None:
+    for name in found:
+        try:
+            run_folder.refuse_unsafe(name)
+        except UserError as error:
+            raise ConfigError(f"a cell cannot be called so: {error}; give its arm a shorter name") from None
+
+
+def read(out: Path) -> StudyPlan | None:
+    """The plan of a folder; None where there is none yet."""
+    path = out / PLAN_FILE
+    if not path.exists():
+        return None
+    data = run_folder.read_json(path)
+    try:
+        if data["schema"] != SCHEMA:
+            raise UserError(f"{path} has schema {data['schema']}; this version reads schema {SCHEMA}")
+        plan, recorded = StudyPlan.from_json(data), data["hash"]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is damaged: it is not the plan of a study ({error!r})") from None
+    if plan.hash != recorded:
+        raise UserError(f"{path} was changed after it was written: its hash does not fit its content")
+    return plan
+
+
+def write(out: Path, plan: StudyPlan) -> None:
+    (out / cell_files.CELLS).mkdir(parents=True, exist_ok=True)
+    run_folder.write_json(out / PLAN_FILE, plan.to_json())

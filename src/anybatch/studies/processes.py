@@ -1,0 +1,118 @@
+"""Worker processes as the runner sees them."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from anybatch.studies.cells import SOURCE
+
+DONE, FAILED, STOPPED, ERROR, DIED = "done", "failed", "stopped", "error", "died"
+"""Answers: the cell is written, with or without a result; a signal came; the study cannot continue; there is
+no answer, since the process has ended."""
+
+LOG_FILE = "log.txt"
+COMMAND = """
+import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from anybatch.studies.worker import main
+main()
+"""
+"""Ctrl-C and a closed terminal reach the whole group of processes, also while they import: the runner passes
+them on, as SIGTERM, so that a cell is saved and not taken for one whose process died."""
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class Worker:
+    """A process that runs cells from the study's copy of the package. It is started when it gets a job."""
+
+    def __init__(self, out: Path, *, threads: int, named_envs: Sequence[str] = ()) -> None:
+        self._out, self._threads, self._named = out.resolve(), threads, named_envs
+        self._process: subprocess.Popen[str] | None = None
+        self._log: IO[bytes] | None = None
+        self._stopping = False
+        self._lock = threading.Lock()
+        """A process is either started before a stop, and told of it, or not at all."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def ask(self, **job: str) -> dict[str, Any]:
+        """Let it do a job. A process that dies within it has failed; the next job gets a new one."""
+        with self._lock:
+            if self._stopping:
+                return {"answer": STOPPED}
+            process = self._process or self._start()
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            print(json.dumps(job), file=process.stdin, flush=True)
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if line:
+            return json.loads(line)
+        self._close()
+        return {"answer": STOPPED if self._stopping else DIED, "reason": ended(process.returncode)}
+
+    def stop(self) -> None:
+        """Ask it, once, to save what it is training and to take no more jobs. From any thread."""
+        with self._lock:
+            # A second signal would end it at once, before it has saved.
+            if not self._stopping and self._process is not None:
+                self._process.send_signal(signal.SIGTERM)
+            self._stopping = True
+
+    def kill(self) -> None:
+        """End it at once. From any thread."""
+        with self._lock:
+            self._stopping = True
+            if self._process is not None:
+                self._process.kill()
+
+    def _start(self) -> subprocess.Popen[str]:
+        path = os.pathsep.join(filter(None, [str(self._out / SOURCE), os.environ.get("PYTHONPATH")]))
+        threads = dict.fromkeys(THREAD_VARIABLES, str(self._threads))
+        self._log = (self._out / LOG_FILE).open("ab")
+        # -P: a package of that name in the working folder must not take the place of the copy.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", COMMAND, str(self._out), *self._named],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=os.environ | threads | {"PYTHONPATH": path},
+            text=True,
+        )
+        return self._process
+
+    def _close(self) -> None:
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            for stream in (process.stdin, process.stdout):
+                assert stream is not None
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+            process.wait()
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+
+def ended(code: int) -> str:
+    """How a process ended, in words."""
+    if code < 0:
+        return f"its process was ended by {signal.Signals(-code).name}, from outside or for want of memory"
+    return f"its process ended with code {code}; {LOG_FILE} has its last words"

@@ -1,0 +1,165 @@
+"""Running what is missing of a study: cells side by side, in processes of their own."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from anybatch.errors import UserError
+from anybatch.runs.display import Output
+from anybatch.runs.log import METRICS_FILE
+from anybatch.runs.stop import GracefulStop, Stopped
+from anybatch.studies import cells
+from anybatch.studies.cells import RUNS, Cell, Result
+from anybatch.studies.failures import failure
+from anybatch.studies.plan import StudyPlan
+from anybatch.studies.processes import DIED, ERROR, STOPPED, Worker
+from anybatch.studies.work import work
+
+LOOK_EVERY_SECONDS = 0.2
+LONGEST_ROW = 1 << 14
+"""Bytes at the end of a log within which its newest row is found."""
+
+
+def run(
+    out: Path,
+    plan: StudyPlan,
+    *,
+    jobs: int,
+    output: Output,
+    named_envs: Sequence[str] = (),
+    retry_failed: bool = False,
+) -> list[Result]:
+    """Run the cells that are missing, and return the results of all. Raises Stopped at a signal."""
+    study = RunningStudy(out, plan, retry_failed=retry_failed)
+    workers = [
+        Worker(out, threads=plan.threads, named_envs=named_envs) for _ in range(min(jobs, study.missing))
+    ]
+    title = f"{plan.study['name']}, {plan.scale}: {len(plan.cells)} cells"
+    with (
+        output.display(study.total_env_steps, title) as display,
+        GracefulStop(display.say) as stop,
+        ThreadPoolExecutor(max(1, len(workers))) as pool,
+    ):
+        running = [pool.submit(study.work_off, worker, display.say) for worker in workers]
+        try:
+            while not all(job.done() for job in running):
+                if stop.requested or study.error is not None:
+                    for worker in workers:
+                        worker.stop()
+                display.update(study.env_steps(), {}, study.note())
+                time.sleep(LOOK_EVERY_SECONDS)
+        except KeyboardInterrupt:  # the second one: nothing is waited for
+            for worker in workers:
+                worker.kill()
+            raise
+        for job in running:
+            job.result()
+        display.update(study.env_steps(), {}, study.note())
+    if study.error is not None:
+        raise UserError(study.error)
+    if stop.signal is not None:
+        raise Stopped(stop.signal, f"Stopped with {study.note()}.")
+    return results(out, plan)
+
+
+def results(out: Path, plan: StudyPlan) -> list[Result]:
+    """The results that there are, in the order of the plan. Cells of another plan are refused."""
+    found: list[Result] = []
+    for cell in plan.cells:
+        result = cells.read(out, cell.name)
+        if result is None:
+            continue
+        if result.plan_hash != plan.hash:
+            raise UserError(f"{cells.path_of(out, cell.name)} belongs to another plan")
+        found.append(result)
+    return found
+
+
+class RunningStudy:
+    """The cells that are left, shared by the threads that look after the workers."""
+
+    def __init__(self, out: Path, plan: StudyPlan, *, retry_failed: bool) -> None:
+        self._out, self._plan = out, plan
+        known = {result.cell.name: result for result in results(out, plan)}
+        if retry_failed:
+            known = {name: result for name, result in known.items() if result.failed is None}
+        self._done: dict[str, str | None] = {name: result.failed for name, result in known.items()}
+        self._running: set[str] = set()
+        self._lock = threading.Lock()
+        left = [cell for cell in plan.cells if cell.name not in known]
+        self.missing = len(left)
+        self._waiting: SimpleQueue[Cell] = SimpleQueue()
+        for cell in in_order(left):
+            self._waiting.put(cell)
+        self.error: str | None = None
+        """Why the study as a whole cannot continue."""
+
+    @property
+    def total_env_steps(self) -> int:
+        return sum(cell.total_env_steps for cell in self._plan.cells)
+
+    def work_off(self, worker: Worker, say: Callable[[str], None]) -> None:
+        """Let a worker run cells until none is left."""
+        with worker:
+            while self.error is None:
+                try:
+                    cell = self._waiting.get_nowait()
+                except Empty:
+                    return
+                with self._lock:
+                    self._running.add(cell.name)
+                answer = worker.ask(cell=cell.name)
+                if answer["answer"] == STOPPED:
+                    return
+                if answer["answer"] == ERROR:
+                    self.error = answer["reason"]
+                    return
+                self._take(cell, answer, say)
+
+    def _take(self, cell: Cell, answer: Mapping[str, Any], say: Callable[[str], None]) -> None:
+        reason = answer.get("reason")
+        if reason is not None:
+            say(f"{cell.name} failed: {reason}")
+        if answer["answer"] == DIED:  # before it could write so itself
+            cells.write(self._out, failure(self._plan, cell, answer["reason"]))
+        with self._lock:
+            self._running.discard(cell.name)
+            self._done[cell.name] = reason
+
+    def env_steps(self) -> int:
+        """Env steps of the cells that are done, and of those in progress."""
+        with self._lock:
+            done, running = set(self._done), set(self._running)
+        return sum(
+            cell.total_env_steps if cell.name in done else min(cell.total_env_steps, newest(self._out, cell))
+            for cell in self._plan.cells
+            if cell.name in done | running
+        )
+
+    def note(self) -> str:
+        with self._lock:
+            failed = sum(reason is not None for reason in self._done.values())
+            done = len(self._done) - failed
+        return f"{done} of {len(self._plan.cells)} cells done" + (f", {failed} failed" if failed else "")
+
+
+def in_order(left: Sequence[Cell]) -> list[Cell]:
+    """The order in which cells are run: that of the study file's grids, the longest of each grid first."""
+    return sorted(left, key=lambda cell: (cell.part, -work(cell)))
+
+
+def newest(out: Path, cell: Cell) -> int:
+    """Env steps of the newest row of a cell in progress; 0 before the first."""
+    path = out / RUNS / cell.name / METRICS_FILE
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LONGEST_ROW))
+            lines = file.read().splitlines(keepends=True)
+        return next(int(json.loads(line)["env_steps"]) for line in reversed(lines) if line.endswith(b"\n"))
+    except (OSError, ValueError, KeyError, StopIteration):
+        return 0

@@ -1,0 +1,56 @@
+"""The package as it was when a plan was made. Cells run from a copy, whatever happens to the checkout."""
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+from anybatch.errors import UserError
+from anybatch.runs import folder as run_folder
+from anybatch.studies.cells import SOURCE
+
+PACKAGE = Path(__file__).resolve().parents[1]
+COMPILED = "__pycache__"
+
+
+def files(package: Path) -> list[Path]:
+    """What a package consists of, relative to it."""
+    found = (path for path in package.rglob("*") if path.is_file() and COMPILED not in path.parts)
+    return sorted(path.relative_to(package) for path in found)
+
+
+def digest(package: Path) -> str:
+    """SHA-256 of the names and contents of a package's files."""
+    total = hashlib.sha256()
+    for path in files(package):
+        total.update(f"{path.as_posix()}\0".encode())
+        total.update(hashlib.sha256((package / path).read_bytes()).digest())
+    return total.hexdigest()
+
+
+def freeze(out: Path) -> dict[str, Any]:
+    """Copy the package into the folder of a study. Returns the facts that the plan records of it."""
+    copy = out / SOURCE / PACKAGE.name
+    if copy.exists():
+        shutil.rmtree(copy)
+    for path in files(PACKAGE):
+        (copy / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(PACKAGE / path, copy / path)
+    known = run_folder.facts(engine="", device="", threads=0)
+    facts = {name: known[name] for name in ("anybatch", "git_commit", "python", "torch")}
+    return facts | {"source": digest(copy)}
+
+
+def restore(out: Path, recorded: str) -> None:
+    """Make sure that the copy is the one that the plan was made with.
+
+    A folder that was kept without it gets it again, from this package if that is still the same.
+    """
+    copy = out / SOURCE / PACKAGE.name
+    if not copy.exists() and digest(PACKAGE) == recorded:
+        freeze(out)
+    if not copy.exists() or digest(copy) != recorded:
+        raise UserError(
+            f"{out / SOURCE} is not the source that the plan was made with, so new cells would not compare "
+            "with those that are there. Choose another folder with --out"
+        )

@@ -1,0 +1,65 @@
+"""How long cells take, measured on their first iterations."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from anybatch import presets, session
+from anybatch.runs.display import QUIET
+from anybatch.runs.record import RunRecord
+from anybatch.studies.cells import RUNS, Cell
+from anybatch.studies.configs import config_of
+
+PROBE_ITERATIONS = 6
+PROBE_ENV_STEPS = 4096
+"""At least so many: an iteration of a single env is too short to be timed."""
+
+
+def seconds_per_env_step(out: Path, cell: Cell) -> float:
+    """Measured on the first iterations of a cell, in a run folder that is removed again."""
+    iteration = cell.config["num_envs"] * cell.config["num_steps"]
+    steps = max(PROBE_ITERATIONS * iteration, PROBE_ENV_STEPS)
+    settings = presets.overlaid(dict(cell.config), probe_settings(cell.config, steps))
+    name = f"probe-{cell.name}"[:100]
+    try:
+        outcome = session.train(
+            config_of(settings, cell.name),
+            preset=cell.base,
+            base=out / RUNS,
+            name=name,
+            show_plan=lambda *_: None,
+            output=QUIET,
+        )
+        rows = RunRecord(outcome.folder).rows
+    finally:
+        shutil.rmtree(out / RUNS / name, ignore_errors=True)
+    return timed(rows[1:] or rows, auxiliary_share(cell.config))  # the first iteration compiles and warms up
+
+
+def probe_settings(config: Mapping[str, Any], steps: int) -> dict[str, Any]:
+    """A short run with fresh data and without phases, whose evaluation takes no time."""
+    settings: dict[str, Any] = {
+        "total_env_steps": steps,
+        "evaluation": {"num_envs": 1, "episodes_per_env": 1, "max_episode_steps": 1},
+        "record": {"checkpoint_every_iterations": 0},
+    }
+    if "staleness" in config:
+        settings["staleness"] = {"iterations": 0}
+    if "phase" in config:
+        settings["phase"] = {"policy_iterations": steps}
+    return settings
+
+
+def auxiliary_share(config: Mapping[str, Any]) -> float:
+    """Work of the auxiliary phase for each unit of work of the policy phase."""
+    return config["phase"]["auxiliary_epochs"] / config["update"]["epochs"] if "phase" in config else 0.0
+
+
+def timed(rows: Sequence[Mapping[str, Any]], auxiliary: float) -> float:
+    """Seconds for each env step of the rows; `auxiliary` adds to the time of their updates."""
+    seconds = fmean(1 / row["charts/SPS"] for row in rows)
+    update = sum(row["time/update"] for row in rows)
+    whole = sum(value for row in rows for name, value in row.items() if name.startswith("time/"))
+    return seconds * (1 + auxiliary * update / whole)

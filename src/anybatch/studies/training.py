@@ -1,0 +1,156 @@
+"""Running one cell: train it, or continue it, and keep what a report needs."""
+
+import shutil
+import traceback
+from pathlib import Path
+
+from anybatch import envs, session
+from anybatch.config import AnyConfig, PPOConfig
+from anybatch.envs.protocol import RestorableEnv
+from anybatch.errors import DiskError, TrainingError, UserError
+from anybatch.runs import folder as run_folder
+from anybatch.runs.display import QUIET
+from anybatch.runs.record import RunRecord
+from anybatch.runs.stop import Stopped
+from anybatch.session.evaluating import evaluate_state
+from anybatch.session.own import NOTHING_OWN
+from anybatch.session.training import start
+from anybatch.studies import curves
+from anybatch.studies.cells import RANDOM_ARM, RUNS, Cell, Result
+from anybatch.studies.configs import config_of
+from anybatch.studies.failures import facts, failure
+from anybatch.studies.plan import StudyPlan
+
+RANDOM_EPISODES = 100
+RUN_FACTS = ("python", "torch", "engine", "device", "threads")
+KEPT_OF_EVALUATION = ("mean_return", "standard_error", "episodes", "greedy")
+
+
+def run_cell(out: Path, plan: StudyPlan, cell: Cell) -> Result:
+    """The result of a cell, also where it fails. Raises Stopped at a signal, DiskError at a full disk."""
+    try:
+        if cell.arm == RANDOM_ARM:
+            return random_play(plan, cell)
+        folder = trained(out, cell)
+    except (Stopped, DiskError):
+        raise
+    except Exception as error:
+        if not isinstance(error, UserError):
+            traceback.print_exception(error)  # for the log; the cell keeps the sentence
+        return failure(plan, cell, sentence(error), diverged=isinstance(error, TrainingError))
+    result = collected(folder, plan, cell)
+    shutil.rmtree(folder)
+    return result
+
+
+def trained(out: Path, cell: Cell) -> Path:
+    """The run folder of a cell, trained to its end and evaluated."""
+    folder, config = out / RUNS / cell.name, config_of(cell.config, cell.name)
+    if folder.exists() and not can_continue(folder, config):
+        shutil.rmtree(folder)
+    if not folder.exists():
+        outcome = session.train(
+            config,
+            preset=cell.base,
+            base=out / RUNS,
+            name=cell.name,
+            show_plan=lambda *_: None,
+            output=QUIET,
+        )
+    elif is_complete(RunRecord(folder)):
+        return folder
+    else:
+        outcome = session.resume(RunRecord(folder), config, show_plan=lambda *_: None, output=QUIET)
+    if outcome.stopped_by is not None:
+        raise Stopped(outcome.stopped_by)
+    return outcome.folder
+
+
+def can_continue(folder: Path, config: AnyConfig) -> bool:
+    """Whether an interrupted cell gives the same result as one that was not.
+
+    It does where the environment can be restored. Elsewhere a resume would start other episodes: the cell
+    starts anew.
+    """
+    try:
+        record = RunRecord(folder)
+        if is_complete(record):
+            return True
+        if not record.has_checkpoint:
+            return False
+    except UserError:  # killed before its first file was whole
+        return False
+    env = envs.make(config.env, config.env_config, seeds=[0])
+    env.close()
+    return isinstance(env, RestorableEnv)
+
+
+def is_complete(record: RunRecord) -> bool:
+    result = record.result or {}
+    return bool(result.get("finished")) and result.get("evaluation") is not None
+
+
+def collected(folder: Path, plan: StudyPlan, cell: Cell) -> Result:
+    """What a cell keeps of its run folder."""
+    record = RunRecord(folder)
+    rows, total = record.rows, cell.total_env_steps
+    curve = curves.return_curve(rows, total, plan.bins)
+    values = [value for _, value in curve]
+    area = curves.area(values)
+    if area is None:
+        return failure(plan, cell, f"no episode ended within {total:,} env steps")
+    run_facts = run_folder.read_json(folder / run_folder.FACTS_FILE)
+    evaluation = (record.result or {})["evaluation"]
+    return Result(
+        cell=cell,
+        plan_hash=plan.hash,
+        curve=curve,
+        final_return=curves.final_return(values),
+        area=area,
+        episodes=int(sum(row.get(curves.EPISODES) or 0 for row in rows)),
+        evaluation={key: evaluation[key] for key in KEPT_OF_EVALUATION},
+        plan=run_folder.read_json(folder / run_folder.PLAN_FILE),
+        metrics=curves.metric_curves(rows, total, plan.bins),
+        facts=facts(plan)
+        | {key: run_facts[key] for key in RUN_FACTS}
+        | {"seconds": rows[-1]["wall_seconds"], "interruptions": len(run_facts["earlier"])},
+    )
+
+
+def random_play(plan: StudyPlan, cell: Cell) -> Result:
+    """What an untrained policy reaches, whose actions are all but uniformly random."""
+    config = untrained(config_of(cell.config, cell.name))
+    state = start(config, NOTHING_OWN, QUIET, env_steps=0)
+    try:
+        played = evaluate_state(config, state, output=QUIET)
+    finally:
+        state.source.collector.env.close()
+    mean = curves.rounded(played.mean_return)
+    return Result(
+        cell=cell,
+        plan_hash=plan.hash,
+        curve=((cell.total_env_steps, mean),),
+        final_return=mean,
+        area=mean,
+        episodes=len(played.episodes),
+        evaluation={key: played.to_json()[key] for key in KEPT_OF_EVALUATION},
+        facts=facts(plan),
+    )
+
+
+def untrained(config: AnyConfig) -> PPOConfig:
+    """A config whose policy gives nearly the same probability to every action before it is trained."""
+    evaluation = {"num_envs": RANDOM_EPISODES, "episodes_per_env": 1, "greedy": False}
+    return PPOConfig(
+        env=config.env,
+        env_config=config.env_config,
+        seed=config.seed,
+        threads=config.threads,
+        num_envs=1,
+        evaluation=type(config.evaluation)(**(vars(config.evaluation) | evaluation)),
+    )
+
+
+def sentence(error: Exception) -> str:
+    """An error for people: what the library says itself is a sentence already."""
+    return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,215 @@
+"""Statistics against scipy, published numbers, and cases whose answer is known."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special, stats
+
+from anybatch.reports import statistics
+from anybatch.reports.statistics.ranks import mean_ranks
+from anybatch.reports.statistics.student import incomplete_beta
+
+RNG = np.random.default_rng(5)
+SCORES = st.lists(st.floats(-5, 5, allow_subnormal=False), min_size=2, max_size=7)
+
+
+def drawn(*sizes: int, shift: float = 0.0) -> dict[str, list[float]]:
+    return {str(place): list(RNG.normal(shift, 1, size)) for place, size in enumerate(sizes)}
+
+
+@pytest.mark.parametrize("degrees", [1, 2.5, 7, 100, 1000])
+@pytest.mark.parametrize("t", [-40, -2, -1e-6, 0, 0.3, 1, 5])
+def test_the_t_distribution_is_scipys(t: float, degrees: float):
+    assert statistics.t_probability(t, degrees) == pytest.approx(
+        stats.t.cdf(t, degrees), rel=1e-9, abs=1e-300
+    )
+
+
+@pytest.mark.parametrize("degrees", [1, 2.5, 7, 100])
+@pytest.mark.parametrize("probability", [1e-6, 0.05, 0.5, 0.9, 0.975, 0.99999])
+def test_quantiles_of_t_are_scipys(probability: float, degrees: float):
+    expected = stats.t.ppf(probability, degrees)
+    assert statistics.t_quantile(probability, degrees) == pytest.approx(expected, rel=1e-8, abs=1e-9)
+
+
+def test_infinite_degrees_are_the_normal_distribution():
+    assert statistics.t_quantile(0.975, math.inf) == pytest.approx(1.959963984540054)
+    assert statistics.t_probability(-1.5, math.inf) == pytest.approx(stats.norm.cdf(-1.5))
+
+
+def test_the_incomplete_beta_function_is_scipys():
+    for a, b, x in product((0.5, 3, 40), (0.5, 2, 90), (0, 1e-12, 0.1, 0.5, 0.97, 1)):
+        assert incomplete_beta(a, b, x) == pytest.approx(special.betainc(a, b, x), rel=1e-10)
+
+
+def test_the_difference_in_one_stratum_is_welchs_t_test():
+    this, that = drawn(5, shift=0.4), drawn(9)
+    found = statistics.difference(this, that)
+    scipys = stats.ttest_ind(this["0"], that["0"], equal_var=False)
+    assert found.mean / found.standard_error == pytest.approx(scipys.statistic)
+    assert found.degrees == pytest.approx(scipys.df)
+    assert 2 * min(found.p_above(0), found.p_below(0)) == pytest.approx(scipys.pvalue)
+    low, high = scipys.confidence_interval(0.9)
+    assert found.interval(0.9) == pytest.approx((low, high))
+
+
+def test_the_difference_over_strata_is_the_mean_of_theirs():
+    this, that = drawn(4, 6, 3), drawn(5, 2, 7)
+    found = statistics.difference(this, that)
+    each = [statistics.difference({"0": this[env]}, {"0": that[env]}) for env in this]
+    assert found.mean == pytest.approx(np.mean([one.mean for one in each]))
+    assert found.standard_error == pytest.approx(math.hypot(*(one.standard_error for one in each)) / 3)
+
+
+def test_the_interval_over_strata_covers_the_true_difference_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(800):
+        this = {"a": rng.normal(0.3, 1, 5), "b": rng.normal(0.3, 3, 4)}
+        that = {"a": rng.normal(0, 1, 5), "b": rng.normal(0, 1, 6)}
+        low, high = statistics.difference(this, that).interval(0.9)
+        covered += low <= 0.3 <= high
+    assert covered / 800 == pytest.approx(0.9, abs=0.03)
+
+
+def test_equivalence_is_two_one_sided_t_tests():
+    this, that = drawn(6), drawn(8)
+    p = statistics.equivalence_p(statistics.difference(this, that), 0.7)
+    first, second = np.array(this["0"]), np.array(that["0"])
+    above = stats.ttest_ind(first + 0.7, second, equal_var=False, alternative="greater").pvalue
+    below = stats.ttest_ind(first - 0.7, second, equal_var=False, alternative="less").pvalue
+    assert p == pytest.approx(max(above, below))
+
+
+@given(SCORES, SCORES, st.floats(0.01, 3))
+def test_equivalence_is_shown_exactly_where_the_90_percent_interval_is_within_the_margin(this, that, margin):
+    found = statistics.difference({"env": this}, {"env": that})
+    low, high = found.interval(0.9)
+    if min(abs(low + margin), abs(high - margin)) > 1e-6:
+        assert (statistics.equivalence_p(found, margin) <= 0.05) == (-margin < low and high < margin)
+
+
+def test_scores_without_spread_are_equal_or_not():
+    same = statistics.difference({"env": [2.0, 2.0]}, {"env": [2.0, 2.0]})
+    assert statistics.equivalence_p(same, 0.1) == 0 and same.interval(0.9) == (0, 0)
+    other = statistics.difference({"env": [3.0, 3.0]}, {"env": [2.0, 2.0]})
+    assert statistics.equivalence_p(other, 0.1) == 1 and other.p_above(0.1) == 0
+
+
+def test_power_is_that_of_the_published_sample_size():
+    # Lakens 2017 (doi:10.1177/1948550617697177): 108 in each group for 80 % power at a margin of 0.4 SD.
+    found = [statistics.equivalence_power(math.sqrt(2 / n), 2 * n - 2, 0.4, 0.05) for n in (106, 108)]
+    assert found[0] < 0.8 < found[1] == pytest.approx(0.8, abs=0.005)
+
+
+def test_power_is_how_often_equal_arms_are_shown_to_be_equal():
+    rng = np.random.default_rng(1)
+    shown = 0
+    for _ in range(1000):
+        found = statistics.difference({"env": rng.normal(0, 1, 20)}, {"env": rng.normal(0, 1, 20)})
+        shown += statistics.equivalence_p(found, 0.9) <= 0.05
+    predicted = statistics.equivalence_power(math.sqrt(2 / 20), 38, 0.9, 0.05)
+    assert shown / 1000 == pytest.approx(predicted, abs=0.04)
+    assert statistics.equivalence_power(1.0, 10, 0.1, 0.05) == 0
+
+
+def test_the_interquartile_mean_is_scipys_trimmed_mean():
+    scores = drawn(5, 9, 2, 7)
+    flat = np.concatenate(list(scores.values()))
+    assert statistics.interquartile_mean(scores) == pytest.approx(stats.trim_mean(flat, 0.25))
+    assert statistics.interquartile_mean({"a": [0.0, 1.0], "b": [2.0, 99.0]}) == 1.5
+
+
+def test_mean_and_median_are_over_the_means_of_strata():
+    scores = {"a": [0.0, 2.0], "b": [4.0], "c": [10.0, 10.0, 13.0]}
+    assert statistics.mean(scores) == pytest.approx((1 + 4 + 11) / 3)
+    assert statistics.median(scores) == 4
+
+
+def test_a_profile_is_the_share_of_runs_above_each_threshold():
+    assert statistics.performance_profile({"a": [0.0, 1.0], "b": [1.0, 2.0]}, [-1, 0, 1, 2]) == [
+        1,
+        0.75,
+        0.25,
+        0,
+    ]
+
+
+def test_the_probability_of_improvement_is_mann_whitneys():
+    this, that = drawn(5, 4, shift=0.5), drawn(6, 3)
+    expected = [
+        stats.mannwhitneyu(this[env], that[env]).statistic / len(this[env]) / len(that[env]) for env in this
+    ]
+    assert statistics.probability_of_improvement(this, that) == pytest.approx(np.mean(expected))
+    assert statistics.probability_of_improvement({"a": [1.0]}, {"a": [1.0]}) == 0.5
+
+
+def test_bootstrap_intervals_are_those_of_scipy_and_the_same_every_time():
+    values = list(RNG.normal(3, 2, 30))
+    found = statistics.stratified_interval(statistics.mean, {"env": values}, resamples=4000)
+    scipys = stats.bootstrap(
+        (values,), np.mean, method="percentile", n_resamples=4000, rng=np.random.default_rng(3)
+    ).confidence_interval
+    assert found == pytest.approx((scipys.low, scipys.high), abs=0.1)
+    assert found == statistics.stratified_interval(statistics.mean, {"env": values}, resamples=4000)
+
+
+def test_runs_are_resampled_within_their_stratum():
+    scores = {"a": [0.0, 0.0], "b": [10.0, 10.0, 10.0]}
+    assert statistics.stratified_interval(statistics.mean, scores) == (5, 5)
+
+
+def test_a_single_run_gives_no_interval():
+    assert statistics.stratified_interval(statistics.mean, {"a": [1.0, 2.0], "b": [3.0]}) is None
+
+
+def test_van_elteren_in_one_stratum_is_mann_whitneys_normal_approximation():
+    for this, that in (
+        (drawn(5), drawn(7)),
+        ({"0": [1.0, 2, 2, 3]}, {"0": [2.0, 3, 3, 5, 6]}),
+    ):  # with ties too
+        found = statistics.van_elteren(this, that)
+        scipys = stats.mannwhitneyu(this["0"], that["0"], method="asymptotic", use_continuity=False)
+        assert found.p == pytest.approx(scipys.pvalue)
+
+
+def test_van_elteren_has_the_papers_numbers():
+    # 16 environments with 3 seeds each (arXiv:2110.00641, App. E): complete separation gives the largest Z.
+    this, that = ({str(env): [shift, shift + 1, shift + 2] for env in range(16)} for shift in (3.0, 0.0))
+    found = statistics.van_elteren(this, that)
+    assert found.z == pytest.approx(7.856, abs=5e-4)
+    assert statistics.van_elteren(that, this).z == -found.z
+    # Its level of 0.1 %, divided by 16 hypotheses, is |Z| > 4.003.
+    assert stats.norm.isf(0.001 / 16 / 2) == pytest.approx(4.003, abs=5e-4)
+
+
+def test_van_elteren_weighs_strata_by_their_size():
+    this, that = {"a": [1.0, 3.0], "b": [2.0, 5.0, 6.0]}, {"a": [2.0, 0.5], "b": [1.0, 3.0, 4.0, 7.0]}
+    shift = variance = 0.0
+    for env in this:
+        n, m = len(this[env]), len(that[env])
+        u = sum(x > y for x in this[env] for y in that[env])
+        shift += (u - n * m / 2) / (n + m + 1)
+        variance += n * m * (n + m + 1) / 12 / (n + m + 1) ** 2
+    assert statistics.van_elteren(this, that).z == pytest.approx(shift / math.sqrt(variance))
+
+
+def test_equal_scores_have_no_rank_difference():
+    assert statistics.van_elteren({"a": [1.0, 1.0]}, {"a": [1.0, 1.0]}).p == 1
+
+
+@given(SCORES)
+def test_ranks_are_scipys(values: list[float]):
+    assert list(mean_ranks(np.array(values))) == list(stats.rankdata(values))
+
+
+def test_rank_correlation_is_spearmans():
+    first, second = RNG.normal(size=20), RNG.normal(size=20)
+    assert statistics.rank_correlation(first, second) == pytest.approx(
+        stats.spearmanr(first, second).statistic
+    )
+    assert statistics.rank_correlation([1, 2, 3], [4, 4, 4]) is None

@@ -1,0 +1,262 @@
+"""Verdicts on made-up cells, whose answer is known."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_studies import made_up, plan_of
+
+from anybatch.reports import statistics, verdicts
+from anybatch.reports.verdicts import Comparison, Scores, Verdict
+from anybatch.reports.verdicts.power import outlooks
+from anybatch.reports.verdicts.rule import Selector
+from anybatch.reports.verdicts.sweeps import left_one_out
+from anybatch.reports.verdicts.verdict import overall
+from anybatch.studies.cells import Cell
+from anybatch.studies.plan import StudyPlan
+
+FIVE = ("seeds = [1, 2]", "seeds = [1, 2, 3, 4, 5]")
+KNOWN = ("[scales.cpu]", '[ranges]\n"toy:Match" = [0, 10]\n\n[scales.cpu]')
+"""Returns are normalized by 10."""
+
+
+def with_rule(*lines: str) -> tuple[str, str]:
+    return (
+        'rule = "equivalent"\nthis = { arm = "all", ratio = "1/4" }\nthat = { ratio = "1" }\nmargin = 0.1',
+        "\n".join(lines),
+    )
+
+
+def noise(cell: Cell, spread: float) -> float:
+    """Numbers of a seed with mean 0 over seeds 1 to 5."""
+    return spread * (cell.seed - 3)
+
+
+def judged(plan: StudyPlan, score: Callable[[Cell], float | None]) -> Verdict:
+    (verdict,) = verdicts.judge(plan, made_up(plan, score))
+    return verdict
+
+
+@pytest.mark.parametrize(
+    ("shift", "spread", "state"),
+    [
+        (0.0, 0.1, "holds"),
+        (0.5, 0.1, "holds"),
+        (3.0, 0.1, "fails"),
+        (-3.0, 0.1, "fails"),
+        (0.5, 1.0, "undecided"),
+    ],
+)
+def test_equivalence_holds_fails_or_is_undecided(shift: float, spread: float, state: str):
+    found = judged(
+        plan_of(FIVE, KNOWN),
+        lambda cell: 5 + noise(cell, spread) + (shift if cell.ratio == "1/4" else 0),
+    )
+    assert found.state == state
+    (comparison,) = found.comparisons
+    assert comparison.value == pytest.approx(shift / 10)
+    assert comparison.interval is not None and comparison.interval[0] < shift / 10 < comparison.interval[1]
+    assert comparison.details["per_env"] == {"toy:Match": pytest.approx(shift / 10)}
+    assert 0 <= comparison.details["power"] <= 1 and comparison.details["seeds"] == [5, 5]
+    assert "all rules at ratio 1/4 against all rules at ratio 1" in found.sentence
+
+
+def test_no_difference_among_few_noisy_seeds_proves_nothing():
+    found = judged(plan_of(KNOWN), lambda cell: 5 + cell.seed)
+    assert found.state == "undecided" and found.comparisons[0].value == 0
+    assert found.comparisons[0].details["power"] < 0.1
+
+
+def test_too_few_seeds_for_an_interval_are_said():
+    found = judged(plan_of(KNOWN, seeds=1), lambda _: 5.0)
+    assert found.state == "undecided"
+    assert "an interval needs at least 2 seeds and there is 1" in found.comparisons[0].sentence
+
+
+def test_missing_and_failed_cells_leave_a_claim_undecided():
+    plan = plan_of(FIVE, KNOWN)
+    results = made_up(plan, lambda cell: 5 + noise(cell, 0.1))
+    missing = [result for result in results if result.cell.name != "toy-Match__all__r1-4__s3"]
+    (verdict,) = verdicts.judge(plan, missing)
+    assert verdict.state == "undecided" and "toy-Match__all__r1-4__s3 has no result" in verdict.sentence
+    failed = [
+        replace(result, failed="no such module", area=None) if result.cell.seed == 3 else result
+        for result in results
+    ]
+    (verdict,) = verdicts.judge(plan, failed)
+    assert verdict.state == "undecided" and "s3 and 1 more has no result" in verdict.sentence
+
+
+def test_cells_that_diverged_count_as_random_play():
+    found = judged(plan_of(FIVE, KNOWN), lambda cell: None if cell.ratio == "1/4" else 5 + noise(cell, 0.1))
+    assert found.state == "fails" and found.comparisons[0].value == pytest.approx(-0.5)
+    assert found.comparisons[0].details["diverged"] == [5, 0]
+
+
+@pytest.mark.parametrize(("shift", "state"), [(2.0, "holds"), (-2.0, "fails"), (0.0, "undecided")])
+def test_better_holds_fails_or_is_undecided(shift: float, state: str):
+    rule = with_rule(
+        'rule = "better"', 'this = { arm = "all", ratio = ["1", "1/4"] }', 'that = { arm = "none" }'
+    )
+    found = judged(
+        plan_of(FIVE, KNOWN, rule), lambda cell: 5 + noise(cell, 0.1) + (shift if cell.arm == "all" else 0)
+    )
+    assert found.state == state and len(found.comparisons) == 2
+    assert found.comparisons[0].details["probability_of_improvement"] == pytest.approx(
+        {2.0: 1.0, -2.0: 0.0, 0.0: 0.5}[shift]
+    )
+    assert np.sign(found.comparisons[0].details["van_elteren_z"]) == np.sign(shift)
+
+
+def test_returns_are_normalized_by_random_play_and_the_best_of_the_base():
+    plan = plan_of(FIVE)
+    scores = Scores(plan, made_up(plan, lambda cell: 20 + cell.seed if cell.arm == "all" else 50))
+    assert scores.range_of("toy:Match") == (0, 25)
+    selected = scores.select(Selector(arm="none", ratio="1/4"))
+    assert selected.scores == {"toy:Match": [2.0] * 5}
+
+
+def test_a_base_that_learned_nothing_leaves_returns_as_they_are():
+    plan = plan_of(FIVE)
+    scores = Scores(plan, made_up(plan, lambda _: -3.0))
+    assert scores.range_of("toy:Match") == (0, 1) and scores.normalized("toy:Match", -3) == -3
+
+
+@pytest.mark.parametrize(("best", "state"), [(1, "holds"), (2, "holds"), (4, "fails")])
+def test_the_learning_rate_is_tuned_where_its_optimum_is_within_a_notch(best: float, state: str):
+    plan = plan_of(
+        (
+            'factors = { "optimizer.learning_rate" = [0.5, 1, 2] }',
+            'factors = { "optimizer.learning_rate" = [0.25, 0.5, 1, 2, 4] }',
+        ),
+        KNOWN,
+        tune=True,
+    )
+    found = judged(
+        plan, lambda cell: cell.seed / 1000 - abs(np.log2(cell.factors["optimizer.learning_rate"] / best))
+    )
+    assert found.state == state and found.comparisons[0].value == best
+
+
+def test_tuning_seeds_tell_which_margin_can_be_decided():
+    tuning = plan_of(("seeds = [101, 102]", "seeds = [101, 102, 103]"), KNOWN, tune=True)
+    spread = 0.4  # of the scores 5, 9 and 13 divided by 10
+    scores = Scores(tuning, made_up(tuning, lambda cell: 5 + 4 * (cell.seed - 101)))
+    (found,) = outlooks(plan_of(FIVE, KNOWN), scores)
+    error = spread * math.sqrt(2 / 5)
+    assert (found.seeds, found.envs, found.margin) == (5, 1, 0.1)
+    assert found.power == pytest.approx(statistics.equivalence_power(error, 8, 0.1, 0.05))
+    assert statistics.equivalence_power(error, 8, found.decidable_margin, 0.05) == pytest.approx(0.8)
+    assert "5 seeds in 1 environment would show equal arms to be within ± 0.1" in found.sentence()
+
+
+def test_a_sweep_that_ends_within_a_notch_says_nothing_about_tuning():
+    found = judged(plan_of(KNOWN, tune=True), lambda cell: cell.seed / 1000)
+    assert found.state == "undecided" and "does not reach beyond a factor of 2" in found.sentence
+
+
+REGRET = (
+    with_rule(
+        'rule = "regret"',
+        'this = { arm = "all" }',
+        'that = { arm = "none" }',
+        'setting = "optimizer.learning_rate"',
+        "margin = 0.1",
+    ),
+    (
+        'arms = ["all", "none"]\nratios = ["1", "1/4"]',
+        'arms = ["all"]\n\n[[scales.cpu.grid]]\narms = ["none"]\n'
+        'factors = { "optimizer.learning_rate" = [0.5, 1, 2] }',
+    ),
+)
+
+
+@pytest.mark.parametrize(("lost", "state"), [(0.2, "holds"), (4.0, "fails")])
+def test_regret_is_what_the_best_factor_would_have_gained(lost: float, state: str):
+    def score(cell: Cell) -> float:
+        tuned = cell.factors.get("optimizer.learning_rate") == 2
+        return 5 + noise(cell, 0.1) + (lost if tuned else 0)
+
+    found = judged(plan_of(FIVE, KNOWN, *REGRET), score)
+    assert found.state == state and found.comparisons[0].value == pytest.approx(lost / 10)
+
+
+def test_the_best_of_noise_is_no_regret():
+    rng = np.random.default_rng(0)
+    regrets = []
+    for _ in range(200):
+        sweep = {factor: dict(enumerate(rng.normal(size=5))) for factor in (0.5, 1.0, 2.0)}
+        regrets += left_one_out(sweep, dict(enumerate(rng.normal(size=5))))
+    assert abs(np.mean(regrets)) < 0.1  # the best of three means on the same seeds would gain 0.38
+
+
+def test_an_estimate_is_the_course_of_a_metric_and_the_envs_that_it_is_worth():
+    rule = with_rule(
+        'rule = "estimate"', 'this = { arm = "all" }', 'metric = "batch/noise_scale"', "share = 0.5"
+    )
+    plan = plan_of(FIVE, KNOWN, rule)
+    metrics = {"batch/noise_scale": (1.0, 1.0, None, 64.0)}
+    results = made_up(
+        plan, lambda _: 5.0, metrics=metrics, plan={"batch": {"num_envs": 4, "minibatch": 16.0}}
+    )
+    (verdict,) = verdicts.judge(plan, results)
+    assert verdict.state == "measured" and verdict.comparisons[0].value == 64
+    assert verdict.comparisons[0].details["envs_worth_having"] == 16
+
+
+def test_a_correlation_is_taken_along_each_run():
+    rule = with_rule(
+        'rule = "correlation"',
+        'this = { arm = "all" }',
+        'metric = "losses/entropy"',
+        'others = ["losses/approx_kl", "losses/clipfrac"]',
+    )
+    plan = plan_of(FIVE, KNOWN, rule)
+    falling, rising = tuple(float(9 - x) for x in range(9)), tuple(float(x * x) for x in range(9))
+    metrics = {"losses/entropy": falling, "losses/approx_kl": rising, "losses/clipfrac": (1.0, None)}
+    (verdict,) = verdicts.judge(plan, made_up(plan, lambda _: 5.0, metrics=metrics))
+    (comparison,) = verdict.comparisons  # of the other there are too few points
+    assert comparison.value == pytest.approx(-1)
+
+
+def foretold(noise_scale: float, ends_at: float) -> Verdict:
+    rule = with_rule(
+        'rule = "foretold"',
+        'this = { arm = "all", ratio = ["2", "4", "8", "16"] }',
+        'that = { ratio = "1" }',
+        "margin = 0.1",
+        "within = 2",
+    )
+    plan = plan_of(FIVE, KNOWN, rule, ('ratios = ["1", "1/4"]', 'ratios = ["1", "2", "4", "8", "16"]'))
+    results = made_up(
+        plan,
+        lambda cell: 5 + noise(cell, 0.1) - (4 if cell.ratio_value >= ends_at else 0),
+        metrics={"batch/noise_scale": (noise_scale,)},
+        plan={"batch": {"num_envs": 4, "minibatch": 16.0}},
+    )
+    (verdict,) = verdicts.judge(plan, results)
+    return verdict
+
+
+def test_the_noise_scale_foretells_the_end_of_invariance_or_does_not():
+    assert foretold(noise_scale=16 * 6, ends_at=8).state == "holds"  # equal up to 4, different from 8 on
+    assert foretold(noise_scale=16 * 1, ends_at=8).state == "fails"
+    assert foretold(noise_scale=16 * 40, ends_at=8).state == "fails"
+    never = foretold(noise_scale=16 * 6, ends_at=99)
+    assert never.state == "undecided" and "no ratio was shown to differ" in never.sentence
+
+
+def test_a_claim_holds_where_all_comparisons_do_and_fails_where_one_does():
+    def comparison(state: verdicts.State) -> Comparison:
+        return Comparison(label="", state=state, sentence="")
+
+    assert overall([comparison("holds"), comparison("holds")]) == "holds"
+    assert overall([comparison("holds"), comparison("undecided")]) == "undecided"
+    assert overall([comparison("undecided"), comparison("fails")]) == "fails"
+
+
+def test_claims_without_cells_at_a_scale_are_absent():
+    plan = plan_of(FIVE, KNOWN, ('ratios = ["1", "1/4"]', 'ratios = ["1", "1/2"]'))
+    assert verdicts.judge(plan, made_up(plan, lambda _: 5.0)) == []

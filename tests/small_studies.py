@@ -1,0 +1,95 @@
+"""Small studies for the tests: a study file, its plan, and cells with made-up results."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from anybatch.runs.display import QUIET
+from anybatch.studies import files, opening, runner
+from anybatch.studies.cells import RANDOM_ARM, Cell, Result
+from anybatch.studies.plan import Request, StudyPlan, make_plan
+
+STUDY = """
+title = "Small"
+claim = "It runs."
+metric = "area"
+reference = { arm = "all" }
+
+[bases.toy]
+preset = "cartpole-ppo-ewma"
+
+[bases.toy.settings]
+num_envs = 4
+num_steps = 8
+evaluation = { num_envs = 2 }
+network = { hidden_sizes = [8] }
+record = { checkpoint_every_iterations = 1 }
+update = { epochs = 1, minibatches_per_epoch = 2 }
+
+[arms.all]
+title = "all rules"
+
+[arms.none]
+title = "no rule"
+settings = { rescale = "none" }
+
+[scales.cpu]
+base = "toy"
+envs = ["toy:Match"]
+seeds = [1, 2]
+total_env_steps = 192
+
+[[scales.cpu.grid]]
+arms = ["all", "none"]
+ratios = ["1", "1/4"]
+
+[[scales.cpu.tune]]
+arms = ["all"]
+seeds = [101, 102]
+factors = { "optimizer.learning_rate" = [0.5, 1, 2] }
+
+[[verdicts]]
+name = "invariance"
+claim = "Smaller batches equal the base."
+rule = "equivalent"
+this = { arm = "all", ratio = "1/4" }
+that = { ratio = "1" }
+margin = 0.1
+"""
+"""A study of eight cells and one of random play, which takes some seconds."""
+
+
+def study(*changes: tuple[str, str]) -> files.Study:
+    """STUDY with pieces of its text replaced."""
+    return files.parse("small", changed_text(*changes))
+
+
+def changed_text(*changes: tuple[str, str]) -> str:
+    text = STUDY
+    for there, here in changes:
+        assert text.count(there) == 1, there
+        text = text.replace(there, here)
+    return text
+
+
+def plan_of(*changes: tuple[str, str], **request: Any) -> StudyPlan:
+    return make_plan(study(*changes), Request(study="small", **request))
+
+
+def run_study(out: Path, *changes: tuple[str, str], jobs: int = 1, **options: Any) -> list[Result]:
+    """Run what is missing in a folder."""
+    known = opening.open_study(study(*changes), Request(study="small"), out, jobs=jobs, say=lambda _: None)
+    return runner.run(out, known, jobs=jobs, output=QUIET, **options)
+
+
+def made_up(study_plan: StudyPlan, score: Callable[[Cell], float | None], **more: Any) -> list[Result]:
+    """Results of all cells of a plan: random play reaches 0; None diverges."""
+    results: list[Result] = []
+    for cell in study_plan.cells:
+        value = 0.0 if cell.arm == RANDOM_ARM else score(cell)
+        known: Mapping[str, Any] = {"cell": cell, "plan_hash": study_plan.hash, "facts": {}}
+        if value is None:
+            results.append(Result(**known, failed="the gradient is non-finite", diverged=True))
+        else:
+            results.append(Result(**known, area=value, final_return=value, curve=((100, value),), **more))
+    return results

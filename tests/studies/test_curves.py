@@ -1,0 +1,67 @@
+"""What a cell keeps of the rows of its run."""
+
+import pytest
+
+from anybatch.studies import curves, duration
+
+
+def row(env_steps: int, episodes: int | None = None, mean: float = 0.0, **metrics: float) -> dict[str, float]:
+    ended = {} if episodes is None else {"charts/episodes": episodes, "charts/episodic_return": mean}
+    return {"env_steps": env_steps, **ended, **metrics}
+
+
+def test_the_end_of_a_part_belongs_to_it():
+    found = curves.parts([row(10), row(11), row(40), row(45)], total_env_steps=40, bins=4)
+    assert [[one["env_steps"] for one in part] for part in found] == [[10], [11], [], [40, 45]]
+
+
+def test_a_point_is_the_mean_over_the_episodes_of_its_part():
+    rows = [row(5, 1, 4.0), row(10, 3, 8.0), row(20), row(30, 2, 1.0)]
+    assert curves.return_curve(rows, 40, 4) == ((10, 7.0), (20, None), (30, 1.0), (40, None))
+
+
+def test_gaps_take_the_value_before_and_the_start_the_first_one():
+    assert curves.filled([None, 2.0, None, 3.0, None]) == [2, 2, 2, 3, 3]
+    assert curves.area([None, 2.0, None, 3.0, None]) == pytest.approx(12 / 5)
+    assert curves.filled([None, None]) == [] and curves.area([None]) is None
+
+
+def test_the_final_return_is_the_mean_of_the_last_tenth():
+    assert curves.final_return([float(value) for value in range(20)]) == 18.5
+    assert curves.final_return([1.0, 2.0, 3.0]) == 3
+
+
+def test_metrics_are_means_within_a_part_and_noise_scales_medians():
+    rows = [row(1, **{"losses/entropy": 1.0, "batch/noise_scale": noise}) for noise in (1.0, 2.0, 90.0)]
+    rows.append(row(8, **{"losses/entropy": 3.0}))
+    found = curves.metric_curves(rows, 8, 2)
+    assert found == {"losses/entropy": (1.0, 3.0), "batch/noise_scale": (2.0, None)}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("20m", 1200), ("1h30m", 5400), ("1.5h", 5400), ("2d", 172800)]
+)
+def test_durations_are_written_as_people_do(text: str, seconds: float):
+    assert duration.seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "20", "20 minutes", "-3m", "1h 30m", "h"])
+def test_what_is_no_duration_is_refused(text: str):
+    with pytest.raises(ValueError, match="must be a duration such as 20m"):
+        duration.seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (4, "4 s"),
+        (59.6, "1 min"),
+        (275, "4 min 35 s"),
+        (1199, "20 min"),
+        (3599, "1 h"),
+        (7500, "2 h 5 min"),
+        (200_000, "2 d 7 h"),
+    ],
+)
+def test_durations_are_read_as_people_do(seconds: float, words: str):
+    assert duration.in_words(seconds) == words

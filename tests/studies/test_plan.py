@@ -1,0 +1,157 @@
+"""Plans: what is run, what is left out, and when two of them are the same."""
+
+import json
+from pathlib import Path
+
+import pytest
+from small_studies import plan_of, study
+
+from anybatch.errors import ConfigError, UserError
+from anybatch.studies import files, opening, plan
+from anybatch.studies.plan import Request, make_plan
+from anybatch.studies.work import makespan
+
+SILENT = {"jobs": 1, "say": lambda _: None}
+
+
+def test_a_plan_has_a_cell_for_each_arm_ratio_and_seed_and_random_play():
+    cells = plan_of().cells
+    assert [cell.name for cell in cells] == [
+        "toy-Match__random",
+        *(
+            f"toy-Match__{arm}__{ratio}__s{seed}"
+            for arm in ("all", "none")
+            for ratio in ("r1", "r1-4")
+            for seed in (1, 2)
+        ),
+    ]
+    smaller = next(cell for cell in cells if cell.ratio == "1/4" and cell.arm == "none" and cell.seed == 2)
+    assert smaller.config["num_envs"] == 1 and smaller.config["rescale"] == "none"
+    assert smaller.config["tuned_at"]["num_envs"] == 4 and smaller.config["seed"] == 2
+    assert smaller.config["threads"] == 1 and smaller.config["env_config"]["engine_threads"] == 1
+
+
+def test_minibatches_follow_where_an_arm_says_so():
+    found = plan_of(
+        ('settings = { rescale = "none" }', 'settings = { rescale = "none" }\nminibatches = "follow"'),
+        ('ratios = ["1", "1/4"]', 'ratios = ["1", "1/2"]'),
+    )
+    half = next(cell for cell in found.cells if cell.arm == "none" and cell.ratio == "1/2")
+    assert (half.config["num_envs"], half.config["update"]["minibatches_per_epoch"]) == (2, 1)
+
+
+def test_what_the_batch_cannot_reach_is_left_out_and_named():
+    found = plan_of(('ratios = ["1", "1/4"]', 'ratios = ["1", "1/8"]'))
+    assert {cell.ratio for cell in found.cells} == {"1"}
+    assert [entry["what"] for entry in found.left_out] == ["toy:Match all r1/8", "toy:Match none r1/8"]
+    assert found.left_out[0]["reason"] == "1/8 of 4 envs is not a whole number"
+    with pytest.raises(ConfigError, match="no cell left: 1/8 of 4 envs"):
+        plan_of(('ratios = ["1", "1/4"]', 'ratios = ["1/8"]'))
+
+
+def test_factors_multiply_and_sweeps_replace():
+    found = plan_of(tune=True)
+    base = found.cells[1].config["optimizer"]["learning_rate"] / 0.5
+    rates = {
+        cell.factors["optimizer.learning_rate"]: cell.config["optimizer"]["learning_rate"]
+        for cell in found.cells[1:]
+    }
+    assert rates == {0.5: base / 2, 1: base, 2: 2 * base}
+    swept = plan_of(('arms = ["all", "none"]', 'arms = ["all"]\nsweep = { "update.epochs" = [1, 3] }'))
+    assert {cell.config["update"]["epochs"] for cell in swept.cells[1:]} == {1, 3}
+    assert swept.cells[1].point == {"update.epochs": 1} and "epochs-1" in swept.cells[1].name
+
+
+def test_the_number_of_seeds_can_be_asked_for():
+    def seeds(count: int) -> list[int]:
+        return sorted({cell.seed for cell in plan_of(seeds=count).cells})
+
+    assert seeds(1) == [1] and seeds(2) == [1, 2] and seeds(4) == [1, 2, 3, 4]
+
+
+def test_another_environment_of_the_family_keeps_the_base_and_one_of_another_has_its_preset():
+    study = files.load("invariance")
+    seaquest = make_plan(study, Request(study="invariance", envs=("minatar:Seaquest",)))
+    assert seaquest.cells[1].config["optimizer"]["learning_rate"] == 2e-3
+    acrobot = make_plan(study, Request(study="invariance", envs=("Acrobot-v1",)))
+    config = acrobot.cells[1].config
+    assert (config["env"], config["num_envs"], config["update"]["epochs"]) == ("Acrobot-v1", 16, 1)
+    assert config["network"]["encoder"] == "mlp" and config["total_env_steps"] == 500_000
+    assert {cell.ratio for cell in acrobot.cells} == {"1", "1/4", "1/16"}
+    assert any("1/64 of 16 envs" in entry["reason"] for entry in acrobot.left_out)
+    vector = make_plan(study, Request(study="invariance", envs=("Acrobot-v1",), preset="vector-ppo-ewma"))
+    assert vector.cells[1].config["normalize"]["observations"]
+
+
+def test_environments_with_a_published_scale_need_no_random_play():
+    paper = make_plan(files.load("invariance"), Request(study="invariance", scale="paper"))
+    assert not [cell for cell in paper.cells if cell.arm == "random"]
+    known = plan_of(("[scales.cpu]", '[ranges]\n"toy:Match" = [0, 10]\n\n[scales.cpu]'))
+    assert known.ranges == {"toy:Match": (0, 10)} and not [
+        cell for cell in known.cells if cell.arm == "random"
+    ]
+
+
+def test_the_hash_is_of_what_decides_the_results():
+    assert plan_of().hash == plan_of(seeds=2).hash
+    assert plan_of().hash == plan_of(('title = "Small"', 'title = "Little"')).hash  # words may be improved
+    others = [
+        plan_of(seeds=1),
+        plan_of(("margin = 0.1", "margin = 0.2")),
+        plan_of(("num_steps = 8", "num_steps = 9")),
+        plan_of(('metric = "area"', 'metric = "final"')),
+    ]
+    assert len({found.hash for found in [plan_of(), *others]}) == 5
+
+
+def test_a_plan_that_is_read_back_is_the_same(tmp_path: Path):
+    written = opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)
+    assert plan.read(tmp_path) == written
+    assert plan.read(tmp_path / "elsewhere") is None
+
+
+def test_a_folder_of_another_plan_is_refused_with_the_difference(tmp_path: Path):
+    opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)
+    before = (tmp_path / "plan.json").read_bytes()
+    with pytest.raises(
+        UserError, match=r"holds another plan: verdicts is .*; cells\.toy-Match__all"
+    ) as refused:
+        changes = (("margin = 0.1", "margin = 0.2"), ("seeds = [1, 2]", "seeds = [1]"))
+        opening.open_study(study(*changes), Request(study="small"), tmp_path, **SILENT)
+    assert "is there and not asked for" in str(refused.value) and "--out" in str(refused.value)
+    with pytest.raises(UserError, match=r"s1\.config\.num_steps is 8 there, 9 asked for"):
+        opening.open_study(
+            study(("num_steps = 8", "num_steps = 9")), Request(study="small"), tmp_path, **SILENT
+        )
+    assert (tmp_path / "plan.json").read_bytes() == before
+
+
+def test_a_plan_that_was_edited_or_damaged_is_refused(tmp_path: Path):
+    opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)
+    path = tmp_path / "plan.json"
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps(data | {"metric": "final"}))
+    with pytest.raises(UserError, match="was changed after it was written"):
+        plan.read(tmp_path)
+    path.write_text(json.dumps({"schema": 1}))
+    with pytest.raises(UserError, match="is not the plan of a study"):
+        plan.read(tmp_path)
+    path.write_text(json.dumps(data | {"schema": 9}))
+    with pytest.raises(UserError, match="has schema 9; this version reads schema 1"):
+        plan.read(tmp_path)
+
+
+def test_a_copy_of_the_package_is_kept_and_must_not_change(tmp_path: Path):
+    made = opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)
+    copy = tmp_path / "source" / "anybatch" / "studies" / "runner.py"
+    assert copy.read_bytes() == Path(files.__file__).with_name("runner.py").read_bytes()
+    assert made.facts["source"] and made.facts["torch"] and made.facts["anybatch"]
+    copy.write_text("# something else")
+    with pytest.raises(UserError, match="is not the source that the plan was made with"):
+        opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)
+
+
+def test_cells_that_run_side_by_side_take_the_longest_first():
+    assert makespan([1, 1, 1, 3], jobs=2) == 3
+    assert makespan([2, 2, 2], jobs=2) == 4
+    assert makespan([5.0], jobs=3) == 5

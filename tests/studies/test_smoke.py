@@ -1,0 +1,77 @@
+"""Every study of the package, at a scale of seconds, as the command line runs it."""
+
+import html
+import json
+from pathlib import Path
+
+import pytest
+from small_studies import STUDY
+
+from anybatch.cli import main
+from anybatch.studies import files
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one sentence of a command that is refused with exit code 2."""
+    with pytest.raises(SystemExit) as exit_:
+        main(["study", *words])
+    assert exit_.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("name", files.names())
+def test_a_study_ends_with_its_verdicts(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    main(["study", name, "--scale", "smoke", "--jobs", "1", "--out", str(tmp_path)])
+    shown = capsys.readouterr()
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    written = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "cells").iterdir()}
+    assert written.keys() == {cell["name"] for cell in plan["cells"]}
+    assert not [cell["failed"] for cell in written.values() if cell["failed"]]
+    assert all(cell["plan_hash"] == plan["hash"] for cell in written.values())
+    found = json.loads((tmp_path / "verdicts.json").read_text())
+    assert found and all(verdict["comparisons"] for verdict in found)
+    assert all(f"{verdict['name']}: {verdict['state']}" in shown.out for verdict in found)
+    assert found[0]["sentence"] in html.unescape((tmp_path / "report" / "index.html").read_text())
+    assert shown.err == ""
+
+
+def test_tuning_says_where_the_optimum_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    main(["study", "invariance", "--scale=smoke", "--tune", "--jobs=1", f"--out={tmp_path}"])
+    assert "optimizer.learning_rate is best at" in " ".join(capsys.readouterr().out.split())
+    (verdict,) = json.loads((tmp_path / "verdicts.json").read_text())
+    assert verdict["name"] == "tuned" and set(verdict["comparisons"][0]["details"]["means"]) == {
+        "0.25",
+        "1.0",
+        "4.0",
+    }
+
+
+def test_a_plan_is_shown_without_running_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    main(["study", "invariance", "--env", "Acrobot-v1", "--plan", f"--out={tmp_path / 'out'}"])
+    shown = capsys.readouterr().out
+    assert (
+        "Acrobot-v1" in shown
+        and "left out: Acrobot-v1 all r1/64: 1/64 of 16 envs is not a whole number" in shown
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_studies_are_listed(capsys: pytest.CaptureFixture[str]):
+    main(["study"])
+    shown = capsys.readouterr().out
+    assert all(f"{name}: {files.load(name).title}" in shown for name in files.names())
+
+
+def test_what_cannot_be_run_is_said_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert "there is no study 'staleness2'; the nearest are staleness" in refusal(capsys, "staleness2")
+    assert "has no scale huge; it has smoke, cpu, paper" in refusal(capsys, "abs", "--scale=huge")
+    assert "nothing to tune at scale cpu" in refusal(capsys, "transfer", "--tune")
+    assert "--seeds 0: must be at least 1" in refusal(capsys, "abs", "--seeds=0")
+    assert "'soon' must be a duration such as 20m" in refusal(capsys, "abs", "--budget=soon")
+    assert "there is no environment minatar:Pong" in refusal(
+        capsys, "invariance", "--env=nothing-v7"
+    ).replace("nothing-v7", "minatar:Pong")
+    file = tmp_path / "mine.toml"
+    file.write_text(STUDY.replace("margin = 0.1", "margn = 0.1"))
+    assert "margin is missing; rule = equivalent needs it" in refusal(capsys, str(file))

@@ -1,0 +1,228 @@
+"""`anybatch report` on studies: what its figures, tables and sentences are made of."""
+
+import csv
+from pathlib import Path
+from statistics import fmean
+
+import made_studies
+import numpy as np
+import pytest
+from made_studies import plan_of, result_of, write_study
+
+from anybatch.cli.main import main
+from anybatch.reports import study_charts, study_curves, study_parts, study_sweeps
+from anybatch.reports.charts.chart import HeatMap, Intervals, Panels
+from anybatch.reports.pages import studies as study_page
+from anybatch.reports.pages import verdicts as verdict_page
+from anybatch.reports.study_parts import StudyView
+from anybatch.studies import files
+from anybatch.studies.plan import Request, make_plan
+
+
+def view_of(text: str) -> StudyView:
+    plan = plan_of(text)
+    return StudyView(plan, [result_of(plan, cell) for cell in plan.cells])
+
+
+@pytest.fixture(scope="module")
+def sweep() -> StudyView:
+    return view_of(made_studies.SWEEP)
+
+
+@pytest.fixture(scope="module")
+def stale() -> StudyView:
+    return view_of(made_studies.STALE)
+
+
+@pytest.fixture(scope="module")
+def invariance() -> StudyView:
+    """The study of the package at its real size, with one seed less in the last part of its grid."""
+    plan = make_plan(files.load("invariance"), Request(study="invariance", scale="cpu", seeds=2))
+    return StudyView(plan, [result_of(plan, cell) for cell in plan.cells[:-1]])
+
+
+def panels(view: StudyView, name: str) -> Panels:
+    (found,) = [one for one in study_charts.score_drawings(view) if one.name == name]
+    assert isinstance(found, Panels)
+    return found
+
+
+def test_a_part_is_the_cells_that_differ_in_environment_and_seed(stale: StudyView):
+    assert [stale.label(part) for part in stale.parts] == [
+        "decoupled, iterations 0",
+        "decoupled, iterations 2",
+        "decoupled, iterations 8",
+        "anchored to the behavior policy, iterations 0",
+        "anchored to the behavior policy, iterations 2",
+        "anchored to the behavior policy, iterations 8",
+    ]
+    assert {(cell.env, cell.seed) for cell in stale.parts[0].cells} == {
+        (env, seed) for env in ("toy:Match", "toy:Corridor") for seed in (1, 2)
+    }
+
+
+def test_points_of_a_figure_are_means_of_normalized_scores(stale: StudyView):
+    drawn = panels(stale, "score-staleness-iterations")
+    first, *others = drawn.charts
+    assert first.title == "mean over 2 environments" and len(others) == 2
+    assert first.x_names == ("0", "2", "8")
+    by_env: dict[str, list[float]] = {}
+    for cell in stale.parts[1].cells:
+        score = stale.scores.normalized(cell.env, stale.results[cell.name].score("final"))
+        assert score is not None
+        by_env.setdefault(cell.env, []).append(score)
+    assert first.series[0].y[1] == pytest.approx(fmean(map(fmean, by_env.values())))
+    assert first.series[0].low[1] <= first.series[0].y[1] <= first.series[0].high[1]
+    assert len({tuple(chart.y_axis().ticks) for chart in drawn.charts}) == 1
+
+
+def test_lines_over_the_batch_are_those_of_arms_at_several(invariance: StudyView):
+    drawn = panels(invariance, "score-ratio")
+    mean, *by_env = drawn.charts
+    assert [series.label for series in by_env[0].series] == [
+        "all rules",
+        "no rule",
+        "coupled PPO with all rules",
+    ]
+    # At 1/64 there are two of four games: a mean over them would be one over other games.
+    assert mean.x_names == ("1/64", "1/16", "1/4", "1")
+    assert [round(x) for x in mean.series[0].x] == [1, 2, 3]
+    reference = invariance.reference
+    assert reference is not None and mean.level == pytest.approx(
+        study_parts.mean_of(invariance.normalized(reference)).value
+    )
+
+
+def test_arms_at_one_batch_are_below_each_other(invariance: StudyView):
+    (drawn,) = [one for one in study_charts.score_drawings(invariance) if isinstance(one, Intervals)]
+    assert drawn.name == "arms-1-16" and "minatar:Asterix, minatar:SpaceInvaders." in drawn.note
+    labels = [row.label for row in drawn.rows]
+    assert "linear instead of √ rule of the learning rate" in labels and len(labels) == 8
+
+
+def test_a_sweep_is_drawn_over_the_value_of_the_run_and_over_that_tuned_at(sweep: StudyView):
+    lines, heat_map = study_sweeps.sweep_drawings(sweep)
+    assert isinstance(lines, Panels) and isinstance(heat_map, HeatMap)
+    of_run, tuned_at = lines.charts
+    assert [series.label for series in of_run.series] == [
+        "all rules, ratio 1/16",
+        "all rules, ratio 1/4",
+        "all rules, ratio 1",
+    ]
+    assert np.allclose(of_run.series[0].x, np.array(tuned_at.series[0].x) / 4)  # × √(1/16)
+    assert of_run.series[2].x == tuned_at.series[2].x
+
+
+def test_the_map_marks_the_best_and_what_the_rules_expect(sweep: StudyView):
+    _, heat_map = study_sweeps.sweep_drawings(sweep)
+    assert isinstance(heat_map, HeatMap)
+    assert heat_map.rows == ("1", "1/4", "1/16")
+    marks = {
+        kind: {(row, column) for row, column, mark in heat_map.marks if mark == kind}
+        for _, _, kind in heat_map.marks
+    }
+    for row, values in enumerate(heat_map.values):
+        best = max((value, column) for column, value in enumerate(values) if value is not None)
+        assert (row, best[1]) in marks["best"]
+    expected = {
+        (row, heat_map.columns.index(f"{0.0005 * root:.3g}")) for row, root in enumerate((1, 0.5, 0.25))
+    }
+    assert marks["predicted"] == expected
+
+
+def test_curves_of_one_arm_share_a_panel_with_the_reference_beside_them(invariance: StudyView):
+    drawn = study_curves.curve_panels(invariance)
+    assert [one.title for one in drawn] == [f"Learning curves, {env}" for env in invariance.strata]
+    first, second, *_ = drawn[0].charts
+    assert [series.label for series in first.series] == ["ratio 1", "ratio 1/4", "ratio 1/16", "ratio 1/64"]
+    assert second.series[-1].label == "reference: all rules, ratio 1" and second.series[-1].dashed
+    colors = [
+        series.color for chart in drawn[0].charts for series in chart.series if series.label == "ratio 1/16"
+    ]
+    assert len(set(colors)) == 1 and len({series.color for series in first.series}) == 4
+
+
+def test_a_curve_is_the_mean_over_seeds(stale: StudyView):
+    chart = study_curves.curve_panels(stale)[0].charts[0]
+    part = stale.parts[0]
+    values = [[value for _, value in result.curve] for result in stale.finished(part, "toy:Match")]
+    assert np.allclose(chart.series[0].y, np.mean(values, axis=0))  # type: ignore[arg-type]
+    assert np.allclose(chart.series[0].high, np.max(values, axis=0))  # type: ignore[arg-type]
+
+
+def test_metrics_that_verdicts_are_about_are_drawn(sweep: StudyView):
+    (drawn,) = study_curves.metric_panels(sweep)
+    (chart,) = drawn.charts
+    assert chart.title == "Gradient noise scale" and chart.y_scale == "log" and len(chart.series) == 1
+
+
+def test_intervals_of_a_verdict_are_its_comparisons(stale: StudyView):
+    (verdict,) = stale.verdicts
+    drawn = verdict_page.intervals_of(verdict)
+    assert drawn is not None and drawn.margin == (-0.2, 0.2)
+    assert [row.value for row in drawn.rows] == [one.value for one in verdict.comparisons]
+    assert [(row.low, row.high) for row in drawn.rows] == [one.interval for one in verdict.comparisons]
+
+
+def test_the_page_answers_in_its_first_sentence(stale: StudyView):
+    page = study_page.report(stale, ["anybatch", "report", "x"]).page
+    lead = page.partition('class="lead">')[2].partition("</p>")[0]
+    assert lead == stale.verdicts[0].sentence
+    for shown in (
+        "Stale data",
+        "Study made",
+        "smoke scale",
+        "toy:Match, toy:Corridor",
+        "anybatch study made",
+    ):
+        assert shown in page
+
+
+def test_cells_that_failed_or_are_missing_are_named_with_their_reason(tmp_path: Path):
+    plan = plan_of(
+        made_studies.STALE.replace("sweep =", 'factors = { "optimizer.learning_rate" = [1, 2] }\nsweep =')
+    )
+    failed, missing = plan.cells[-1].name, plan.cells[-2].name
+    out = write_study(plan, tmp_path / "study", failed=(failed,), missing=(missing,))
+    main(["report", str(out)])
+    page = (out / "report" / "index.html").read_text()
+    wanted = len(plan.cells) - 2  # random play is not of the grid
+    assert f"{wanted - 1} of {wanted} cells have been run" in page and "; 1 failed." in page
+    assert f"<th>{failed}</th>" in page and "the gradient became non-finite" in page
+    assert f"<th>{missing}</th>" in page and "not run yet" in page
+    rows = list(csv.DictReader((out / "report" / "data" / "cells.csv").read_text().splitlines()))
+    by_name = {row["cell"]: row for row in rows}
+    assert by_name[failed]["failed"] == "the gradient became non-finite"
+    assert by_name[missing]["failed"] == "not run yet" and len(rows) == len(plan.cells)
+
+
+def test_too_few_seeds_for_an_interval_are_said():
+    view = view_of(made_studies.STALE.replace("seeds = [1, 2]", "seeds = [1]"))
+    page = study_page.report(view, []).page
+    assert "an interval needs at least 2 seeds" in page and "which need two seeds or more" in page
+
+
+def test_what_was_left_out_is_named():
+    view = view_of(made_studies.SWEEP.replace('"1/16"]\nfactors', '"1/128"]\nfactors'))
+    page = study_page.report(view, []).page
+    assert "left out: " in page and "r1/128" in page
+
+
+def test_a_study_and_a_run_are_not_one_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    out = write_study(plan_of(made_studies.STALE), tmp_path / "study")
+    with pytest.raises(SystemExit) as exit_:
+        main(["report", str(out), str(tmp_path)])
+    assert exit_.value.code == 2 and "is a study" in capsys.readouterr().err
+    (out / "plan.json").write_text("{}")
+    with pytest.raises(SystemExit):
+        main(["report", str(out)])
+    assert "is damaged" in capsys.readouterr().err
+
+
+def test_the_command_of_a_study_is_what_was_asked_for():
+    request = Request(
+        study="upward", scale="cpu", envs=("Acrobot-v1",), seeds=3, budget_seconds=1200.0, tune=True
+    )
+    assert " ".join(study_page.study_words(request)) == (
+        "anybatch study upward --scale cpu --env Acrobot-v1 --seeds 3 --budget 1200s --tune"
+    )
