@@ -16,11 +16,13 @@ from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.envs.interface import Interface, interface_of
 from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import ConfigError
+from anybatch.export import onnx_file
+from anybatch.export.onnx_file import OnnxFile
 from anybatch.reports import advice as advice_report
 from anybatch.reports import plan_text
 from anybatch.reports.advice import Advice
 from anybatch.runs.display import QUIET, Output
-from anybatch.runs.record import RunRecord
+from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.runs.stop import Stopped
 from anybatch.session import Outcome
 from anybatch.session.evaluating import evaluation_env, trained_player
@@ -197,6 +199,15 @@ class TrainedRun:
         config = changed(self.config, {"evaluation": settings})
         played, _ = session.evaluate_run(self._record, config, output=Output(shown=progress), own=self._own)
         return played
+
+    def export_onnx(self, path: PathLike, *, checkpoint: str = NEWEST) -> OnnxFile:
+        """Write the policy of a checkpoint as an ONNX file, compared with torch before (extra `onnx`).
+
+        `checkpoint` is newest, best or the env steps of one.
+        """
+        return onnx_file.export_run(
+            self._record, self.config, Path(path), output=QUIET, own=self._own, checkpoint=checkpoint
+        )
 
     def advice(self) -> list[Advice]:
         """What the run's metrics mean for its settings. Empty where nothing stands out."""

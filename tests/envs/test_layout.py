@@ -44,10 +44,12 @@ def test_what_is_packed_is_unpacked_to_the_bit(layout: ObsLayout, count: int, se
     assert rows.shape == (count, *layout.shape) and rows.dtype == layout.dtype and layout.is_packed
     obs = torch.from_numpy(rows)
     assert np.array_equal(~packed.forbidden_actions(layout, obs).numpy(), parts["mask"])
+    assert np.array_equal(layout.mask_of(rows), parts["mask"])
     if parts["vector"] is not None:
         vector = packed.vector_of(layout, obs)
         assert vector.dtype == torch.float32 and vector.is_contiguous()
         assert np.array_equal(vector.numpy(), parts["vector"])
+        assert np.array_equal(layout.vector_of(rows), parts["vector"])
     if parts["image"] is not None:
         for image in (packed.image_of(layout, obs).numpy(), layout.image_of(rows)):
             assert image.dtype == layout.image_dtype and np.array_equal(image, parts["image"])

@@ -210,7 +210,7 @@ def test_an_mlp_sees_all_numbers_but_the_mask(name: str, kind: Any):
     image = torch.from_numpy(parts["image"]).flatten(1)
     image = image.float() / 255 if image.dtype == torch.uint8 else image.float()
     vector = torch.from_numpy(parts["vector"]) if layout.vector_width else image[:, :0]
-    numbers = packed.numbers_of(layout, obs).float()
+    numbers = packed.side_by_side(*packed.parts_of(layout, obs)).float()
     torch.testing.assert_close(numbers, torch.cat([vector, image], 1))
     network = kind(layout, encoder="mlp")
     other = obs.clone()

@@ -25,7 +25,7 @@ class ObservationNormalizer:
         self._refresh()
 
     def _refresh(self) -> None:
-        self._inverse_std = 1.0 / np.sqrt(self.square_sum / self.count + EPSILON)
+        self.inverse_std = 1.0 / np.sqrt(self.square_sum / self.count + EPSILON)
 
     def update(self, obs: np.ndarray, envs: np.ndarray | None = None) -> None:
         """Count `obs` [M, …]; `envs` [M] are whose they are."""
@@ -48,7 +48,7 @@ class ObservationNormalizer:
         self._refresh()
 
     def normalize(self, obs: np.ndarray) -> np.ndarray:
-        scaled = (self._without_mask(obs) - self.mean) * self._inverse_std
+        scaled = (self._without_mask(obs) - self.mean) * self.inverse_std
         scaled = np.minimum(np.maximum(scaled, -self.clip, out=scaled), self.clip, out=scaled)
         return np.concatenate([scaled, obs[:, -self.mask_width :]], axis=1) if self.mask_width else scaled
 

@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
@@ -15,6 +16,7 @@ from anybatch import presets as preset_files
 from anybatch.batch.table import plan_table
 from anybatch.cli import help_page, lost_output, show
 from anybatch.cli.help_page import HELP_FLAGS
+from anybatch.cli.plan_from import plan_from
 from anybatch.cli.preset_choice import choice_by_env
 from anybatch.cli.usage_error import as_user_error
 from anybatch.cli.whole_numbers import WHOLE_NUMBERS
@@ -57,14 +59,14 @@ class PlanFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResumeFlags:
+class RunFlags:
     run: tyro.conf.Positional[Path]
     """A run folder, or a folder of runs: the newest one in it."""
     config: Flags = field(default_factory=PPOConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateFlags:
+class EvaluateFlags(RunFlags):
     run: tyro.conf.Positional[Path]
     """A run folder, or a folder of runs: the newest one in it. With --suite any number of either, and all of
     the runs in a folder."""
@@ -73,16 +75,12 @@ class EvaluateFlags:
     checkpoint: str = NEWEST
     """newest, best (of the evaluations during training, see --evaluation.every-env-steps), or the env steps
     of one."""
-    config: Flags = field(default_factory=PPOConfig)
     json: bool = False
     """Print the result as JSON, for programs."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchFlags:
-    run: tyro.conf.Positional[Path]
-    """A run folder, or a folder of runs: the newest one in it."""
-    config: Flags = field(default_factory=PPOConfig)
+class WatchFlags(RunFlags):
     checkpoint: str = NEWEST
     """newest, best (of the evaluations during training, see --evaluation.every-env-steps), or the env steps
     of one."""
@@ -95,13 +93,14 @@ class WatchFlags:
 
 
 NewRun = TypeVar("NewRun", TrainFlags, PlanFlags)
-KnownRun = TypeVar("KnownRun", ResumeFlags, EvaluateFlags, WatchFlags)
-AnyFlags = TypeVar("AnyFlags", TrainFlags, PlanFlags, ResumeFlags, EvaluateFlags, WatchFlags)
+KnownRun = TypeVar("KnownRun", bound=RunFlags)
+AnyFlags = TypeVar("AnyFlags", bound=TrainFlags | PlanFlags | RunFlags)
+Command = Callable[[list[str]], None]
 
 
 def train(words: list[str]) -> None:
     """Train a policy."""
-    flags = with_preset(TrainFlags, words, "train")
+    flags = with_preset(TrainFlags, words, train)
     outcome = session.train(
         flags.config,
         preset=Path(flags.preset).stem,
@@ -133,8 +132,14 @@ def smaller_batch(flags: TrainFlags, words: list[str]) -> str:
 
 
 def plan(words: list[str]) -> None:
-    """Show the batches of a run and the numbers that follow from them, without training."""
-    flags = with_preset(PlanFlags, words, "plan")
+    """Show the batches of a run and the numbers that follow from them, without training.
+
+    `anybatch plan --from TRAINER --help` says how to do it for the settings of another trainer.
+    """
+    if any(word.partition("=")[0] == "--from" for word in words):
+        plan_from(words)
+        return
+    flags = with_preset(PlanFlags, words, plan)
     numbers = session.plan(flags.config)
     if flags.json:
         shown = numbers.to_json() | plan_table(flags.config, numbers).to_json()
@@ -145,7 +150,7 @@ def plan(words: list[str]) -> None:
 
 def resume(words: list[str]) -> None:
     """Continue a run from its newest good checkpoint, also at another batch size."""
-    flags = with_run(ResumeFlags, words, "resume")
+    flags = with_run(RunFlags, words, resume)
     record = RunRecord(flags.run)
     outcome = session.resume(record, flags.config, show_plan=plan_text.show, output=Output(shown=True))
     exit_if_stopped(outcome)
@@ -158,7 +163,7 @@ def evaluate(words: list[str]) -> None:
     if name is not None and not HELP_FLAGS & set(words):
         evaluate_suite(name, words)
         return
-    flags = with_run(EvaluateFlags, words, "evaluate")
+    flags = with_run(EvaluateFlags, words, evaluate)
     played = play(flags)
     print(json.dumps(played.to_json(), indent=2) if flags.json else played.text())
 
@@ -175,7 +180,7 @@ def evaluate_suite(name: str, words: list[str]) -> None:
     for folder in [folder for folder in folders if not RunRecord(folder).has_checkpoint]:
         print(f"{folder} has no checkpoint yet: left out", file=sys.stderr)
         del folders[folder]
-    runs = [with_run(EvaluateFlags, [str(folder), *options], "evaluate") for folder in folders]
+    runs = [with_run(EvaluateFlags, [str(folder), *options], evaluate) for folder in folders]
     wanted = [flags for flags in runs if suite.contains(name, flags.config.env)]
     left_out = sorted({flags.config.env for flags in runs} - {flags.config.env for flags in wanted})
     if not wanted:
@@ -202,7 +207,7 @@ def play(flags: EvaluateFlags) -> suite.PlayedRun:
 
 def watch(words: list[str]) -> None:
     """Make a video of an agent, from a checkpoint of its run."""
-    flags = with_run(WatchFlags, words, "watch")
+    flags = with_run(WatchFlags, words, watch)
     played = video.watch(
         RunRecord(flags.run),
         flags.config,
@@ -230,7 +235,7 @@ def advise(words: list[str]) -> None:
     show.advice(record.folder, advice.advise(rows, record.config))
 
 
-def with_preset(kind: type[NewRun], words: list[str], command: str) -> NewRun:
+def with_preset(kind: type[NewRun], words: list[str], command: Command) -> NewRun:
     """Two passes: the preset named or chosen becomes the defaults, so that --help shows its numbers."""
     name, choice = value_of("--preset", words), None
     if name is None:
@@ -249,7 +254,7 @@ def with_preset(kind: type[NewRun], words: list[str], command: str) -> NewRun:
     return flags
 
 
-def with_run(kind: type[KnownRun], words: list[str], command: str) -> KnownRun:
+def with_run(kind: type[KnownRun], words: list[str], command: Command) -> KnownRun:
     """Two passes: the config that the run was recorded with becomes the defaults."""
     if not words or words[0].startswith("-"):
         if HELP_FLAGS & set(words):
@@ -278,11 +283,10 @@ def without(flag: str, words: list[str]) -> list[str]:
     return words
 
 
-def parse(defaults: AnyFlags, words: list[str], command: str) -> AnyFlags:
+def parse(defaults: AnyFlags, words: list[str], command: Command) -> AnyFlags:
     """The flags over their defaults, whose numbers stay those of the batch that the defaults have."""
     defaults = replace(defaults, config=defaults.config.pinned())
-    prog = f"anybatch {command}"
-    description = globals()[command].__doc__
+    prog, description = f"anybatch {command.__name__}", command.__doc__
     if {"-h", "--help"} & set(words):
         help_page.show(defaults, prog, description)
         sys.exit(0)

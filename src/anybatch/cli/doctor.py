@@ -29,6 +29,8 @@ EXTRAS = {
     "mujoco": "mujoco",
     "imageio-ffmpeg": "video",
     "matplotlib": "plot",
+    "onnxruntime": "onnx",
+    "huggingface_hub": "hub",
     "wandb": "wandb",
     "trackio": "trackio",
 }

@@ -11,12 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 HELP_FLAGS = {"-h", "--help", "--help-all"}
+POSITIONAL = ("run", "repository")
+"""Flags that are given by their place, without a name."""
 
 
 def show(flags: Any, prog: str, description: str | None) -> None:
     """`flags` carries the defaults shown: those of the preset or run that was named."""
     console = Console(highlight=False)
-    positional = [name for name in documented(type(flags)) if name == "run"]
+    positional = [name for name in documented(type(flags)) if name in POSITIONAL]
     usage = " ".join([prog, *(name.upper() for name in positional), "[OPTIONS]"])
     console.print(f"usage: {usage}\n\n{description}\n", markup=False)
 

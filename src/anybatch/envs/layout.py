@@ -124,3 +124,14 @@ class ObsLayout:
             return obs
         image = obs[:, self.image_part].reshape(len(obs), *self.image_shape)
         return image.astype(np.bool_) if self.image_dtype == np.bool_ else image
+
+    def vector_of(self, obs: np.ndarray) -> np.ndarray:
+        """The vectors [N, V] of observations [N, …] that have one."""
+        if not self.is_packed:
+            return obs
+        vector = np.ascontiguousarray(obs[:, self.vector_part])
+        return vector if self.dtype == np.float32 else vector.view(np.float32)
+
+    def mask_of(self, obs: np.ndarray) -> np.ndarray:
+        """The masks [N, A] of observations [N, …] that have one: True where an action is allowed."""
+        return obs[:, self.mask_part] != 0

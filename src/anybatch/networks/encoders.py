@@ -81,7 +81,8 @@ def planes_to_float(obs: Tensor, dtype: torch.dtype) -> Tensor:
 
 def fold_pixels(images: Tensor, fold: int) -> Tensor:
     """Images [B, C, H, W] as [B, C·fold², H/fold, W/fold], in the order of `pixel_unshuffle`."""
-    if fold not in WORDS or images.dtype != torch.uint8:
+    # An exported graph knows no bytes seen as words.
+    if fold not in WORDS or images.dtype != torch.uint8 or torch.compiler.is_exporting():
         return F.pixel_unshuffle(images, fold)
     batch, channels, height, width = images.shape
     # Neighbours in a row stay neighbours: moved as one word, they cost a sixth of moving each byte.

@@ -32,17 +32,25 @@ def forbidden_actions(layout: ObsLayout, obs: Tensor) -> Tensor:
     return obs[:, layout.mask_part] == 0
 
 
-def numbers_of(layout: ObsLayout, obs: Tensor) -> Tensor:
-    """Vector and image of packed observations [B, …] as numbers side by side, without the mask."""
-    if layout.image_shape is None:
-        return vector_of(layout, obs)
-    image = image_of(layout, obs).flatten(1)
-    if image.dtype == torch.uint8:
-        image = image.float().mul_(1 / 255)
-    if layout.vector_width == 0:
-        return image.float() if image.dtype == torch.bool else image
-    vector = vector_of(layout, obs)
-    return torch.cat([vector, image.to(vector.dtype)], 1)
+def parts_of(layout: ObsLayout, obs: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Vector and image of packed observations [B, …], None for the one that the layout lacks."""
+    return (
+        vector_of(layout, obs) if layout.vector_width else None,
+        None if layout.image_shape is None else image_of(layout, obs),
+    )
+
+
+def side_by_side(vector: Tensor | None, image: Tensor | None) -> Tensor:
+    """Vectors [B, V] and images [B, C, H, W], one of which may be absent, as rows of numbers."""
+    if image is None:
+        assert vector is not None
+        return vector
+    pixels = image.flatten(1)
+    if pixels.dtype == torch.uint8:
+        pixels = pixels.float().mul_(1 / 255)
+    if vector is None:
+        return pixels.float() if pixels.dtype == torch.bool else pixels
+    return torch.cat([vector, pixels.to(vector.dtype)], 1)
 
 
 class FeatureEncoder(Protocol):
@@ -63,8 +71,13 @@ class PackedNumbers(nn.Module):
         self.num_features = encoder.num_features
 
     def forward(self, obs: Tensor) -> Tensor:
-        numbers = numbers_of(self.layout, obs)
-        return self.encoder(numbers if obs.is_floating_point() else numbers.to(_dtype_of(self)))
+        return self.from_parts(*parts_of(self.layout, obs))
+
+    def from_parts(self, vector: Tensor | None, image: Tensor | None) -> Tensor:
+        """The features [B, F] of observations that are not packed."""
+        numbers = side_by_side(vector, image)
+        # Rows of floats have the type of the network already.
+        return self.encoder(numbers if self.layout.dtype == np.float32 else numbers.to(_dtype_of(self)))
 
 
 class PackedImage(nn.Module):
@@ -91,11 +104,15 @@ class PackedImage(nn.Module):
         self.num_features = encoder.num_features + beside
 
     def forward(self, obs: Tensor) -> Tensor:
-        features = self.encoder(image_of(self.layout, obs))
-        if self.branch is None:
+        return self.from_parts(*parts_of(self.layout, obs))
+
+    def from_parts(self, vector: Tensor | None, image: Tensor | None) -> Tensor:
+        """The features [B, F] of observations that are not packed."""
+        assert image is not None
+        features = self.encoder(image)
+        if self.branch is None or vector is None:
             return features
-        vector = vector_of(self.layout, obs).to(_dtype_of(self))
-        both = torch.cat([features, self.branch(vector).relu()], 1)
+        both = torch.cat([features, self.branch(vector.to(_dtype_of(self))).relu()], 1)
         return both if self.joint is None else self.joint(both).relu()
 
 

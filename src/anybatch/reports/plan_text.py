@@ -29,11 +29,19 @@ def show(config: AnyConfig, plan: Plan, console: Console | None = None) -> None:
     for line in shown.lines:
         console.print(wrapped(line, console), markup=False, soft_wrap=True)
     console.print()
-    console.print((wide_table if console.width >= WIDE_TABLE else narrow_table)(shown.rows))
-    for sentence in shown.warnings:
+    show_table(shown.rows, console)
+    show_notes(shown.warnings, console)
+    console.print()
+
+
+def show_table(rows: Sequence[PlanRow], console: Console) -> None:
+    console.print((wide_table if console.width >= WIDE_TABLE else narrow_table)(rows))
+
+
+def show_notes(sentences: Sequence[str], console: Console) -> None:
+    for sentence in sentences:
         note = wrapped(f"{NOTE}{sentence}", console).removeprefix(NOTE)
         console.print(Text(NOTE, style="yellow") + Text(note), soft_wrap=True)
-    console.print()
 
 
 def render(config: AnyConfig, plan: Plan) -> str:

@@ -110,10 +110,10 @@ def facts(
 ) -> dict[str, str | int | list[str] | None]:
     """What else a result depends on. Nothing that tells whose machine it was."""
     return {
-        "anybatch": _version("anybatch"),
+        "anybatch": version_of("anybatch"),
         "git_commit": _git_commit(),
         "python": platform.python_version(),
-        "torch": _version("torch"),
+        "torch": version_of("torch"),
         "engine": engine,
         "device": device,
         "native_code": native_code,
@@ -135,7 +135,8 @@ def add_facts(folder: Path, facts: dict[str, Any]) -> None:
     write_json(path, facts | {"earlier": earlier})
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """The version of an installed package."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:  # run from a source folder that was not installed

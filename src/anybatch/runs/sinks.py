@@ -32,7 +32,7 @@ def open_sinks(record: RecordConfig, folder: Path, config: dict[str, Any], say: 
     """The sinks asked for, started and guarded. `config` is shown by the trackers that show one."""
     sinks: list[Sink] = []
     if record.tensorboard:
-        sinks.append(GuardedSink("TensorBoard", "tensorboard", lambda: TensorBoardSink(folder), say))
+        sinks.append(GuardedSink("TensorBoard", "tensorboard", lambda: TensorBoardSink(folder, config), say))
     if record.wandb:
         sinks.append(
             GuardedSink("Weights & Biases", "anybatch[wandb]", lambda: WandbSink(folder, config), say)
@@ -82,13 +82,14 @@ class GuardedSink:
 
 
 class TensorBoardSink:
-    """An event file in the run folder.
+    """An event file in the run folder, with the config for the HParams page.
 
     By TensorBoard's record format alone: its full writer looks for TensorFlow and hides errors in a thread.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.plugins.hparams.summary_v2 import hparams_pb
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         events: Any = event_pb2  # the classes in them are made at run time
@@ -97,6 +98,8 @@ class TensorBoardSink:
         name = f"events.out.tfevents.{time.time_ns() // 1000}.{os.getpid()}"
         self._writer = RecordWriter((folder / name).open("wb"))
         self._write(self._event(wall_time=time.time(), file_version="brain.Event:2"))
+        hparams = hparams_pb(flat_settings(config), trial_id=folder.name)
+        self._write(self._event(wall_time=time.time(), summary=hparams))
 
     def write(self, env_steps: int, metrics: Metrics) -> None:
         values = [self._summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
@@ -113,6 +116,19 @@ class TensorBoardSink:
     def _write(self, event: Any) -> None:
         self._writer.write(event.SerializeToString())
         self._writer.flush()
+
+
+def flat_settings(config: Mapping[str, Any], prefix: str = "") -> dict[str, bool | float | str]:
+    """Settings by their path, such as optimizer.learning_rate, as the values that TensorBoard compares."""
+    flat: dict[str, bool | float | str] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            flat |= flat_settings(value, f"{prefix}{name}.")
+        elif isinstance(value, bool | int | float | str):
+            flat[prefix + name] = value
+        elif value is not None:
+            flat[prefix + name] = str(value)
+    return flat
 
 
 class WandbSink:

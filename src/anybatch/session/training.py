@@ -122,6 +122,8 @@ def resume(
         refuse_finished(record, config, loaded.env_steps)
         state = start(config, own, output, env_steps=loaded.env_steps)
         with state_fit.refusing_misfits(loaded.path):
+            if "own" not in loaded.tree:
+                raise CheckpointError("it holds a policy to play, not what a resume needs")
             add_missing_parts(loaded, recorded)
             saved_collector = loaded.tree["own"]["rank"]["source"]["collector"]
             state.source.collector.drop_episodes_of_another_engine(saved_collector)

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from anybatch import networks, seeding
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import rollout_bytes
@@ -242,7 +244,7 @@ def for_playing(
     """The network of a checkpoint and its view of observations, without what only training needs."""
     saved = saved_network(shared)
     auxiliary = any(str(name).startswith("auxiliary_head.") for name in saved)
-    network = make_network(config, spec, factory, auxiliary=auxiliary)
+    network = make_network(config, spec, factory, auxiliary=auxiliary).to(getattr(torch, config.dtype))
     load_network(network, saved)
     normalizer = make_observation_normalizer(config, spec)
     if normalizer is not None and shared.get("observation_normalizer") is not None:

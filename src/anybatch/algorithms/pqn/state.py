@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from anybatch import networks, seeding
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
@@ -95,7 +97,7 @@ def for_playing(
     config: PQNConfig, spec: EnvSpec, shared: Mapping[str, Any], factory: NetworkFactory | None = None
 ) -> tuple[QNetwork, None]:
     """The network of a checkpoint, exploring as little as at the end of a run where it is to explore."""
-    network = make_network(config, spec, factory)
+    network = make_network(config, spec, factory).to(getattr(torch, config.dtype))
     load_network(network, saved_network(shared))
     network.epsilon = config.exploration.end
     return network, None

@@ -1,0 +1,83 @@
+"""`anybatch plan --from TRAINER …`: the dial for another trainer's configuration."""
+
+import json
+
+from rich.console import Console
+
+from anybatch.cli.help_page import HELP_FLAGS
+from anybatch.config.whole_number import whole_number
+from anybatch.errors import UserError
+from anybatch.foreign import TRAINERS, plan_for, read_settings, trainer_named
+from anybatch.foreign.paste import paste
+from anybatch.foreign.plan import ForeignPlan
+from anybatch.reports import plan_text
+
+USAGE = f"""usage: anybatch plan --from TRAINER KEY=VALUE … --num-envs N [--json]
+       anybatch plan --from TRAINER FILE --num-envs N [--json]
+
+Show what another trainer's configuration becomes at another number of environments, in its own words.
+
+  TRAINER     {", ".join(TRAINERS)}
+  KEY=VALUE   settings by the trainer's own names, at the batch that they were tuned at
+  FILE        the same as a JSON or YAML file; words after it change it
+  --num-envs  environments of the run that is planned
+  --json      print JSON, for programs
+"""
+
+
+def plan_from(words: list[str]) -> None:
+    """Show what another trainer's configuration becomes at another batch."""
+    if HELP_FLAGS & set(words):
+        print(USAGE, end="")
+        return
+    flags, given = split(words)
+    if "--from" not in flags:
+        raise UserError(f"--from needs a trainer: {', '.join(TRAINERS)}")
+    trainer = trainer_named(flags["--from"])
+    if "--num-envs" not in flags:
+        raise UserError("--num-envs is missing: the number of environments of the run that is planned")
+    try:
+        num_envs = whole_number(flags["--num-envs"])
+    except ValueError as error:
+        raise UserError(f"--num-envs {error}") from None
+    made = plan_for(trainer, read_settings(trainer, given), num_envs=num_envs)
+    if "--json" in flags:
+        print(json.dumps(made.to_json() | {"paste": paste(made)}, indent=2, ensure_ascii=False))
+    else:
+        show(made)
+
+
+def split(words: list[str]) -> tuple[dict[str, str], list[str]]:
+    """The flags of this command, and the words that are settings."""
+    flags: dict[str, str] = {}
+    given: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        flag, equals, value = word.partition("=")
+        if flag == "--json":
+            flags[flag] = ""
+        elif flag in ("--from", "--num-envs"):
+            value = value if equals else next(rest, "")
+            if not value:
+                raise UserError(f"{flag} needs a value")
+            flags[flag] = value
+        elif word.startswith("--") and not equals:
+            raise UserError(
+                f"{word}: plan --from takes --num-envs and --json; settings are key=value words or a file"
+            )
+        else:
+            given.append(word)
+    return flags, given
+
+
+def show(made: ForeignPlan) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = plan_text.WIDTH_IN_A_FILE
+    console.print(
+        f"{made.trainer.title}, from {made.tuned_at.num_envs:,} to {made.this_run.num_envs:,} envs\n"
+    )
+    plan_text.show_table(made.rows, console)
+    plan_text.show_notes(made.notes, console)
+    console.print(f"\nin {made.trainer.title}'s words:\n")
+    console.print(paste(made), markup=False, soft_wrap=True)

@@ -1,0 +1,133 @@
+"""The commands that take a policy elsewhere: export, push and pull."""
+
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from anybatch.cli.commands import RunFlags, with_run
+from anybatch.cli.help_page import HELP_FLAGS
+from anybatch.cli.usage_error import as_user_error
+from anybatch.errors import UserError
+from anybatch.export import hub, hub_folder, onnx_file
+from anybatch.runs.display import Output
+from anybatch.runs.record import NEWEST, RunRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportFlags(RunFlags):
+    onnx: Path | None = None
+    """Write the policy as this ONNX file, with its observation normalizer: greedy actions and what sampling
+    needs, for any number of observations at once (needs the extra `onnx`)."""
+    hub: Path | None = None
+    """Write a new folder for the Hugging Face Hub: model card with an evaluation, weights, config, video.
+    With --onnx, the folder holds an ONNX file too."""
+    video: bool = True
+    """A video of the agent in that folder (needs the extra `video`)."""
+    checkpoint: str = NEWEST
+    """newest, best (of the evaluations during training, see --evaluation.every-env-steps), or the env steps
+    of one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushFlags(RunFlags):
+    repository: tyro.conf.Positional[str] = ""
+    """Name on the Hub, USER/NAME."""
+    private: bool = False
+    """Only you can see it."""
+    update: bool = False
+    """Upload into a repository that exists: its files of an earlier version are replaced."""
+    onnx: bool = False
+    """Publish the policy as an ONNX file too (needs the extra `onnx`)."""
+    video: bool = True
+    """Publish a video of the agent (needs the extra `video`)."""
+    checkpoint: str = NEWEST
+    """newest, best (of the evaluations during training, see --evaluation.every-env-steps), or the env steps
+    of one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullFlags:
+    repository: tyro.conf.Positional[str]
+    """Name on the Hub, USER/NAME."""
+    out: Path | None = None
+    """The folder to write, which must not exist. By default runs/NAME."""
+    revision: str | None = None
+    """Branch, tag or commit; by default the newest."""
+
+
+def export(words: list[str]) -> None:
+    """Write the policy of a run for use outside of anybatch."""
+    flags = with_run(ExportFlags, words, export)
+    if flags.onnx is None and flags.hub is None:
+        raise UserError("say what to write: --onnx agent.onnx, --hub FOLDER or both")
+    output, record = to_person(), RunRecord(flags.run)
+    if flags.onnx is not None:
+        exported = onnx_file.export_run(
+            record, flags.config, flags.onnx, output=output, checkpoint=flags.checkpoint
+        )
+        print(exported.sentence())
+    if flags.hub is not None:
+        written = hub_folder.write(
+            record,
+            flags.config,
+            flags.hub,
+            output=output,
+            checkpoint=flags.checkpoint,
+            with_video=flags.video,
+            with_onnx=flags.onnx is not None,
+        )
+        print(written.sentence())
+
+
+def push(words: list[str]) -> None:
+    """Publish the policy of a run, or a folder that export --hub wrote, on the Hugging Face Hub."""
+    flags = with_run(PushFlags, words, push)
+    if not flags.repository:
+        raise UserError("name the repository after the run: anybatch push RUN USER/NAME")
+    hub.refuse_taken(flags.repository, update=flags.update)  # before an evaluation that may take long
+    if hub_folder.is_hub_folder(flags.run):
+        upload(flags, flags.run)  # as it is: its card may have been edited
+        return
+    with tempfile.TemporaryDirectory() as place:
+        written = hub_folder.write(
+            RunRecord(flags.run),
+            flags.config,
+            Path(place) / "policy",
+            output=to_person(),
+            checkpoint=flags.checkpoint,
+            with_video=flags.video,
+            with_onnx=flags.onnx,
+            repository=flags.repository,
+        )
+        upload(flags, written.path)
+
+
+def upload(flags: PushFlags, folder: Path) -> None:
+    address = hub.push(
+        folder,
+        flags.repository,
+        private=flags.private,
+        update=flags.update,
+        message=f"Policy of {flags.config.algorithm.upper()} on {flags.config.env}",
+    )
+    print(f"published: {address}\nfor others:  anybatch pull {flags.repository}")
+
+
+def pull(words: list[str]) -> None:
+    """Download a policy from the Hugging Face Hub, to be evaluated, watched or exported."""
+    if HELP_FLAGS & set(words):
+        tyro.cli(PullFlags, args=["--help"], prog="anybatch pull", description=pull.__doc__)
+    with as_user_error():
+        flags = tyro.cli(PullFlags, args=words)
+    out = flags.out or Path("runs") / flags.repository.rpartition("/")[2]
+    record = hub.pull(flags.repository, out, revision=flags.revision)
+    print(f"{record.folder}: {record.config.algorithm.upper()} on {record.config.env}")
+    print(f"next:\n  anybatch evaluate {record.folder}\n  anybatch watch {record.folder}")
+
+
+def to_person() -> Output:
+    """Progress goes beside the result, which is for stdout."""
+    return Output(shown=True, stream=sys.stderr)

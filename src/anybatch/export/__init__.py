@@ -1,0 +1,1 @@
+"""A trained policy outside of the library: as an ONNX file, as a folder for the Hugging Face Hub."""

@@ -1,0 +1,134 @@
+"""Publishing on the Hugging Face Hub and downloading from it, through its own client."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from anybatch.errors import UserError
+from anybatch.export.hub_folder import CONTENT, written_aside
+from anybatch.runs.record import RunRecord
+
+NAME = re.compile(r"[\w.-]+/[\w.-]+")
+CLIENT_FOLDER = ".cache"
+"""Where the client keeps its notes on what it has downloaded."""
+NEEDS_NETWORK = "it needs a network connection to the Hub"
+
+
+def check_name(repository: str) -> None:
+    if not NAME.fullmatch(repository):
+        raise UserError(f"{repository}: the name of a repository must be of the form USER/NAME")
+
+
+def refuse_taken(repository: str, *, update: bool) -> None:
+    """Find out before anything is evaluated whether the name can be used and who is logged in."""
+    check_name(repository)
+    hub = client()
+    with as_user_error(repository):
+        hub.HfApi().whoami()
+        if not update and hub.HfApi().repo_exists(repository):
+            raise UserError(f"{repository} is taken; --update uploads a new version into it")
+
+
+def push(folder: Path, repository: str, *, private: bool, update: bool, message: str) -> str:
+    """Upload a folder as a repository, which is made where it does not exist. Returns its address."""
+    hub = client()
+    with as_user_error(repository):
+        api = hub.HfApi()
+        made = api.create_repo(repository, private=private, exist_ok=update)
+        api.upload_folder(
+            repo_id=repository,
+            folder_path=folder,
+            allow_patterns=list(CONTENT),
+            # A checkpoint of another number of env steps would be beside the one of this version.
+            delete_patterns=list(CONTENT),
+            commit_message=message,
+        )
+    return str(made)
+
+
+def pull(repository: str, out: Path, *, revision: str | None) -> RunRecord:
+    """Download a policy to a new folder. Nothing that it names is imported."""
+    check_name(repository)
+    hub = client()
+    with written_aside(out) as aside:
+        with as_user_error(repository, revision):
+            hub.snapshot_download(
+                repository, revision=revision, local_dir=aside, allow_patterns=list(CONTENT)
+            )
+        shutil.rmtree(aside / CLIENT_FOLDER, ignore_errors=True)
+        refuse_unplayable(repository, aside)
+    return RunRecord(out)
+
+
+def refuse_unplayable(repository: str, folder: Path) -> None:
+    """Refuse a download that is no policy of ours, while nothing has its name yet."""
+    problems: list[str] = []
+    try:
+        record = RunRecord(folder)
+        _ = record.config
+        record.load_checkpoint(problems.append, with_segments=False)
+    except UserError as error:
+        said = " ".join([*problems, str(error)]).replace(f"{folder}/", "").replace(str(folder), "it")
+        raise UserError(f"{repository} holds no policy that this version can play: {said}") from error
+
+
+def client() -> Any:
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise UserError(
+            "the Hub needs the package huggingface_hub: pip install 'anybatch[hub]' adds it"
+        ) from None
+    return huggingface_hub
+
+
+@contextmanager
+def as_user_error(repository: str, revision: str | None = None) -> Iterator[None]:
+    """Say the client's errors in one sentence."""
+    from huggingface_hub import errors
+
+    try:
+        yield
+    except errors.LocalTokenNotFoundError:
+        raise UserError("nobody is logged in to the Hub on this machine: hf auth login does it") from None
+    except errors.GatedRepoError:
+        raise UserError(f"{repository} is gated: ask for access on its page first") from None
+    except errors.RepositoryNotFoundError:
+        raise UserError(
+            f"there is no repository {repository}, or it is private and not yours (hf auth login)"
+        ) from None
+    except errors.RevisionNotFoundError:
+        raise UserError(f"{repository} has no revision {revision}") from None
+    except errors.HFValidationError as error:
+        raise UserError(f"{repository}: {first_line(error)}") from None
+    except errors.HfHubHTTPError as error:
+        raise UserError(refusal(repository, error)) from None
+    except (ConnectionError, errors.LocalEntryNotFoundError) as error:
+        raise UserError(f"the Hub cannot be reached ({first_line(error)}): {NEEDS_NETWORK}") from None
+    except Exception as error:
+        if not is_transport_error(error):
+            raise
+        raise UserError(f"the Hub cannot be reached ({first_line(error)}): {NEEDS_NETWORK}") from None
+
+
+def is_transport_error(error: BaseException) -> bool:
+    """Whether it is of the client's HTTP library, which differs between its versions."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool(names & {"TransportError", "RequestException"})
+
+
+def refusal(repository: str, error: Any) -> str:
+    status = error.response.status_code
+    if status == 409:
+        return f"{repository} is taken; --update uploads a new version into it"
+    if status in (401, 403):
+        return f"the Hub does not let you use {repository}: {first_line(error)} (hf auth login)"
+    return f"the Hub refused {repository} with status {status}: {first_line(error)}"
+
+
+def first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -1,0 +1,164 @@
+"""A policy as a folder for the Hugging Face Hub. It is a run folder too: evaluate, watch and load take it."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from anybatch import session
+from anybatch.batch.table import plan_table
+from anybatch.config import AnyConfig
+from anybatch.config.serialization import config_to_dict
+from anybatch.errors import DiskError, UserError
+from anybatch.export import onnx_file
+from anybatch.export.model_card import Card
+from anybatch.reports import video
+from anybatch.runs import folder as run_folder
+from anybatch.runs.checkpoint import PLACE, Checkpoints
+from anybatch.runs.display import Output
+from anybatch.runs.record import NEWEST, RunRecord
+
+CARD, EVALUATION, VIDEO, ONNX = "README.md", "evaluation.json", "replay.mp4", "policy.onnx"
+CONTENT = (
+    CARD,
+    run_folder.CONFIG_FILE,
+    run_folder.PLAN_FILE,
+    EVALUATION,
+    VIDEO,
+    ONNX,
+    f"{PLACE}/*/*.safetensors",
+    f"{PLACE}/*/*.json",
+)
+"""Everything that a folder can hold, as patterns. No pickle, no code."""
+VIDEO_STEPS, VIDEO_FRAMES_PER_SECOND = 500, 30
+
+
+@dataclass(frozen=True)
+class HubFolder:
+    """A folder that was written."""
+
+    path: Path
+    card: Card
+
+    def sentence(self) -> str:
+        mean, deviation = self.card.mean_and_deviation
+        files = sum(1 for path in self.path.rglob("*") if path.is_file())
+        return (
+            f"{self.path}: {files} files, {self.card.method} on {self.card.config.env} after "
+            f"{self.card.env_steps:,} env steps, mean return {mean:.6g} ± {deviation:.3g} over "
+            f"{len(self.card.evaluation.episodes)} episodes"
+        )
+
+
+def is_hub_folder(path: Path) -> bool:
+    return (path / CARD).is_file() and (path / run_folder.CONFIG_FILE).is_file()
+
+
+def write(
+    record: RunRecord,
+    config: AnyConfig,
+    folder: Path,
+    *,
+    output: Output,
+    checkpoint: str = NEWEST,
+    with_video: bool = True,
+    with_onnx: bool = False,
+    repository: str | None = None,
+) -> HubFolder:
+    """Evaluate a checkpoint of a run and write all that its page on the Hub needs to a new folder.
+
+    `config` says how it is evaluated; the rest of the page is about the run as it was trained.
+    """
+    trained = replace(record.config, evaluation=config.evaluation)
+    with written_aside(folder) as aside:
+        loaded = record.load_checkpoint(output.say, checkpoint, with_segments=False)
+        Checkpoints(aside, keep=1).write(loaded.env_steps, {"shared": playable(loaded.tree)})
+        plan = session.plan(trained)
+        run_folder.write_json(
+            aside / run_folder.CONFIG_FILE, {"algorithm": trained.algorithm} | config_to_dict(trained)
+        )
+        run_folder.write_json(
+            aside / run_folder.PLAN_FILE, plan.to_json() | plan_table(trained, plan).to_json()
+        )
+        evaluation, _ = session.evaluate_run(record, config, output=output, checkpoint=checkpoint)
+        run_folder.write_json(aside / EVALUATION, evaluation.to_json())
+        if with_onnx:
+            onnx_file.export_run(record, config, aside / ONNX, output=output, checkpoint=checkpoint)
+        if with_video:
+            write_video(record, config, aside / VIDEO, output=output, checkpoint=checkpoint)
+        card = Card(
+            config=trained,
+            plan=plan,
+            evaluation=evaluation,
+            other_settings=other_env_settings(trained, config),
+            env_steps=loaded.env_steps,
+            checkpoint=checkpoint,
+            repository=repository,
+            video=VIDEO if with_video else None,
+            onnx=ONNX if with_onnx else None,
+            versions=versions(record),
+        )
+        (aside / CARD).write_text(card.text())
+    return HubFolder(folder, card)
+
+
+def other_env_settings(trained: AnyConfig, evaluated: AnyConfig) -> str:
+    """The settings of the environment that an evaluation has and the training had not."""
+    before = config_to_dict(trained.env_config)
+    now = config_to_dict(evaluated.env_config)
+    changed = [f"{name} = {value}" for name, value in now.items() if value != before[name]]
+    return ", ".join([*([f"env = {evaluated.env}"] if evaluated.env != trained.env else []), *changed])
+
+
+@contextmanager
+def written_aside(folder: Path) -> Iterator[Path]:
+    """A new folder that gets its name when it is complete. What is there already is left as it is."""
+    if folder.exists():
+        raise UserError(f"{folder} exists already: name a folder that does not")
+    aside = folder.with_name(f".aside-{folder.name}")
+    try:
+        shutil.rmtree(aside, ignore_errors=True)  # what a killed process left
+        aside.mkdir(parents=True)
+        yield aside
+        aside.rename(folder)
+    except OSError as error:
+        raise DiskError(f"{folder} could not be written: {error}") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def playable(tree: dict[str, Any]) -> dict[str, Any]:
+    """What playing needs of a checkpoint: the network and its view of observations."""
+    shared = tree.get("shared") or {}
+    learner = shared.get("learner") or {}
+    return {
+        "learner": {"network": learner.get("network")},
+        "observation_normalizer": shared.get("observation_normalizer"),
+    }
+
+
+def write_video(record: RunRecord, config: AnyConfig, out: Path, *, output: Output, checkpoint: str) -> None:
+    try:
+        video.watch(
+            record,
+            config,
+            out,
+            steps=VIDEO_STEPS,
+            frames_per_second=VIDEO_FRAMES_PER_SECOND,
+            output=output,
+            checkpoint=checkpoint,
+        )
+    except UserError as error:
+        raise UserError(f"{error}; --no-video leaves the video out") from error
+
+
+def versions(record: RunRecord) -> dict[str, str]:
+    """The versions that trained the policy; nothing else of the record leaves the machine."""
+    path = record.folder / run_folder.FACTS_FILE
+    facts = run_folder.read_json(path) if path.exists() else {}
+    named = {name: facts.get(name) for name in ("anybatch", "torch", "engine")}
+    known = {name: str(value) for name, value in named.items() if value}
+    engine, _, version = known.pop("engine", "").partition(" ")
+    return known | ({engine: version} if engine and version else {})

@@ -1,0 +1,141 @@
+"""The model card of a policy: what was trained, how well it plays by which protocol, and how to use it."""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from anybatch.acting.evaluation import Evaluation
+from anybatch.batch.plan import Plan
+from anybatch.config import AnyConfig, PPOConfig
+from anybatch.reports import plan_text
+from anybatch.runs.best import BEST
+
+UNNAMED = "USER/NAME"
+"""Stands in the commands of a card whose repository is not known yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What a model card tells."""
+
+    config: AnyConfig
+    plan: Plan
+    evaluation: Evaluation
+    other_settings: str
+    """Settings of the environment in which the evaluation differs from the training; empty where none."""
+    env_steps: int
+    """Env steps of the policy."""
+    checkpoint: str
+    """How it was chosen: newest, best or the env steps of one."""
+    repository: str | None
+    video: str | None
+    """Name of the video in the folder."""
+    onnx: str | None
+    """Name of the ONNX file in the folder."""
+    versions: dict[str, str]
+
+    @property
+    def method(self) -> str:
+        """The algorithm as papers call it."""
+        name = self.config.algorithm.upper()
+        averages = isinstance(self.config, PPOConfig) and self.config.proximal.policy == "ewma"
+        return f"{name}-EWMA" if averages else name
+
+    @property
+    def mean_and_deviation(self) -> tuple[float, float]:
+        """Mean and standard deviation of the episodes' returns."""
+        returns = [episode.episode_return for episode in self.evaluation.episodes]
+        return float(np.mean(returns)), float(np.std(returns))
+
+    def text(self) -> str:
+        parts = [self._front_matter(), f"# {self.method} on {self.config.env}", self._summary()]
+        if self.video is not None:
+            parts.append(f"[Video of the agent]({self.video})")
+        return "\n\n".join([*parts, self._plan(), self._use(), self._versions()]) + "\n"
+
+    def _front_matter(self) -> str:
+        """What the Hub reads. JSON strings are YAML strings, whatever is in them."""
+        mean, deviation = self.mean_and_deviation
+        env, method = json.dumps(self.config.env), json.dumps(self.method)
+        score = json.dumps(f"{mean:.2f} +/- {deviation:.2f}")
+        return f"""---
+library_name: anybatch
+pipeline_tag: reinforcement-learning
+tags:
+- reinforcement-learning
+- deep-reinforcement-learning
+- anybatch
+- {json.dumps(self.config.algorithm)}
+- {env}
+model-index:
+- name: {method}
+  results:
+  - task:
+      type: reinforcement-learning
+      name: reinforcement-learning
+    dataset:
+      name: {env}
+      type: {env}
+    metrics:
+    - type: mean_reward
+      name: mean_reward
+      value: {score}
+      verified: false
+---"""
+
+    def _summary(self) -> str:
+        mean, deviation = self.mean_and_deviation
+        played = self.evaluation
+        actions = "greedy" if played.greedy else "sampled"
+        protocol = f", protocol {played.protocol}" if played.protocol else ""
+        cap = f", at most {played.cap:,} decisions each" if played.cap else ""
+        other = (
+            " The environment was evaluated with other settings than it was trained with: "
+            f"{self.other_settings}."
+            if self.other_settings
+            else ""
+        )
+        chosen = (
+            " The policy is the best of the evaluations during training, which played the same episodes: its "
+            "return is optimistic."
+            if self.checkpoint == BEST
+            else ""
+        )
+        return (
+            f"Mean return {mean:.6g} ± {deviation:.3g} (standard deviation) over {len(played.episodes)} "
+            f"episodes, {actions} actions{protocol}{cap}, evaluation seeds of run seed {self.config.seed}, "
+            f"after {self.env_steps:,} env steps of training.{other}{chosen}"
+        )
+
+    def _plan(self) -> str:
+        table = plan_text.render(self.config, self.plan)
+        return f"## Batches and the numbers that follow them\n\n```\n{table}\n```"
+
+    def _use(self) -> str:
+        name = self.repository or UNNAMED
+        folder = name.rpartition("/")[2]
+        onnx = (
+            f"\n\n`{self.onnx}` is the same policy with its observation normalizer as an ONNX graph."
+            if self.onnx
+            else ""
+        )
+        return f"""## Use
+
+```
+pip install 'anybatch[hub]'
+anybatch pull {name} --out {folder}
+anybatch evaluate {folder}
+```
+
+```python
+import anybatch
+
+agent = anybatch.load("{folder}")
+action = agent.act(observation)
+```
+
+Weights are safetensors, everything else is JSON: nothing in this repository is executed.{onnx}"""
+
+    def _versions(self) -> str:
+        return f"Trained with {', '.join(' '.join(pair) for pair in self.versions.items())}."

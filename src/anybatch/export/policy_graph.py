@@ -1,0 +1,136 @@
+"""A policy as one graph from the parts of an observation to actions, for ONNX."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from anybatch.acting.collector import Actor
+from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.envs.layout import ObsLayout
+from anybatch.envs.protocol import BoxActions, EnvSpec
+from anybatch.errors import UserError
+from anybatch.networks.actor_critic import ActorCritic
+from anybatch.networks.distributions import forbid
+from anybatch.networks.packed import PackedImage, PackedNumbers
+
+OBSERVATION, VECTOR, IMAGE, MASK = "observation", "vector", "image", "action_mask"
+
+
+def input_names(layout: ObsLayout) -> list[str]:
+    """The inputs of the graph: the observation, or its vector and its image, and the mask where there is one.
+
+    Masks are always inputs of their own, whichever way the environment gives them.
+    """
+    parts = [VECTOR, IMAGE] if layout.vector_width and layout.image_shape is not None else [OBSERVATION]
+    return [*parts, *([MASK] if layout.mask_width else [])]
+
+
+def inputs_of(layout: ObsLayout, obs: np.ndarray) -> dict[str, np.ndarray]:
+    """Observations [N, …] as they travel, as the inputs of the graph."""
+    parts: list[np.ndarray] = []
+    if layout.vector_width:
+        parts.append(layout.vector_of(obs))
+    if layout.image_shape is not None:
+        parts.append(layout.image_of(obs))
+    if layout.mask_width:
+        parts.append(layout.mask_of(obs))
+    return dict(zip(input_names(layout), parts, strict=True))
+
+
+def output_names(network: Actor, spec: EnvSpec) -> list[str]:
+    """The greedy action, and what sampling needs: logits, means and deviations, or action values."""
+    if not isinstance(network, ActorCritic):
+        return ["action", "action_values"]
+    return ["action", "mean", "std"] if isinstance(spec.actions, BoxActions) else ["action", "logits"]
+
+
+class PolicyGraph(nn.Module):
+    """Normalizer, network and greedy action, from inputs that are one tensor for each part."""
+
+    def __init__(self, network: Actor, normalizer: ObservationNormalizer | None, spec: EnvSpec) -> None:
+        super().__init__()
+        self.network = network
+        self.spec = spec
+        self.layout = spec.obs_layout
+        self.normalize = None if normalizer is None else NormalizeVector(normalizer)
+        low, high = (
+            (spec.actions.low, spec.actions.high) if isinstance(spec.actions, BoxActions) else (None, None)
+        )
+        self.low: Tensor | None
+        self.high: Tensor | None
+        self.register_buffer("low", None if low is None else torch.from_numpy(low))
+        self.register_buffer("high", None if high is None else torch.from_numpy(high))
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The greedy action, counted from 0 or within its bounds, and the other outputs of `output_names`."""
+        location = self.locate(inputs)
+        if self.low is not None and self.high is not None:
+            assert isinstance(self.network, ActorCritic) and self.network.policy.log_std is not None
+            action = torch.minimum(torch.maximum(location, self.low), self.high)
+            return action, location, self.network.policy.log_std.exp().expand_as(location)
+        counts = self.network.action_counts
+        if counts is None:
+            return location.argmax(-1), location
+        return torch.stack([choice.argmax(-1) for choice in location.split(counts, -1)], -1), location
+
+    def locate(self, inputs: Sequence[Tensor]) -> Tensor:
+        """Logits, means or action values [B, A]."""
+        named = dict(zip(input_names(self.layout), inputs, strict=True))
+        mask = named.get(MASK)
+        if self.layout.image_shape is None:
+            vector, image = named[OBSERVATION], None
+        elif VECTOR in named:
+            vector, image = named[VECTOR], named[IMAGE]
+        else:
+            vector, image = None, named[OBSERVATION]
+        if vector is not None and self.normalize is not None:
+            vector = self.normalize(vector)
+        if vector is not None and self.layout.dtype == np.uint8:
+            return self._locate_unpacked(vector, image, mask)
+        return self.network.locate(packed(self.layout, vector, image, mask))
+
+    def _locate_unpacked(self, vector: Tensor, image: Tensor | None, mask: Tensor | None) -> Tensor:
+        """Without a row of bytes, in which numbers are bytes too: no operation of ONNX reads them there."""
+        network = self.network
+        encoder = network.policy.encoder if isinstance(network, ActorCritic) else network.encoder
+        if not isinstance(encoder, PackedNumbers | PackedImage):
+            raise UserError(
+                "a whole network of your own that unpacks an image and a vector from rows of bytes cannot "
+                "be expressed in ONNX; an encoder, to which heads are added, can"
+            )
+        features = encoder.from_parts(vector, image)
+        location = (
+            network.policy.head(features)
+            if isinstance(network, ActorCritic)
+            else network.head(network.trunk(features))
+        )
+        return location if mask is None else forbid(location, ~mask)
+
+
+class NormalizeVector(nn.Module):
+    """The observation normalizer with the statistics that it has now, in double precision as it computes."""
+
+    mean: Tensor
+    inverse_std: Tensor
+
+    def __init__(self, normalizer: ObservationNormalizer) -> None:
+        super().__init__()
+        self.clip = normalizer.clip
+        self.register_buffer("mean", torch.from_numpy(normalizer.mean.copy()))
+        self.register_buffer("inverse_std", torch.from_numpy(normalizer.inverse_std.copy()))
+
+    def forward(self, vector: Tensor) -> Tensor:
+        scaled = (vector.double() - self.mean) * self.inverse_std
+        return scaled.clamp(-self.clip, self.clip).to(vector.dtype)
+
+
+def packed(layout: ObsLayout, vector: Tensor | None, image: Tensor | None, mask: Tensor | None) -> Tensor:
+    """The observation [B, …] as the network takes it, from its parts."""
+    parts = [part for part in (vector, image, mask) if part is not None]
+    if not layout.is_packed:
+        (single,) = parts
+        return single
+    dtype = torch.float32 if layout.dtype == np.float32 else torch.uint8
+    return torch.cat([part.flatten(1).to(dtype) for part in parts], 1)

@@ -1,0 +1,221 @@
+"""A foreign configuration at another batch: the dial's arithmetic between a trainer's own keys.
+
+The gradient steps of an iteration stay as they are. All batches then change by one ratio ρ, the learning rate
+follows the minibatch, and what would have to follow but has no setting there is said.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from anybatch.batch.rows import PlanRow
+from anybatch.equations import rescale
+from anybatch.errors import UserError
+from anybatch.foreign import limits
+from anybatch.foreign.trainers import RLLIB, RSL_RL, Settings, Trainer
+
+SCHEDULED = "lin_"
+"""Before a learning rate that falls linearly to 0, in configurations of the RL Zoo."""
+OPTIMIZERS: dict[str, Literal["adam", "sgd"]] = {"adam": "adam", "adamw": "adam", "sgd": "sgd"}
+"""Optimizers by the rule that their learning rate follows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """The batches of a foreign configuration, over all of its learners."""
+
+    num_envs: int
+    num_steps: float
+    """Not whole where the trainer sets the iteration batch instead."""
+    iteration_batch: int
+    minibatch: float
+
+    def product(self) -> str:
+        return f"{self.num_envs:,} envs × {self.num_steps:,.6g} steps = {self.iteration_batch:,}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignPlan:
+    """A trainer's configuration at another batch."""
+
+    trainer: Trainer
+    tuned_at: Sizes
+    this_run: Sizes
+    settings: Settings
+    """All settings that were given or changed, with their values for this run, by the trainer's keys."""
+    rows: tuple[PlanRow, ...]
+    notes: tuple[str, ...]
+    """What the trainer cannot express, and where the rules may not hold."""
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "trainer": self.trainer.name,
+            "tuned_at": asdict(self.tuned_at),
+            "this_run": asdict(self.this_run),
+            "settings": self.settings,
+            "rows": [asdict(row) for row in self.rows],
+            "notes": list(self.notes),
+        }
+
+
+def plan_for(trainer: Trainer, given: Settings, *, num_envs: int) -> ForeignPlan:
+    """The settings `given`, tuned at the batch that they say, for `num_envs` environments."""
+    complete = trainer.complete(given)
+    tuned_at = sizes_of(trainer, complete)
+    if num_envs < 1:
+        raise UserError(f"--num-envs {num_envs}: must be at least 1")
+    changed = batch_settings(trainer, complete, tuned_at, num_envs)
+    this_run = sizes_of(trainer, complete | changed)
+    ratio = this_run.minibatch / tuned_at.minibatch
+    rate = complete[trainer.learning_rate]
+    changed[trainer.learning_rate] = rescaled_rate(trainer, rate, ratio, optimizer_of(trainer, complete))
+    run = complete | changed
+    return ForeignPlan(
+        trainer=trainer,
+        tuned_at=tuned_at,
+        this_run=this_run,
+        settings={key: run[key] for key in run if key in given or key in trainer.read},
+        rows=rows(trainer, complete, run, tuned_at, this_run),
+        notes=limits.notes(trainer, complete, tuned_at.iteration_batch, this_run.iteration_batch),
+    )
+
+
+def sizes_of(trainer: Trainer, settings: Settings) -> Sizes:
+    """The batches that the settings say, or an error where they are none."""
+    # RLlib collects with its one local runner where it has 0 others, and learns with one local learner.
+    at_least = 0 if trainer is RLLIB else 1
+    num_envs = 1
+    for key in trainer.num_envs:
+        num_envs *= max(1, whole(settings, key, at_least=at_least))
+    whole(settings, trainer.epochs)
+    learners = max(1, whole(settings, trainer.num_learners, at_least=0)) if trainer.num_learners else 1
+    if trainer.iteration_batch is not None:
+        iteration_batch = whole(settings, trainer.iteration_batch) * learners
+    else:
+        assert trainer.num_steps is not None
+        iteration_batch = num_envs * whole(settings, trainer.num_steps)
+    if trainer.minibatch is not None:
+        minibatch = float(whole(settings, trainer.minibatch) * learners)
+        key = trainer.minibatch
+    else:
+        assert trainer.minibatches is not None
+        minibatch, key = iteration_batch / whole(settings, trainer.minibatches), trainer.minibatches
+    if not 1 <= minibatch <= iteration_batch:
+        raise UserError(
+            f"{key} = {settings[key]} does not fit the {iteration_batch:,} samples of an iteration: "
+            f"a minibatch would be {minibatch:,.4g} samples"
+        )
+    return Sizes(
+        num_envs=num_envs,
+        num_steps=iteration_batch / num_envs,
+        iteration_batch=iteration_batch,
+        minibatch=minibatch,
+    )
+
+
+def batch_settings(trainer: Trainer, settings: Settings, tuned_at: Sizes, num_envs: int) -> Settings:
+    """The settings that make the batch of `num_envs` envs, with as many gradient steps per iteration."""
+    *others, last = trainer.num_envs
+    beside = 1
+    for key in others:
+        beside *= max(1, settings[key])
+    if num_envs % beside:
+        raise UserError(f"--num-envs {num_envs}: must be a multiple of {' × '.join(others)} = {beside}")
+    changed: Settings = {last: num_envs // beside}
+    ratio = num_envs / tuned_at.num_envs
+    if trainer.iteration_batch is not None:
+        changed[trainer.iteration_batch] = max(1, round(settings[trainer.iteration_batch] * ratio))
+    if trainer.minibatch is not None:
+        changed[trainer.minibatch] = max(1, round(settings[trainer.minibatch] * ratio))
+    return changed
+
+
+def rescaled_rate(trainer: Trainer, rate: Any, ratio: float, optimizer: str) -> Any:
+    """The learning rate for a minibatch `ratio` times as large, in the form in which it was given."""
+
+    def scaled(number: float) -> float:
+        return float(f"{rescale.rescaled_learning_rate(number, ratio, OPTIMIZERS[optimizer]):.6g}")
+
+    if isinstance(rate, str) and rate.startswith(SCHEDULED):
+        return f"{SCHEDULED}{scaled(positive(trainer, rate.removeprefix(SCHEDULED))):.6g}"
+    if isinstance(rate, list | tuple):  # pairs of env steps and learning rate
+        return [[steps, scaled(positive(trainer, number))] for steps, number in pairs(trainer, rate)]
+    return scaled(positive(trainer, rate))
+
+
+def pairs(trainer: Trainer, rate: Any) -> list[tuple[Any, Any]]:
+    points = [tuple(point) for point in rate if isinstance(point, list | tuple) and len(point) == 2]
+    if not points or len(points) != len(rate):
+        raise UserError(f"{trainer.learning_rate} = {rate}: a schedule must be pairs of env steps and number")
+    return points
+
+
+def positive(trainer: Trainer, value: Any) -> float:
+    try:
+        number = float("nan") if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not 0 < number < float("inf"):
+        raise UserError(f"{trainer.learning_rate} = {value}: must be a positive number")
+    return number
+
+
+def whole(settings: Settings, key: str, *, at_least: int = 1) -> int:
+    value = settings[key]
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if type(value) is not int or value < at_least:
+        raise UserError(f"{key} = {value}: must be a whole number of at least {at_least}")
+    return value
+
+
+def optimizer_of(trainer: Trainer, settings: Settings) -> str:
+    name = settings.get(trainer.optimizer, "adam") if trainer.optimizer else "adam"
+    if name not in OPTIMIZERS:
+        raise UserError(
+            f"{trainer.optimizer} = {name}: the rules are for {', '.join(OPTIMIZERS)}, not for this optimizer"
+        )
+    return name
+
+
+def rows(
+    trainer: Trainer, tuned: Settings, run: Settings, tuned_at: Sizes, this_run: Sizes
+) -> tuple[PlanRow, ...]:
+    """The table *number · tuned at · this run · rule*."""
+    ratio, minibatch_ratio = (
+        this_run.iteration_batch / tuned_at.iteration_batch,
+        this_run.minibatch / tuned_at.minibatch,
+    )
+    root = "√" * (rescale.LEARNING_RATE_RULE[OPTIMIZERS[optimizer_of(trainer, tuned)]] == "square-root")
+    rate = trainer.learning_rate
+    return (
+        PlanRow(
+            number="iteration batch",
+            tuned_at=tuned_at.product(),
+            this_run=this_run.product(),
+            rule=f"× {ratio:.4g}",
+            regime="iteration batch",
+        ),
+        PlanRow(
+            number=f"minibatch ({trainer.minibatch or trainer.minibatches})",
+            tuned_at=f"{tuned_at.minibatch:,.6g}",
+            this_run=f"{this_run.minibatch:,.6g}",
+            rule=f"× {minibatch_ratio:.4g}: as many gradient steps per iteration",
+            regime="iteration batch",
+        ),
+        PlanRow(
+            number=f"learning rate ({rate})",
+            tuned_at=f"{tuned[rate]}",
+            this_run=f"{run[rate]}",
+            rule=limits.ADAPTIVE
+            if trainer is RSL_RL and limits.adapts(tuned)
+            else f"× {root}{minibatch_ratio:.4g} (minibatch)",
+            regime="minibatch",
+        ),
+        PlanRow(
+            number="age of the proximal policy",
+            tuned_at=f"up to {tuned_at.iteration_batch:,} env steps",
+            this_run=f"up to {this_run.iteration_batch:,} env steps",
+            rule=f"should stay; {trainer.title} has no setting for it",
+            regime="iteration batch",
+        ),
+    )

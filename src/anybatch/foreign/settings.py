@@ -1,0 +1,83 @@
+"""A foreign configuration as a person gives it: key=value words, or a JSON or YAML file."""
+
+import ast
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from anybatch.errors import UserError
+from anybatch.foreign.trainers import Settings, Trainer
+
+FILES = (".json", ".yaml", ".yml")
+SECTIONS = {"algorithm", "training", "env_runners", "learners"}
+"""Groups of settings within a trainer's configuration; other tables are values or names of environments."""
+
+
+def read_settings(trainer: Trainer, given: Sequence[str]) -> Settings:
+    """The settings in the words given, later ones over earlier ones. Their names are the trainer's."""
+    settings: Settings = {}
+    for word in given:
+        key, equals, value = word.partition("=")
+        if Path(key).suffix.lower() in FILES and not equals:
+            settings |= read_file(trainer, Path(word))
+        elif equals and key:
+            settings[plain_key(key)] = parsed(value)
+        else:
+            raise UserError(
+                f"{word}: settings of {trainer.title} must be key=value, such as "
+                f"{trainer.learning_rate}=3e-4, or a file that ends in {', '.join(FILES)}"
+            )
+    return settings
+
+
+def plain_key(key: str) -> str:
+    """--num-envs, as a command line has it, is num_envs."""
+    return key.removeprefix("--").replace("-", "_")
+
+
+def parsed(text: str) -> Any:
+    """A number, True, None or a list as Python writes them; anything else is a string."""
+    try:
+        return ast.literal_eval({"true": "True", "false": "False", "null": "None"}.get(text, text))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+
+
+def read_file(trainer: Trainer, path: Path) -> Settings:
+    try:
+        text = path.read_text()
+        content = json.loads(text) if path.suffix.lower() == ".json" else from_yaml(path, text)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} must hold a table of settings")
+    return flattened(trainer, content, path)
+
+
+def from_yaml(path: Path, text: str) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise UserError(f"{path} needs the package pyyaml: pip install pyyaml adds it") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error).replace("\n", " ")) from None
+
+
+def flattened(trainer: Trainer, content: dict[Any, Any], path: Path) -> Settings:
+    """One table, from sections of one configuration or from a file with one configuration by name."""
+    tables = {str(key): value for key, value in content.items() if isinstance(value, dict)}
+    named = [key for key in tables if key not in SECTIONS and key not in trainer.known]
+    if named and len(tables) == len(content):
+        if len(named) > 1:
+            raise UserError(f"{path} has several configurations, {', '.join(named[:5])}: it must have one")
+        return flattened(trainer, tables[named[0]], path)
+    settings: Settings = {}
+    for key, value in content.items():
+        if key in SECTIONS and isinstance(value, dict):
+            settings |= value
+        else:
+            settings[str(key)] = value
+    return settings

@@ -1,0 +1,190 @@
+"""What each trainer calls the numbers that belong to a batch, and what it cannot express."""
+
+import difflib
+from dataclasses import dataclass
+from typing import Any
+
+from anybatch.errors import UserError
+
+Settings = dict[str, Any]
+
+
+def words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trainer:
+    """A trainer's names for the settings that a plan reads or changes, and its other settings."""
+
+    name: str
+    title: str
+    num_envs: tuple[str, ...]
+    """Keys whose product is the number of environments. The last one is what a plan changes."""
+    epochs: str
+    learning_rate: str
+    num_steps: str | None = None
+    """Key of the steps of each environment between two updates."""
+    iteration_batch: str | None = None
+    """Key of the samples between two updates, for each learner, where these are set instead of the steps."""
+    minibatch: str | None = None
+    """Key of the samples behind a gradient step, for each learner."""
+    minibatches: str | None = None
+    """Key of the gradient steps per epoch, where these are set instead of the samples."""
+    num_learners: str | None = None
+    """Key of the number of learners, each with a batch of its own."""
+    optimizer: str | None = None
+    """Key of the optimizer's name; Adam where there is none."""
+    defaults: Settings
+    """What the trainer takes where a setting is not given. Without a default it must be given."""
+    others: tuple[str, ...]
+    """Settings that have nothing to do with the batch: known, and repeated as they are."""
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The keys that a plan needs."""
+        keys = (
+            *self.num_envs,
+            self.num_steps,
+            self.iteration_batch,
+            self.minibatch,
+            self.minibatches,
+            self.epochs,
+            self.learning_rate,
+        )
+        return tuple(key for key in keys if key is not None)
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        optional = tuple(key for key in (self.num_learners, self.optimizer) if key is not None)
+        return (*self.read, *optional, *self.defaults, *self.others)
+
+    def complete(self, given: Settings) -> Settings:
+        """The settings with the trainer's defaults, or an error that names what is unknown or missing."""
+        for key in given:
+            if key not in self.known:
+                nearest = ", ".join(difflib.get_close_matches(key, sorted(set(self.known)), n=3, cutoff=0.0))
+                raise UserError(f"{self.title} has no setting {key}; the nearest names are {nearest}")
+        settings = self.defaults | given
+        missing = [key for key in self.read if key not in settings]
+        if missing:
+            raise UserError(
+                f"{', '.join(missing)} must be given, at the batch that the numbers were tuned at: "
+                f"a plan for {self.title} needs {', '.join(self.read)}"
+            )
+        return settings
+
+
+SB3 = Trainer(
+    name="sb3",
+    title="Stable-Baselines3",
+    num_envs=("n_envs",),
+    num_steps="n_steps",
+    minibatch="batch_size",
+    epochs="n_epochs",
+    learning_rate="learning_rate",
+    defaults={
+        "n_steps": 2048,
+        "batch_size": 64,
+        "n_epochs": 10,
+        "learning_rate": 3e-4,
+        "normalize_advantage": True,
+        "target_kl": None,
+    },
+    others=words(
+        "gamma gae_lambda clip_range clip_range_vf ent_coef vf_coef max_grad_norm use_sde sde_sample_freq "
+        "rollout_buffer_class rollout_buffer_kwargs stats_window_size tensorboard_log policy_kwargs verbose "
+        "seed device policy n_timesteps normalize env_wrapper vec_env_wrapper frame_stack callback "
+        "monitor_kwargs env_kwargs"
+    ),
+)
+
+CLEANRL = Trainer(
+    name="cleanrl",
+    title="CleanRL",
+    num_envs=("num_envs",),
+    num_steps="num_steps",
+    minibatches="num_minibatches",
+    epochs="update_epochs",
+    learning_rate="learning_rate",
+    defaults={"norm_adv": True, "target_kl": None},  # sizes differ from script to script: they must be given
+    others=words(
+        "exp_name seed torch_deterministic cuda track wandb_project_name wandb_entity capture_video "
+        "save_model upload_model hf_entity env_id total_timesteps anneal_lr gamma gae_lambda clip_coef "
+        "clip_vloss ent_coef vf_coef max_grad_norm batch_size minibatch_size num_iterations"
+    ),
+)
+
+RSL_RL = Trainer(
+    name="rsl_rl",
+    title="RSL-RL",
+    num_envs=("num_envs",),
+    num_steps="num_steps_per_env",
+    minibatches="num_mini_batches",
+    epochs="num_learning_epochs",
+    learning_rate="learning_rate",
+    optimizer="optimizer",
+    defaults={
+        "num_mini_batches": 4,
+        "num_learning_epochs": 5,
+        "learning_rate": 1e-3,
+        "schedule": "adaptive",
+        "desired_kl": 0.01,
+        "normalize_advantage_per_mini_batch": False,
+    },
+    others=words(
+        "clip_param gamma lam value_loss_coef entropy_coef max_grad_norm use_clipped_value_loss device "
+        "rnd_cfg symmetry_cfg class_name seed max_iterations empirical_normalization save_interval "
+        "experiment_name run_name logger obs_groups clip_actions resume load_run load_checkpoint "
+        "neptune_project wandb_project policy actor critic check_for_nan"
+    ),
+)
+
+PUREJAXRL = Trainer(
+    name="purejaxrl",
+    title="PureJaxRL",
+    num_envs=("NUM_ENVS",),
+    num_steps="NUM_STEPS",
+    minibatches="NUM_MINIBATCHES",
+    epochs="UPDATE_EPOCHS",
+    learning_rate="LR",
+    defaults={},
+    others=words(
+        "TOTAL_TIMESTEPS GAMMA GAE_LAMBDA CLIP_EPS ENT_COEF VF_COEF MAX_GRAD_NORM ACTIVATION ENV_NAME "
+        "ANNEAL_LR NORMALIZE_ENV DEBUG NUM_UPDATES MINIBATCH_SIZE SEED"
+    ),
+)
+
+RLLIB = Trainer(
+    name="rllib",
+    title="RLlib",
+    num_envs=("num_env_runners", "num_envs_per_env_runner"),
+    iteration_batch="train_batch_size_per_learner",
+    minibatch="minibatch_size",
+    epochs="num_epochs",
+    learning_rate="lr",
+    num_learners="num_learners",
+    defaults={
+        "num_env_runners": 2,
+        "num_envs_per_env_runner": 1,
+        "train_batch_size_per_learner": 4000,
+        "minibatch_size": 128,
+        "num_epochs": 30,
+        "lr": 5e-5,
+        "num_learners": 0,
+        "use_kl_loss": True,
+    },
+    others=words(
+        "gamma grad_clip grad_clip_by lambda_ use_gae use_critic kl_coeff kl_target vf_loss_coeff "
+        "entropy_coeff clip_param vf_clip_param shuffle_batch_per_epoch rollout_fragment_length batch_mode "
+        "env env_config framework num_gpus_per_learner num_cpus_per_env_runner seed model optimizer"
+    ),
+)
+
+TRAINERS = {trainer.name: trainer for trainer in (SB3, CLEANRL, RSL_RL, PUREJAXRL, RLLIB)}
+
+
+def trainer_named(name: str) -> Trainer:
+    if name not in TRAINERS:
+        raise UserError(f"--from {name}: must be one of {', '.join(TRAINERS)}")
+    return TRAINERS[name]
