@@ -1,6 +1,9 @@
 """The work that is timed. A case is a config of ours; the others are told the same numbers from it."""
 
+import os
 from dataclasses import replace
+
+from work import Work
 
 from anybatch import presets
 from anybatch.config import (
@@ -15,6 +18,7 @@ from anybatch.config import (
     PQNConfig,
     UpdateConfig,
 )
+from anybatch.networks.encoders import MINATAR_CHANNELS
 
 UNREACHED = 10**9
 """Runs are ended by the stopwatch, not by their length."""
@@ -122,3 +126,32 @@ CASES: dict[str, AnyConfig] = {
     "minatar-pqn": pqn("minatar-pqn"),
     "procgen-small-ppo": PROCGEN_SMALL,
 }
+
+
+def work_of(config: PPOConfig | PQNConfig) -> Work:
+    """The numbers of a case whose encoder is named."""
+    objective, update = config.objective, config.update
+    assert config.optimizer.max_grad_norm is not None and not isinstance(update.epochs, str)
+    every_core = os.cpu_count() or 1
+    of_ppo = isinstance(config, PPOConfig)
+    return Work(
+        algorithm=config.algorithm,
+        env=config.env,
+        num_envs=config.num_envs,
+        num_steps=config.num_steps,
+        minibatches_per_epoch=update.minibatches_per_epoch,
+        epochs=update.epochs,
+        encoder=config.network.encoder,
+        hidden_sizes=tuple(config.network.hidden_sizes),
+        channels=MINATAR_CHANNELS,
+        threads=config.threads or (every_core if config.network.encoder == "nature" else 1),
+        learning_rate=config.optimizer.learning_rate,
+        max_grad_norm=config.optimizer.max_grad_norm,
+        discount=objective.discount,
+        trace_lambda=objective.gae_lambda if of_ppo else objective.q_lambda,
+        clip=objective.clip if of_ppo else 0.0,
+        entropy_coefficient=objective.entropy_coefficient if of_ppo else 0.0,
+        value_coefficient=objective.value_coefficient if of_ppo else 0.0,
+        normalizes=of_ppo and config.normalize.observations,
+        atari_training=config.env_config.episodic_life,
+    )

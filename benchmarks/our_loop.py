@@ -49,15 +49,22 @@ class TimedDisplay(Quiet):
 
 
 def measure(config: AnyConfig, seconds: float) -> float:
-    """Env steps per second, in valid samples.
-
-    The time is too short for the checkpoints of a run. What the last one took is counted as a run would save:
-    the state so many times a minute, and the data of each iteration once.
-    """
-    stopwatch = Stopwatch(
-        seconds, PPG_WARM_UP_ITERATIONS if config.algorithm == "ppg" else WARM_UP_ITERATIONS
-    )
+    """Env steps per second, in valid samples."""
+    stopwatch = stopwatch_for(config, seconds)
     saving = train(config, start(config), stopwatch)
+    return rate(config, stopwatch, saving)
+
+
+def stopwatch_for(config: AnyConfig, seconds: float) -> Stopwatch:
+    return Stopwatch(seconds, PPG_WARM_UP_ITERATIONS if config.algorithm == "ppg" else WARM_UP_ITERATIONS)
+
+
+def rate(config: AnyConfig, stopwatch: Stopwatch, saving: SavingSeconds) -> float:
+    """Env steps per second with the checkpoints of a run, for which the time measured was too short.
+
+    What the last one took is counted as a run would save: the state so many times a minute, and the data of
+    each iteration once.
+    """
     checkpoints = stopwatch.elapsed / config.record.checkpoint_every_seconds
     saving_seconds = checkpoints * saving.state + stopwatch.iterations * saving.segment
     return stopwatch.env_steps / (stopwatch.elapsed + saving_seconds)

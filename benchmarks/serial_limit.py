@@ -5,15 +5,14 @@ of MinAtar the adapter, which is one compiled call a step.
 """
 
 import math
-import os
 from collections.abc import Callable
 from functools import partial
 from itertools import cycle
 from typing import Any, NamedTuple
 
-import envpool
 import numpy as np
 import torch
+from envpool_engine import make_envpool
 from gymnasium.spaces import Box, Discrete
 from stopwatch import calls_per_second
 from torch import Tensor
@@ -191,16 +190,10 @@ def microbatch_sizes(minibatch: int, microbatch: int) -> list[int]:
 
 
 def make_engine(config: AnyConfig) -> tuple[Any, Spaces]:
-    """EnvPool itself, with as many threads as there are cores to run envs on."""
+    """EnvPool itself, or our adapter of MinAtar."""
     if config.env.startswith("minatar:"):
         return make_minatar(config)
-    options: dict[str, Any] = {}
-    if config.env_config.episodic_life:
-        options = {"episodic_life": True, "reward_clip": config.env_config.reward_clip}
-    threads = min(len(os.sched_getaffinity(0)), config.num_envs)
-    engine = envpool.make(
-        config.env, env_type="gymnasium", num_envs=config.num_envs, num_threads=threads, seed=1, **options
-    )
+    engine = make_envpool(config.env, config.num_envs, atari_training=config.env_config.episodic_life)
     obs = engine.observation_space
     kind: ObsKind = "image" if obs.dtype == np.uint8 else "vector"
     return engine, Spaces(obs.shape, kind, engine.action_space)

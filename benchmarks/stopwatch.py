@@ -36,6 +36,14 @@ class Stopwatch:
         return self._ticks[-1][1] - self._ticks[self._warm_up][1]
 
     @property
+    def since_first_tick(self) -> float:
+        return perf_counter() - self._ticks[0][0]
+
+    @property
+    def first_iteration_seconds(self) -> float:
+        return self._ticks[1][0] - self._ticks[0][0]
+
+    @property
     def since_last_tick(self) -> float:
         return perf_counter() - self._ticks[-1][0]
 

@@ -9,8 +9,6 @@ Every measurement has a process of its own, and they take turns, since the speed
 import argparse
 import importlib.metadata
 import json
-import os
-import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,11 +20,11 @@ import serial_limit
 import torch
 from cases import CASES
 from fresh_process import alone
+from machine_facts import machine_facts
 from rich.console import Console
 from rich.table import Table
 from serial_limit import SerialLimit
 
-from anybatch.runs import folder as run_folder
 from anybatch.session.planning import expected_encoder, set_threads
 
 
@@ -67,7 +65,8 @@ def main() -> None:
     if unknown:
         parser.error(f"there is no case {unknown[0]}; there are {', '.join(CASES)}")
 
-    facts = machine_facts() | {"seconds": options.seconds}
+    sb3_version = importlib.metadata.version("stable-baselines3")
+    facts = machine_facts() | {"stable_baselines3": sb3_version, "seconds": options.seconds}
     names: list[str] = options.cases or list(CASES)
     rounds = {name: measure_case(name, options.seconds, options.repeats) for name in names}
     rows = {name: summary(rounds[name]) for name in names}
@@ -132,27 +131,6 @@ def print_table(rows: dict[str, Row]) -> None:
         table.add_row(name, *cells)
     # Wide enough for all columns, also into a file.
     Console(width=max(Console().width, 150)).print(table)
-
-
-def machine_facts() -> dict[str, object]:
-    recorded = run_folder.facts(engine=f"envpool {importlib.metadata.version('envpool')}", threads=0)
-    return {
-        **{name: recorded[name] for name in ("git_commit", "python", "torch", "engine", "command")},
-        "stable_baselines3": importlib.metadata.version("stable-baselines3"),
-        "cpu": cpu_name(),
-        "cores": os.cpu_count(),
-        "load_at_start": os.getloadavg()[0],
-    }
-
-
-def cpu_name() -> str:
-    """As Linux has it; elsewhere what Python knows."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 def case_json(name: str, row: Row, rounds: list[Round]) -> dict[str, object]:
