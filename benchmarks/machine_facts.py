@@ -11,7 +11,7 @@ from anybatch.runs import folder as run_folder
 
 def machine_facts() -> dict[str, object]:
     engine = f"envpool {importlib.metadata.version('envpool')}"
-    recorded = run_folder.facts(engine=engine, device="cpu", threads=0)
+    recorded = run_folder.facts(engine=engine, device="cpu", native_code=False, threads=0)
     return {
         **{name: recorded[name] for name in ("git_commit", "python", "torch", "engine", "command")},
         "cpu": cpu_name(),
