@@ -79,13 +79,12 @@ def compare(path: Path, player: Player, spec: EnvSpec, obs: np.ndarray) -> Agree
     wanted = player.act(obs, greedy=True)
     if isinstance(spec.actions, BoxActions):
         difference = max(difference, apart(action, np.clip(wanted, spec.actions.low, spec.actions.high)))
-        others = 0
-    else:
-        others = differing_actions(player.network, location, action, wanted)
     if not difference <= TOLERANCE:
         raise UserError(
             f"this network cannot be expressed in ONNX: onnxruntime differs from torch by {difference:.2g}"
         )
+    is_choice = not isinstance(spec.actions, BoxActions)
+    others = differing_actions(player.network, location, action, wanted) if is_choice else 0
     return Agreement(len(obs), difference, others)
 
 
