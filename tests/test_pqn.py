@@ -307,7 +307,7 @@ def test_a_run_with_a_controller_produces_every_metric_of_pqn(tmp_path: Path):
         *("advantage/", "proximal/", "importance/", "staleness/", "auxiliary/", "time/auxiliary"),
         *("losses/policy_loss", "losses/value_loss", "losses/entropy", "losses/approx_kl"),
         *("losses/clipfrac", "losses/explained_variance", "batch/policy_kl", "batch/noise_scale_value"),
-        *("charts/normalized_return", "charts/recent_return"),
+        *("charts/normalized_return", "charts/recent_return", "batch/minibatch_limit"),
     )
     missing = metric_names.METRICS.keys() - produced
     assert produced <= metric_names.METRICS.keys()

@@ -48,13 +48,18 @@ def score_drawings(view: StudyView) -> list[Drawing]:
         drawn += [
             point_map(view, settings[0], settings[1], arm)
             for arm in view.plan.arms
-            if arm_has_points(view, arm)
+            if any(view.normalized(part) for part in mapped(view, arm, settings))
         ]
     return drawn + arm_intervals(view)
 
 
-def arm_has_points(view: StudyView, arm: str) -> bool:
-    return any(part.point and part.arm == arm and view.normalized(part) for part in view.parts)
+def mapped(view: StudyView, arm: str, settings: Sequence[Dimension]) -> list[Part]:
+    """The parts of an arm that have a value of every setting; another arm may sweep only one of them."""
+    return [
+        part
+        for part in view.parts
+        if part.arm == arm and all(one.value(part) is not None for one in settings)
+    ]
 
 
 def score_panels(view: StudyView, dimension: Dimension) -> Panels:
@@ -157,7 +162,7 @@ def with_common_scale(charts: Sequence[Chart]) -> tuple[Chart, ...]:
 
 def point_map(view: StudyView, rows: Dimension, columns: Dimension, arm: str) -> HeatMap:
     """Scores by two swept settings, with the best one marked."""
-    parts = [part for part in view.parts if part.arm == arm and part.point]
+    parts = mapped(view, arm, [rows, columns])
     row_values, column_values = rows.values(parts), columns.values(parts)
     table: list[list[float | None]] = [[None] * len(column_values) for _ in row_values]
     best: tuple[float, int, int] | None = None
