@@ -160,6 +160,13 @@ def test_native_code_acts_as_torch_does(env: str, heads: str, num_envs: int):
         torch.testing.assert_close(tensor, rollouts[1].tensors()[name], rtol=1e-9, atol=1e-9)
 
 
+def test_native_code_acts_for_its_own_network_only():
+    one, other = start(toy_config(seed=1)), start(toy_config(seed=2))
+    data = one.source.collector.collect(other.network, 9)
+    located = other.network.locate(data.obs[:-1].flatten(0, 1))
+    torch.testing.assert_close(data.location.flatten(0, 1), located)
+
+
 def test_float32_has_the_accuracy_of_float32():
     config = problem("toy:Match", "ewma", "clip")
     gradients = []

@@ -79,7 +79,7 @@ class Collector:
         dtype: torch.dtype = torch.float32,
         kernel: PolicyKernel | QKernel | None = None,
     ):
-        """`kernel` is native code for the network that is collected with."""
+        """`kernel` is native code for a network; another one is run by torch."""
         self.env = env
         self.generator = generator
         self.normalizer = normalizer
@@ -126,7 +126,7 @@ class Collector:
         )
         decide = (
             decisions(network, buffers, noise.to(self.device))
-            if self.kernel is None
+            if self.kernel is None or self.kernel.network is not network
             else native_decisions(self.kernel, buffers, noise, with_value=network.shares_encoder)
         )
         obs_views, engine_actions = buffers.obs.numpy(), engine_view(buffers.action)

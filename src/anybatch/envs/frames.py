@@ -70,7 +70,7 @@ def _drawn_by_gymnasium(env_id: str, config: EnvConfig, spec: EnvSpec, seed: int
     from anybatch.envs.gymnasium_adapter import GymnasiumEnv, registered
 
     is_gymnasium = spec.engine.startswith("gymnasium")
-    if not is_gymnasium and not (spec.engine.startswith("envpool") and registered(spec.env_id)):
+    if not is_gymnasium and not (spec.engine.startswith(("envpool", "native")) and registered(spec.env_id)):
         raise EnvError(f"{env_id} cannot be drawn: it shows no images, and Gymnasium does not have it")
     # Options of another engine mean nothing here.
     options = config.options if is_gymnasium else {}

@@ -39,6 +39,7 @@ class PolicyKernel:
 
     def __init__(self, network: ActorCritic, proximal: Policy | None, spec: EnvSpec):
         dtype = network.policy.head.weight.dtype
+        self.network = network
         self._dtype = dtype
         self._library = native.library("float64" if dtype == torch.float64 else "float32")
         self._library.ppo_workspace.restype = ctypes.c_int64

@@ -36,7 +36,7 @@ class QKernel:
     def __init__(self, network: QNetwork, spec: EnvSpec):
         dtype = next(network.parameters()).dtype
         self._dtype = dtype
-        self._source = network
+        self.network = network
         self._library = native.library("float64" if dtype == torch.float64 else "float32")
         self._library.q_workspace.restype = ctypes.c_int64
         self._network = structs.q_network(network, spec.obs_shape)
@@ -51,7 +51,7 @@ class QKernel:
         """
         self._library.q_act(
             byref(self._network),
-            ctypes.c_double(self._source.epsilon),
+            ctypes.c_double(self.network.epsilon),
             count,
             ctypes.c_void_p(obs),
             ctypes.c_void_p(noise),
