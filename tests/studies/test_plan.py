@@ -72,7 +72,7 @@ def test_the_number_of_seeds_can_be_asked_for():
 def test_another_environment_of_the_family_keeps_the_base_and_one_of_another_has_its_preset():
     study = files.load("invariance")
     seaquest = make_plan(study, Request(study="invariance", envs=("minatar:Seaquest",)))
-    assert seaquest.cells[1].config["optimizer"]["learning_rate"] == 2e-3
+    assert seaquest.cells[1].config["optimizer"]["learning_rate"] == 4e-3
     acrobot = make_plan(study, Request(study="invariance", envs=("Acrobot-v1",)))
     config = acrobot.cells[1].config
     assert (config["env"], config["num_envs"], config["update"]["epochs"]) == ("Acrobot-v1", 16, 1)
