@@ -96,7 +96,7 @@ def located(player: Player, obs: np.ndarray) -> np.ndarray:
 
 
 def apart(given: np.ndarray, wanted: np.ndarray) -> float:
-    """The largest difference, relative where what is wanted is above 1."""
+    """The largest difference, relative where the expected value is above 1."""
     return float((np.abs(given - wanted) / np.maximum(1.0, np.abs(wanted))).max())
 
 
