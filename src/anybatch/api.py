@@ -280,7 +280,7 @@ def own_parts(env: Any, network: Any) -> tuple[OwnParts, dict[str, Any]]:
 
 
 def evaluation_size(episodes: int, slots: int | None) -> dict[str, int]:
-    """The settings that play so many episodes, in slots of their own where the environment allows it."""
+    """Settings for evaluating so many episodes, in slots of their own where the environment allows it."""
     if slots is None:
         return {"num_envs": episodes, "episodes_per_env": 1}
     if episodes % slots:

@@ -21,7 +21,7 @@ ENGINE_PREFIXES = {
 MANY_ENVS = 1024
 """From here on it is worth a look at one of them whether all fit into memory."""
 MINATAR_ENGINES = ("native", "pgx")
-"""Engines that play the games of MinAtar."""
+"""Engines of the MinAtar games."""
 MINATAR_INSTALL_COMMAND = "pip install 'anybatch[minatar]'"
 
 

@@ -33,7 +33,7 @@ class Game(NamedTuple):
     state: Any
     """Makes a state from which to start."""
     engine: str = PGX
-    """What plays it, for people to read."""
+    """Name of the engine, for people to read."""
 
 
 GAMES = {

@@ -130,7 +130,7 @@ def written_aside(folder: Path) -> Iterator[Path]:
 
 
 def playable(tree: dict[str, Any]) -> dict[str, Any]:
-    """What playing needs of a checkpoint: the network and its view of observations."""
+    """The parts of a checkpoint needed for acting: the network and its view of observations."""
     shared = tree.get("shared") or {}
     learner = shared.get("learner") or {}
     return {
