@@ -10,9 +10,10 @@
 #define MOST_LAYERS 8
 #define SIDE 3                 /* of the convolution's kernel */
 #define TAPS (SIDE * SIDE)
+#define BORDER (SIDE - 1)
 #define NORM_EPSILON 1e-5      /* torch's */
-#define FEW_SAMPLES 8          /* below, transposing the weights would cost more than it gains */
-#define LONG_ROWS 256          /* from here on, dot products are as fast as other products, and need no transpose */
+#define SAMPLES_AT_ONCE 128    /* of a gradient: the outputs of more do not stay in the cache until the way back */
+#define USUAL_CHANNELS 16      /* of the convolution: loops over them are compiled for this number */
 
 typedef struct {
   int32_t inputs, outputs;
@@ -34,9 +35,12 @@ typedef struct {
   Layer layer[MOST_LAYERS];
 } Encoder;
 
+/* The fewest parts of about equal size, so that none has more samples than are taken at once. */
+INLINE int parts_of(int n) { return (n + SAMPLES_AT_ONCE - 1) / SAMPLES_AT_ONCE; }
+
 INLINE int64_t larger(int64_t x, int64_t y) { return x > y ? x : y; }
 
-static int positions(const Encoder *e) { return (e->height - SIDE + 1) * (e->width - SIDE + 1); }
+static int positions(const Encoder *e) { return (e->height - BORDER) * (e->width - BORDER); }
 
 static int convolved(const Encoder *e) {
   return e->planes ? positions(e) * e->convolution.linear.outputs : 0;
@@ -57,22 +61,24 @@ static int64_t widest(const Encoder *e) {
   return most;
 }
 
+/* Outputs of the convolution are computed with a border, so that each 1 of an observation has all TAPS outputs. */
+
+static int bordered_columns(const Encoder *e) { return e->width + BORDER; }
+
+static int bordered(const Encoder *e) {
+  return (e->height + BORDER) * bordered_columns(e) * e->convolution.linear.outputs;
+}
+
 static int64_t scratch_of(const Encoder *e) {
-  int64_t most = e->planes ? (int64_t)e->convolution.linear.outputs * e->planes * TAPS + convolved(e) : 0;
+  int64_t most = e->planes ? (int64_t)e->convolution.linear.outputs * (e->planes * TAPS + 1) + bordered(e) : 0;
   for (int k = 0; k < e->layers; k++)
     most = larger(most, (int64_t)e->layer[k].linear.inputs * e->layer[k].linear.outputs);
   return most;
 }
 
-/* y[n, outputs] = x[n, inputs] W^T + b; `scratch` holds inputs * outputs numbers. */
-static void linear(const Linear *l, int n, const real *x, real *y, real *scratch) {
-  if (n < FEW_SAMPLES || l->outputs < LANES || l->inputs >= LONG_ROWS) {
-    set_dot_products(n, l->outputs, l->inputs, x, l->weight, l->bias, y);
-    return;
-  }
-  transpose(l->outputs, l->inputs, l->weight, scratch);
-  for (int i = 0; i < n; i++) memcpy(y + i * l->outputs, l->bias, l->outputs * sizeof(real));
-  add_product(n, l->outputs, l->inputs, x, l->inputs, 1, scratch, l->outputs, y, l->outputs);
+/* y[n, outputs] = x[n, inputs] W^T + b */
+static void linear(const Linear *l, int n, const real *x, real *y) {
+  set_products(n, l->outputs, l->inputs, x, l->weight, l->bias, y);
 }
 
 /* Adds to the gradients of weight and bias, given d_y = d loss / d y. */
@@ -156,55 +162,110 @@ static void add_ordered_taps(const Encoder *e, const real *ordered, real *weight
         weight[(o * TAPS + tap) * e->planes + c] += ordered[(c * TAPS + tap) * channels + o];
 }
 
-/* For every 1 in the planes of an observation, and every output that sees it: adds the tap's weights to the output
-   or, backward, the output's gradient to the tap's. Planes are nearly empty, so this is little work. */
-INLINE void over_ones(const Encoder *e, const uint8_t *obs, real *outputs, real *taps, const int backward) {
-  const int channels = e->convolution.linear.outputs;
-  const int rows = e->height - SIDE + 1, columns = e->width - SIDE + 1;
-  for (int c = 0; c < e->planes; c++)
-    for (int y = 0; y < e->height; y++)
-      for (int x = 0; x < e->width; x++) {
-        if (!obs[(c * e->height + y) * e->width + x]) continue;
-        for (int tap = 0; tap < TAPS; tap++) {
-          const int row = y - tap / SIDE, column = x - tap % SIDE;
-          if (row < 0 || row >= rows || column < 0 || column >= columns) continue;
-          real *output = outputs + (row * columns + column) * channels, *weights = taps + (c * TAPS + tap) * channels;
-          if (backward)
-            for (int o = 0; o < channels; o++) weights[o] += output[o];
-          else
-            for (int o = 0; o < channels; o++) output[o] += weights[o];
-        }
+/* Where the outputs of a row begin in the image with a border. */
+static real *inner_row(const Encoder *e, const int channels, real *image, int row) {
+  return image + ((row + BORDER) * bordered_columns(e) + BORDER) * channels;
+}
+
+/* Takes the first byte that is not 0 out of a word, and tells its place. */
+INLINE int take_byte(uint64_t *word) {
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+  const int byte = __builtin_clzll(*word) / 8;
+  *word &= ~(0xff00000000000000u >> 8 * byte);
+#else
+  const int byte = __builtin_ctzll(*word) / 8;
+  *word &= ~((uint64_t)0xff << 8 * byte);
+#endif
+  return byte;
+}
+
+/* x[count] += y[count] */
+INLINE void add_numbers(const int count, real *x, const real *y) {
+  int i = 0;
+  for (; i + LANES <= count; i += LANES) *(vec *)(x + i) += *(const vec *)(y + i);
+  for (; i < count; i++) x[i] += y[i];
+}
+
+/* A 1 whose outputs end at `last`: adds the weights of its taps to them or, backward, their gradients to the taps'. */
+INLINE void over_taps(const int channels, int columns, real *last, real *taps, const int backward) {
+  for (int row = 0; row < SIDE; row++)
+    for (int column = 0; column < SIDE; column++) {
+      real *output = last - (row * columns + column) * channels, *weights = taps + (row * SIDE + column) * channels;
+      add_numbers(channels, backward ? weights : output, backward ? output : weights);
+    }
+}
+
+/* Every 1 in the planes of an observation. Planes are nearly empty, so this is little work. */
+INLINE void over_ones(const Encoder *e, const int channels, const uint8_t *obs, real *image, real *taps,
+                      const int backward) {
+  const int columns = bordered_columns(e), cells = e->height * e->width;
+  for (int c = 0; c < e->planes; c++, obs += cells, taps += TAPS * channels)
+    for (int start = 0; start < cells; start += 8) {
+      uint64_t word = 0;
+      memcpy(&word, obs + start, cells - start < 8 ? cells - start : 8);
+      while (word) {
+        const int cell = start + take_byte(&word), y = cell / e->width, x = cell - y * e->width;
+        over_taps(channels, columns, inner_row(e, channels, image, y) + x * channels, taps, backward);
       }
+    }
+}
+
+INLINE void convolve_channels(const Encoder *e, const int channels, int n, const uint8_t *obs, real *y, real *scratch) {
+  const Linear *l = &e->convolution.linear;
+  const int width = convolved(e), rows = e->height - BORDER, columns = e->width - BORDER;
+  real *taps = scratch, *image = scratch + (int64_t)channels * e->planes * TAPS;
+  order_taps(e, l->weight, taps);
+  for (int i = 0; i < n; i++, obs += e->planes * e->height * e->width, y += width) {
+    for (int row = 0; row < rows; row++)
+      for (int p = 0; p < columns; p++)
+        memcpy(inner_row(e, channels, image, row) + p * channels, l->bias, channels * sizeof(real));
+    over_ones(e, channels, obs, image, taps, 0);
+    for (int row = 0; row < rows; row++) {
+      const real *from = inner_row(e, channels, image, row);
+      if (e->channels_first)
+        transpose(columns, channels, from, channels, y + row * columns, rows * columns);
+      else
+        memcpy(y + row * columns * channels, from, columns * channels * sizeof(real));
+    }
+  }
 }
 
 static void convolve(const Encoder *e, int n, const uint8_t *obs, real *y, real *scratch) {
+  const int channels = e->convolution.linear.outputs;
+  if (channels == USUAL_CHANNELS)
+    convolve_channels(e, USUAL_CHANNELS, n, obs, y, scratch);
+  else
+    convolve_channels(e, channels, n, obs, y, scratch);
+}
+
+INLINE void convolve_gradient_channels(const Encoder *e, const int channels, int n, const uint8_t *obs,
+                                       const real *d_y, real *scratch) {
   const Linear *l = &e->convolution.linear;
-  const int channels = l->outputs, width = convolved(e), places = positions(e);
-  real *taps = scratch, *image = scratch + (int64_t)channels * e->planes * TAPS;
-  order_taps(e, l->weight, taps);
-  for (int i = 0; i < n; i++) {
-    real *out = e->channels_first ? image : y + i * width;
-    for (int p = 0; p < places; p++) memcpy(out + p * channels, l->bias, channels * sizeof(real));
-    over_ones(e, obs + (int64_t)i * e->planes * e->height * e->width, out, taps, 0);
-    if (e->channels_first) transpose(places, channels, image, y + i * width);
+  const int width = convolved(e), rows = e->height - BORDER, columns = e->width - BORDER;
+  real *bias = scratch, *taps = bias + channels, *image = taps + (int64_t)channels * e->planes * TAPS;
+  memset(bias, 0, sizeof(real) * channels * (1 + e->planes * TAPS));
+  memset(image, 0, sizeof(real) * bordered(e));
+  for (int i = 0; i < n; i++, obs += e->planes * e->height * e->width, d_y += width) {
+    for (int row = 0; row < rows; row++) {
+      real *to = inner_row(e, channels, image, row);
+      if (e->channels_first)
+        transpose(channels, columns, d_y + row * columns, rows * columns, to, channels);
+      else
+        memcpy(to, d_y + row * columns * channels, columns * channels * sizeof(real));
+      for (int p = 0; p < columns; p++) add_numbers(channels, bias, to + p * channels);
+    }
+    over_ones(e, channels, obs, image, taps, 1);
   }
+  for (int o = 0; o < channels; o++) l->d_bias[o] += bias[o];
+  add_ordered_taps(e, taps, l->d_weight);
 }
 
 static void convolve_gradient(const Encoder *e, int n, const uint8_t *obs, const real *d_y, real *scratch) {
-  const Linear *l = &e->convolution.linear;
-  const int channels = l->outputs, width = convolved(e), places = positions(e);
-  real *taps = scratch, *image = scratch + (int64_t)channels * e->planes * TAPS;
-  memset(taps, 0, sizeof(real) * channels * e->planes * TAPS);
-  for (int i = 0; i < n; i++) {
-    if (e->channels_first)
-      transpose(channels, places, d_y + i * width, image);
-    else
-      memcpy(image, d_y + i * width, width * sizeof(real));
-    for (int p = 0; p < places; p++)
-      for (int o = 0; o < channels; o++) l->d_bias[o] += image[p * channels + o];
-    over_ones(e, obs + (int64_t)i * e->planes * e->height * e->width, image, taps, 1);
-  }
-  add_ordered_taps(e, taps, l->d_weight);
+  const int channels = e->convolution.linear.outputs;
+  if (channels == USUAL_CHANNELS)
+    convolve_gradient_channels(e, USUAL_CHANNELS, n, obs, d_y, scratch);
+  else
+    convolve_gradient_channels(e, channels, n, obs, d_y, scratch);
 }
 
 /* Features of n observations: real [n, inputs], or bytes [n, planes, height, width]. What the way back needs is
@@ -217,7 +278,7 @@ static const real *encode(const Encoder *e, int n, const void *obs, real *kept, 
     if (k < 0)
       convolve(e, n, obs, kept, scratch);
     else
-      linear(&l->linear, n, x, kept, scratch);
+      linear(&l->linear, n, x, kept);
     activate(l, n, width, kept, kept + n * width, kept + 2 * n * width);
     x = kept;
     kept += n * kept_by(l, width);

@@ -58,10 +58,10 @@ void act(const ActorCritic *net, int32_t n, const void *obs, const real *noise, 
   const int actions = policy->head.outputs;
   real *kept = work + n * kept_of(&policy->encoder), *scratch = kept + n * kept_of(&net->value_encoder);
   const real *features = encode(&policy->encoder, n, obs, work, scratch);
-  linear(&policy->head, n, features, location, scratch);
+  linear(&policy->head, n, features, location);
   if (value) {
     if (net->value_encoder.layers) features = encode(&net->value_encoder, n, obs, kept, scratch);
-    linear(&net->value_head, n, features, value, scratch);
+    linear(&net->value_head, n, features, value);
   }
   if (policy->log_std) {
     for (int i = 0; i < n * actions; i++)
@@ -164,10 +164,9 @@ static real value_error(const Objective *o, real value, real collected, real tar
   return held_error * held_error;
 }
 
-/* Adds the gradient of the samples `index`[n] to the network's buffers, and tells what it saw of each.
-   `proximal` is the average of the weights, or null where the samples carry the proximal policy. */
-void ppo_gradient(const ActorCritic *net, const Policy *proximal, const Samples *s, const Objective *o,
-                  const int64_t *index, int32_t n, const Record *record, real *work) {
+/* `ppo_gradient` of samples whose numbers stay in the cache. */
+static void add_ppo_gradient(const ActorCritic *net, const Policy *proximal, const Samples *s, const Objective *o,
+                             const int64_t *index, int n, const Record *record, real *work) {
   const Policy *policy = &net->policy;
   const int actions = policy->head.outputs;
   const int features = policy->head.inputs, shared = net->value_encoder.layers == 0;
@@ -187,13 +186,13 @@ void ppo_gradient(const ActorCritic *net, const Policy *proximal, const Samples 
   gather(&policy->encoder, s->obs, index, n, obs);
   if (proximal) {
     const real *seen = encode(&proximal->encoder, n, obs, policy_kept, scratch);
-    linear(&proximal->head, n, seen, proximal_location, scratch);
+    linear(&proximal->head, n, seen, proximal_location);
   }
   const real *policy_features = encode(&policy->encoder, n, obs, policy_kept, scratch);
   const real *value_features =
       shared ? policy_features : encode(&net->value_encoder, n, obs, value_kept, scratch);
-  linear(&policy->head, n, policy_features, location, scratch);
-  linear(&net->value_head, n, value_features, value, scratch);
+  linear(&policy->head, n, policy_features, location);
+  linear(&net->value_head, n, value_features, value);
 
   const int exact = o->exact_kl && o->kl_penalty > 0;
   const real *proximal_log_std = proximal ? proximal->log_std : s->proximal_log_std;
@@ -245,4 +244,17 @@ void ppo_gradient(const ActorCritic *net, const Policy *proximal, const Samples 
   memset(d_features, 0, sizeof(real) * n * net->value_head.inputs);
   linear_input_gradient(&net->value_head, n, d_value, d_features);
   encode_gradient(&net->value_encoder, n, obs, value_kept, d_features, d_work, scratch);
+}
+
+/* Adds the gradient of the samples `index`[n] to the network's buffers, and tells what it saw of each.
+   `proximal` is the average of the weights, or null where the samples carry the proximal policy. */
+void ppo_gradient(const ActorCritic *net, const Policy *proximal, const Samples *s, const Objective *o,
+                  const int64_t *index, int32_t n, const Record *record, real *work) {
+  const int parts = parts_of(n);
+  for (int part = 0; part < parts; part++) {
+    const int start = (int64_t)n * part / parts, end = (int64_t)n * (part + 1) / parts;
+    const Record here = {record->objective + start, record->value_loss + start,    record->entropy + start,
+                         record->logp + start,      record->behavior_logp + start, record->proximal_logp + start};
+    add_ppo_gradient(net, proximal, s, o, index + start, end - start, &here, work);
+  }
 }

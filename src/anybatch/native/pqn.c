@@ -33,7 +33,7 @@ void q_act(const QNetwork *net, double epsilon, int32_t n, const void *obs, cons
            int64_t *action, real *value, real *work) {
   const int actions = net->head.outputs;
   real *scratch = work + n * kept_of(&net->encoder);
-  linear(&net->head, n, encode(&net->encoder, n, obs, work, scratch), location, scratch);
+  linear(&net->head, n, encode(&net->encoder, n, obs, work, scratch), location);
   for (int i = 0; i < n; i++) {
     const real *here = location + i * actions, *chance = noise + i * actions;
     const int best = best_of(actions, here), other = best_of(actions, chance);
@@ -42,9 +42,9 @@ void q_act(const QNetwork *net, double epsilon, int32_t n, const void *obs, cons
   }
 }
 
-/* Adds the gradient of coefficient / count * (Q(s, a) - target)^2 over the samples `index`[n]. */
-void q_gradient(const QNetwork *net, const QSamples *s, double coefficient, double count, const int64_t *index,
-                int32_t n, real *error, real *value, real *work) {
+/* `q_gradient` of samples whose numbers stay in the cache. */
+static void add_q_gradient(const QNetwork *net, const QSamples *s, double coefficient, double count,
+                           const int64_t *index, int n, real *error, real *value, real *work) {
   const Encoder *e = &net->encoder;
   const int actions = net->head.outputs, features = net->head.inputs, width = widest(e);
   real *obs = work, *kept = obs + obs_room(e, n), *d_features = kept + n * kept_of(e);
@@ -53,7 +53,7 @@ void q_gradient(const QNetwork *net, const QSamples *s, double coefficient, doub
 
   gather(e, s->obs, index, n, obs);
   const real *seen = encode(e, n, obs, kept, scratch);
-  linear(&net->head, n, seen, location, scratch);
+  linear(&net->head, n, seen, location);
   memset(d_location, 0, sizeof(real) * n * actions);
   for (int i = 0; i < n; i++) {
     const int64_t taken = i * actions + s->action[index[i]];
@@ -66,4 +66,14 @@ void q_gradient(const QNetwork *net, const QSamples *s, double coefficient, doub
   memset(d_features, 0, sizeof(real) * n * features);
   linear_input_gradient(&net->head, n, d_location, d_features);
   encode_gradient(e, n, obs, kept, d_features, d_work, scratch);
+}
+
+/* Adds the gradient of coefficient / count * (Q(s, a) - target)^2 over the samples `index`[n]. */
+void q_gradient(const QNetwork *net, const QSamples *s, double coefficient, double count, const int64_t *index,
+                int32_t n, real *error, real *value, real *work) {
+  const int parts = parts_of(n);
+  for (int part = 0; part < parts; part++) {
+    const int start = (int64_t)n * part / parts, end = (int64_t)n * (part + 1) / parts;
+    add_q_gradient(net, s, coefficient, count, index + start, end - start, error + start, value + start, work);
+  }
 }

@@ -1,15 +1,24 @@
 /* A gradient step on one flat vector: norm, clip, Adam and the average of weights, each number read once. */
 #include "arithmetic.h"
 
+#define BLOCK 1024
+#define CHAINS 4 /* additions that do not wait for each other */
+
 /* Blocks keep float sums accurate, and the order of summation fixed. */
 double squared_norm(const real *x, int64_t count) {
   double sum = 0;
-  for (int64_t start = 0; start < count; start += 1024) {
-    const int64_t end = start + 1024 < count ? start + 1024 : count;
-    real part = 0;
-    for (int64_t i = start; i < end; i++) part += x[i] * x[i];
-    sum += part;
+  int64_t start = 0;
+  for (; start + BLOCK <= count; start += BLOCK) {
+    vec part[CHAINS] = {{0}};
+    for (int i = 0; i < BLOCK; i += CHAINS * LANES)
+      for (int chain = 0; chain < CHAINS; chain++) {
+        const vec here = *(const vec *)(x + start + i + chain * LANES);
+        part[chain] += here * here;
+      }
+    const vec total = (part[0] + part[1]) + (part[2] + part[3]);
+    for (int lane = 0; lane < LANES; lane++) sum += total[lane];
   }
+  for (; start < count; start++) sum += (double)x[start] * x[start];
   return sum;
 }
 
