@@ -2,6 +2,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -90,6 +91,16 @@ def test_a_kill_while_replacing_leaves_the_replaced_one_loadable(tmp_path: Path)
     assert loaded is not None and (loaded.env_steps, loaded.tree["number"]) == (64, 1)
     checkpoints.save(64, state(2))
     assert names(checkpoints) == ["step_000000000064"]
+
+
+def test_a_kill_before_the_replaced_one_is_removed_leaves_the_newer_one_first(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    path = checkpoints.save(1024, state(1))
+    path.rename(path.with_name(path.name + ".replaced"))
+    checkpoints.write(1024, state(2))
+    assert names(checkpoints) == [path.name, f"{path.name}.replaced"]
+    loaded = checkpoints.load_latest(fail_to_say)
+    assert loaded is not None and loaded.path == path and loaded.tree["number"] == 2
 
 
 def cut(path: Path) -> None:
@@ -309,3 +320,19 @@ def test_kill_minus_nine_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert "SAID" not in done.stdout
     assert int(done.stdout.split()[-1]) > 5  # the children did save
+
+
+def test_a_process_killed_while_it_writes_tensors_leaves_nothing_that_stays(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    segments = {"iteration_000000001": {"rewards": torch.zeros(100_000)}}
+    for size, needed in ((1_000, {}), (100_000, segments)):  # in the checkpoint, in the segment
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # a file beyond the limit kills the process
+            with disk_that_takes_files_up_to(size):
+                checkpoints.save(7, state(7), needed)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGXFSZ
+    checkpoints.save(8, state(8))
+    assert names(checkpoints) == ["step_000000000008"]
+    assert not list((tmp_path / "segments").iterdir())

@@ -7,17 +7,17 @@ called `step_…` is whole unless the disk lost a part of it, and the checksums 
 import contextlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from anybatch.errors import CheckpointError, DiskError
-from anybatch.runs import json_text, state_tree
+from anybatch.runs import json_text, state_tree, tensor_file
 from anybatch.runs.atomic_file import sync
 from anybatch.runs.segments import Segment, SegmentFiles, sha256
 from anybatch.runs.state_tree import StateTree
@@ -43,7 +43,7 @@ class Snapshot:
     shared: StateTree
     """What all ranks share."""
     own: StateTree
-    """What is this rank's own."""
+    """What is this rank's own; in a checkpoint, what all ranks own, in the order of the envs."""
     segments: Mapping[str, dict[str, Tensor]]
     """Collected data that the state still needs, by name, each in a file of its own."""
 
@@ -93,7 +93,7 @@ class Checkpoints:
                 "segments": self._segments.save(segments or {}),
                 "state": plain,
             }
-            save_file(tensors, aside / TENSORS)
+            tensor_file.write(tensors, aside / TENSORS)
             (aside / STATE).write_text(json.dumps(content, allow_nan=False))
             sums = {name: sha256(aside / name) for name in (TENSORS, STATE)}
             (aside / CHECKSUMS).write_text(json.dumps(sums))
@@ -106,6 +106,10 @@ class Checkpoints:
         finally:
             _delete(aside)
         return path
+
+    def missing(self, segments: Iterable[str]) -> list[str]:
+        """The segments that the next checkpoint has to write."""
+        return self._segments.missing(segments)
 
     def continue_from(self, loaded: Loaded) -> None:
         """Keep the segment files of a checkpoint that was loaded, instead of writing them again."""

@@ -11,9 +11,10 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
+from anybatch.runs import tensor_file
 from anybatch.runs.atomic_file import sync
 
 Segment = Mapping[str, Tensor]
@@ -53,10 +54,13 @@ class SegmentFiles:
         """Write those that are not there yet. Returns the checksum of each."""
         if segments:
             self.folder.mkdir(parents=True, exist_ok=True)
-        for name, tensors in segments.items():
-            if name not in self._checksums or not self._path(name).exists():
-                self._write(name, tensors)
+        for name in self.missing(segments):
+            self._write(name, segments[name])
         return {name: self._checksums[name] for name in segments}
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """Those that are not in a file yet, or whose file is of another process."""
+        return [name for name in names if name not in self._checksums or not self._path(name).exists()]
 
     def load(self, checksums: Mapping[str, str]) -> Mapping[str, dict[str, Tensor]]:
         """Check segments, to be read one by one. ValueError or OSError if one is missing or damaged."""
@@ -85,7 +89,7 @@ class SegmentFiles:
         path = self._path(name)
         aside = path.with_name(_ASIDE + path.name)
         try:
-            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, aside)
+            tensor_file.write({key: tensor.contiguous() for key, tensor in tensors.items()}, aside)
             sync(aside)
             checksum = sha256(aside)
             os.replace(aside, path)
