@@ -3,22 +3,26 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help train test check fmt slow bench clean
+.PHONY: help train test check fmt dial slow bench docs package other-pythons clean
 
 help:
-	@echo 'make train   set up .venv, train PPO-EWMA on CartPole-v1, evaluate: a minute or two'
-	@echo 'make test    all tests but the slow ones'
-	@echo 'make check   lint, types, import order, spelling'
-	@echo 'make fmt     format the code'
-	@echo 'make slow    the slow tests'
-	@echo 'make bench   speed beside what this machine can do, most of an hour'
-	@echo 'make clean   remove .venv and caches'
+	@echo 'make train          set up .venv, train PPO-EWMA on CartPole-v1, evaluate: a minute or two'
+	@echo 'make test           all tests but the slow ones'
+	@echo 'make check          lint, types, import order, spelling'
+	@echo 'make fmt            format the code'
+	@echo 'make dial           write docs/dial.html from the presets and the recorded studies'
+	@echo 'make slow           the slow tests'
+	@echo 'make bench          speed beside what this machine can do, most of an hour'
+	@echo 'make docs           build the documentation in build/site'
+	@echo 'make package        build a wheel and a source archive in dist/'
+	@echo 'make other-pythons  resolve the wheel and its dependencies for Python 3.12 and 3.13'
+	@echo 'make clean          remove .venv and caches'
 
 train: .venv/ready-to-train
 	$(BIN)/anybatch train
 
 test: .venv/ready-to-test
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 check: .venv/ready-to-test
 	$(BIN)/ruff check .
@@ -31,11 +35,27 @@ fmt: .venv/ready-to-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The sweeps of a tuning are shown only as long as no study of the batch itself is recorded.
+RECORDED := $(patsubst %/plan.json,%,$(wildcard $(foreach name,invariance* upward,results/studies/$(name)/plan.json)))
+MEASURED := $(foreach folder,$(RECORDED),$(if $(findstring -tune,$(folder)),,$(folder)))
+dial: .venv/ready-to-train
+	$(BIN)/anybatch dial $(or $(strip $(MEASURED)),$(firstword $(RECORDED))) --out docs/dial.html
+
 slow: .venv/ready-to-test
 	$(BIN)/pytest -m slow
 
 bench: .venv/ready-to-bench
 	$(BIN)/python benchmarks/throughput.py
+
+docs: .venv/ready-to-test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+package: .venv/ready-to-test
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+
+other-pythons: package
+	$(BIN)/python release/other_pythons.py
 
 # A stamp says that its kind of environment is complete and as new as what defines it.
 .venv/bin/python:
@@ -54,4 +74,4 @@ bench: .venv/ready-to-bench
 	touch $@
 
 clean:
-	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -3,9 +3,12 @@
 import signal
 from collections.abc import Iterator
 
+import forked_commands
 import hypothesis
 import pytest
 import torch
+
+from anybatch import native
 
 # A busy machine is not a wrong answer.
 hypothesis.settings.register_profile("without deadline", deadline=None)
@@ -14,6 +17,13 @@ hypothesis.settings.load_profile("without deadline")
 # A shell's background job ignores these, and so would every process that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Compile native code before there are worker processes, which would all do it at once."""
+    if native.available():
+        native.library("float64")
 
 
 @pytest.fixture(autouse=True)
@@ -28,3 +38,10 @@ def float64() -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[forked_commands.Commands]:
+    """Commands in processes of their own, which are there at once."""
+    with forked_commands.opened(tmp_path_factory.mktemp("commands")) as opened:
+        yield opened

@@ -24,6 +24,7 @@ from anybatch.cli.help_page import documented
 from anybatch.config import (
     CONFIGS,
     ControllerConfig,
+    DelayConfig,
     EvaluationConfig,
     ExplorationConfig,
     OptimizerConfig,
@@ -39,6 +40,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 # Those of PPG's auxiliary phase, of PQN, of controllers, of the display, and the score of some games only.
 NOT_OF_PPO = (
+    "actors/",
     "auxiliary/",
     "time/auxiliary",
     "charts/normalized_return",
@@ -51,6 +53,9 @@ NOT_OF_PPO = (
     "batch/minibatch_limit",
     "staleness/effective_samples",
     "staleness/learning_rate_factor",
+    "charts/ranks",
+    "batch/rank_imbalance",
+    "time/collectives",
 )
 
 
@@ -105,9 +110,19 @@ def reads() -> set[Read]:
     return {read for path in paths for read in settings_read(path.read_text(), vars(module_of(path)))}
 
 
+READ_BY_PROPERTIES: set[Read] = {
+    (RunConfig, "tuned_at"),  # tuned_batch
+    (RunConfig, "envs_per_rank"),  # on_ranks
+    (RunConfig, "overlap"),  # collection
+    (RunConfig, "staleness"),  # lag
+    (DelayConfig, "iterations"),
+}
+"""By properties of a config, which are read instead."""
+
+
 @pytest.mark.parametrize("kind", config_classes(), ids=lambda kind: kind.__name__)
 def test_every_setting_is_read_somewhere(kind: type, reads: set[Read]):
-    known = reads | {(RunConfig, "tuned_at")}  # by its own `tuned_batch`, which is read instead
+    known = reads | READ_BY_PROPERTIES
     unread = [field.name for field in dataclasses.fields(kind) if not is_read(kind, field.name, known)]
     assert not unread, f"{kind.__name__}: nothing reads {', '.join(unread)}"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import torch.nn.functional as F
 from phase_runs import rows
 from torch import Tensor
@@ -29,16 +30,16 @@ from toy_runs import (
 
 from anybatch import session
 from anybatch.acting.rollout import Rollout
-from anybatch.algorithms.control import behavioral_divergence, control_batch
+from anybatch.algorithms.control import behavioral_divergence, control_batch, probe
 from anybatch.algorithms.ppo.state import PPOState
 from anybatch.algorithms.pqn.state import PQNState
 from anybatch.batch import controllers
-from anybatch.batch.control import BatchControl
 from anybatch.batch.controllers import Signals
 from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, PPOConfig, PQNConfig
 from anybatch.learning.normalizers import AdvantageNormalizer
 from anybatch.networks.ewma import EwmaNetwork
+from anybatch.networks.taken import Taken
 from anybatch.runs.checkpoint import Checkpoints
 from anybatch.runs.run import Run
 from anybatch.session.training import snapshot_of
@@ -220,9 +221,9 @@ def test_proximal_and_advantage_decay_follow_only_if_compensated(
     moments: list[float] = []
     update_average, update_moments = EwmaNetwork.update, AdvantageNormalizer.update
 
-    def average(self: EwmaNetwork, decay: float, env_steps: float = 0.0) -> None:
+    def average(self: EwmaNetwork, decay: float, env_steps: float, taken: Taken) -> None:
         proximal.append((env_steps, decay))
-        update_average(self, decay, env_steps)
+        update_average(self, decay, env_steps, taken)
 
     def normalizer(self: AdvantageNormalizer, *arguments: Tensor, decay: float) -> None:
         moments.append(decay)
@@ -330,7 +331,10 @@ def state_after(folder: Path, iteration: int, config: AnyConfig) -> PPOState | P
 def before_and_after(
     folder: Path, iteration: int, config: AnyConfig
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], Rollout]:
-    """Weights on both sides of an iteration, in float64, and the rollout that it collected."""
+    """Weights on both sides of an iteration, in float64, and the rollout that it trained on.
+
+    Iterations are counted without those in which delayed data were on their way.
+    """
     before, after = (state_after(folder, number, config) for number in (iteration - 1, iteration))
     weights = [
         {name: weight.double().clone() for name, weight in state.network.state_dict().items()}
@@ -338,7 +342,7 @@ def before_and_after(
     ]
     if isinstance(config, PQNConfig):
         before.network.epsilon = before.learner.schedules.epsilon(config, before.env_steps)
-    data = before.source.collector.collect(before.network, before.batch.num_steps)
+    data = before.source.next(before.network, before.batch.num_steps, before.learner.origin)
     assert before.env_steps + data.num_valid == after.env_steps
     return weights[0], weights[1], data
 
@@ -382,7 +386,7 @@ def test_behavioral_divergence_is_the_share_of_states_with_another_best_action(t
 
 @pytest.mark.parametrize("env", ["toy:Match", "toy:Target"])
 @pytest.mark.parametrize("staleness", [0, 2])
-def test_policy_kl_is_that_of_the_current_policy_from_the_one_that_acted(
+def test_policy_kl_is_that_of_the_current_policy_from_the_one_before_the_updates(
     env: str, staleness: int, tmp_path: Path
 ):
     config = toy_config(
@@ -399,17 +403,14 @@ def test_policy_kl_is_that_of_the_current_policy_from_the_one_that_acted(
     for iteration, row in enumerate(rows(folder), start=1):
         if "batch/policy_kl" not in row:
             continue
-        assert (
-            iteration > staleness
-        )  # while the queue fills nothing is trained: a divergence of 0 says nothing
         before, after, data = before_and_after(folder, iteration, config)
         states = data.obs[:-1][data.valid].double()
         behavior, current = (plain_policy(weights, states) for weights in (before, after))
         found.append(float(kl_divergence(current, behavior).mean()))
-        assert row["batch/policy_kl"] == pytest.approx(found[-1], rel=1e-3, abs=1e-6)
-        # The other way round is another number.
+        assert row["batch/policy_kl"] == pytest.approx(found[-1], rel=2e-4, abs=1e-6)
+        # The other way round is another number, though close to it where the policy moved little.
         assert found[-1] == 0 or float(kl_divergence(behavior, current).mean()) != pytest.approx(
-            found[-1], rel=2e-3, abs=1e-6
+            found[-1], rel=5e-4, abs=2e-6
         )
     assert len(found) >= 3 and max(found) > 1e-3
 
@@ -421,18 +422,15 @@ def plain_policy(weights: dict[str, Tensor], obs: Tensor) -> Any:
     return Categorical(logits=location)
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("states", [1, 5, 13, 1000])
-def test_a_divergence_is_measured_on_so_many_valid_states_at_most(states: int, ranks: int):
-    """Over all ranks: each measures its share."""
+def test_a_divergence_is_measured_on_so_many_valid_states_at_most(states: int):
     config = toy_pqn_config(
         env="toy:Constant",
         num_steps=11,
         env_config={"max_episode_steps": 3},
-        controller={"kind": "divergence", "states": states, "min_steps": 11, "max_steps": 11},
+        controller={"kind": "divergence", "states": states, "min_steps": 11, "max_steps": 11, "every": 1},
     )
     state = start_pqn(config)
-    state.learner.control = BatchControl(config, encoder="mlp", ranks=ranks)
     data = state.source.collector.collect(state.network, 11)
     seen: list[Tensor] = []
     over = state.learner.over
@@ -442,14 +440,15 @@ def test_a_divergence_is_measured_on_so_many_valid_states_at_most(states: int, r
         return over(network, obs)
 
     state.learner.over = run_and_keep  # type: ignore[method-assign]
-    assert behavioral_divergence(config, state, data) == 0.0  # nothing has moved
+    assert behavioral_divergence(config, state, probe(config, state, data)) == 0.0  # nothing has moved
     state.learner.iterations += 1
-    behavioral_divergence(config, state, data)
+    stale = probe(config, state, data)  # asks the policy again
+    assert torch.equal(stale.location, over(state.network.locate, stale.obs))
     valid = {tuple(obs) for obs in data.obs[:-1][data.valid].tolist()}
     assert len(valid) == data.num_valid < data.valid.numel()
     draws = [[tuple(obs) for obs in some.tolist()] for some in seen]
     for draw in draws:
-        assert len(set(draw)) == len(draw) == min(math.ceil(states / ranks), len(valid))
+        assert len(set(draw)) == len(draw) == min(states, len(valid))
         assert set(draw) <= valid
     assert draws[0] != draws[1]  # another iteration, other states
 
@@ -482,20 +481,17 @@ def test_the_batch_goes_to_the_measured_noise_scale(make: Make, smoothing: float
     assert any(row["batch/noise_scale"] is not None for row in shown)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_the_batch_that_goes_to_the_noise_scale_is_that_of_all_ranks(ranks: int, tmp_path: Path):
+def test_the_batch_goes_to_the_noise_scale_in_samples(tmp_path: Path):
     config = toy_config(
         update={"noise_scale_every": 1},
         controller={"kind": "noise_scale", "min_steps": 1, "max_steps": 99, "every": 1, "smoothing": 1.0},
     )
     state = start(config)
-    state.learner.control = BatchControl(config, encoder="mlp", ranks=ranks)
     state.learner.steps.noise["policy"].add(120.0, 1.0)  # a noise scale of 120 samples
-    data = state.source.collector.collect(state.network, STEPS)
     with Run.silent(tmp_path) as run:
-        control_batch(config, state, data, run)
+        control_batch(config, state, None, run)
     assert state.batch.minibatch == 120
-    assert state.batch.num_steps == 2 * 120 / (ENVS * ranks)  # two minibatches
+    assert state.batch.num_steps == 2 * 120 / ENVS  # two minibatches
 
 
 @pytest.mark.parametrize(

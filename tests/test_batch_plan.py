@@ -17,6 +17,7 @@ from anybatch.batch.rescaling import Hyperparameters
 from anybatch.batch.table import PlanTable, plan_table
 from anybatch.config import DEFAULT_RESCALE_RULES, RESCALE_RULES, AnyConfig, PPOConfig
 from anybatch.equations.rescale import center_of_mass, effective_sample_size
+from anybatch.errors import ConfigError
 from anybatch.session.planning import expected_encoder, set_threads
 
 PROCGEN = toy_config(
@@ -73,12 +74,31 @@ def test_the_sweep_of_the_paper(
     assert with_betas.beta2 == pytest.approx(beta2, abs=5e-9)
 
 
-def test_ranks_count_like_envs():
-    config = changed(PROCGEN, num_envs=16)
-    four_ranks = make_plan(config, encoder="mlp", ranks=4)
+def test_ranks_change_the_batch_only_where_it_is_theirs():
+    assert changed(PROCGEN, num_envs=16).on_ranks(4) == changed(PROCGEN, num_envs=16)
+    config = changed(PROCGEN, envs_per_rank=16).on_ranks(4)
+    four_ranks = make_plan(config, encoder="mlp")
     assert four_ranks.hyperparameters == numbers(num_envs=64)
-    assert four_ranks.batch.iteration_batch == 64 * 256
-    assert "16 envs × 256 steps × 4 ranks = 16,384 samples" in plan_table(config, four_ranks).lines[0]
+    assert "64 envs × 256 steps = 16,384 samples" in plan_table(config, four_ranks).lines[0]
+
+
+def test_numbers_follow_envs_per_rank_from_the_batch_tuned_at():
+    config = changed(toy_config(), tuned_at=None, envs_per_rank=6).on_ranks(2)
+    assert config.num_envs == 12 and config.tuned_at is not None and config.tuned_at.num_envs == 3
+
+
+def test_more_ranks_than_envs_are_refused():
+    with pytest.raises(ConfigError, match=r"5 ranks share num-envs = 3: each must have at least one"):
+        toy_config(num_envs=3).on_ranks(5)
+
+
+def test_statistics_of_each_step_are_for_one_rank():
+    config = toy_config(normalize={"observations": "step"})
+    assert config.on_ranks(1) == config
+    with pytest.raises(
+        ConfigError, match=r"observations = step .* 2 ranks: use --normalize\.observations iteration"
+    ):
+        config.on_ranks(2)
 
 
 @given(
@@ -137,6 +157,14 @@ def test_a_single_rule_changes_its_own_numbers_only(rule: str, fields: set[str])
     assert all(run[name] == everything[name] for name in fields)
 
 
+def test_adam_betas_follow_the_minibatch_and_not_the_iteration_batch():
+    rescale = ",".join(RESCALE_RULES)
+    same = numbers(num_envs=512, update={"minibatches_per_epoch": 16}, rescale=rescale)
+    assert (same.beta1, same.beta2) == (0.9, 0.999)
+    smaller = numbers(update={"minibatches_per_epoch": 16}, rescale=rescale)
+    assert (smaller.beta1, smaller.beta2) == pytest.approx((0.9**0.5, 0.999**0.5))
+
+
 def test_adam_betas_are_not_part_of_all():
     assert numbers(num_envs=4) == numbers(num_envs=4, rescale=",".join(DEFAULT_RESCALE_RULES))
     assert numbers(num_envs=4).beta1 == 0.9
@@ -171,9 +199,8 @@ def test_a_larger_batch_than_tuned_stops_at_moments_of_one_iteration():
     steps=st.integers(1, 10_000),
     minibatches=st.integers(1, 1000),
     epochs=st.integers(1, 50),
-    ranks=st.integers(1, 64),
 )
-def test_any_integers_make_a_plan(envs: int, steps: int, minibatches: int, epochs: int, ranks: int):
+def test_any_integers_make_a_plan(envs: int, steps: int, minibatches: int, epochs: int):
     minibatches = min(minibatches, envs * steps)
     config = changed(
         PROCGEN,
@@ -181,16 +208,14 @@ def test_any_integers_make_a_plan(envs: int, steps: int, minibatches: int, epoch
         num_steps=steps,
         update={"minibatches_per_epoch": minibatches, "epochs": epochs},
     )
-    result = make_plan(config, encoder="mlp", ranks=ranks)
+    result = make_plan(config, encoder="mlp")
     run = result.hyperparameters
-    assert run.learning_rate == pytest.approx(
-        5e-4 * math.sqrt(envs * steps * ranks / minibatches / 8192), rel=1e-9
-    )
+    assert run.learning_rate == pytest.approx(5e-4 * math.sqrt(envs * steps / minibatches / 8192), rel=1e-9)
     # What the rules hold constant: the average's age in env steps, the moments' reach in samples.
-    age = center_of_mass(run.proximal_decay) * envs * steps * ranks / minibatches / epochs
+    age = center_of_mass(run.proximal_decay) * envs * steps / minibatches / epochs
     assert age == pytest.approx(8 * 8192, rel=1e-6)
-    reach = effective_sample_size(run.advantage_decay) * envs * steps * ranks
-    assert reach == pytest.approx(max(65536, envs * steps * ranks), rel=1e-6)
+    reach = effective_sample_size(run.advantage_decay) * envs * steps
+    assert reach == pytest.approx(max(65536, envs * steps), rel=1e-6)
     said = plan_table(config, result)
     assert len(said.lines) == 3 and len(said.rows) == 3
 

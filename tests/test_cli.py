@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+from forked_commands import Commands
+from plain_commands import said
 from toy_runs import newest_learner
 
 from anybatch import __version__
@@ -18,7 +20,6 @@ from anybatch.cli import doctor, main
 from anybatch.cli.usage_error import sentence_in
 from anybatch.runs import log
 
-COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
 SHORT = [
     "--total-env-steps=300",
     "--num-steps=16",
@@ -30,15 +31,6 @@ SHORT = [
 def run_in(base: Path) -> Path:
     (folder,) = base.iterdir()
     return folder
-
-
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """What a command prints, and nothing on stderr."""
-    capsys.readouterr()
-    main(words)
-    captured = capsys.readouterr()
-    assert captured.err == ""
-    return captured.out
 
 
 @pytest.mark.parametrize("env", ["toy:Match", "toy:Target", "CartPole-v1", "gym:CartPole-v1"])
@@ -176,7 +168,7 @@ def test_help_shows_the_numbers_of_the_preset_named(
         out = capsys.readouterr().out
         assert stop.value.code == 0
         assert all(number in out for number in [preset, *numbers])
-        assert "Environments stepped together, per rank." in out
+        assert "Environments stepped together" in out
 
 
 def test_help_all_says_what_every_flag_means(
@@ -262,25 +254,18 @@ def test_a_run_is_named_after_what_differs_or_as_asked(tmp_path: Path, capsys: p
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 def test_a_stop_signal_ends_a_run_with_a_checkpoint_and_its_code(
-    number: signal.Signals, code: int, tmp_path: Path
+    number: signal.Signals, code: int, commands: Commands, tmp_path: Path
 ):
     flags = ["--env=toy:Match", "--num-envs=3", "--num-steps=16", "--total-env-steps=1000000000"]
-    with subprocess.Popen(
-        [*COMMAND, "train", *flags, f"--run-dir={tmp_path}"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            deadline = time.monotonic() + 120
-            while not any(path.stat().st_size for path in tmp_path.glob("*/metrics.jsonl")):
-                assert process.poll() is None and time.monotonic() < deadline
-                time.sleep(0.02)
-            process.send_signal(number)
-            out, err = process.communicate(timeout=120)
-        finally:
-            process.kill()  # or a test that fails would wait for it forever
-    assert process.returncode == code and err == ""
+    with commands.start(["train", *flags, f"--run-dir={tmp_path}"]) as command:
+        deadline = time.monotonic() + 120
+        while not any(path.stat().st_size for path in tmp_path.glob("*/metrics.jsonl")):
+            assert command.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+        command.send_signal(number)
+        assert command.wait(120) == code
+    out, err = command.said()
+    assert err == ""
     folder = run_in(tmp_path)
     state = newest_learner(folder)
     saved = f"(saved at {state['env_steps']:,} env steps)."

@@ -30,8 +30,8 @@ from anybatch.runs.display import Output
 from anybatch.runs.record import RunRecord
 
 
-def plan_of(config: AnyConfig, ranks: int = 1) -> Plan:
-    return make_plan(config, encoder="mlp", ranks=ranks)
+def plan_of(config: AnyConfig) -> Plan:
+    return make_plan(config, encoder="mlp")
 
 
 def planned(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
@@ -55,17 +55,14 @@ def unpinned(**changes: Any) -> PPOConfig:
     return replace(toy_config(**changes), tuned_at=None)
 
 
-@pytest.mark.parametrize("ranks", [1, 4])
-def test_a_config_built_in_python_means_what_it_says(ranks: int):
+def test_a_config_built_in_python_means_what_it_says():
     config = PPOConfig(
         num_envs=32, update=UpdateConfig(epochs=3), optimizer=OptimizerConfig(learning_rate=3e-4)
     )
-    plan = plan_of(config, ranks)
+    plan = plan_of(config)
     assert plan.hyperparameters.learning_rate == 3e-4 and plan.ratios.are_one
-    assert plan.tuned_at == TunedAt(
-        num_envs=32, num_steps=128, minibatches_per_epoch=4, epochs=3, ranks=ranks
-    )
-    assert plan_of(replace(config, num_envs=64), ranks).hyperparameters.learning_rate == 3e-4
+    assert plan.tuned_at == TunedAt(num_envs=32, num_steps=128, minibatches_per_epoch=4, epochs=3)
+    assert plan_of(replace(config, num_envs=64)).hyperparameters.learning_rate == 3e-4
 
 
 def test_a_pinned_config_rescales_where_an_open_one_does_not():
@@ -73,12 +70,12 @@ def test_a_pinned_config_rescales_where_an_open_one_does_not():
     pinned = config.pinned()
     assert plan_of(pinned) == plan_of(config)
     assert plan_of(replace(pinned, num_envs=128)).hyperparameters.learning_rate == pytest.approx(6e-4)
-    assert pinned.pinned(ranks=7) == pinned  # what is written down stays
+    assert replace(pinned, num_envs=7).pinned().tuned_at == pinned.tuned_at  # what is written down stays
 
 
 def test_a_phase_of_an_open_config_is_as_long_as_it_says():
     config = PPGConfig(num_envs=32)
-    plan = plan_of(config, ranks=2)
+    plan = plan_of(config)
     assert plan.phase is not None and plan.phase.policy_iterations == config.phase.policy_iterations
     assert plan.phase.auxiliary_minibatch == config.phase.auxiliary_minibatch
 

@@ -2,10 +2,7 @@
 
 import copy
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +10,7 @@ from pathlib import Path
 import endless_envs
 import numpy as np
 import pytest
+from forked_commands import Commands
 from toy_runs import changed, differences, one_iteration, start, toy_config, train
 from toy_runs import evaluate as evaluate_run
 
@@ -26,7 +24,6 @@ from anybatch.runs.record import RunRecord
 from anybatch.session.evaluating import evaluate_state, evaluation_env
 from anybatch.session.own import NOTHING_OWN
 
-COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
 ENDLESS = ["--env=endless_envs:Endless-v0", "--num-envs=3", "--num-steps=7", "--total-env-steps=60"]
 
 
@@ -162,6 +159,12 @@ def test_no_episode_of_the_training_is_evaluated_on(env: str):
         some.close()
 
 
+def test_the_standard_error_is_that_of_a_sample():
+    episodes = tuple(Episode(score, 1, 0) for score in (1.0, 3.0))
+    assert Evaluation("x", episodes, greedy=True).standard_error == pytest.approx(1.0)
+    assert Evaluation("x", episodes[:1], greedy=True).standard_error == 0.0
+
+
 @pytest.mark.parametrize("greedy", [True, False])
 def test_an_evaluation_changes_nothing_of_what_was_trained(greedy: bool):
     config = toy_config(
@@ -191,29 +194,23 @@ def test_an_evaluation_shows_how_far_it_is(
 
 
 def signalled(
-    number: signal.Signals, when: Callable[[], bool], words: list[str], times: int = 1, **variables: str
+    commands: Commands,
+    number: signal.Signals,
+    when: Callable[[], bool],
+    words: list[str],
+    times: int = 1,
+    **variables: str,
 ) -> tuple[int, str, str]:
     """Run a command and send it a signal when it is time; its exit code and what it said."""
-    search = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    with subprocess.Popen(
-        [*COMMAND, *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | variables | {"PYTHONPATH": search},
-    ) as process:
-        try:
-            for _ in range(times):
-                deadline = time.monotonic() + 120
-                while not when():
-                    assert process.poll() is None and time.monotonic() < deadline
-                    time.sleep(0.02)
-                time.sleep(0.2)  # the second signal must not be merged with the first
-                process.send_signal(number)
-            out, err = process.communicate(timeout=60)
-        finally:
-            process.kill()  # or a test that fails would wait for it forever
-    return process.returncode, out, err
+    with commands.start(words, **variables) as command:
+        for _ in range(times):
+            deadline = time.monotonic() + 120
+            while not when():
+                assert command.poll() is None and time.monotonic() < deadline
+                time.sleep(0.02)
+            time.sleep(0.2)  # the second signal must not be merged with the first
+            command.send_signal(number)
+        return command.wait(60), *command.said()
 
 
 ONE_AT_A_TIME = ["--evaluation.max-episode-steps=None", "--evaluation.num-envs=1", "--record.no-tensorboard"]
@@ -221,10 +218,10 @@ ONE_AT_A_TIME = ["--evaluation.max-episode-steps=None", "--evaluation.num-envs=1
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_ends_the_final_evaluation_and_a_resume_completes_it(
-    number: signal.Signals, tmp_path: Path
+    commands: Commands, number: signal.Signals, tmp_path: Path
 ):
     words = ["train", *ENDLESS, *ONE_AT_A_TIME, f"--run-dir={tmp_path}"]
-    code, out, _ = signalled(number, lambda: any(tmp_path.glob("*/result.json")), words)
+    code, out, _ = signalled(commands, number, lambda: any(tmp_path.glob("*/result.json")), words)
     (folder,) = tmp_path.iterdir()
     result = json.loads((folder / "result.json").read_text())
     assert result["finished"] and result["evaluation"] is None
@@ -234,20 +231,22 @@ def test_the_first_signal_ends_the_final_evaluation_and_a_resume_completes_it(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_the_first_signal_ends_evaluate(number: signal.Signals, tmp_path: Path):
+def test_the_first_signal_ends_evaluate(commands: Commands, number: signal.Signals, tmp_path: Path):
     config = toy_config(env="endless_envs:Hanging-v0", total_env_steps=9, num_steps=3)
     hanging = tmp_path / "hanging"
     folder = train(
         changed(config, evaluation={"num_envs": 1, "max_episode_steps": 5}), tmp_path / "runs"
     ).folder
     words = ["evaluate", str(folder), "--evaluation.max-episode-steps=None"]
-    code, out, err = signalled(number, hanging.exists, words, **{endless_envs.HANGING: str(hanging)})
+    code, out, err = signalled(
+        commands, number, hanging.exists, words, **{endless_envs.HANGING: str(hanging)}
+    )
     assert code == 128 + number and not out and err == "\nStopped.\n"
 
 
 @pytest.mark.parametrize(("command", "number"), [("train", signal.SIGTERM), ("evaluate", signal.SIGINT)])
 def test_the_second_signal_ends_what_is_stuck_in_an_engine(
-    command: str, number: signal.Signals, tmp_path: Path
+    commands: Commands, command: str, number: signal.Signals, tmp_path: Path
 ):
     """Python's own handlers do not run then."""
     stuck, runs = tmp_path / "stuck", tmp_path / "runs"
@@ -259,16 +258,22 @@ def test_the_second_signal_ends_what_is_stuck_in_an_engine(
         config = folder / "config.json"
         config.write_text(config.read_text().replace("Endless", "Stuck"))
         words = ["evaluate", str(folder)]
-    code, _, _ = signalled(number, stuck.exists, words, times=2, **{endless_envs.HANGING: str(stuck)})
+    code, _, _ = signalled(
+        commands, number, stuck.exists, words, times=2, **{endless_envs.HANGING: str(stuck)}
+    )
     assert code == -number
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_second_signal_ends_a_training_whose_env_hangs(number: signal.Signals, tmp_path: Path):
+def test_the_second_signal_ends_a_training_whose_env_hangs(
+    commands: Commands, number: signal.Signals, tmp_path: Path
+):
     hanging = tmp_path / "hanging"
     runs = tmp_path / "runs"
     words = ["train", "--env=endless_envs:Hanging-v0", "--num-envs=1", "--num-steps=16", f"--run-dir={runs}"]
-    code, out, err = signalled(number, hanging.exists, words, times=2, **{endless_envs.HANGING: str(hanging)})
+    code, out, err = signalled(
+        commands, number, hanging.exists, words, times=2, **{endless_envs.HANGING: str(hanging)}
+    )
     assert "send the signal again" in out
     (folder,) = runs.iterdir()
     assert RunRecord(folder).has_checkpoint

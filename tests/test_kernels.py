@@ -71,7 +71,8 @@ def improved(config: PPOConfig, compiled: str, microbatch: int = 10**6) -> dict[
         "parameters": state.steps.flat.values,
         "moments": list(state.steps.state_dict()["optimizer"].values()),
         "norms": torch.tensor(state.steps.counts.norms),
-        "noise": [noise.scale for noise in state.steps.noise.values()],
+        # Not their ratio: where the signal is 0 up to rounding, that may be anything.
+        "noise": [(noise.trace, noise.signal) for noise in state.steps.noise.values()],
         "metrics": {name: value for name, value in metrics.items() if value is not None},
         "proximal": None
         if state.proximal_network is None

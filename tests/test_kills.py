@@ -2,18 +2,16 @@
 
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from forked_commands import Commands
 from toy_runs import changed, newest_learner, resume
 
 from anybatch.runs import log
 from anybatch.runs.record import RunRecord
 
-COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
 TRAIN = [
     "train",
     "--preset=cartpole-ppo",
@@ -21,7 +19,7 @@ TRAIN = [
     "--env=toy:Match",
     "--num-envs=3",
     "--num-steps=5",
-    "--normalize.observations",
+    "--normalize.observations=step",
     "--record.checkpoint-every-iterations=1",
     "--record.no-tensorboard",
 ]
@@ -34,26 +32,24 @@ def newest_env_steps(folder: Path) -> int:
     return max((int(name.removeprefix("step_").removesuffix(".replaced")) for name in names), default=-1)
 
 
-def kill_after_a_while(arguments: list[str], runs: Path, rng: random.Random) -> None:
+def kill_after_a_while(commands: Commands, arguments: list[str], runs: Path, rng: random.Random) -> None:
     """Start a run, wait for its first checkpoint of its own, and kill it some moment later."""
     before = max((newest_env_steps(folder) for folder in runs.glob("*")), default=-1)
-    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.DEVNULL) as process:
-        try:
-            deadline = time.monotonic() + 120
-            while max((newest_env_steps(folder) for folder in runs.glob("*")), default=-1) <= before:
-                assert process.poll() is None and time.monotonic() < deadline
-                time.sleep(0.01)
-            time.sleep(rng.uniform(0, LONGEST_LIFE_SECONDS))
-        finally:
-            process.kill()  # it would run forever
-    assert process.returncode == -signal.SIGKILL
+    with commands.start(arguments) as command:
+        deadline = time.monotonic() + 120
+        while max((newest_env_steps(folder) for folder in runs.glob("*")), default=-1) <= before:
+            assert command.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, LONGEST_LIFE_SECONDS))
+        command.send_signal(signal.SIGKILL)
+    assert command.returncode == -signal.SIGKILL
 
 
-def survives_kills(runs: Path, kills: int) -> None:
+def survives_kills(commands: Commands, runs: Path, kills: int) -> None:
     rng = random.Random(7)
     arguments = [*TRAIN, f"--run-dir={runs}"]
     for _ in range(kills):
-        kill_after_a_while(arguments + FOREVER, runs, rng)
+        kill_after_a_while(commands, arguments + FOREVER, runs, rng)
         (folder,) = runs.iterdir()
         arguments = ["resume", str(folder)]
         env_steps = newest_learner(folder)["env_steps"]
@@ -65,11 +61,11 @@ def survives_kills(runs: Path, kills: int) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_ten_kills_leave_a_run_that_goes_on(tmp_path: Path):
-    survives_kills(tmp_path, 10)
+def test_ten_kills_leave_a_run_that_goes_on(commands: Commands, tmp_path: Path):
+    survives_kills(commands, tmp_path, 10)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_hundred_kills_leave_a_run_that_goes_on(tmp_path: Path):
-    survives_kills(tmp_path, 100)
+def test_a_hundred_kills_leave_a_run_that_goes_on(commands: Commands, tmp_path: Path):
+    survives_kills(commands, tmp_path, 100)

@@ -293,7 +293,7 @@ def test_an_mlp_takes_planes_as_zeros_and_ones():
 
 def test_normalizing_planes_is_refused():
     with pytest.raises(
-        ConfigError, match=r"normalize.observations = True .* minatar:Breakout has 0/1 planes"
+        ConfigError, match=r"normalize.observations = step .* minatar:Breakout has 0/1 planes"
     ):
         start(toy_config(env="minatar:Breakout", normalize={"observations": True}))
 

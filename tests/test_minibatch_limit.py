@@ -31,6 +31,7 @@ from anybatch.cli import main
 from anybatch.config import RESCALE_RULES, AnyConfig, PPOConfig
 from anybatch.equations.rescale import center_of_mass, minibatches_within
 from anybatch.errors import CheckpointError, ConfigError
+from anybatch.learning.noise import NOISE_DECAY
 
 # 64 envs × 64 steps in 8 minibatches of 512, one epoch.
 TUNED: dict[str, Any] = {
@@ -305,6 +306,12 @@ def test_a_measured_limit_is_the_noise_scale_between_the_tuned_and_the_largest_m
     assert minibatches_after(control(), signals(5, -1)) == 8  # noise hides the signal
     assert minibatches_after(control(), signals(100, 1)) == 128  # not below the minibatch tuned at
     assert minibatches_after(control(), signals(math.nan, 1)) == 128
+
+
+def test_a_measured_limit_waits_for_ten_measurements():
+    nine, ten = (1 - NOISE_DECAY**count for count in (9, 10))
+    assert minibatches_after(control(), signals(2048, 1, weight=nine)) == 128
+    assert minibatches_after(control(), signals(2048, 1, weight=ten)) == 32
 
 
 def test_a_measured_limit_at_most_doubles_in_an_iteration_and_falls_at_once():

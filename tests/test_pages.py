@@ -5,6 +5,7 @@ from pathlib import Path
 
 import browser
 import made_studies
+import made_tunings
 import pytest
 from toy_runs import toy_config, toy_pqn_config, train
 
@@ -14,6 +15,7 @@ from anybatch.reports.pages import studies as study_page
 from anybatch.reports.study_parts import StudyView
 from anybatch.studies import files
 from anybatch.studies.plan import Request, StudyPlan, make_plan
+from anybatch.tuning import page as tuning_page
 
 WIDTHS = (390, 1400)
 
@@ -99,6 +101,22 @@ def test_pages_of_studies_are_whole_at_every_width(
 ):
     for page in study_pages:
         assert_whole(chromium, page, width, dark=dark)
+
+
+@pytest.fixture(scope="module")
+def tuning_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("tuning")
+    page = out / report_files.PAGE
+    page.write_text(tuning_page.report(made_tunings.outcome_in(out)).page)
+    return page
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_page_of_a_tuning_is_whole_at_every_width(
+    chromium: browser.Browser, tuning_report: Path, width: int, dark: bool
+):
+    assert_whole(chromium, tuning_report, width, dark=dark)
 
 
 def assert_whole(chromium: browser.Browser, page: Path, width: int, *, dark: bool) -> None:

@@ -3,7 +3,7 @@
 import shutil
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -15,10 +15,13 @@ from anybatch.acting import evaluation
 from anybatch.cli import main
 from anybatch.config import AnyConfig, EnvConfig
 from anybatch.errors import CheckpointError, ConfigError, UserError
+from anybatch.runs import log
+from anybatch.runs import run as runs_run
 from anybatch.runs.best import BestCheckpoint
 from anybatch.runs.checkpoint import Checkpoints
 from anybatch.runs.display import QUIET
 from anybatch.runs.record import RunRecord
+from anybatch.runs.run import Run
 from anybatch.session.own import OwnParts
 
 OFTEN: dict[str, Any] = {"every_env_steps": 50, "num_envs": 2, "episodes_per_env": 2}
@@ -36,6 +39,44 @@ def evaluated(folder: Path) -> dict[int, float]:
     """The mean return of each evaluation during training, by env steps."""
     found = RunRecord(folder).rows
     return {row["env_steps"]: row["evaluation/return"] for row in found if "evaluation/return" in row}
+
+
+class Clock:
+    """The time that a run sees."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    perf_counter = monotonic
+
+
+class Evaluated(NamedTuple):
+    """A train state, as far as recording it goes."""
+
+    env_steps: int
+    iterations: int = 1
+
+    def snapshot(self) -> None:
+        return None
+
+
+def test_the_speed_of_training_does_not_count_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    clock = Clock()
+    monkeypatch.setattr(runs_run, "time", clock)
+
+    def evaluate(*_: object) -> dict[str, float]:
+        clock.now += 1000
+        return {"evaluation/return": 1.0}
+
+    with Run.silent(tmp_path) as run:
+        run.evaluate = evaluate
+        run.begin(Evaluated(0))
+        for env_steps in (50, 100, 150):
+            clock.now += 5
+            run.record(Evaluated(env_steps), [], {})
+    assert [row["charts/SPS"] for row in log.read(tmp_path)] == [10, 10, 10]
 
 
 def with_evaluations(config: AnyConfig) -> AnyConfig:

@@ -117,6 +117,19 @@ def test_rllib_gets_calls_of_its_config():
     assert training["lr"] == pytest.approx(2e-3) and training["lambda_"] == 0.9
 
 
+def test_the_batches_of_rllib_are_those_of_all_learners():
+    made = planned("rllib", GIVEN["rllib"] + " num_learners=2", 32)
+    assert (made.tuned_at.iteration_batch, made.tuned_at.minibatch) == (512, 128)
+    assert (made.this_run.iteration_batch, made.this_run.minibatch) == (2048, 512)
+    assert made.this_run.num_steps == 64
+
+
+def test_the_learning_rate_follows_the_minibatch_as_it_was_rounded():
+    made = planned("sb3", "n_envs=8 n_steps=4 batch_size=3 learning_rate=1e-3", 2)
+    assert made.settings["batch_size"] == 1
+    assert made.settings["learning_rate"] == pytest.approx(1e-3 / math.sqrt(3), rel=1e-5)
+
+
 def test_the_default_batch_of_rllib_needs_no_whole_number_of_minibatches():
     made = planned("rllib", "", 8)
     assert made.tuned_at.iteration_batch == 4000 and made.this_run.iteration_batch == 16000

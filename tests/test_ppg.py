@@ -15,6 +15,7 @@ from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.ppg import loop as ppg
 from anybatch.algorithms.ppg import state as ppg_state
 from anybatch.algorithms.state import make_env
+from anybatch.algorithms.steps import Minibatch
 from anybatch.batch.phase import PhasePlan
 from anybatch.batch.plan import make_plan
 from anybatch.batch.table import phase_lines, plan_table
@@ -45,7 +46,6 @@ def kill(*_: Any) -> None:
     raise Killed
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize(
     ("c", "iterations", "auxiliary_minibatch", "auxiliary_rate"),
     [
@@ -57,13 +57,10 @@ def kill(*_: Any) -> None:
     ],
 )
 def test_the_auxiliary_phase_follows_the_iteration_batch_down_to_a_quarter(
-    c: int, iterations: int, auxiliary_minibatch: int, auxiliary_rate: float, ranks: int
+    c: int, iterations: int, auxiliary_minibatch: int, auxiliary_rate: float
 ):
     tuned = presets.load("procgen-ppg-ewma").config
-    # Where a rank would have less than one env, its rollouts are shorter instead.
-    envs, steps = max(256 // c // ranks, 1), 256 // max(1, c * ranks // 256)
-    config = with_changes(tuned, num_envs=envs, num_steps=steps)
-    numbers = make_plan(config, encoder="impala", ranks=ranks).phase
+    numbers = make_plan(with_changes(tuned, num_envs=256 // c), encoder="impala").phase
     assert numbers is not None
     assert numbers.policy_iterations == iterations
     assert numbers.auxiliary_minibatch == auxiliary_minibatch
@@ -81,6 +78,17 @@ def test_a_larger_batch_has_shorter_phases_and_larger_auxiliary_minibatches():
         auxiliary_learning_rate=1e-3,
         obs_bytes=None,
     )
+
+
+def test_no_auxiliary_step_is_without_a_sample_on_every_rank():
+    phase = {"policy_iterations": 3, "auxiliary_minibatch": 1}
+    config = phase_config(envs_per_rank=2, num_steps=4, phase=phase, rescale="none").on_ranks(4)
+    numbers = make_plan(config, encoder="mlp").phase
+    assert numbers is not None and numbers.env_steps == numbers.policy_iterations * 2 * 4 * 4
+    assert numbers.auxiliary_minibatches == numbers.env_steps
+    valid = torch.ones(numbers.policy_iterations, 4, config.num_envs, dtype=torch.bool)
+    parts = minibatch.sequence_epoch(valid, numbers.auxiliary_minibatches, torch.Generator())
+    assert [len(part) for part in parts] == [1] * numbers.env_steps
 
 
 @pytest.mark.parametrize(
@@ -212,7 +220,7 @@ PAPER_ALL = {
     "optimizer.beta2": 0.999,
     "optimizer.max_grad_norm": None,
     "optimizer.anneal": "none",
-    "normalize.observations": False,
+    "normalize.observations": "none",
     "normalize.rewards": "iteration",
     "normalize.reward_discount": 0.99,
     "normalize.reward_clip": 10.0,
@@ -365,11 +373,11 @@ def test_an_epoch_of_an_auxiliary_phase_sees_the_whole_phase(tmp_path: Path, mon
     seen: list[tuple[int, int, torch.Tensor]] = []
     step = ppg.auxiliary_step
 
-    def remember(indices: torch.Tensor, count: float, state: ppg_state.PPGState, rest: PPGConfig) -> None:
-        assert state.progress is not None and count == len(indices)
-        seen.append((state.phases, state.progress.epoch, indices))
+    def remember(batch: Minibatch, state: ppg_state.PPGState, rest: PPGConfig) -> None:
+        assert state.progress is not None and batch.count == len(batch.own)
+        seen.append((state.phases, state.progress.epoch, batch.own))
         valid = state.data.valid.flatten().nonzero().squeeze(1).tolist()
-        step(indices, count, state, rest)
+        step(batch, state, rest)
         expected[state.phases] = valid
 
     expected: dict[int, list[int]] = {}

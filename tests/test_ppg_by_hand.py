@@ -156,11 +156,11 @@ class ByHand:
 
     def __post_init__(self) -> None:
         seed = self.config.seed
-        seeds = seeding.env_seeds(seed, role="train", rank=0, num_envs=ENVS)
+        seeds = seeding.env_seeds(seed, role="train", num_envs=ENVS)
         self.env = envs.make(self.config.env, self.config.env_config, seeds=seeds)
         self.seen = torch.from_numpy(self.env.reset())
-        self.noise = seeding.torch_generator(seed, role="actions", rank=0)
-        self.order = seeding.torch_generator(seed, role="minibatches", rank=0)
+        self.noise = seeding.torch_generator(seed, role="actions")
+        self.order = seeding.torch_generator(seed, role="minibatches")
         self.adam, self.value_adam = Adam(self.weights, RATE), Adam(self.weights, RATE)
         self.auxiliary_adam = Adam(self.weights, AUXILIARY_RATE)
         self.carried = torch.zeros(ENVS)
@@ -304,9 +304,7 @@ class ByHand:
             frozen = [[log_probs(self.weights, row) for row in data.obs[:-1]] for data in self.segments]
         told: list[dict[str, Tensor]] = []
         for epoch in range(AUXILIARY_EPOCHS):
-            generator = seeding.torch_generator(
-                self.config.seed, role="auxiliary", rank=0, draw=(self.phases, epoch)
-            )
+            generator = seeding.torch_generator(self.config.seed, role="auxiliary", draw=(self.phases, epoch))
             order = torch.randperm(ITERATIONS * ENVS, generator=generator).tolist()
             for chosen in (order[:2], order[2:4], order[4:5], order[5:]):
                 samples = [

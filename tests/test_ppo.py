@@ -13,6 +13,7 @@ from toy_runs import (
     changed,
     collect,
     in_float64,
+    learned,
     moved_policy_and_samples,
     one_iteration,
     prepare,
@@ -27,9 +28,9 @@ from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo.samples import PolicyBatch
 from anybatch.algorithms.ppo.state import PPOState
-from anybatch.config import PPOConfig
-from anybatch.learning.gradient_steps import GradientSteps
+from anybatch.learning.gradient_steps import Culprit, GradientSteps
 from anybatch.networks.actor_critic import ActorCritic
+from anybatch.networks.taken import Taken
 
 Weights = dict[str, Tensor]
 LEARNING_RATE, CLIP, GAMMA, LAMBDA, ENTROPY, VALUE = 2e-2, 0.2, 0.97, 0.9, 0.01, 0.25
@@ -288,9 +289,9 @@ def test_every_algorithm_takes_its_steps_at_the_annealed_learning_rate(
     taken: list[float] = []
     apply = GradientSteps.apply
 
-    def remember(steps: GradientSteps) -> bool:
+    def remember(steps: GradientSteps, culprit: Culprit) -> Taken:
         taken.append(steps.optimizer.param_groups[0]["lr"])
-        return apply(steps)
+        return apply(steps, culprit)
 
     monkeypatch.setattr(GradientSteps, "apply", remember)
     shown = rows(train(config, tmp_path).folder)
@@ -375,19 +376,6 @@ def test_an_iteration_of_reset_steps_only_changes_nothing():
     second = one_iteration(config, state)
     assert (first["batch/valid_fraction"], second["batch/valid_fraction"]) == (1.0, 0.0)
     assert torch.equal(state.steps.flat.values, before) and state.steps.counts.taken == 2
-
-
-def learned(config: PPOConfig) -> float:
-    """Mean reward per decision of the greedy policy at the end."""
-    state = start(config)
-    while state.env_steps < config.total_env_steps:
-        one_iteration(config, state)
-        state.learner.env_steps += config.num_envs * config.num_steps
-    with torch.no_grad():
-        state.network.policy.head.weight.mul_(1e3)
-        state.network.policy.head.bias.mul_(1e3)
-    data = state.source.collector.collect(state.network, 200)
-    return float(data.reward[data.valid].mean())
 
 
 @pytest.mark.parametrize("proximal", ["behavior", "ewma"])

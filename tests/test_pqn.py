@@ -304,10 +304,11 @@ def test_a_run_with_a_controller_produces_every_metric_of_pqn(tmp_path: Path):
         produced |= {name for name, value in row.items() if value is not None}
     produced -= {"env_steps", "wall_seconds"}
     not_of_pqn = (
-        *("advantage/", "proximal/", "importance/", "staleness/", "auxiliary/", "time/auxiliary"),
+        *("actors/", "advantage/", "proximal/", "importance/", "staleness/", "auxiliary/", "time/auxiliary"),
         *("losses/policy_loss", "losses/value_loss", "losses/entropy", "losses/approx_kl"),
         *("losses/clipfrac", "losses/explained_variance", "batch/policy_kl", "batch/noise_scale_value"),
         *("charts/normalized_return", "charts/recent_return", "batch/minibatch_limit"),
+        *("batch/rank_imbalance", "charts/ranks", "time/collectives"),  # of several ranks
     )
     missing = metric_names.METRICS.keys() - produced
     assert produced <= metric_names.METRICS.keys()
@@ -319,7 +320,7 @@ def test_the_action_that_is_shown_is_learned_with_its_value(tmp_path: Path):
     config = toy_pqn_config(
         num_envs=8,
         num_steps=16,
-        total_env_steps=8_000,
+        total_env_steps=16_000,
         env_config={"max_episode_steps": 1_000},  # ends are by chance, not by the limit
         update={"epochs": 2, "minibatches_per_epoch": 4},
         objective={"discount": discount},
@@ -365,3 +366,19 @@ def test_the_way_out_of_a_corridor_is_learned_with_its_values():
     assert action.tolist() == [1] * 5
     expected = torch.tensor([discount ** (4 - cell) for cell in range(5)])
     torch.testing.assert_close(value, expected, rtol=0, atol=0.05)
+
+
+def test_next_values_of_stale_data_are_the_current_networks_but_at_the_ends_of_episodes():
+    config = toy_pqn_config(env="toy:Constant", env_config={"max_episode_steps": 3})
+    state = start_pqn_in_float64(config)
+    data = in_float64(collect(config))
+    assert pqn.valued_now(data, state) is data  # fresh
+    state.learner.iterations += 2
+    state.steps.flat.values += 0.3
+    with torch.no_grad():
+        now = state.network.locate(data.obs[1:].flatten(0, 1)).amax(1).view_as(data.next_value)
+    again = pqn.valued_now(data, state).next_value
+    assert data.episode_end.any() and not data.episode_end.all()
+    assert torch.equal(again[data.episode_end], data.next_value[data.episode_end])
+    torch.testing.assert_close(again[~data.episode_end], now[~data.episode_end])
+    assert not torch.isclose(again, data.next_value)[~data.episode_end].any()

@@ -143,11 +143,11 @@ class Told:
 class ByHand:
     def __init__(self, config: PQNConfig, weights: Weights):
         self.weights = weights
-        seeds = seeding.env_seeds(config.seed, role="train", rank=0, num_envs=ENVS)
+        seeds = seeding.env_seeds(config.seed, role="train", num_envs=ENVS)
         self.env = envs.make(config.env, config.env_config, seeds=seeds)
         self.seen = torch.from_numpy(self.env.reset())
-        self.noise = seeding.torch_generator(config.seed, role="actions", rank=0)
-        self.order = seeding.torch_generator(config.seed, role="minibatches", rank=0)
+        self.noise = seeding.torch_generator(config.seed, role="actions")
+        self.order = seeding.torch_generator(config.seed, role="minibatches")
         self.radam = RAdam(weights)
         self.env_steps = 0
 

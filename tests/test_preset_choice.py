@@ -134,7 +134,7 @@ def test_own_environments_train_with_a_preset_for_what_they_show(
     assert f"__{kind}-ppo-ewma__" in folder.name
     config = json.loads((folder / run_folder.CONFIG_FILE).read_text())
     assert config["env_config"]["time_limit"] == "bootstrap"
-    assert config["normalize"]["observations"] == (kind == "vector")
+    assert config["normalize"]["observations"] == ("step" if kind == "vector" else "none")
 
 
 def test_help_shows_the_numbers_of_the_preset_chosen(capsys: pytest.CaptureFixture[str]):

@@ -182,7 +182,6 @@ def test_every_number_has_an_origin():
         "network.channels": "atari-pqn-l-abs",
         "network.blocks": "atari-pqn-xl-abs",
         "tuned_at.num_envs": "atari-pqn",
-        "tuned_at.ranks": "atari-pqn",
     }
     assert {path: origins[path] for path in expected} == expected
 

@@ -53,7 +53,7 @@ CLEANRL = {
         "objective.entropy_coefficient": 0.01,
         "network.hidden_sizes": [64, 64],
         "network.heads": "dual",
-        "normalize.observations": False,
+        "normalize.observations": "none",
         "normalize.rewards": "none",
     },
     # ppo_continuous_action.py
@@ -71,7 +71,7 @@ CLEANRL = {
         "network.hidden_sizes": [64, 64],
         "network.heads": "dual",
         "network.log_std": 0.0,
-        "normalize.observations": True,
+        "normalize.observations": "step",
         "normalize.observation_clip": 10.0,
         "normalize.rewards": "step",
         "normalize.reward_clip": 10.0,
@@ -95,7 +95,7 @@ CLEANRL = {
         "env_config.episodic_life": True,
         "env_config.reward_clip": True,
         "env_config.sticky": 0.0,
-        "normalize.observations": False,
+        "normalize.observations": "none",
         "normalize.rewards": "none",
     },
 }
@@ -290,7 +290,7 @@ OURS = {
 # Starting points for any environment: numbers of the presets above but for what depends on their games.
 OURS["vector-ppo-ewma"] = OURS["cartpole-ppo-ewma"] | {
     "total_env_steps": 1_000_000,
-    "normalize.observations": True,
+    "normalize.observations": "step",
 }
 # What is our own in the presets for two cores, over those of easy mode.
 SMALL = {

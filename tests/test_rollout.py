@@ -288,6 +288,7 @@ def test_what_is_not_a_number_is_refused_with_the_env_it_came_from(field: str, s
     state = start(config)
     collector = Collector(
         Disturbed(state.source.collector.env, 2, field),
+        shard=state.source.collector.shard,
         generator=torch.Generator().manual_seed(1),
         normalizer=state.source.collector.normalizer,
         time_limit_is_terminal=False,

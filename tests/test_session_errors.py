@@ -88,7 +88,7 @@ def test_a_space_that_is_not_supported_is_named_with_those_that_are(train_refuse
         (["--env-config.engine=envpool"], ["toy:Match", "env-config.engine = envpool"]),
         (["--env-config.sticky=0.25"], ["env-config.sticky = 0.25", "toy:Match"]),
         (["--network.encoder=nature"], ["network.encoder = nature", "mlp"]),
-        (["--env=toy:Pixels", "--normalize.observations"], ["normalize.observations = True", "toy:Pixels"]),
+        (["--env=toy:Pixels", "--normalize.observations=step"], ["observations = step", "toy:Pixels"]),
         (["--num-envs=0"], ["num-envs = 0"]),
         (["--rescale=learning-rate,foo"], ["foo", "advantage-moments"]),
         (["--device=nowhere"], ["device = nowhere"]),
@@ -146,7 +146,7 @@ def test_a_run_folder_that_does_not_exist_is_answered_with_the_runs_nearby(
         ("--network.hidden-sizes=13", "network.hidden_sizes = (11,), not (13,)"),
         ("--network.heads=shared", "network.heads = dual, not shared"),
         ("--optimizer.name=sgd", "optimizer.name = adam, not sgd"),
-        ("--normalize.observations", "normalize.observations = False, not True"),
+        ("--normalize.observations=step", "normalize.observations = none, not step"),
     ],
 )
 def test_a_resume_as_another_run_says_what_differs(flag: str, said: str, refused: Refused, run: Path):
@@ -212,7 +212,7 @@ def test_a_run_that_is_being_trained_is_not_trained_twice(refused: Refused, run:
         assert "Another process" in refused("resume", str(run), "--total-env-steps=150")
 
 
-@pytest.mark.parametrize("normalize", ["--normalize.observations", "--normalize.no-observations"])
+@pytest.mark.parametrize("normalize", ["--normalize.observations=step", "--normalize.observations=none"])
 @pytest.mark.parametrize(
     ("env", "said"),
     [

@@ -14,8 +14,8 @@ from anybatch.errors import ConfigError, EnvError
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--tuned-at.ranks", str(2**63)], f"tuned-at.ranks = {2**63}: must not exceed 1,000,000,000,000"),
-        (["--tuned-at.ranks", str(10**11)], "must be within a factor of 1,000,000"),
+        (["--tuned-at.epochs", str(2**63)], f"tuned-at.epochs = {2**63}: must not exceed 1,000,000,000,000"),
+        (["--tuned-at.num-envs", str(10**11)], "must be within a factor of 1,000,000"),
         (["--num-steps", str(10**11)], "must be within a factor of 1,000,000"),
         (["--microbatch", str(10**30)], "microbatch = 1000000000000000000000000000000: must not exceed"),
         (["--update.epochs", str(10**20)], "update.epochs = 100000000000000000000: must not exceed"),

@@ -13,6 +13,7 @@ from toy_runs import (
     cut_back,
     differences,
     evaluate,
+    learned,
     newest_state,
     one_iteration,
     prepare,
@@ -26,7 +27,7 @@ from toy_runs import (
 )
 
 from anybatch.acting.rollout import Rollout
-from anybatch.algorithms import control as batch_control
+from anybatch.algorithms.control import Probe, behavioral_divergence
 from anybatch.algorithms.ppg import loop as ppg
 from anybatch.algorithms.ppg import state as ppg_state
 from anybatch.algorithms.ppo import loop as ppo
@@ -183,9 +184,8 @@ def test_the_auxiliary_phase_clones_the_masked_policy():
     frozen = ppg.frozen_policy(state)
     assert torch.equal(frozen == FORBIDDEN, ~allowed) and not allowed.all()
     state.progress = ppg_state.AuxiliaryProgress(frozen_location=frozen, frozen_log_std=None)
-    parts, counts = ppg.auxiliary_minibatches(state, config)
-    for part, count in zip(parts, counts, strict=True):
-        ppg.auxiliary_step(part, count, state, config)
+    for part in ppg.auxiliary_minibatches(state, config):
+        ppg.auxiliary_step(part, state, config)
         policy, _, _ = state.network.auxiliary(state.data.flat_obs)
         assert torch.equal(policy.location == FORBIDDEN, ~allowed)
     clone = policy.kl_from(Categorical(frozen))
@@ -247,11 +247,12 @@ def test_action_churn_counts_allowed_actions_only():
     data = state.source.collector.collect(state.network, 30)
     allowed = allowed_in(state.source.collector.env.spec.obs_layout, data.obs[:-1])[data.valid]
     before = data.location[data.valid].argmax(-1)
+    probe = Probe(data.obs[:-1][data.valid], data.location[data.valid], data.log_std)
     with torch.no_grad():
         state.network.head.bias[3] += 1e3  # the best wherever it is allowed
     expected = (allowed[:, 3] & (before != 3)).float().mean()
     assert 0 < expected < 0.7
-    measured = batch_control.behavioral_divergence(config, state, data)
+    measured = behavioral_divergence(config, state, probe)
     assert measured == pytest.approx(float(expected), abs=1e-6)
 
 
@@ -267,10 +268,11 @@ def test_the_kl_of_several_choices_is_measured_by_the_controller():
         values = state.steps.flat.values
         values += 0.3 * torch.randn(values.shape, generator=noise)
         current = MultiCategorical(state.network.locate(data.obs[:-1][data.valid]), (2, 3, 5))
-    behavior = MultiCategorical(data.location[data.valid], (2, 3, 5))
+    probe = Probe(data.obs[:-1][data.valid], data.location[data.valid], data.log_std)
+    behavior = MultiCategorical(probe.location, (2, 3, 5))
     expected = float(behavior.kl_from(current).mean())  # KL(current ‖ behavior)
     assert expected > 1e-4
-    assert batch_control.behavioral_divergence(config, state, data) == pytest.approx(expected, rel=1e-4)
+    assert behavioral_divergence(config, state, probe) == pytest.approx(expected, rel=1e-4)
 
 
 RESUMED = [
@@ -328,7 +330,7 @@ def test_normalized_observations_keep_their_masks():
 
 def test_images_with_numbers_are_not_normalized():
     with pytest.raises(
-        ConfigError, match=r"normalize.observations = True is for vectors, but toy:Mixed has "
+        ConfigError, match=r"normalize.observations = step is for vectors, but toy:Mixed has "
     ):
         start(masked_config("toy:Mixed", normalize={"observations": True}))
 
@@ -466,19 +468,6 @@ def test_nested_observations_of_a_real_engine(env: str, tmp_path: Path):
     spec = start(config).source.collector.env.spec
     assert spec.obs_layout.vector_width == {"CartpoleBalance-v1": 3 + 2, "Maze-v0": 4 * 10 + 100 + 101}[env]
     assert train(config, tmp_path).finished
-
-
-def learned(config: Any) -> float:
-    """Mean reward a step of the best actions after training."""
-    state = start(config)
-    while state.env_steps < config.total_env_steps:
-        one_iteration(config, state)
-        state.learner.env_steps += config.num_envs * config.num_steps
-    with torch.no_grad():
-        state.network.policy.head.weight.mul_(1e3)
-        state.network.policy.head.bias.mul_(1e3)
-    data = state.source.collector.collect(state.network, 200)
-    return float(data.reward[data.valid].mean())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Data that waits: which policies its loss names, what is of collection time and what is of now."""
 
 import math
+import signal
 from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -16,7 +17,6 @@ from toy_runs import (
     differences,
     evaluate,
     in_float64,
-    newest_learner,
     newest_state,
     prepare,
     resume,
@@ -31,8 +31,9 @@ from toy_runs import (
 )
 
 from anybatch.acting import sources as staleness
+from anybatch.acting.collector import Collector
 from anybatch.acting.rollout import Origin, Rollout
-from anybatch.acting.sources import make_source
+from anybatch.acting.sources import QueueSource
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo.samples import Samples
 from anybatch.algorithms.ppo.state import PPOState
@@ -99,18 +100,16 @@ def test_fresh_data_use_the_log_probabilities_that_were_stored():
 @pytest.mark.parametrize("delay", [0, 1, 3])
 def test_what_is_used_at_an_iteration_was_collected_so_many_before(delay: int):
     state = start(toy_config())
-    source = make_source(state.source.collector, delay)
-    rollouts: list[Rollout] = []
+    source = QueueSource(state.source.collector, delay)
     for iteration in range(6):
         origin = Origin(iteration=iteration, gradient_steps=11 * iteration, version=17 * iteration)
-        collected, due = source.next(state.network, STEPS, origin)
-        rollouts.append(collected)
-        assert collected.origin == origin and len(collected.valid) == STEPS
+        due = source.next(state.network, STEPS, origin)
         if iteration < delay:
             assert due is None
         else:
             before = iteration - delay
-            assert due is rollouts[before]
+            again = collect(toy_config(), iterations=before + 1)
+            assert torch.equal(due.obs, again.obs) and due.episodes == again.episodes
             assert due.origin == Origin(iteration=before, gradient_steps=11 * before, version=17 * before)
 
 
@@ -132,26 +131,57 @@ def test_a_run_trains_on_the_rollout_of_three_iterations_ago(tmp_path: Path, mon
         assert torch.equal(used[iteration].behavior_logp, again.behavior_logp.flatten())
 
 
-def test_while_the_queue_fills_steps_count_and_nothing_is_learned(tmp_path: Path):
-    config = toy_config(staleness={"iterations": 3}, total_env_steps=170)
-    folder = train(config, tmp_path / "whole").folder
-    table = rows(folder)
-    filling, learning = table[:3], table[3:]
-    assert [row["charts/iterations"] for row in table] == list(range(1, len(table) + 1))
+def test_while_the_queue_fills_nothing_is_counted_or_learned(tmp_path: Path):
+    config = toy_config(staleness={"iterations": 3}, total_env_steps=110)
+    table = rows(train(config, tmp_path).folder)
+    assert [row["charts/iterations"] for row in table] == list(range(4, len(table) + 4))
+    assert [row["charts/gradient_steps"] for row in table] == [4 * n for n in range(1, len(table) + 1)]
     env_steps = [0, *(row["env_steps"] for row in table)]
     assert all(0 < late - early <= STEPS * ENVS for early, late in pairwise(env_steps))
-    assert all("losses/policy_loss" not in row and row["charts/gradient_steps"] == 0 for row in filling)
-    assert [row["charts/gradient_steps"] for row in learning] == [4 * n for n in range(1, len(learning) + 1)]
 
-    filled = train(changed(config, total_env_steps=filling[-1]["env_steps"]), tmp_path / "filled").folder
-    untrained = dict(start(config).network.state_dict())
-    assert not differences(untrained, newest_learner(filled)["network"])
-    assert differences(untrained, newest_learner(folder)["network"])
+
+def count_episodes(table: list[dict[str, Any]]) -> list[int]:
+    return [row.get("charts/episodes", 0) for row in table]
+
+
+def test_env_steps_and_episodes_are_counted_when_their_rollout_is_trained_on(tmp_path: Path):
+    """The first four rollouts are by the policy that the run started with, whatever the delay."""
+    config = toy_config(staleness={"iterations": 3}, total_env_steps=110, env_config={"max_episode_steps": 5})
+    table = rows(train(config, tmp_path).folder)
+    again = [collect(config, iterations=number + 1) for number in range(4)]
+    env_steps = [0, *(row["env_steps"] for row in table)]
+    assert [late - early for early, late in pairwise(env_steps)][:4] == [data.num_valid for data in again]
+    assert count_episodes(table)[:4] == [len(data.episodes) for data in again]
+    assert sum(count_episodes(table)) > 0
+
+
+def test_what_an_iteration_decides_depends_on_the_rollouts_up_to_the_one_it_trains_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Rollouts whose rewards are changed: the metrics of the iterations before they are due stay."""
+    config = toy_config(
+        staleness={"iterations": 2},
+        total_env_steps=170,
+        optimizer={"anneal": "linear"},
+        update={"noise_scale_every": 1},
+        controller={"kind": "kl", "every": 1, "warmup": 1, "min_steps": 4, "max_steps": 9},
+    )
+    plain = rows(train(config, tmp_path / "plain").folder)
+    collect_plainly = Collector.collect
+
+    def collect_disturbed(self: Collector, network: Any, num_steps: int, origin: Origin) -> Rollout:
+        data = collect_plainly(self, network, num_steps, origin)
+        return data if origin.iteration < 4 else replace(data, reward=data.reward + 1)
+
+    monkeypatch.setattr(Collector, "collect", collect_disturbed)
+    disturbed = rows(train(config, tmp_path / "disturbed").folder)
+    assert plain[:4] == disturbed[:4]  # iterations 2 to 5, which train on rollouts 0 to 3
+    assert plain[4] != disturbed[4]
 
 
 def test_age_is_told_in_iterations_and_in_gradient_steps(tmp_path: Path):
     config = toy_config(staleness={"iterations": 2}, total_env_steps=150)
-    learning = rows(train(config, tmp_path).folder)[2:]
+    learning = rows(train(config, tmp_path).folder)
     assert len(learning) >= 4
     assert {row["staleness/iterations"] for row in learning} == {2.0}
     # Four gradient steps an iteration, none before the queue was full.
@@ -357,18 +387,48 @@ def test_rollouts_beyond_memory_are_refused_without_a_queue_too(
 
 
 @pytest.mark.parametrize("proximal", ALL_PAIRS, ids=lambda pair: "-".join(pair.values()))
-@pytest.mark.parametrize("stop_at", [1, 5], ids=["filling", "filled"])
 def test_a_resume_with_data_that_wait_ends_as_if_it_had_not_been_interrupted(
-    proximal: dict[str, str], stop_at: int, tmp_path: Path
+    proximal: dict[str, str], tmp_path: Path
 ):
-    config = toy_config(proximal=proximal, staleness={"iterations": 3}, total_env_steps=170, **BUSY)
+    config = toy_config(proximal=proximal, staleness={"iterations": 3}, total_env_steps=110, **BUSY)
     whole = train(config, tmp_path / "whole").folder
-    until = rows(whole)[stop_at]["env_steps"]
+    until = rows(whole)[1]["env_steps"]
     part = train(changed(config, total_env_steps=until), tmp_path / "part").folder
-    assert len(newest_state(part)["own"]["rank"]["source"]["waiting"]) == min(stop_at + 1, 3)
+    assert len(newest_state(part)["own"]["rank"]["source"]["waiting"]) == 3
     resume(part, config)
     assert not differences(newest_state(whole), newest_state(part))
     assert rows(whole) == rows(part)
+
+
+def test_a_run_that_is_stopped_while_the_queue_fills_continues_with_what_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = toy_config(staleness={"iterations": 3}, total_env_steps=110, **BUSY)
+    whole = train(config, tmp_path / "whole").folder
+    collect_plainly = Collector.collect
+
+    def collect_and_stop(self: Collector, network: Any, num_steps: int, origin: Origin) -> Rollout:
+        if origin.iteration == 1:
+            signal.raise_signal(signal.SIGTERM)
+        return collect_plainly(self, network, num_steps, origin)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Collector, "collect", collect_and_stop)
+        part = train(config, tmp_path / "part").folder
+    assert len(newest_state(part)["own"]["rank"]["source"]["waiting"]) == 2
+    resume(part, config)
+    assert not differences(newest_state(whole), newest_state(part))
+    assert rows(whole) == rows(part)
+
+
+def test_waiting_data_of_an_earlier_version_were_counted_and_are_not_counted_again():
+    data = collect(toy_config(env_config={"max_episode_steps": 3}))
+    assert data.num_uncounted == data.num_valid and data.episodes
+    tensors = {name: tensor for name, tensor in data.tensors().items() if name != "episodes"}
+    earlier = Rollout.from_tensors(tensors, data.origin)
+    assert (earlier.num_valid, earlier.num_uncounted, earlier.episodes) == (data.num_valid, 0, [])
+    again = Rollout.from_tensors(earlier.tensors(), data.origin)  # saved once more
+    assert again.num_uncounted == 0
 
 
 def test_a_resume_at_another_batch_fills_the_queue_anew_and_says_so(
@@ -383,8 +443,8 @@ def test_a_resume_at_another_batch_fills_the_queue_anew_and_says_so(
         in capsys.readouterr().out
     )
     after = rows(folder)[done:]
-    assert ["losses/policy_loss" in row for row in after[:4]] == [False, False, True, True]
-    assert {row["staleness/iterations"] for row in after[2:]} == {2.0}
+    assert after[0]["charts/iterations"] == rows(folder)[done - 1]["charts/iterations"] + 3
+    assert {row["staleness/iterations"] for row in after} == {2.0}
 
 
 @pytest.mark.parametrize(("delay", "said"), [(1, "staleness.iterations is now 1: the 2 oldest"), (4, "")])
@@ -397,8 +457,8 @@ def test_a_resume_with_another_delay_has_data_of_that_age(
     capsys.readouterr()
     resume(folder, changed(config, staleness={"iterations": delay}, total_env_steps=170))
     assert said in capsys.readouterr().out
-    ages = [row.get("staleness/iterations") for row in rows(folder)[done:]]
-    assert ages == ([None] if delay == 4 else []) + [float(delay)] * (len(ages) - (delay == 4))
+    ages = {row["staleness/iterations"] for row in rows(folder)[done:]}
+    assert ages == {float(delay)}
 
 
 def test_returns_under_way_belong_to_the_data_that_wait():
@@ -407,7 +467,7 @@ def test_returns_under_way_belong_to_the_data_that_wait():
     data = saved.source.collector.collect(saved.network, STEPS)
     ppo.prepare(data, saved, config)
     assert saved.reward_normalizer.running_return.any()
-    _, due = saved.source.next(saved.network, STEPS, Origin(iteration=1))
+    due = saved.source.next(saved.network, STEPS, Origin(iteration=1))
     assert due is None and saved.source.segments()
     resumed = start_from(config, without_episodes(saved.snapshot()))
     assert resumed.source.segments().keys() == saved.source.segments().keys()
@@ -428,6 +488,6 @@ def test_an_evaluation_reads_no_data_that_wait(tmp_path: Path):
 def test_a_rollout_survives_its_segment():
     origin = Origin(iteration=3, gradient_steps=5, version=7)
     for env in ("toy:Match", "toy:Target"):
-        data = replace(collect(toy_config(env=env)), origin=origin)
+        data = replace(collect(toy_config(env=env, env_config={"max_episode_steps": 3})), origin=origin)
         again = Rollout.from_tensors(data.tensors(), data.origin)
-        assert vars(again) == vars(replace(data, episodes=[]))
+        assert data.episodes and vars(again) == vars(data)

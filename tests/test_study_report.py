@@ -164,10 +164,30 @@ def test_intervals_of_a_verdict_are_its_comparisons(stale: StudyView):
     assert [(row.low, row.high) for row in drawn.rows] == [one.interval for one in verdict.comparisons]
 
 
+ANSWERS = {
+    "holds": "Yes, on toy:Match, toy:Corridor: ",
+    "fails": "No, on toy:Match, toy:Corridor it does not hold that ",
+    "undecided": "Undecided: ",
+}
+
+
+def test_the_page_names_the_ratios_that_its_batch_cannot_reach():
+    asked = Request(study="invariance", scale="cpu", envs=("Acrobot-v1",), seeds=2)
+    view = StudyView(make_plan(files.load("invariance"), asked), [])
+    assert study_page.limits(view)[1:] == [
+        "Left out: ratio 1/64, since 1/64 of 16 envs is not a whole number."
+    ]
+    assert study_page.lead(view).startswith(
+        "Undecided: 2 seeds on Acrobot-v1 cannot tell whether with all rules, the small batch equals the "
+        "base."
+    )
+
+
 def test_the_page_answers_in_its_first_sentence(stale: StudyView):
     page = study_page.report(stale, ["anybatch", "report", "x"]).page
     lead = page.partition('class="lead">')[2].partition("</p>")[0]
-    assert lead == stale.verdicts[0].sentence
+    (verdict,) = stale.verdicts
+    assert lead.startswith(ANSWERS[verdict.state]) and verdict.comparisons[-1].label[1:] in lead
     for shown in (
         "Stale data",
         "Study made",

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from plain_commands import said
 from toy_runs import toy_config, train
 
 from anybatch.acting.evaluation import Evaluation
@@ -98,14 +99,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     train(toy_config(), base)
     return base
-
-
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    capsys.readouterr()
-    main(words)
-    captured = capsys.readouterr()
-    assert captured.err == ""
-    return captured.out
 
 
 def test_a_folder_of_runs_becomes_a_table(runs: Path, capsys: pytest.CaptureFixture[str]):

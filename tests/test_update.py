@@ -20,8 +20,9 @@ from toy_runs import (
 )
 
 from anybatch.algorithms.ppo import loop as ppo
-from anybatch.algorithms.steps import gradient
+from anybatch.algorithms.steps import Minibatch, gradient
 from anybatch.config import OptimizerConfig, PPOConfig
+from anybatch.distributed.shard import Shard
 from anybatch.errors import TrainingError
 from anybatch.learning import gradient_steps as update
 from anybatch.learning.gradient_steps import GradientSteps, by_autograd
@@ -157,6 +158,18 @@ def test_a_skipped_step_changes_no_parameter_and_no_optimizer_state(optimizer: s
     steps.flat.grads.fill_(1.0)
     assert steps.apply()
     assert steps.counts.skipped_in_a_row == 0 and len(steps.counts.norms) == 2
+
+
+def test_a_resume_continues_to_count_skipped_steps():
+    """Else a run that is restarted again and again would never give up."""
+    steps, _ = linear_problem()
+    for bad in (1.0, torch.nan, torch.nan):
+        steps.flat.grads.fill_(bad)
+        steps.apply()
+    resumed, _ = linear_problem()
+    resumed.load_state_dict(steps.state_dict())
+    counts = resumed.counts
+    assert (counts.taken, counts.skipped, counts.skipped_in_a_row) == (1, 2, 2)
 
 
 @pytest.mark.parametrize(
@@ -335,7 +348,8 @@ def test_microbatches_of_a_measurement_are_drawn_at_random_by_run_and_step():
         steps, data = linear_problem()
         steps.counts.taken = gradient_steps
         config = changed(problem(), seed=seed, update={"noise_scale_every": 1})
-        gradient(config, steps, torch.arange(67), by_autograd(data.loss), 67.0)
+        all_samples = Minibatch.of(torch.arange(67), Shard.whole(67), torch.device("cpu"))
+        gradient(config, steps, all_samples, by_autograd(data.loss))
         return data.parts[0].tolist()
 
     draws = [first_part(seed=1, gradient_steps=0), first_part(1, 1), first_part(2, 0)]
@@ -391,17 +405,30 @@ def test_the_noise_scale_is_that_of_the_training_loss_before_clipping():
         assert state.metrics()[metric] == pytest.approx(trace / signal, rel=1e-6)
 
 
-def test_a_rank_without_a_sample_of_the_minibatch_adds_nothing_to_the_measurement(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    steps, data = linear_problem()
-    summed: list[list[float]] = []
-    monkeypatch.setattr(
-        update.collectives, "sum_over_ranks", lambda sums: summed.append(sums.tolist()) or sums
-    )
-    records = steps.measured_gradient(torch.empty(0, dtype=torch.int64), by_autograd(data.loss), 4.0)
-    assert len(records) == 1 and not steps.flat.grads.any()
-    assert summed[0] == [0.0, 0.0]  # Σ b‖g‖² and the number of parts
+def test_the_noise_scale_is_measured_by_parts_of_all_ranks(monkeypatch: pytest.MonkeyPatch):
+    """Each of two ranks has some samples of a part, or none of them; both measure what one rank would."""
+    alone, data = linear_problem()
+    alone.microbatch = 20
+    alone.measured_gradient(torch.arange(67), by_autograd(data.loss), 67.0)
+
+    for has in (lambda part: part < 25, lambda part: part >= 25):
+        steps, data = linear_problem()
+        steps.microbatch = 20
+        elsewhere = iter(rest_of(data, has))
+        monkeypatch.setattr(
+            update.collectives, "sum_over_ranks", lambda own, rest=elsewhere: own.add_(next(rest))
+        )
+        steps.measured_gradient(
+            torch.arange(67), by_autograd(data.loss), 67.0, lambda part, has=has: part[has(part)]
+        )
+        assert measurement(steps) == pytest.approx(measurement(alone), rel=1e-9)
+
+
+def rest_of(data: LinearData, has: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    """What the other rank adds to each sum: the gradients of its samples of each part, then of all."""
+    parts = microbatches(torch.arange(67), 20)
+    sums = [data.gradients[part[~has(part)]].sum(0) / 67 for part in parts]
+    return [*sums, torch.stack(sums).sum(0)]
 
 
 def test_a_loaded_optimizer_is_on_the_device_of_the_parameters():
@@ -436,7 +463,6 @@ def test_hyperparameters_reach_the_optimizer():
             "num_steps": 7,
             "minibatches_per_epoch": 2,
             "epochs": 2,
-            "ranks": 1,
         },
     )
     state = start_in_float64(config)

@@ -121,6 +121,19 @@ def one_iteration(config: PPOConfig, state: PPOState) -> dict[str, float | None]
     return ppo.improve_policy(samples, state, config, state.plan.hyperparameters.learning_rate)
 
 
+def learned(config: PPOConfig) -> float:
+    """Mean reward per decision of the greedy policy at the end."""
+    state = start(config)
+    while state.env_steps < config.total_env_steps:
+        one_iteration(config, state)
+        state.learner.env_steps += config.num_envs * config.num_steps
+    with torch.no_grad():
+        state.network.policy.head.weight.mul_(1e3)
+        state.network.policy.head.bias.mul_(1e3)
+    data = state.source.collector.collect(state.network, 200)
+    return float(data.reward[data.valid].mean())
+
+
 def moved_policy_and_samples(config: PPOConfig) -> tuple[PPOState, Samples]:
     """A float64 state some steps away from the policy that acted: ratios, clips and KLs are at work."""
     state = start_in_float64(config)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anybatch.acting.evaluation import Evaluation
-    from anybatch.api import Agent, Curve, PlanView, TrainedRun, load, plan, resume, train
+    from anybatch.api import Agent, Curve, PlanView, TrainedRun, TunedPreset, load, plan, resume, train, tune
     from anybatch.config import (
         ControllerConfig,
         EnvConfig,
@@ -95,6 +95,7 @@ __all__ = [
     "TrainedRun",
     "TrainingError",
     "TunedAt",
+    "TunedPreset",
     "UpdateConfig",
     "UserError",
     "VectorEnv",
@@ -103,11 +104,23 @@ __all__ = [
     "plan",
     "resume",
     "train",
+    "tune",
 ]
 
 _MODULES = {
     "anybatch.acting.evaluation": ("Evaluation",),
-    "anybatch.api": ("Agent", "Curve", "PlanView", "TrainedRun", "load", "plan", "resume", "train"),
+    "anybatch.api": (
+        "Agent",
+        "Curve",
+        "PlanView",
+        "TrainedRun",
+        "TunedPreset",
+        "load",
+        "plan",
+        "resume",
+        "train",
+        "tune",
+    ),
     "anybatch.envs.protocol": (
         "BoxActions",
         "DiscreteActions",

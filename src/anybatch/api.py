@@ -1,6 +1,6 @@
-"""The library as a program uses it: train, resume, load and plan."""
+"""The library as a program uses it: train, resume, load, plan and tune."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -25,9 +25,15 @@ from anybatch.runs.display import QUIET, Output
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.runs.stop import Stopped
 from anybatch.session import Outcome
+from anybatch.session.decoupled import decoupled_by_default
 from anybatch.session.evaluating import evaluation_env, trained_player
 from anybatch.session.own import NOTHING_OWN, OwnParts
 from anybatch.session.training import ShowPlan
+from anybatch.studies import duration
+from anybatch.tuning import tune as tuning
+from anybatch.tuning.outcome import Outcome as TunedPreset
+from anybatch.tuning.plan import CHECK_SEEDS, MARGIN, TUNING_SEEDS, Request
+from anybatch.tuning.space import FIXED
 
 Config = TypeVar("Config", bound=AnyConfig)
 PathLike = str | Path
@@ -59,12 +65,16 @@ def train(
     """
     own, named = own_parts(env, network)
     preset, base = base_config(config, named.get("env"), own)
+    output = Output(shown=progress)
+    settings = decoupled_by_default(
+        own.named_in(changed(base, named | changes)), output.say, policy_is_chosen=names_policy(changes)
+    )
     outcome = session.train(
-        own.named_in(changed(base, named | changes)),
+        settings,
         preset=preset,
         base=Path(run_dir),
         show_plan=show_plan(progress),
-        output=Output(shown=progress),
+        output=output,
         own=own,
     )
     return trained_run(outcome, own)
@@ -79,13 +89,13 @@ def resume(
     """
     own, named = own_parts(env, network)
     record = RunRecord(Path(folder))
-    outcome = session.resume(
-        record,
+    output = Output(shown=progress)
+    settings = decoupled_by_default(
         own.named_in(changed(record.config, named | changes)),
-        show_plan=show_plan(progress),
-        output=Output(shown=progress),
-        own=own,
+        output.say,
+        policy_is_chosen=names_policy(changes) or record.config.collection is not None,
     )
+    outcome = session.resume(record, settings, show_plan=show_plan(progress), output=output, own=own)
     return trained_run(outcome, own)
 
 
@@ -109,8 +119,62 @@ def load(folder: PathLike, *, env: Any = None, network: Any = None) -> "Agent":
 def plan(config: str | Path | AnyConfig | None = None, **changes: Any) -> "PlanView":
     """The batches of a run and every number that follows from them, without training."""
     _, base = base_config(config, changes.get("env"), NOTHING_OWN)
-    settings = changed(base, changes)
+    settings = decoupled_by_default(changed(base, changes), QUIET.say, policy_is_chosen=names_policy(changes))
     return PlanView(settings, session.plan(settings))
+
+
+def tune(
+    preset: str | Path | None = None,
+    *,
+    env: str | None = None,
+    trials: int = 40,
+    jobs: int = 1,
+    budget: str | None = None,
+    num_envs: int | None = None,
+    train_at: int | None = None,
+    env_steps: int | None = None,
+    seeds: Iterable[int] = TUNING_SEEDS,
+    check_seeds: int = CHECK_SEEDS,
+    margin: float = MARGIN,
+    search: Mapping[str, tuple[float, float] | None] | None = None,
+    out: PathLike | None = None,
+    progress: bool = False,
+) -> "TunedPreset":
+    """Search the numbers of a preset with `num_envs` envs, and check the best of `trials` on fresh seeds.
+
+    Arguments mean what the flags of `anybatch tune` mean (extra `tune`). `preset` is a name or the path of a
+    file; without it, the environment chooses. `search` has ranges other than the usual ones, such as
+    {"learning-rate": (1e-4, 1e-2), "clip": None}, where None keeps the preset's number. A second call with
+    the same `out` continues the first.
+
+    Trials run in worker processes, so that an environment is named, not given as an object. The outcome has
+    the best trial, what mattered, the verdict of the check, and `preset_file` for `train(preset_file)`.
+    """
+    ranges = (search or {}).items()
+    if preset is None:
+        preset = preset_for(env, NOTHING_OWN)
+    request = Request(
+        preset=str(preset),
+        env=env,
+        trials=trials,
+        num_envs=num_envs,
+        train_at=train_at,
+        env_steps=env_steps,
+        seeds=tuple(seeds),
+        check_seeds=check_seeds,
+        margin=margin,
+        search=tuple(f"{name}={FIXED if ends is None else '{}..{}'.format(*ends)}" for name, ends in ranges),
+        budget_seconds=None if budget is None else duration.seconds(budget),
+    )
+    return tuning.tune(
+        request, out=None if out is None else Path(out), jobs=jobs, output=Output(shown=progress)
+    )
+
+
+def names_policy(changes: Mapping[str, Any]) -> bool:
+    """Whether the program has chosen the proximal policy."""
+    proximal = changes.get("proximal", {})
+    return is_dataclass(proximal) or "policy" in proximal
 
 
 class Curve(NamedTuple):

@@ -26,3 +26,11 @@ class DiskError(UserError):
 
 class TrainingError(UserError):
     """Training cannot continue: the loss or the gradient is non-finite."""
+
+
+class RankError(UserError):
+    """A run on several ranks ends because of another rank, which has said why: the message is empty."""
+
+
+class LostRankError(RuntimeError):
+    """Another rank has ended or does not answer. What started the ranks may start them again."""

@@ -63,6 +63,29 @@ def usable_device(name: str) -> "torch.device":
     return device
 
 
+def reads_are_free(device: "torch.device") -> bool:
+    """Whether the program can look at a number on `device` without waiting for all work before it."""
+    return device.type == "cpu"
+
+
+def number_dtype(device: "torch.device") -> "torch.dtype":
+    """The type of single numbers kept on `device`: double, where it has that."""
+    import torch
+
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def fits_beside_training(count: int, device: "torch.device") -> bool:
+    """Whether `count` bytes take at most half of the free memory of `device`: networks need the rest."""
+    if device.type != "cuda":
+        return True
+    import torch
+
+    free = torch.cuda.mem_get_info(device)[0]
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return 2 * count <= free + cached
+
+
 def vector_instructions() -> list[str]:
     """The vector instructions that matter here, of those that this processor says it has."""
     information = Path("/proc/cpuinfo")

@@ -1,4 +1,7 @@
-"""Independent random streams for every role, rank and env, all from the one seed of a run.
+"""Independent random streams for every role and env, all from the one seed of a run.
+
+No stream knows which process draws from it: environments are numbered over the whole run, and what is drawn
+for all of them is drawn by every process, which keeps its own part.
 
 Engines give env i the seed s + i, so that runs with neighboring seeds share most of their episodes. Here each
 env has a child of one numpy SeedSequence instead, and neighboring seeds share nothing.
@@ -25,18 +28,19 @@ _GENERATOR_STREAMS: dict[GeneratorRole, int] = {
     "auxiliary": 7,
     "probe": 8,
 }
+_RANK_0 = 0  # streams once had the number of a rank here; the key stays so that seeds do
 _LARGEST_SEED = 2**31 - 1  # engines take a C int
 
 
-def env_seeds(seed: int, *, role: EnvRole, rank: int, num_envs: int, env_steps: int = 0) -> list[int]:
-    """One seed per env, all distinct, each in [0, 2³¹).
+def env_seeds(seed: int, *, role: EnvRole, num_envs: int, env_steps: int = 0) -> list[int]:
+    """One seed per env of the whole run, all distinct, each in [0, 2³¹).
 
     The seeds of the first envs do not depend on how many there are. `env_steps` is 0 at the start of a run; a
     resume whose engine cannot restore its episodes gives the env steps done, and gets fresh episodes.
     """
     seeds: dict[int, None] = {}  # a dict keeps the order and finds duplicates
     for env in range(num_envs):
-        stream = np.random.SeedSequence(seed, spawn_key=(_ENV_STREAMS[role], rank, env_steps, env))
+        stream = np.random.SeedSequence(seed, spawn_key=(_ENV_STREAMS[role], _RANK_0, env_steps, env))
         words = 1
         while len(seeds) == env:
             candidate = int(stream.generate_state(words)[-1]) & _LARGEST_SEED
@@ -45,11 +49,9 @@ def env_seeds(seed: int, *, role: EnvRole, rank: int, num_envs: int, env_steps: 
     return list(seeds)
 
 
-def torch_generator(
-    seed: int, *, role: GeneratorRole, rank: int, draw: tuple[int, ...] = ()
-) -> torch.Generator:
-    """A generator of its own for one role on one rank, and for one numbered draw where that is given."""
-    stream = np.random.SeedSequence(seed, spawn_key=(_GENERATOR_STREAMS[role], rank, *draw))
+def torch_generator(seed: int, *, role: GeneratorRole, draw: tuple[int, ...] = ()) -> torch.Generator:
+    """A generator of its own for one role, and for one numbered draw where that is given."""
+    stream = np.random.SeedSequence(seed, spawn_key=(_GENERATOR_STREAMS[role], _RANK_0, *draw))
     generator = torch.Generator()
     generator.manual_seed(int(stream.generate_state(1, np.uint64)[0]))
     return generator

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from types import ModuleType
+from typing import Any
 
 from anybatch.errors import UserError
 
@@ -50,6 +51,29 @@ def import_named(module: str, *, flag: str, trusted: bool) -> ModuleType:
 def must_be_named(module: str) -> bool:
     """Whether a module was found in the working folder only, so that other commands must name it again."""
     return module in _of_working_folder
+
+
+def importable_name(thing: object) -> str | None:
+    """How another process finds a function or class, as my_package:make_env; None where it cannot.
+
+    It cannot find what was defined in the main program or within a function.
+    """
+    module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
+        return None
+    found: object = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"{module}:{name}" if found is thing else None
+
+
+def named_object(path: str) -> Any:
+    """What `importable_name` named."""
+    module, _, name = path.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
 
 
 @contextlib.contextmanager

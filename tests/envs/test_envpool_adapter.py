@@ -231,4 +231,6 @@ def test_an_episode_of_cartpole_counts_its_steps_and_not_the_reset(make):
     env.reset()
     for _ in range(12):
         tracker.update(env.step(NO_ACTION))
-    assert tracker.take() == [Episode(5.0, 5, env, truncated=True) for env in (0, 1, 2)] * 2
+    assert tracker.take() == [
+        Episode(5.0, 5, env, truncated=True, step=step) for step in (5, 11) for env in (0, 1, 2)
+    ]

@@ -19,22 +19,27 @@ def step(
 YES, NO = [True] * 3, [False] * 3
 
 
+def taken(tracker: EpisodeTracker) -> list[Episode]:
+    """The finished episodes, without the steps with which they ended."""
+    return [episode._replace(step=0) for episode in tracker.take()]
+
+
 def test_scores_and_decisions_are_summed_up_to_the_true_end():
     tracker = EpisodeTracker(3)
     tracker.update(step([7, 1, 2], valid=YES, end=NO))
     tracker.update(step([0, 1, 2], valid=[False, True, True], end=NO))
     tracker.update(step([5, 1, 2], valid=YES, end=[True, False, True]))
-    assert tracker.take() == [Episode(12.0, 2, 0), Episode(6.0, 3, 2)]
-    assert tracker.take() == []
+    assert taken(tracker) == [Episode(12.0, 2, 0), Episode(6.0, 3, 2)]
+    assert taken(tracker) == []
     tracker.update(step([3, 1, 4], valid=YES, end=YES))
-    assert tracker.take() == [Episode(3.0, 1, 0), Episode(4.0, 4, 1), Episode(4.0, 1, 2)]
+    assert taken(tracker) == [Episode(3.0, 1, 0), Episode(4.0, 4, 1), Episode(4.0, 1, 2)]
 
 
 def test_an_end_on_a_reset_step_closes_what_was_open_and_nothing_else():
     tracker = EpisodeTracker(3)
     tracker.update(step([7, 1, 2], valid=YES, end=[False, True, False]))
     tracker.update(step([0, 0, 2], valid=[False, False, True], end=[True, True, False]))
-    assert tracker.take() == [Episode(1.0, 1, 1), Episode(7.0, 1, 0)]
+    assert taken(tracker) == [Episode(1.0, 1, 1), Episode(7.0, 1, 0)]
 
 
 def test_an_episode_knows_whether_a_step_limit_cut_it():
@@ -42,6 +47,15 @@ def test_an_episode_knows_whether_a_step_limit_cut_it():
     tracker.update(step([1, 1, 1], valid=YES, end=[True, True, False], truncated=[True, False, False]))
     tracker.update(step([0, 0, 1], valid=[False, False, True], end=[False, False, True]))
     assert [episode.truncated for episode in tracker.take()] == [True, False, False]
+
+
+def test_an_episode_knows_the_step_it_ended_with_since_episodes_were_taken():
+    tracker = EpisodeTracker(3)
+    tracker.update(step([1, 1, 1], valid=YES, end=[False, True, False]))
+    tracker.update(step([1, 1, 1], valid=YES, end=[True, False, False]))
+    assert [(episode.env, episode.step) for episode in tracker.take()] == [(1, 1), (0, 2)]
+    tracker.update(step([1, 1, 1], valid=YES, end=[False, False, True]))
+    assert [(episode.env, episode.step) for episode in tracker.take()] == [(2, 1)]
 
 
 def test_many_small_scores_do_not_lose_precision():
@@ -55,7 +69,7 @@ def test_many_small_scores_do_not_lose_precision():
 def test_a_restored_tracker_continues():
     tracker = EpisodeTracker(3)
     tracker.update(step([7, 1, 2], valid=YES, end=[False, True, False]))
-    ended = tracker.take()
+    ended = taken(tracker)
     state = tracker.state_dict()
     plain = {key: getattr(value, "tolist", lambda value=value: value)() for key, value in state.items()}
     restored = EpisodeTracker(3)
@@ -63,4 +77,4 @@ def test_a_restored_tracker_continues():
     for each in (tracker, restored):
         each.update(step([1, 1, 1], valid=YES, end=YES))
     assert ended == [Episode(1.0, 1, 1)]
-    assert tracker.take() == restored.take() == [Episode(8.0, 2, 0), Episode(1.0, 1, 1), Episode(3.0, 2, 2)]
+    assert taken(tracker) == taken(restored) == [Episode(8.0, 2, 0), Episode(1.0, 1, 1), Episode(3.0, 2, 2)]

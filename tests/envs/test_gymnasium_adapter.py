@@ -300,7 +300,7 @@ def test_both_reset_modes_give_the_same_transitions_of_packed_observations(make,
         ("TwoImages", r"TwoImages-v0 has two images, 0 and 1; one works, beside any numbers$"),
         ("NestedMask", "shows inner.action_mask, but a mask must be an entry of the outermost Dict$"),
         ("DiscreteMask", r"whose part action_mask is Discrete\(5\); a mask must be Box or MultiBinary$"),
-        ("OnlyMask", r"OnlyMask-v0 has observations Dict\(.*, which show nothing$"),
+        ("OnlyMask", r"OnlyMask-v0 has observations Dict\(.*, which are empty$"),
         ("ShortMask", r"an action_mask of 4 entries, but its actions Discrete\(5\) need 5$"),
         (
             "ShortMultiMask",

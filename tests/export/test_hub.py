@@ -229,9 +229,9 @@ def test_a_download_that_is_no_policy_is_refused_and_leaves_nothing(
     name = next(name for name in files if name.endswith(".safetensors"))
     files[name] = files[name][:-1] + bytes([files[name][-1] ^ 1])
     said = failing(capsys, "pull", "user/match", "--out", str(out))
-    assert "holds no policy that this version can play" in said and "is damaged" in said
+    assert "has no policy that this version can play" in said and "is damaged" in said
     hub.repositories["user/other"] = [{"README.md": b"a card"}]
-    assert "holds no policy" in failing(capsys, "pull", "user/other", "--out", str(out))
+    assert "has no policy" in failing(capsys, "pull", "user/other", "--out", str(out))
     assert not out.exists() and not list(tmp_path.glob(".aside*"))
 
 
@@ -255,7 +255,7 @@ def test_what_the_hub_refuses_is_one_sentence(
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     assert "hf auth login" in failing(capsys, "push", str(run), "user/match", "--no-video")
     monkeypatch.delenv("HF_TOKEN")
-    assert "nobody is logged in" in failing(capsys, "push", str(run), "user/match", "--no-video")
+    assert "you are not logged in to the Hub" in failing(capsys, "push", str(run), "user/match", "--no-video")
     assert "user/match" not in hub.repositories
 
 

@@ -43,6 +43,35 @@ def judged(plan: StudyPlan, score: Callable[[Cell], float | None]) -> Verdict:
     ("shift", "spread", "state"),
     [
         (0.0, 0.1, "holds"),
+        (-0.5, 0.1, "holds"),
+        (3.0, 0.1, "holds"),
+        (3.0, 1.0, "holds"),
+        (-3.0, 0.1, "fails"),
+        (-0.5, 1.0, "undecided"),
+    ],
+)
+def test_being_not_worse_is_one_sided(shift: float, spread: float, state: str):
+    rule = with_rule(
+        'rule = "not_worse"',
+        'this = { arm = "all", ratio = "1/4" }',
+        'that = { ratio = "1" }',
+        "margin = 0.1",
+    )
+    found = judged(
+        plan_of(FIVE, KNOWN, rule),
+        lambda cell: 5 + noise(cell, spread) + (shift if cell.ratio == "1/4" else 0),
+    )
+    assert found.state == state
+    (comparison,) = found.comparisons
+    assert comparison.value == pytest.approx(shift / 10) and comparison.interval is not None
+    # It holds exactly where the interval is above minus the margin.
+    assert (comparison.interval[0] > -0.1) == (state == "holds")
+
+
+@pytest.mark.parametrize(
+    ("shift", "spread", "state"),
+    [
+        (0.0, 0.1, "holds"),
         (0.5, 0.1, "holds"),
         (3.0, 0.1, "fails"),
         (-3.0, 0.1, "fails"),
@@ -110,6 +139,38 @@ def test_better_holds_fails_or_is_undecided(shift: float, state: str):
     assert np.sign(found.comparisons[0].details["van_elteren_z"]) == np.sign(shift)
 
 
+@pytest.mark.parametrize(("ratios", "state"), [('"1"', "fails"), ('["1", "1/4"]', "undecided")])
+@pytest.mark.parametrize(("kind", "shift"), [("better", -2.0), ("equivalent", -3.0)])
+def test_one_of_many_comparisons_fails_only_beyond_their_number(
+    kind: str, shift: float, ratios: str, state: str
+):
+    """Student's t is 2.0 with 8 degrees of freedom: p = 0.04 is below 0.05 and above 0.05 ÷ 2."""
+    rule = with_rule(
+        f'rule = "{kind}"',
+        f'this = {{ arm = "all", ratio = {ratios} }}',
+        'that = { arm = "none" }',
+        f"margin = {0.1 if kind == 'equivalent' else 0}",
+    )
+    found = judged(
+        plan_of(FIVE, KNOWN, rule), lambda cell: 5 + noise(cell, 1.0) + (shift if cell.arm == "all" else 0)
+    )
+    assert found.state == state
+
+
+@pytest.mark.parametrize(("ratios", "significant"), [('"1"', True), ('["1", "1/4"]', False)])
+def test_ranks_are_significant_at_a_level_divided_by_the_comparisons(ratios: str, significant: bool):
+    """All of 8 seeds above all of 8 others: p = 0.0008."""
+    rule = with_rule(
+        'rule = "better"', f'this = {{ arm = "all", ratio = {ratios} }}', 'that = { arm = "none" }'
+    )
+    eight = ("seeds = [1, 2]", "seeds = [1, 2, 3, 4, 5, 6, 7, 8]")
+    found = judged(
+        plan_of(eight, KNOWN, rule), lambda cell: (5 if cell.arm == "all" else 4) + cell.seed / 100
+    )
+    assert found.comparisons[0].details["van_elteren_p"] == pytest.approx(7.8e-4, rel=0.01)
+    assert found.comparisons[0].details["van_elteren_significant"] is significant
+
+
 def test_returns_are_normalized_by_random_play_and_the_best_of_the_base():
     plan = plan_of(FIVE)
     scores = Scores(plan, made_up(plan, lambda cell: 20 + cell.seed if cell.arm == "all" else 50))
@@ -138,6 +199,28 @@ def test_the_learning_rate_is_tuned_where_its_optimum_is_within_a_notch(best: fl
         plan, lambda cell: cell.seed / 1000 - abs(np.log2(cell.factors["optimizer.learning_rate"] / best))
     )
     assert found.state == state and found.comparisons[0].value == best
+
+
+def test_an_optimum_in_nine_of_ten_resamples_is_not_certain():
+    plan = plan_of(
+        (
+            'factors = { "optimizer.learning_rate" = [0.5, 1, 2] }',
+            'factors = { "optimizer.learning_rate" = [0.25, 0.5, 1, 2, 4] }',
+        ),
+        ("seeds = [101, 102]", "seeds = [101, 102, 103, 104, 105]"),
+        KNOWN,
+        tune=True,
+    )
+
+    def score(cell: Cell) -> float:
+        if cell.factors["optimizer.learning_rate"] in (0.5, 1, 2):
+            return 1.0
+        # Where the first seed is drawn three times of five, an outer factor is best.
+        return 1.5 if cell.seed == 101 else 0.5
+
+    (comparison,) = judged(plan, score).comparisons
+    assert 0.85 < comparison.details["share_within"] < 0.93
+    assert comparison.state == "undecided"
 
 
 def test_tuning_seeds_tell_which_margin_can_be_decided():

@@ -21,7 +21,7 @@ PRESET = presets.load(presets.DEFAULT).config
         ({"optimizer": {"name": "sgd", "max_grad_norm": None}}, "sgd-max_grad_norm=none"),
         (
             {"network": {"hidden_sizes": [32, 16]}, "normalize": {"observations": True}},
-            "hidden_sizes32x16-observations=on",
+            "hidden_sizes32x16-observations=step",
         ),
         ({"env_config": {"options": {"num_levels": "200"}}}, "num_levels=200"),
     ],

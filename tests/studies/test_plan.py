@@ -7,7 +7,7 @@ import pytest
 from small_studies import plan_of, study
 
 from anybatch.errors import ConfigError, UserError
-from anybatch.studies import files, opening, plan
+from anybatch.studies import files, opening, plan, source
 from anybatch.studies.plan import Request, make_plan
 from anybatch.studies.work import makespan
 
@@ -67,6 +67,8 @@ def test_the_number_of_seeds_can_be_asked_for():
         return sorted({cell.seed for cell in plan_of(seeds=count).cells})
 
     assert seeds(1) == [1] and seeds(2) == [1, 2] and seeds(4) == [1, 2, 3, 4]
+    tuning = plan_of(seeds=4, tune=True).cells  # no seed of the study itself
+    assert {cell.seed for cell in tuning if cell.factors} == {101, 102, 103, 104}
 
 
 def test_another_environment_of_the_family_keeps_the_base_and_one_of_another_has_its_preset():
@@ -80,7 +82,7 @@ def test_another_environment_of_the_family_keeps_the_base_and_one_of_another_has
     assert {cell.ratio for cell in acrobot.cells} == {"1", "1/4", "1/16"}
     assert any("1/64 of 16 envs" in entry["reason"] for entry in acrobot.left_out)
     vector = make_plan(study, Request(study="invariance", envs=("Acrobot-v1",), preset="vector-ppo-ewma"))
-    assert vector.cells[1].config["normalize"]["observations"]
+    assert vector.cells[1].config["normalize"]["observations"] == "step"
 
 
 def test_environments_with_a_published_scale_need_no_random_play():
@@ -149,6 +151,8 @@ def test_a_copy_of_the_package_is_kept_and_must_not_change(tmp_path: Path):
     copy.write_text("# something else")
     with pytest.raises(UserError, match="is not the source that the plan was made with"):
         opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)
+    with pytest.raises(UserError, match="with the package of commit 4af1, or choose another folder"):
+        source.restore(tmp_path, {"source": "another", "git_commit": "4af1"})
 
 
 def test_cells_that_run_side_by_side_take_the_longest_first():

@@ -8,15 +8,17 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from small_studies import STUDY, run_study, study
+from toy_runs import toy_config, train
 
 from anybatch.errors import ConfigError, UserError
 from anybatch.runs.display import QUIET
-from anybatch.studies import cells, opening, runner
+from anybatch.studies import cells, curves, in_progress, opening, runner
 from anybatch.studies.plan import Request
 from anybatch.studies.processes import Worker, ended
 
@@ -149,6 +151,46 @@ def test_a_worker_that_is_stopped_saves_first(tmp_path: Path):
     assert worker.ask(cell=plan.cells[1].name) == {"answer": "stopped"}
 
 
+def test_a_worker_gives_a_cell_up_and_takes_the_next(tmp_path: Path):
+    endless = ("total_env_steps = 192", "total_env_steps = 1_000_000_000")
+    plan = opening.open_study(study(endless), Request(study="small"), tmp_path, **SILENT)
+    cell, random_play = plan.cells[1], plan.cells[0]
+    with Worker(tmp_path, threads=1) as worker, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(worker.ask, cell=cell.name)
+        deadline = time.monotonic() + 120
+        while not in_progress.newest(tmp_path, cell) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process = worker._process
+        worker.give_up(random_play.name)  # not the one in progress
+        time.sleep(0.3)
+        assert not answer.done()
+        worker.give_up(cell.name)
+        worker.give_up(cell.name)
+        assert answer.result(timeout=60) == {"answer": "stopped"}
+        assert worker.ask(cell=random_play.name)["answer"] == "done"
+        assert worker._process is process
+    assert not cells.path_of(tmp_path, cell.name).exists()
+
+
+def test_the_curve_of_a_cell_in_progress_is_the_start_of_its_curve(tmp_path: Path):
+    whole = train(toy_config(num_envs=4, num_steps=8, total_env_steps=640), tmp_path / "runs")
+    plan = opening.make_plan(
+        study(("total_env_steps = 192", "total_env_steps = 640")), Request(study="small")
+    )
+    cell = replace(plan.cells[1], name=whole.folder.name)
+    metrics = whole.folder / "metrics.jsonl"
+    rows = metrics.read_text().splitlines(keepends=True)
+    curve = curves.return_curve([json.loads(row) for row in rows], 640, 100)
+    for count in range(len(rows) + 1):
+        metrics.write_text("".join(rows[:count]) + '{"env_steps": 1')  # and a row that is being written
+        found = in_progress.curve(tmp_path, cell, 100)
+        assert found == curve[: len(found)]
+        reached = json.loads(rows[count - 1])["env_steps"] if count else 0
+        assert in_progress.newest(tmp_path, cell) == reached
+        # A part that ends at 595.2 env steps is over at 595: the next row is beyond it.
+        assert len(found) == sum(end <= reached for end, _ in curve[:-1])
+
+
 def test_a_cell_that_fails_is_kept_with_its_reason_and_the_others_run(tmp_path: Path):
     broken = (
         'settings = { rescale = "none" }',
@@ -176,7 +218,7 @@ def test_a_run_whose_loss_explodes_is_a_cell_that_diverged(tmp_path: Path):
 def test_a_process_that_dies_is_a_failed_cell_and_not_the_end(tmp_path: Path):
     plan = opening.open_study(study(*ONE_SEED), Request(study="small"), tmp_path, **SILENT)
     copy = tmp_path / "source" / "anybatch" / "studies" / "training.py"
-    before = "def run_cell(out: Path, plan: StudyPlan, cell: Cell) -> Result:\n"
+    before = "def run_cell(out: Path, plan: Origin, cell: Cell) -> Result:\n"
     dies = f'{before}    if cell.arm == "all":\n        __import__("os").abort()\n'
     assert before in copy.read_text()
     copy.write_text(copy.read_text().replace(before, dies))

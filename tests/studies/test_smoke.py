@@ -3,12 +3,15 @@
 import html
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_studies import STUDY
 
 from anybatch.cli import main
 from anybatch.studies import files
+
+ANSWERS = {"holds": "Yes, on ", "fails": "No, on ", "undecided": "Undecided: "}
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -32,8 +35,23 @@ def test_a_study_ends_with_its_verdicts(name: str, tmp_path: Path, capsys: pytes
     found = json.loads((tmp_path / "verdicts.json").read_text())
     assert found and all(verdict["comparisons"] for verdict in found)
     assert all(f"{verdict['name']}: {verdict['state']}" in shown.out for verdict in found)
-    assert found[0]["sentence"] in html.unescape((tmp_path / "report" / "index.html").read_text())
+    page = html.unescape((tmp_path / "report" / "index.html").read_text())
+    for verdict in found:
+        assert f"{verdict['state']}</span><div><h3>{verdict['claim']}</h3>" in page
+        assert all(one["label"] in page for one in verdict["comparisons"])
+    answers(page.partition('class="lead">')[2].partition("</p>")[0], found[0])
     assert shown.err == ""
+
+
+def answers(lead: str, verdict: dict[str, Any]) -> None:
+    """A page begins with the answer of its first verdict, its claim, and all of the reason."""
+    if verdict["state"] == "measured":
+        assert lead == verdict["sentence"]
+        return
+    claim, _, reason = verdict["sentence"].partition(f" {verdict['state'].capitalize()}: ")
+    assert claim == verdict["claim"] and reason
+    assert lead.startswith(ANSWERS[verdict["state"]])
+    assert lead.endswith(f"{claim[1:]} {reason[0].upper()}{reason[1:]}")
 
 
 def test_tuning_says_where_the_optimum_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

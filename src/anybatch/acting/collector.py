@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,8 +11,9 @@ from torch import Tensor
 
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import START_OF_RUN, Origin, Rollout, observation_dtype
+from anybatch.distributed.shard import Shard
 from anybatch.envs.episodes import EpisodeTracker
-from anybatch.envs.protocol import BoxActions, EnvStep, RestorableEnv, VectorEnv
+from anybatch.envs.protocol import BoxActions, EnvSpec, EnvStep, RestorableEnv, VectorEnv
 from anybatch.errors import EnvError
 from anybatch.kernels.policy import PolicyKernel
 from anybatch.kernels.q import QKernel
@@ -47,8 +49,8 @@ class Buffers:
         return self.reward.numpy(), self.terminated.numpy(), self.truncated.numpy(), self.valid.numpy()
 
     @classmethod
-    def allocate(cls, env: VectorEnv, num_steps: int, dtype: torch.dtype) -> "Buffers":
-        spec, shape = env.spec, (num_steps, env.spec.num_envs)
+    def allocate(cls, spec: EnvSpec, num_steps: int, dtype: torch.dtype) -> "Buffers":
+        shape = (num_steps, spec.num_envs)
         continuous = isinstance(spec.actions, BoxActions)
         return cls(
             obs=torch.empty(
@@ -71,6 +73,7 @@ class Collector:
         self,
         env: VectorEnv,
         *,
+        shard: Shard,
         generator: torch.Generator,
         normalizer: ObservationNormalizer | None,
         time_limit_is_terminal: bool,
@@ -79,8 +82,12 @@ class Collector:
         dtype: torch.dtype = torch.float32,
         kernel: PolicyKernel | QKernel | None = None,
     ):
-        """`kernel` is native code for a network; another one is run by torch."""
+        """`env` holds the environments of `shard`; `generator` draws the noise of the whole run's.
+
+        `kernel` is native code for a network; another one is run by torch.
+        """
         self.env = env
+        self.shard = shard
         self.generator = generator
         self.normalizer = normalizer
         self.time_limit_is_terminal = time_limit_is_terminal
@@ -89,16 +96,25 @@ class Collector:
         self.dtype = dtype
         self.kernel = kernel
         self.episodes = EpisodeTracker(env.spec.num_envs)
-        self.obs = self._seen(env.reset(), decides=None)
+        self.obs = self._first_seen()
+
+    def _first_seen(self) -> np.ndarray:
+        """The observations of fresh episodes. Statistics of whole iterations count those of steps only."""
+        obs = self.env.reset()
+        if self.normalizer is not None and not self.normalizer.per_step:
+            return self.normalizer.normalize(obs)
+        return self._seen(obs, decides=None)
 
     def collect(self, network: Actor, num_steps: int, origin: Origin = START_OF_RUN) -> Rollout:
         """Step every env `num_steps` times."""
-        buffers = Buffers.allocate(self.env, num_steps, self.dtype)
+        buffers = Buffers.allocate(self.env.spec, num_steps, self.dtype)
         self._act(network, buffers, num_steps)
-        refuse_bad_numbers(buffers)
+        refuse_bad_numbers(buffers, self.shard.first)
         if self.time_limit_is_terminal:
             buffers.terminated |= buffers.truncated
         value, next_value = self._values(network, buffers)
+        if self.normalizer is not None:
+            self.normalizer.end_iteration()
         policy = network.distribution(buffers.location.flatten(0, 1).to(self.device))
         with torch.no_grad():
             logp = policy.log_prob(buffers.action.flatten(0, 1).to(self.device)).cpu()
@@ -121,9 +137,11 @@ class Collector:
     def _act(self, network: Actor, buffers: Buffers, num_steps: int) -> None:
         # Everything per step is in this loop; at one env its cost per call is what decides the speed.
         continuous = isinstance(self.env.spec.actions, BoxActions)
+        # Of all envs of the run, so that an env's noise does not depend on which process steps it.
+        steps, _, width = buffers.location.shape
         noise = draw_noise(
-            tuple(buffers.location.shape), self.generator, continuous=continuous, dtype=self.dtype
-        )
+            (steps, self.shard.total, width), self.generator, continuous=continuous, dtype=self.dtype
+        )[:, self.shard.envs]
         decide = (
             decisions(network, buffers, noise.to(self.device))
             if self.kernel is None or self.kernel.network is not network
@@ -189,30 +207,13 @@ class Collector:
 
     def example(self, num_steps: int) -> Rollout:
         """A rollout of this length without memory or contents: its parts, shapes and types."""
-        with torch.device("meta"):
-            buffers = Buffers.allocate(self.env, num_steps, self.dtype)
-            log_std = torch.empty(self.env.spec.action_width)
-        per_step = buffers.reward
-        return Rollout(
-            obs=buffers.obs,
-            action=buffers.action,
-            reward=buffers.reward,
-            terminated=buffers.terminated,
-            truncated=buffers.truncated,
-            valid=buffers.valid,
-            location=buffers.location,
-            log_std=log_std if isinstance(self.env.spec.actions, BoxActions) else None,
-            behavior_logp=per_step,
-            value=per_step,
-            next_value=per_step,
-            episodes=[],
-        )
+        return example_rollout(self.env.spec, num_steps, self.dtype)
 
     def state_dict(self) -> dict[str, object]:
         """All that is needed to continue; engines that cannot be restored start fresh episodes instead."""
         state: dict[str, object] = {
             "generator": self.generator.get_state(),
-            "num_envs": self.env.spec.num_envs,
+            "num_envs": self.shard.total,
         }
         if isinstance(self.env, RestorableEnv):
             state |= {"env": self.env.state_dict(), "obs": self.obs, "episodes": self.episodes.state_dict()}
@@ -220,28 +221,57 @@ class Collector:
 
     def drop_episodes_of_another_engine(self, saved: dict) -> None:
         """Leave out of a saved state the episodes in progress that the engine of this run cannot continue."""
-        here = self.env.state_dict() if isinstance(self.env, RestorableEnv) else {}
-        there = saved.get("env", {})
-        if not isinstance(there, dict) or there.keys() == here.keys():
-            return
-        for part in ("env", "obs", "episodes"):
-            saved.pop(part, None)
-            if here:
-                saved[part] = None
+        drop_episodes_unlike(self.env.state_dict() if isinstance(self.env, RestorableEnv) else {}, saved)
 
     def load_state_dict(self, state: dict) -> bool:
         """Continue from `state`. Returns whether the episodes in progress were restored."""
         self.generator.set_state(state["generator"])
-        same_envs = state.get("env") is not None and state["num_envs"] == self.env.spec.num_envs
+        same_envs = state.get("env") is not None and state["num_envs"] == self.shard.total
         if not isinstance(self.env, RestorableEnv) or not same_envs:
             # The first observations were seen with statistics that had not been restored yet.
-            self.obs = self._seen(self.env.reset(), decides=None)
+            self.obs = self._first_seen()
             return False
         refuse_unlike(state, self.state_dict(), "the collector", finite=False)
         self.env.load_state_dict(state["env"])
         self.obs = state["obs"]
         self.episodes.load_state_dict(state["episodes"])
         return True
+
+
+def example_rollout(spec: EnvSpec, num_steps: int, dtype: torch.dtype) -> Rollout:
+    """A rollout of this length without memory or contents: its parts, shapes and types."""
+    with torch.device("meta"):
+        buffers = Buffers.allocate(spec, num_steps, dtype)
+        log_std = torch.empty(spec.action_width, dtype=dtype)
+    per_step = buffers.reward
+    return Rollout(
+        obs=buffers.obs,
+        action=buffers.action,
+        reward=buffers.reward,
+        terminated=buffers.terminated,
+        truncated=buffers.truncated,
+        valid=buffers.valid,
+        location=buffers.location,
+        log_std=log_std if isinstance(spec.actions, BoxActions) else None,
+        behavior_logp=per_step,
+        value=per_step,
+        next_value=per_step,
+        episodes=[],
+    )
+
+
+def drop_episodes_unlike(here: dict[str, Any], saved: dict[str, Any]) -> None:
+    """Leave episodes in progress out of a collector's saved state, unless they are of the engine of `here`.
+
+    `here` is the state of this run's envs, empty where they cannot be restored.
+    """
+    there = saved.get("env", {})
+    if not isinstance(there, dict) or there.keys() == here.keys():
+        return
+    for part in ("env", "obs", "episodes"):
+        saved.pop(part, None)
+        if here:
+            saved[part] = None
 
 
 def decisions(network: Actor, buffers: Buffers, noise: Tensor) -> Callable[[int], None]:
@@ -293,8 +323,11 @@ class RoundedRows:
         return self._rows[row].astype(np.float32)
 
 
-def refuse_bad_numbers(buffers: Buffers) -> None:
-    """Refuse non-finite rewards and observations, which would spoil every statistic, naming the first."""
+def refuse_bad_numbers(buffers: Buffers, first_env: int) -> None:
+    """Refuse non-finite rewards and observations, which would spoil every statistic, naming the first.
+
+    `first_env` is the number in the run of the first env in the buffers.
+    """
     named = {"reward": buffers.reward}
     if buffers.obs.is_floating_point():
         named["observation"] = buffers.obs
@@ -304,6 +337,6 @@ def refuse_bad_numbers(buffers: Buffers) -> None:
             row, env, *index = (~finite).nonzero()[0].tolist()
             step = row if name == "reward" else row - 1
             raise EnvError(
-                f"environment {env} returned a non-finite {name}, "
+                f"environment {first_env + env} returned a non-finite {name}, "
                 f"{tensor[row, env, *index].item()}, at step {step} of the iteration"
             )

@@ -8,6 +8,7 @@ import torch
 
 from anybatch.acting.collector import Actor
 from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.distributed.shard import Shard
 from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.envs.protocol import EnvStep, VectorEnv
 from anybatch.envs.published_scale import on_published_scale
@@ -100,6 +101,8 @@ class Player:
     device: torch.device
     generator: torch.Generator
     greedy: bool
+    shard: Shard | None = None
+    """The env slots that it plays in, of all that there are; None: all of them."""
 
     @torch.inference_mode()
     def act(self, obs: np.ndarray, *, greedy: bool | None = None) -> np.ndarray:
@@ -110,9 +113,11 @@ class Player:
         policy = self.network.distribution(self.network.locate(seen.to(self.device)))
         if self.greedy if greedy is None else greedy:
             return policy.mode().cpu().numpy()
-        noise = draw_noise(
-            tuple(policy.location.shape), self.generator, continuous=policy.log_std is not None
-        )
+        slots, width = policy.location.shape
+        shard = self.shard or Shard.whole(slots)
+        noise = draw_noise((shard.total, width), self.generator, continuous=policy.log_std is not None)[
+            shard.envs
+        ]
         return policy.sample(noise.to(self.device)).cpu().numpy()
 
 

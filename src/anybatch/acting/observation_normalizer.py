@@ -1,7 +1,9 @@
 """Running statistics of vector observations, kept while acting."""
 
 import numpy as np
+import torch
 
+from anybatch.distributed import collectives
 from anybatch.equations.moments import EPSILON, PRIOR_COUNT, RunningMoments, merge_moments
 from anybatch.errors import EnvError
 from anybatch.runs.state_fit import refuse_unlike
@@ -10,11 +12,16 @@ from anybatch.runs.state_fit import refuse_unlike
 class ObservationNormalizer:
     """Shifts and scales vector observations by the running moments of those that were decided upon.
 
+    `per_step`, the moments change with every step. Otherwise they change between two iterations only, by the
+    observations that the steps of all ranks returned, so that any number of ranks sees the same.
     The last `mask_width` entries of an observation are its action mask, and stay as they are.
     """
 
-    def __init__(self, obs_shape: tuple[int, ...], *, clip: float, mask_width: int = 0):
+    def __init__(
+        self, obs_shape: tuple[int, ...], *, clip: float, mask_width: int = 0, per_step: bool = True
+    ):
         self.clip = clip
+        self.per_step = per_step
         self.mask_width = mask_width
         self.count = PRIOR_COUNT
         if mask_width:
@@ -22,7 +29,12 @@ class ObservationNormalizer:
             obs_shape = (width - mask_width,)
         self.mean = np.zeros(obs_shape)
         self.square_sum = np.full(obs_shape, PRIOR_COUNT)  # Σ (x - mean)²: variance 1
+        self._waiting = self._nothing()
+        """Moments of this iteration's observations on this rank, where they do not change with every step."""
         self._refresh()
+
+    def _nothing(self) -> RunningMoments[np.ndarray]:
+        return RunningMoments(0.0, np.zeros_like(self.mean), np.zeros_like(self.mean))
 
     def _refresh(self) -> None:
         self.inverse_std = 1.0 / np.sqrt(self.square_sum / self.count + EPSILON)
@@ -41,11 +53,27 @@ class ObservationNormalizer:
             square_sum = np.square(obs - mean).sum(axis=0)
         else:
             mean, square_sum = obs[0].astype(np.float64), np.zeros_like(self.mean)
+        counted = RunningMoments(len(obs), mean, square_sum)
+        if self.per_step:
+            self._add(counted)
+        else:
+            self._waiting = merge_moments(self._waiting, counted)
+
+    def _add(self, moments: RunningMoments[np.ndarray]) -> None:
         so_far = RunningMoments(self.count, self.mean, self.square_sum)
-        self.count, self.mean, self.square_sum = merge_moments(
-            so_far, RunningMoments(len(obs), mean, square_sum)
-        )
+        self.count, self.mean, self.square_sum = merge_moments(so_far, moments)
         self._refresh()
+
+    def end_iteration(self) -> None:
+        """Count what the steps of all ranks returned in this iteration, where that waits for its end."""
+        if self.per_step:
+            return
+        count, mean, square_sum = self._waiting
+        own = np.concatenate([[count], mean.ravel(), square_sum.ravel()])
+        for samples, *numbers in collectives.of_all_ranks(torch.from_numpy(own)).tolist():
+            means, square_sums = np.array(numbers).reshape(2, *self.mean.shape)
+            self._add(RunningMoments(samples, means, square_sums))
+        self._waiting = self._nothing()
 
     def normalize(self, obs: np.ndarray) -> np.ndarray:
         scaled = (self._without_mask(obs) - self.mean) * self.inverse_std

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from anybatch.envs.episodes import Episode
+from anybatch.envs.episodes import EPISODES, Episode
 from anybatch.envs.protocol import EnvSpec
 
 
@@ -44,22 +44,45 @@ class Rollout:
     next_value: Tensor
     """[T, N] value of the observation that step t returned, the final one where an episode ended."""
     episodes: list[Episode]
-    """Episodes that ended in this rollout."""
+    """Episodes that ended in this rollout, in the order of their ends."""
     origin: Origin = START_OF_RUN
+    was_counted: bool = False
+    """Whether its env steps and episodes were counted when it was collected, as earlier versions did."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything but the episodes, which are reported when they end, and the origin."""
+        """Everything but the origin."""
         named = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in named.items() if isinstance(value, Tensor)}
+        tensors = {name: value for name, value in named.items() if isinstance(value, Tensor)}
+        return tensors if self.was_counted else tensors | {EPISODES: self._episode_table()}
+
+    def _episode_table(self) -> Tensor:
+        """[E, 5]: the fields of each `Episode`."""
+        rows = [list(episode) for episode in self.episodes]
+        return torch.tensor(rows, dtype=torch.float64).reshape(len(rows), len(Episode._fields))
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], origin: Origin) -> "Rollout":
-        rest = {name: tensor for name, tensor in tensors.items() if name != "log_std"}
-        return cls(**rest, log_std=tensors.get("log_std"), episodes=[], origin=origin)
+        rest = {name: tensor for name, tensor in tensors.items() if name not in ("log_std", EPISODES)}
+        table = tensors[EPISODES].tolist() if EPISODES in tensors else []
+        return cls(
+            **rest,
+            log_std=tensors.get("log_std"),
+            episodes=[
+                Episode(total, int(length), int(env), bool(cut), int(step))
+                for total, length, env, cut, step in table
+            ],
+            origin=origin,
+            was_counted=EPISODES not in tensors,
+        )
 
     @property
     def num_valid(self) -> int:
         return int(self.valid.sum())
+
+    @property
+    def num_uncounted(self) -> int:
+        """Env steps to be counted when it is trained on."""
+        return 0 if self.was_counted else self.num_valid
 
     @property
     def episode_end(self) -> Tensor:

@@ -1,38 +1,58 @@
 """The sources of a loop's data. The loop asks for what to train on; how it was collected is known here only.
 
-Fresh and delayed data are two sources. Delayed data waits in a queue of whole iterations, as in
-arXiv:2110.00641, §5.1.
+Rollout i acts with the weights after i iterations, and iteration i trains on rollout i - K; K is the lag.
+Everything that iteration i counts and decides comes from the rollouts up to that one, so that a source that
+collects while the loop learns gives the same run as one that collects first and lets its data wait in a queue
+(arXiv:2110.00641, §5.1). Fresh data are a queue of length 0.
 """
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from anybatch.acting.collector import Actor, Collector
+from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import Origin, Rollout
+from anybatch.envs.episodes import EPISODES
+from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import ConfigError
 from anybatch.machine import available_bytes, readable
 from anybatch.runs.state_fit import refuse_unlike
 
-
-class Delivery(NamedTuple):
-    """What a source hands over in one iteration."""
-
-    collected: Rollout
-    """The rollout of this iteration: its env steps and episodes count now."""
-    due: Rollout | None
-    """The rollout to train on; None while delayed data are still on their way."""
+Segments = Mapping[str, dict[str, Tensor]]
+Say = Callable[[str], None]
 
 
 class Source(Protocol):
     """What hands a loop its data."""
 
-    collector: Collector
+    @property
+    def spec(self) -> EnvSpec: ...
 
-    def next(self, network: Actor, num_steps: int, origin: Origin) -> Delivery:
-        """Collect `num_steps` of every env; `origin` says how far the learner is."""
+    @property
+    def normalizer(self) -> ObservationNormalizer | None:
+        """How observations are seen, as known after the newest rollout."""
+        ...
+
+    def next(self, network: Actor, num_steps: int, origin: Origin) -> Rollout | None:
+        """Collect `num_steps` of every env, now or meanwhile, and give the rollout to train on.
+
+        None while the first rollouts are on their way. `origin` says how far the learner is.
+        """
+        ...
+
+    def example(self, num_steps: int) -> Rollout:
+        """A rollout of this length without memory or contents: its parts, shapes and types."""
+        ...
+
+    def use_torch(self) -> None:
+        """Act without native code from now on."""
+        ...
+
+    def metrics(self) -> dict[str, float | None]:
+        """What is known of the collecting since the last call."""
         ...
 
     def segments(self) -> dict[str, dict[str, Tensor]]:
@@ -41,13 +61,12 @@ class Source(Protocol):
 
     def state_dict(self) -> dict[str, Any]: ...
 
+    def drop_episodes_of_another_engine(self, saved: dict[str, Any]) -> None:
+        """Leave out of a saved state the episodes in progress that the engine of this run cannot continue."""
+        ...
+
     def load_state_dict(
-        self,
-        state: dict[str, Any],
-        segments: Mapping[str, dict[str, Tensor]],
-        *,
-        num_steps: int | None,
-        say: Callable[[str], None],
+        self, state: dict[str, Any], segments: Segments, *, num_steps: int | None, say: Say
     ) -> bool:
         """Continue from `state`. Returns whether the episodes in progress were restored.
 
@@ -55,109 +74,115 @@ class Source(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """End what collects. The environments of this process are closed by whoever made them."""
+        ...
 
-class FreshSource:
-    """Every rollout is trained on in the iteration that collects it."""
 
-    def __init__(self, collector: Collector) -> None:
+class QueueSource:
+    """Collects in this process; every rollout waits `delay` iterations before it is trained on."""
+
+    def __init__(self, collector: Collector, delay: int = 0) -> None:
         self.collector = collector
+        self.waiting = WaitingRollouts(delay)
 
-    def next(self, network: Actor, num_steps: int, origin: Origin) -> Delivery:
-        rollout = self.collector.collect(network, num_steps, origin)
-        return Delivery(collected=rollout, due=rollout)
+    @property
+    def spec(self) -> EnvSpec:
+        return self.collector.env.spec
 
-    def segments(self) -> dict[str, dict[str, Tensor]]:
+    @property
+    def normalizer(self) -> ObservationNormalizer | None:
+        return self.collector.normalizer
+
+    def next(self, network: Actor, num_steps: int, origin: Origin) -> Rollout | None:
+        self.waiting.add(self.collector.collect(network, num_steps, origin))
+        return self.waiting.take_due()
+
+    def example(self, num_steps: int) -> Rollout:
+        return self.collector.example(num_steps)
+
+    def use_torch(self) -> None:
+        self.collector.kernel = None
+
+    def metrics(self) -> dict[str, float | None]:
         return {}
 
+    def segments(self) -> dict[str, dict[str, Tensor]]:
+        return self.waiting.segments()
+
     def state_dict(self) -> dict[str, Any]:
-        return {"collector": self.collector.state_dict(), "waiting": []}
+        return {"collector": self.collector.state_dict(), "waiting": self.waiting.origins()}
+
+    def drop_episodes_of_another_engine(self, saved: dict[str, Any]) -> None:
+        self.collector.drop_episodes_of_another_engine(saved["collector"])
 
     def load_state_dict(
-        self,
-        state: dict[str, Any],
-        segments: Mapping[str, dict[str, Tensor]],
-        *,
-        num_steps: int | None,
-        say: Callable[[str], None],
+        self, state: dict[str, Any], segments: Segments, *, num_steps: int | None, say: Say
     ) -> bool:
-        del segments, num_steps
-        say_left_out(len(state["waiting"]), 0, say)
+        self.waiting.restore(state["waiting"], segments, self, num_steps=num_steps, say=say)
         return self.collector.load_state_dict(state["collector"])
 
+    def close(self) -> None:
+        pass
 
-class DelayedSource:
-    """Every rollout waits `delay` iterations before it is trained on."""
 
-    def __init__(self, collector: Collector, delay: int) -> None:
-        self.collector = collector
+class WaitingRollouts:
+    """Rollouts that wait to be trained on, the oldest first."""
+
+    def __init__(self, delay: int) -> None:
         self.delay = delay
-        self._waiting: deque[Rollout] = deque()
+        self._rollouts: deque[Rollout] = deque()
 
-    def next(self, network: Actor, num_steps: int, origin: Origin) -> Delivery:
-        rollout = self.collector.collect(network, num_steps, origin)
-        self._waiting.append(rollout)
-        due = self._waiting.popleft() if len(self._waiting) > self.delay else None
-        return Delivery(collected=rollout, due=due)
+    def __len__(self) -> int:
+        return len(self._rollouts)
+
+    def add(self, rollout: Rollout) -> None:
+        self._rollouts.append(rollout)
+
+    def take_due(self, on_their_way: int = 0) -> Rollout | None:
+        """The oldest, if more than `delay` are there, with those `on_their_way`."""
+        is_due = len(self._rollouts) + on_their_way > self.delay
+        return self._rollouts.popleft() if is_due else None
 
     def segments(self) -> dict[str, dict[str, Tensor]]:
-        return {segment_name(rollout.origin.iteration): rollout.tensors() for rollout in self._waiting}
+        return {segment_name(rollout.origin.iteration): rollout.tensors() for rollout in self._rollouts}
 
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "collector": self.collector.state_dict(),
-            "waiting": [list(rollout.origin) for rollout in self._waiting],
-        }
+    def origins(self) -> list[list[int]]:
+        return [list(rollout.origin) for rollout in self._rollouts]
 
-    def load_state_dict(
-        self,
-        state: dict[str, Any],
-        segments: Mapping[str, dict[str, Tensor]],
-        *,
-        num_steps: int | None,
-        say: Callable[[str], None],
-    ) -> bool:
-        self._waiting = self._restored(state["waiting"], segments, num_steps, say)
-        return self.collector.load_state_dict(state["collector"])
-
-    def _restored(
-        self,
-        origins: list[list[int]],
-        segments: Mapping[str, dict[str, Tensor]],
-        num_steps: int | None,
-        say: Callable[[str], None],
-    ) -> deque[Rollout]:
-        """The saved rollouts, as far as they fit the envs, the length and the delay of this run."""
-        waiting: deque[Rollout] = deque()
-        for origin in origins:
+    def restore(
+        self, origins: list[list[int]], segments: Segments, source: Source, *, num_steps: int | None, say: Say
+    ) -> None:
+        """Take the saved rollouts, as far as they fit the envs, the length and the delay of this run."""
+        self._rollouts.clear()
+        surplus = max(0, len(origins) - self.delay)
+        if surplus:
+            oldest = f"the {surplus} oldest waiting rollouts are left out"
+            say(f"staleness.iterations is now {self.delay}: {oldest}.")
+        for origin in origins[surplus:]:
             tensors = segments[segment_name(origin[0])]
             rollout = Rollout.from_tensors(tensors, Origin(*origin))
             steps, envs = rollout.valid.shape
-            if envs != self.collector.env.spec.num_envs or steps != (num_steps or steps):
+            if envs != source.spec.num_envs or steps != (num_steps or steps):
                 say("The waiting data has another shape than this run's batch: the queue is filled anew.")
-                return deque()
-            like = self.collector.example(steps).tensors()
-            refuse_unlike(tensors, like, segment_name(origin[0]), finite=False)
-            waiting.append(rollout)
-        surplus = max(0, len(waiting) - self.delay)
-        say_left_out(surplus, self.delay, say)
-        for _ in range(surplus):
-            waiting.popleft()
-        return waiting
+                self._rollouts.clear()
+                return
+            refuse_unfit(tensors, source.example(steps).tensors(), segment_name(origin[0]))
+            self.add(rollout)
 
 
-def make_source(collector: Collector, delay: int) -> FreshSource | DelayedSource:
-    """The source for data that is `delay` iterations old when it is trained on."""
-    return DelayedSource(collector, delay) if delay else FreshSource(collector)
+def refuse_unfit(tensors: dict[str, Tensor], like: dict[str, Tensor], name: str) -> None:
+    """Refuse a segment whose parts are not those of a rollout; of episodes there may be any number."""
+    tensors, like = dict(tensors), dict(like)
+    episodes, table = tensors.pop(EPISODES, None), like.pop(EPISODES)
+    refuse_unlike(tensors, like, name, finite=False)
+    if episodes is not None:  # earlier versions did not keep them
+        refuse_unlike(episodes, table, f"{name}/{EPISODES}", any_length=True)
 
 
 def segment_name(iteration: int) -> str:
     """The name of the file that keeps the rollout of an iteration for as long as it waits."""
     return f"iteration_{iteration:09d}"
-
-
-def say_left_out(surplus: int, delay: int, say: Callable[[str], None]) -> None:
-    if surplus:
-        say(f"staleness.iterations is now {delay}: the {surplus} oldest waiting rollouts are left out.")
 
 
 def rollouts_in_memory(delay: int) -> int:

@@ -28,5 +28,6 @@ def keep_arithmetic(
 
 def use_torch(state: TrainState[Any]) -> None:
     """Leave native code."""
-    state.kernel = state.source.collector.kernel = None
+    state.kernel = None
+    state.source.use_torch()
     state.steps.use_torch()

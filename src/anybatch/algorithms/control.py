@@ -1,6 +1,9 @@
 """What a controller sees of an iteration, and what follows from its decision."""
 
+from typing import NamedTuple
+
 import torch
+from torch import Tensor
 
 from anybatch import seeding
 from anybatch.acting.rollout import Rollout
@@ -12,29 +15,60 @@ from anybatch.batch.table import change_of_batch
 from anybatch.config import RunConfig
 from anybatch.distributed import collectives
 from anybatch.equations import divergence
-from anybatch.networks.distributions import make_distribution
+from anybatch.networks.distributions import kept_log_std, make_distribution
 from anybatch.runs.run import Run
 
 
-def control_batch(
-    config: RunConfig, state: PPOState | PQNState, collected: Rollout, run: Run, *, trained: bool = True
-) -> dict[str, float]:
-    """Let the controller decide on the next batch. Call after an iteration has been counted.
+class Probe(NamedTuple):
+    """Some states of a rollout, and the policy at them before an iteration's updates."""
 
-    `collected` is by the policy as it was before this iteration's updates. Where there were none, because
-    delayed data are still on their way, not `trained`: a divergence of 0 would say nothing.
+    obs: Tensor
+    """[M, …]"""
+    location: Tensor
+    """[M, A]"""
+    log_std: Tensor | None
+
+
+@torch.no_grad()
+def probe(config: RunConfig, state: PPOState | PQNState, due: Rollout) -> Probe | None:
+    """The policy at some states of the rollout that is due, before it is trained on; None if not measured.
+
+    A fresh rollout has the policy's outputs. Of a stale one they are those of an earlier policy: the current
+    one is asked again.
     """
+    iteration = state.iterations + 1
+    if not controllers.measures_at(config.complete_controller, iteration):
+        return None
+    chosen = probed_states(config, state, due, iteration)
+    obs = due.obs[:-1].flatten(0, 1)[chosen]
+    if due.origin.iteration == state.iterations:
+        return Probe(obs, due.location.flatten(0, 1)[chosen], due.log_std)
+    location = state.learner.over(state.network.locate, obs)
+    return Probe(obs, location, kept_log_std(state.network.distribution(location).log_std))
+
+
+def probed_states(config: RunConfig, state: PPOState | PQNState, due: Rollout, iteration: int) -> Tensor:
+    """This rank's of the states that are measured, drawn from the valid ones of all: indices into [T · N]."""
+    all_valid = collectives.envs_of_all_ranks(due.valid, state.batch.num_envs, axis=1)
+    states = all_valid.flatten().nonzero().squeeze(1)
+    generator = seeding.torch_generator(config.seed, role="probe", draw=(iteration,))
+    drawn = torch.randperm(len(states), generator=generator)[: config.controller.states]
+    return state.shard.own_indices(states[drawn])
+
+
+def control_batch(
+    config: RunConfig, state: PPOState | PQNState, before_updates: Probe | None, run: Run
+) -> dict[str, float]:
+    """Let the controller decide on the next batch. Call after an iteration has been counted."""
     if config.controller.kind == "fixed" and config.minibatch_limit != "noise-scale":
         return {}
-    moved = None
-    if trained and controllers.measures_at(config.complete_controller, state.iterations):
-        moved = behavioral_divergence(config, state, collected)
+    moved = None if before_updates is None else behavioral_divergence(config, state, before_updates)
     acting = next(iter(state.steps.noise.values()))
     before = state.batch
     signals = Signals(
         iteration=state.iterations,
         env_steps=state.env_steps,
-        samples_per_step=before.num_envs * before.ranks,
+        samples_per_step=before.num_envs,
         minibatches=config.update.minibatches_per_epoch,
         divergence=moved,
         noise_trace=acting.trace if acting.weight else None,
@@ -48,33 +82,22 @@ def control_batch(
 
 
 @torch.no_grad()
-def behavioral_divergence(config: RunConfig, state: PPOState | PQNState, collected: Rollout) -> float:
-    """How far one iteration moved the policy, measured on some of the states in its rollout.
-
-    The rollout has the outputs of the policy before it: no copy of its weights is needed.
-    """
-    states = collected.valid.flatten().nonzero().squeeze(1)
-    generator = seeding.torch_generator(
-        config.seed, role="probe", rank=collectives.rank(), draw=(state.iterations,)
-    )
-    share = -(-config.controller.states // state.batch.ranks)
-    chosen = states[torch.randperm(len(states), generator=generator)[:share]]
-    before = collected.location.flatten(0, 1)[chosen]
-    after = state.learner.over(state.network.locate, collected.obs[:-1].flatten(0, 1)[chosen])
+def behavioral_divergence(config: RunConfig, state: PPOState | PQNState, before: Probe) -> float:
+    """How far an iteration moved the policy, measured on some of the states that it trained on."""
+    after = state.learner.over(state.network.locate, before.obs)
     if config.controller.kind == "divergence":
-        moved = divergence.greedy_action_churn(before, after)
+        moved = divergence.greedy_action_churn(before.location, after)
     else:
-        moved = policy_kl(state, collected, before, after)
-    # A rank of reset steps only has no mean, and adds nothing to that of the others.
-    total = moved * len(chosen) if len(chosen) else torch.zeros_like(moved)
-    sums = collectives.sum_over_ranks(torch.stack([total, torch.tensor(float(len(chosen)))]))
+        moved = policy_kl(state, before, after)
+    # A rank that has none of the states has no mean, and adds nothing to that of the others.
+    count = len(before.obs)
+    total = moved * count if count else torch.zeros_like(moved)
+    sums = collectives.sum_over_ranks(torch.stack([total, torch.tensor(float(count))]))
     return float(sums[0] / sums[1])
 
 
-def policy_kl(
-    state: PPOState | PQNState, collected: Rollout, before: torch.Tensor, after: torch.Tensor
-) -> torch.Tensor:
-    """KL(current ‖ behavior), exact, its mean over the states."""
+def policy_kl(state: PPOState | PQNState, before: Probe, after: Tensor) -> Tensor:
+    """KL(current ‖ before the updates), exact, its mean over the states."""
     counts = state.network.action_counts
     current = make_distribution(after, state.network.distribution(after).log_std, counts)
-    return make_distribution(before, collected.log_std, counts).kl_from(current).mean()
+    return make_distribution(before.location, before.log_std, counts).kl_from(current).mean()

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from anybatch import envs, machine, seeding
+from anybatch.acting.actors.source import ActorPool, ActorSource
 from anybatch.acting.collector import Collector
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import Origin, Rollout, rollout_bytes
-from anybatch.acting.sources import Source, make_source, refuse_rollouts_beyond_memory
+from anybatch.acting.sources import QueueSource, Source, refuse_rollouts_beyond_memory
 from anybatch.algorithms import schedules
 from anybatch.algorithms.schedules import Schedules
 from anybatch.batch.control import BatchControl
@@ -23,6 +24,7 @@ from anybatch.batch.plan import Plan
 from anybatch.batch.sizes import BatchSizes
 from anybatch.config import RunConfig
 from anybatch.distributed import collectives
+from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import VectorEnv
 from anybatch.errors import CheckpointError
 from anybatch.kernels.policy import PolicyKernel
@@ -36,6 +38,8 @@ from anybatch.networks.q_network import QNetwork
 from anybatch.runs.state_fit import refuse_unlike
 
 Network = TypeVar("Network", ActorCritic, QNetwork)
+Environments = VectorEnv | ActorPool
+"""Those of this process, or those of actors."""
 
 
 @dataclass(kw_only=True)
@@ -65,13 +69,10 @@ class Learner(Generic[Network]):
 
         `noise_of` names the stretches of the network's parameters whose noise scales are measured separately.
         """
-        device = machine.usable_device(config.device)
-        network = network.to(device=device, dtype=getattr(torch, config.dtype))
-        if config.precision == "bf16":
-            compute_in_bf16(network)
-            if device.type == "cpu" and not machine.has_fast_bf16():
-                say("This processor has no instructions for bf16: float32 is faster here.")
-        control = BatchControl(config, encoder=encoder, ranks=collectives.world_size(), obs_bytes=obs_bytes)
+        device = place_network(config, network)
+        if config.precision == "bf16" and device.type == "cpu" and not machine.has_fast_bf16():
+            say("This processor has no instructions for bf16: float32 is faster here.")
+        control = BatchControl(config, encoder=encoder, obs_bytes=obs_bytes)
         steps = GradientSteps(
             FlatParameters(network),
             config.optimizer,
@@ -103,10 +104,10 @@ class Learner(Generic[Network]):
         """`network` over any number of observations [B, …], on the CPU again."""
         return in_chunks(network, obs, chunk=self.plan.batch.microbatch, device=self.device)
 
-    def count(self, collected: Rollout) -> None:
-        """Count an iteration and the valid env steps of its rollout, over all ranks."""
+    def count(self, due: Rollout) -> None:
+        """Count an iteration and the valid env steps of the rollout it trained on, over all ranks."""
         self.iterations += 1
-        self.env_steps += int(collectives.sum_over_ranks(torch.tensor(collected.num_valid)))
+        self.env_steps += int(collectives.sum_over_ranks(torch.tensor(due.num_uncounted)))
 
     def metrics(self) -> dict[str, float | None]:
         """Counters, batches and noise scale."""
@@ -150,7 +151,7 @@ class Learner(Generic[Network]):
 
 @dataclass(kw_only=True)
 class RankState:
-    """What is a rank's own: its environments, data on its way, and its random stream."""
+    """What is a rank's own, its environments and data on its way, and the random stream of minibatches."""
 
     source: Source
     minibatch_generator: torch.Generator
@@ -159,27 +160,34 @@ class RankState:
     def fresh(
         cls,
         config: RunConfig,
-        env: VectorEnv,
+        env: Environments,
         learner: Learner[Any],
         *,
-        delay: int = 0,
         normalizer: ObservationNormalizer | None = None,
         kernel: PolicyKernel | QKernel | None = None,
     ) -> "RankState":
-        rank = collectives.rank()
-        collector = Collector(
-            env,
-            generator=seeding.torch_generator(config.seed, role="actions", rank=rank),
-            normalizer=normalizer,
-            time_limit_is_terminal=config.env_config.time_limit == "terminal",
-            chunk=learner.plan.batch.microbatch,
-            device=learner.device,
-            dtype=getattr(torch, config.dtype),
-            kernel=kernel,
-        )
+        if isinstance(env, ActorPool):
+            source: Source = ActorSource(
+                env,
+                config.lag,
+                normalizer=normalizer,
+                native=kernel is not None,
+                dtype=getattr(torch, config.dtype),
+            )
+        else:
+            collector = make_collector(
+                config,
+                env,
+                shard=collectives.own_shard(config.num_envs),
+                normalizer=normalizer,
+                chunk=learner.plan.batch.microbatch,
+                device=learner.device,
+                kernel=kernel,
+            )
+            source = QueueSource(collector, config.lag)
         return cls(
-            source=make_source(collector, delay),
-            minibatch_generator=seeding.torch_generator(config.seed, role="minibatches", rank=rank),
+            source=source,
+            minibatch_generator=seeding.torch_generator(config.seed, role="minibatches"),
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -203,6 +211,30 @@ class RankState:
         if not restored:
             say("The episodes in progress cannot be restored here: fresh ones are started.")
         return restored
+
+
+def make_collector(
+    config: RunConfig,
+    env: VectorEnv,
+    *,
+    shard: Shard,
+    normalizer: ObservationNormalizer | None,
+    chunk: int,
+    device: torch.device,
+    kernel: PolicyKernel | QKernel | None,
+) -> Collector:
+    """What steps the environments of a shard, in the learner's process or in an actor."""
+    return Collector(
+        env,
+        shard=shard,
+        generator=seeding.torch_generator(config.seed, role="actions"),
+        normalizer=normalizer,
+        time_limit_is_terminal=config.env_config.time_limit == "terminal",
+        chunk=chunk,
+        device=device,
+        dtype=getattr(torch, config.dtype),
+        kernel=kernel,
+    )
 
 
 class TrainState(Generic[Network]):
@@ -238,6 +270,11 @@ class TrainState(Generic[Network]):
         return self.rank.source
 
     @property
+    def shard(self) -> Shard:
+        """The environments whose samples are on this rank."""
+        return collectives.own_shard(self.batch.num_envs)
+
+    @property
     def env_steps(self) -> int:
         return self.learner.env_steps
 
@@ -246,21 +283,29 @@ class TrainState(Generic[Network]):
         return self.learner.iterations
 
 
+def place_network(config: RunConfig, network: torch.nn.Module) -> torch.device:
+    """Move a network to the device and the precision of a run. Returns the device."""
+    device = machine.usable_device(config.device)
+    network.to(device=device, dtype=getattr(torch, config.dtype))
+    if config.precision == "bf16":
+        compute_in_bf16(network)
+    return device
+
+
 def make_env(config: RunConfig, env_steps: int) -> VectorEnv:
     """The training environments. `env_steps` is what a run to be resumed had done: they get other seeds."""
-    if config.num_envs >= envs.MANY_ENVS:
-        refuse_envs_beyond_memory(config)
-    seeds = seeding.env_seeds(
-        config.seed, role="train", rank=collectives.rank(), num_envs=config.num_envs, env_steps=env_steps
-    )
-    return envs.make(config.env, config.env_config, seeds=seeds)
+    shard = collectives.own_shard(config.num_envs)
+    if shard.count >= envs.MANY_ENVS:
+        refuse_envs_beyond_memory(config, shard.count)
+    seeds = seeding.env_seeds(config.seed, role="train", num_envs=config.num_envs, env_steps=env_steps)
+    return envs.make(config.env, config.env_config, seeds=seeds[shard.envs])
 
 
-def refuse_envs_beyond_memory(config: RunConfig) -> None:
+def refuse_envs_beyond_memory(config: RunConfig, num_envs: int) -> None:
     """Refuse before many envs are built, which can take minutes and all the memory that their data needs."""
     one = envs.spec_of_one(config.env, config.env_config)
     if one is not None:
-        spec = replace(one, num_envs=config.num_envs)
+        spec = replace(one, num_envs=num_envs)
         refuse_rollouts_beyond_memory(0, rollout_bytes(spec, config.step_range[1]))
 
 

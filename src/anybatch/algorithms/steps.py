@@ -1,6 +1,6 @@
 """What the loops of all algorithms do between a batch and its gradient steps."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,54 +10,70 @@ from anybatch import seeding
 from anybatch.algorithms.state import TrainState
 from anybatch.config import RunConfig
 from anybatch.distributed import collectives
-from anybatch.errors import TrainingError
+from anybatch.distributed.shard import Shard
 from anybatch.learning import minibatch
 from anybatch.learning.gradient_steps import AddGradient, GradientSteps, Record
-
-SKIPS_BEFORE_GIVING_UP = 5
-"""Non-finite gradient steps in a row before the run ends."""
+from anybatch.learning.staging import staged
 
 
-def minibatches(valid: Tensor, state: TrainState[Any], config: RunConfig) -> list[tuple[Tensor, float]]:
-    """The gradient steps of one epoch: sample indices of this rank, and their number over all ranks.
+@dataclass(frozen=True)
+class Minibatch:
+    """The samples behind one gradient step."""
 
-    `valid` is [T, N]; indices are into the flattened samples.
+    own: Tensor
+    """Those of this rank, as indices into its flattened samples, on the device that these are on."""
+    of_all: Tensor
+    """All of them, as indices into the flattened samples of all envs: the same on every rank, on the host."""
+    shard: Shard
+
+    @classmethod
+    def of(cls, indices: Tensor, shard: Shard, device: torch.device) -> "Minibatch":
+        return cls(staged(shard.own_indices(indices), device), indices, shard)
+
+    @property
+    def count(self) -> float:
+        return float(len(self.of_all))
+
+    def own_among(self, indices: Tensor) -> Tensor:
+        """Of samples of all envs, those of this rank, as `own` has them."""
+        return staged(self.shard.own_indices(indices), self.own.device)
+
+
+def minibatches(
+    all_valid: Tensor, state: TrainState[Any], config: RunConfig, *, device: torch.device
+) -> list[Minibatch]:
+    """The gradient steps of one epoch: one draw over the samples of all ranks, which stay where they are.
+
+    `all_valid` is [T, N] over all envs of the run, on the host; the samples are on `device`.
     """
     parts = minibatch.epoch(
-        valid, state.batch.minibatches_per_epoch, config.update.minibatch_of, state.rank.minibatch_generator
+        all_valid,
+        state.batch.minibatches_per_epoch,
+        config.update.minibatch_of,
+        state.rank.minibatch_generator,
     )
-    return [(part, count) for part, count in zip(parts, sizes_over_ranks(parts), strict=True) if count > 0]
+    drawn = [Minibatch.of(part, state.shard, device) for part in parts if len(part)]
+    if not state.shard.is_whole:
+        state.steps.counts.imbalances += [imbalance(part) for part in drawn]
+    return drawn
 
 
-def sizes_over_ranks(parts: list[Tensor]) -> list[float]:
-    return collectives.sum_over_ranks(torch.tensor([float(len(part)) for part in parts])).tolist()
+def imbalance(part: Minibatch) -> float:
+    """Samples of the rank that has most of them ÷ their mean over ranks: what the others wait for."""
+    shards = part.shard.whole(part.shard.total).split(collectives.world_size())
+    ends = torch.tensor([shard.first + shard.count for shard in shards])
+    owners = torch.bucketize(part.of_all % part.shard.total, ends, right=True)
+    return float(owners.bincount().max()) * len(shards) / part.count
 
 
 def gradient(
-    config: RunConfig, steps: GradientSteps, indices: Tensor, add_gradient: AddGradient[Record], count: float
+    config: RunConfig, steps: GradientSteps, batch: Minibatch, add_gradient: AddGradient[Record]
 ) -> list[Record]:
     """Leave the mean gradient of a minibatch in the buffer; now and then, measure its noise scale too."""
-    every, taken = config.update.noise_scale_every, steps.counts.taken
-    if every == 0 or taken % every or count < 2:
-        return steps.gradient(indices, add_gradient, count)
+    every, number = config.update.noise_scale_every, steps.number
+    if every == 0 or number % every or batch.count < 2:
+        return steps.gradient(batch.own, add_gradient, batch.count)
     # A stream of its own: a run that measures takes the same minibatches as one that does not.
-    generator = seeding.torch_generator(
-        config.seed, role="noise_scale", rank=collectives.rank(), draw=(taken,)
-    )
-    return steps.measured_gradient(
-        indices[torch.randperm(len(indices), generator=generator)], add_gradient, count
-    )
-
-
-def take_step(steps: GradientSteps, culprit: Callable[[], str]) -> bool:
-    """Apply the gradient in the buffer if it is finite; give up after several in a row that were not.
-
-    `culprit` says what the first bad number is.
-    """
-    applied = steps.apply()
-    if not applied and steps.counts.skipped_in_a_row >= SKIPS_BEFORE_GIVING_UP:
-        raise TrainingError(
-            f"{SKIPS_BEFORE_GIVING_UP} gradient steps in a row were non-finite; {culprit()}. The newest "
-            "checkpoint is from before them; a lower learning rate or a gradient clip may help"
-        )
-    return applied
+    generator = seeding.torch_generator(config.seed, role="noise_scale", draw=(number,))
+    mixed = batch.of_all[torch.randperm(len(batch.of_all), generator=generator)]
+    return steps.measured_gradient(mixed, add_gradient, batch.count, batch.own_among)

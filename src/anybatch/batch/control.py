@@ -13,11 +13,10 @@ from anybatch.errors import ConfigError
 class BatchControl:
     """The plan in force. It changes as a whole, when the controller decides on another batch."""
 
-    def __init__(self, config: RunConfig, *, encoder: str, ranks: int = 1, obs_bytes: int | None = None):
+    def __init__(self, config: RunConfig, *, encoder: str, obs_bytes: int | None = None):
         refuse_another_length(config)
         self._config = config
         self._encoder = encoder
-        self._ranks = ranks
         self._obs_bytes = obs_bytes
         self._settings = config.complete_controller
         self.controller = controllers.start(self._settings)
@@ -47,7 +46,6 @@ class BatchControl:
         return make_plan(
             config,
             encoder=self._encoder,
-            ranks=self._ranks,
             obs_bytes=self._obs_bytes,
             num_steps=decision.num_steps,
             epochs=epochs,

@@ -54,17 +54,15 @@ def plan_phase(
         )
     )
     share = min(max(ratio, SMALLEST_AUXILIARY_SHARE), largest_share) if "auxiliary-phase" in rules else 1.0
-    whole_phase = iterations * ratio * config.tuned_batch(batch.ranks).iteration_batch
+    whole_phase = iterations * ratio * config.tuned_batch().iteration_batch
     minibatch = max(1, round(min(phase.auxiliary_minibatch * share, whole_phase)))
     env_steps = iterations * batch.iteration_batch
-    # No more gradient steps than every rank has samples.
-    most = iterations * batch.num_envs * batch.num_steps
     return PhasePlan(
         policy_iterations=iterations,
         env_steps=env_steps,
         auxiliary_epochs=phase.auxiliary_epochs,
         auxiliary_minibatch=minibatch,
-        auxiliary_minibatches=min(max(1, round(env_steps / minibatch)), most),
+        auxiliary_minibatches=max(1, round(env_steps / minibatch)),
         auxiliary_learning_rate=rescale.rescaled_learning_rate(
             phase.auxiliary_learning_rate,
             minibatch / phase.auxiliary_minibatch,

@@ -52,7 +52,6 @@ def make_plan(
     config: RunConfig,
     *,
     encoder: str,
-    ranks: int = 1,
     obs_bytes: int | None = None,
     num_steps: int | None = None,
     epochs: int | None = None,
@@ -67,7 +66,6 @@ def make_plan(
     configured = BatchSizes(
         num_envs=config.num_envs,
         num_steps=config.num_steps,
-        ranks=ranks,
         minibatches_per_epoch=config.update.minibatches_per_epoch,
         epochs=config.update.epochs,
         microbatch=config.microbatch or automatic_microbatch(encoder, machine.device_name(config.device)),
@@ -76,7 +74,7 @@ def make_plan(
         configured, num_steps=num_steps or configured.num_steps, epochs=epochs or configured.epochs
     )
     followed = batch if config.controller.compensate == "all" else configured
-    tuned_at = config.tuned_batch(ranks)
+    tuned_at = config.tuned_batch()
     limit = limit_of(config, tuned_at, batch=batch, followed=followed, measured=measured_limit)
     if limit is not None:
         batch, followed = batch.within(limit.samples), followed.within(limit.samples)

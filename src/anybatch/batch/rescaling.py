@@ -47,7 +47,6 @@ def batch_ratios(batch: BatchSizes, tuned_at: TunedAt) -> Ratios:
         batch,
         num_envs=tuned_at.num_envs,
         num_steps=tuned_at.num_steps,
-        ranks=tuned_at.ranks,
         minibatches_per_epoch=tuned_at.minibatches_per_epoch,
         epochs=tuned_at.epochs,
     )

@@ -171,7 +171,7 @@ def _learning_rate_rule(ratio: float, batch: str, optimizer: str, rules: Rescale
 
 
 def _for_stale_data(config: RunConfig) -> str:
-    if not isinstance(config, PPOConfig) or config.staleness.iterations == 0:
+    if not isinstance(config, PPOConfig) or config.lag == 0:
         return ""
     return "; × √(effective samples ÷ samples) at each iteration" * config.staleness.scale_learning_rate
 

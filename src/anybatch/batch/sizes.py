@@ -1,4 +1,4 @@
-"""The three batches of a run. The only arithmetic between envs, steps, ranks, minibatch and microbatch."""
+"""The three batches of a run. The only arithmetic between envs, steps, minibatch and microbatch."""
 
 from dataclasses import dataclass, replace
 
@@ -24,7 +24,6 @@ class BatchSizes:
 
     num_envs: int
     num_steps: int
-    ranks: int
     minibatches_per_epoch: int
     epochs: int
     microbatch: int
@@ -32,7 +31,7 @@ class BatchSizes:
     @property
     def iteration_batch(self) -> int:
         """Samples collected between two optimizations, reset steps included."""
-        return self.num_envs * self.num_steps * self.ranks
+        return self.num_envs * self.num_steps
 
     @property
     def minibatch(self) -> float:

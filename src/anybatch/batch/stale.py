@@ -24,17 +24,17 @@ class StalePlan:
 
 def proximal_follows_lag(config: PPOConfig) -> bool:
     """Whether the lag of the data decides the age of the proximal policy."""
-    return config.staleness.proximal_age == "half_lag" and config.staleness.iterations > 0
+    return config.staleness.proximal_age == "half_lag" and config.lag > 0
 
 
 def plan_stale_data(config: RunConfig, batch: BatchSizes) -> StalePlan | None:
     """None where data are fresh."""
-    if not isinstance(config, PPOConfig) or config.staleness.iterations == 0:
+    if not isinstance(config, PPOConfig) or config.lag == 0:
         return None
-    lag = config.staleness.iterations * batch.gradient_steps_per_iteration
+    lag = config.lag * batch.gradient_steps_per_iteration
     half = stale_data.half_lag_age(lag)
     return StalePlan(
-        iterations=config.staleness.iterations,
+        iterations=config.lag,
         gradient_steps=lag,
         half_lag=half,
         ewma_decay=stale_data.half_lag_decay(lag),

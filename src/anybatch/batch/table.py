@@ -7,7 +7,7 @@ from anybatch.batch.preconditions import broken_preconditions
 from anybatch.batch.rows import PlanRow, plan_rows
 from anybatch.batch.sizes import BatchSizes
 from anybatch.batch.stale import proximal_follows_lag
-from anybatch.config import PPGConfig, PPOConfig, RunConfig, rescale_rules
+from anybatch.config import PPGConfig, PPOConfig, PQNConfig, RunConfig, rescale_rules
 from anybatch.machine import readable
 
 
@@ -31,6 +31,7 @@ def plan_table(config: RunConfig, plan: Plan) -> PlanTable:
             *batch_lines(plan.batch),
             *limit_lines(config, plan),
             *controller_lines(config, plan),
+            *collection_lines(config),
             *stale_lines(config, plan),
             *phase_lines(config, plan),
         ),
@@ -41,13 +42,11 @@ def plan_table(config: RunConfig, plan: Plan) -> PlanTable:
 
 def batch_lines(batch: BatchSizes) -> list[str]:
     """The batches as products."""
-    ranks = "" if batch.ranks == 1 else f" × {batch.ranks} ranks"
     minibatch = f"{batch.minibatch:,.0f}" if batch.minibatch.is_integer() else f"{batch.minibatch:,.1f}"
     microbatches = -(-batch.minibatch // batch.microbatch)
     return [
         f"iteration batch  {batch.num_envs:,} env{'s' * (batch.num_envs > 1)} × "
-        f"{batch.num_steps:,} steps{ranks}"
-        f" = {batch.iteration_batch:,} samples",
+        f"{batch.num_steps:,} steps = {batch.iteration_batch:,} samples",
         f"minibatch        {batch.iteration_batch:,} ÷ {batch.minibatches_per_epoch} = {minibatch} samples,"
         f" {batch.epochs} epoch{'s' * (batch.epochs > 1)}"
         f" = {batch.gradient_steps_per_iteration} gradient steps per iteration",
@@ -85,6 +84,16 @@ def controller_lines(config: RunConfig, plan: Plan) -> list[str]:
         f"{smallest.iteration_batch:,} to {largest.iteration_batch:,} samples, minibatch "
         f"{smallest.minibatch:,.0f} to {largest.minibatch:,.0f}",
     ]
+
+
+def collection_lines(config: RunConfig) -> list[str]:
+    """Who collects the data, and how old it is when it is trained on."""
+    lag = f"{config.lag:,} iteration{'s' * (config.lag > 1)}"
+    if config.collection is not None:
+        return [f"collected by     {config.collection}, while the learner learns: lag of {lag}"]
+    if config.lag and isinstance(config, PQNConfig):
+        return [f"stale data       lag of {lag}; next values are those of the current network"]
+    return []
 
 
 def stale_lines(config: RunConfig, plan: Plan) -> list[str]:

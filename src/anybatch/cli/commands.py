@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -14,13 +15,15 @@ import tyro
 from anybatch import envs, session
 from anybatch import presets as preset_files
 from anybatch.batch.table import plan_table
-from anybatch.cli import help_page, lost_output, show
+from anybatch.cli import help_page, lost_output, ranks, show
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.plan_from import plan_from
 from anybatch.cli.preset_choice import choice_by_env
 from anybatch.cli.usage_error import as_user_error
 from anybatch.cli.whole_numbers import WHOLE_NUMBERS
+from anybatch.cli.words import value_of, without
 from anybatch.config import AnyConfig, PPOConfig
+from anybatch.distributed import group
 from anybatch.errors import EnvError, UserError
 from anybatch.networks.own import import_factory
 from anybatch.reports import advice, plan_text, video
@@ -29,9 +32,10 @@ from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.runs.tag import tag_of
+from anybatch.session.decoupled import decoupled_by_default
 
 # The config's own fields are flags without a prefix: --num-envs, --optimizer.learning-rate. Which algorithm's
-# config it is, the preset or the run has said before: no subcommand for it.
+# config it is depends on the preset or the run, which is known by then: there is no subcommand for it.
 Flags = Annotated[AnyConfig, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
 
 
@@ -46,6 +50,9 @@ class TrainFlags:
     name: str | None = None
     """Name of the run folder, with a number appended if it is taken. Where it is not given: the environment,
     the preset, what differs from it, the seed and the time."""
+    ranks: int = 1
+    """Learner processes on this machine, which share the environments; with several machines, torchrun starts
+    them. Any number gives the same run, up to rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +63,8 @@ class PlanFlags:
     config: Flags = field(default_factory=PPOConfig)
     json: bool = False
     """Print the plan as JSON, for programs."""
+    ranks: int = 1
+    """Learner processes of the run that is planned, for --envs-per-rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +72,12 @@ class RunFlags:
     run: tyro.conf.Positional[Path]
     """A run folder, or a folder of runs: the newest one in it."""
     config: Flags = field(default_factory=PPOConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeFlags(RunFlags):
+    ranks: int = 1
+    """Learner processes on this machine, whatever their number was before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,13 +115,26 @@ Command = Callable[[list[str]], None]
 
 def train(words: list[str]) -> None:
     """Train a policy."""
-    flags = with_preset(TrainFlags, words, train)
+    number = ranks.asked_for(words)
+    if number > 1:
+        with ranks.nothing_shown():  # what is refused here needs no ranks
+            with_preset(TrainFlags, words, train).config.on_ranks(number)
+        ranks.launch("train", words, number)
+    with ranks.as_a_rank():
+        train_here(words)
+
+
+def train_here(words: list[str]) -> None:
+    """Train as the only process, or as one of several ranks."""
+    with group.failing_together():
+        flags = with_preset(TrainFlags, words, train)
+        preset = preset_files.load(flags.preset).config
     outcome = session.train(
         flags.config,
         preset=Path(flags.preset).stem,
         base=flags.run_dir,
         name=flags.name,
-        tag=tag_of(flags.config, preset_files.load(flags.preset).config),
+        tag=tag_of(flags.config, preset),
         show_plan=plan_text.show,
         output=Output(shown=True),
     )
@@ -116,7 +144,7 @@ def train(words: list[str]) -> None:
 
 
 def exit_if_stopped(outcome: session.Outcome) -> None:
-    """Say how to continue, and exit with the code that a scheduler expects of what a signal has ended."""
+    """Say how to continue, and exit with the code that a scheduler expects after a signal."""
     if outcome.stopped_by is not None:
         with lost_output.tolerated():  # the signal may have been that the terminal was closed
             show.outcome(outcome)
@@ -124,7 +152,7 @@ def exit_if_stopped(outcome: session.Outcome) -> None:
 
 
 def smaller_batch(flags: TrainFlags, words: list[str]) -> str:
-    """The words that would train the same with a quarter of the envs; none where there is one only."""
+    """The flags of the same run with a quarter of the envs; empty where it has only one env."""
     if flags.config.num_envs == 1:
         return ""
     others = without("--name", without("--run-dir", without("--num-envs", words)))
@@ -140,19 +168,36 @@ def plan(words: list[str]) -> None:
         plan_from(words)
         return
     flags = with_preset(PlanFlags, words, plan)
-    numbers = session.plan(flags.config)
+    config = flags.config.on_ranks(flags.ranks)
+    numbers = session.plan(config)
     if flags.json:
-        shown = numbers.to_json() | plan_table(flags.config, numbers).to_json()
+        shown = numbers.to_json() | plan_table(config, numbers).to_json()
         print(json.dumps(shown, indent=2, ensure_ascii=False))
     else:
-        plan_text.show(flags.config, numbers)
+        plan_text.show(config, numbers)
 
 
 def resume(words: list[str]) -> None:
     """Continue a run from its newest good checkpoint, also at another batch size."""
-    flags = with_run(RunFlags, words, resume)
-    record = RunRecord(flags.run)
-    outcome = session.resume(record, flags.config, show_plan=plan_text.show, output=Output(shown=True))
+    number = ranks.asked_for(words)
+    if number > 1:
+        with ranks.nothing_shown():
+            with_run(ResumeFlags, words, resume).config.on_ranks(number)
+        ranks.launch("resume", words, number)
+    with ranks.as_a_rank():
+        resume_here(words)
+
+
+def resume_here(words: list[str]) -> None:
+    """Resume as the only process, or as one of several ranks."""
+    with group.failing_together():
+        flags = with_run(ResumeFlags, words, resume)
+        record = RunRecord(flags.run)
+        # A run that had actors has what was chosen then.
+        chosen = names_policy(words) or record.config.collection is not None
+        output = Output(shown=True)
+        config = decoupled_by_default(flags.config, output.say, policy_is_chosen=chosen)
+    outcome = session.resume(record, config, show_plan=plan_text.show, output=output)
     exit_if_stopped(outcome)
     show.outcome(outcome)
 
@@ -169,7 +214,7 @@ def evaluate(words: list[str]) -> None:
 
 
 def evaluate_suite(name: str, words: list[str]) -> None:
-    """Evaluate the runs named as `evaluate` does each, then say what they come to together."""
+    """Evaluate each of the named runs as `evaluate` does, then summarize them."""
     suite.refuse_unknown(name)
     others = without("--suite", words)
     named = list(takewhile(lambda word: not word.startswith("-"), others))
@@ -242,16 +287,23 @@ def with_preset(kind: type[NewRun], words: list[str], command: Command) -> NewRu
         try:
             choice = choice_by_env(words)
         except EnvError:
-            # Help needs no environment, and a wrong flag is said first.
+            # Help needs no environment, and a wrong flag is reported first.
             parse(kind(config=preset_files.load(preset_files.DEFAULT).config), words, command)
             raise
         name = choice.preset if choice else preset_files.DEFAULT
     flags = parse(kind(preset=name, config=preset_files.load(name).config), words, command)
+    # JSON has the standard output for itself.
+    to_reader = sys.stderr if isinstance(flags, PlanFlags) and flags.json else sys.stdout
     if choice is not None:
-        # JSON has the standard output for itself.
-        to_reader = sys.stderr if isinstance(flags, PlanFlags) and flags.json else sys.stdout
         print(f"preset {choice.preset}: {choice.reason}; --preset chooses another", file=to_reader)
-    return flags
+    config = decoupled_by_default(
+        flags.config, partial(print, file=to_reader), policy_is_chosen=names_policy(words)
+    )
+    return replace(flags, config=config)
+
+
+def names_policy(words: list[str]) -> bool:
+    return value_of("--proximal.policy", words) is not None
 
 
 def with_run(kind: type[KnownRun], words: list[str], command: Command) -> KnownRun:
@@ -265,24 +317,6 @@ def with_run(kind: type[KnownRun], words: list[str], command: Command) -> KnownR
     return replace(flags, run=record.folder)
 
 
-def value_of(flag: str, words: list[str]) -> str | None:
-    """The value of a flag that must be known before the others are parsed."""
-    for position, word in enumerate(words):
-        if word == flag and position + 1 < len(words):
-            return words[position + 1]
-        if word.startswith(f"{flag}="):
-            return word.removeprefix(f"{flag}=")
-    return None
-
-
-def without(flag: str, words: list[str]) -> list[str]:
-    """The words but for a flag and its value, if it is among them."""
-    for place, word in enumerate(words):
-        if word == flag or word.startswith(f"{flag}="):
-            return words[:place] + without(flag, words[place + (2 if word == flag else 1) :])
-    return words
-
-
 def parse(defaults: AnyFlags, words: list[str], command: Command) -> AnyFlags:
     """The flags over their defaults, whose numbers stay those of the batch that the defaults have."""
     defaults = replace(defaults, config=defaults.config.pinned())
@@ -290,7 +324,7 @@ def parse(defaults: AnyFlags, words: list[str], command: Command) -> AnyFlags:
     if {"-h", "--help"} & set(words):
         help_page.show(defaults, prog, description)
         sys.exit(0)
-    # Of a dict that is not empty tyro would make one flag per key, and take no others.
+    # tyro makes one flag per key of a dict that is not empty, and accepts no others.
     known = defaults.config.env_config.options
     defaults = with_options(defaults, {})
     if "--help-all" in words:

@@ -1,4 +1,4 @@
-"""`anybatch doctor`: can this machine do it, and how fast?"""
+"""`anybatch doctor`: what works on this machine, and how fast?"""
 
 import importlib.metadata
 import json
@@ -15,6 +15,7 @@ import torch
 from anybatch import envs, native
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config import EnvConfig, NetworkConfig
+from anybatch.distributed import group
 from anybatch.envs.layout import ObsLayout
 from anybatch.envs.protocol import BoxActions
 from anybatch.errors import UserError
@@ -31,6 +32,7 @@ EXTRAS = {
     "matplotlib": "plot",
     "onnxruntime": "onnx",
     "huggingface_hub": "hub",
+    "ray": "ray",
     "wandb": "wandb",
     "trackio": "trackio",
 }
@@ -51,7 +53,7 @@ SECONDS_PER_MEASUREMENT = 0.4
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at."""
+    """The result of one check."""
 
     name: str
     works: bool
@@ -79,6 +81,7 @@ def checks() -> Iterator[Check]:
     yield machine()
     yield native_code()
     yield bf16()
+    yield ranks()
     yield from packages()
     yield from map(engine, PROBES)
     yield from map(microbatches, IMAGES)
@@ -94,10 +97,20 @@ def machine() -> Check:
 def bf16() -> Check:
     """Whether `--precision bf16` pays here."""
     if torch.cuda.is_available() and torch.cuda.is_bf16_supported():
-        return Check("bf16", True, "the GPU computes with it: --precision bf16 is faster for images")
+        return Check("bf16", True, "the GPU supports it: --precision bf16 is faster for images")
     if has_fast_bf16():
-        return Check("bf16", True, "the processor computes with it: --precision bf16 is faster for images")
-    return Check("bf16", False, "neither processor nor GPU has it: --precision bf16 would be slower")
+        return Check("bf16", True, "the processor supports it: --precision bf16 is faster for images")
+    return Check("bf16", False, "neither processor nor GPU supports it: --precision bf16 would be slower")
+
+
+def ranks() -> Check:
+    """Whether several ranks could exchange data here, over the device that `--ranks` uses."""
+    try:
+        backends = group.check_exchange()
+    except (RuntimeError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        return Check("ranks", False, f"processes cannot exchange data over the loopback device ({reason})")
+    return Check("ranks", True, f"{' and '.join(backends)}; --ranks N trains in N processes on this machine")
 
 
 def native_code() -> Check:

@@ -1,4 +1,4 @@
-"""Output that nobody reads any more: `anybatch presets | head`, or a terminal that was closed."""
+"""Output whose reader has gone away: `anybatch presets | head`, or a terminal that was closed."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def tolerated() -> Iterator[None]:
-    """Go on where a print fails because its reader is gone."""
+    """Continue where a print fails because its reader is gone."""
     try:
         yield
         sys.stdout.flush()
@@ -18,7 +18,7 @@ def tolerated() -> Iterator[None]:
 
 
 def discard() -> None:
-    """Let what could not be written vanish: Python would try again at its exit, and fail."""
+    """Discard what could not be written: Python would try again at its exit, and fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -24,6 +24,8 @@ usage: anybatch COMMAND [OPTIONS]
   advise     say what a run's metrics mean for its settings
   report     write a page about runs: curves over each other, plans, advice
   plot       draw one metric of runs as PNG, SVG or PDF
+  dial       write a page on which the batch is dragged and every number follows
+  tune       search the numbers of a preset at a small batch, and check what was found on fresh seeds
   study      run an experiment of the papers, or one of your own, and judge its claims
   presets    list the named configurations, or print one with the origin of each number
   doctor     check this machine: engines, libraries, speed
@@ -46,9 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         command(name)(rest)
     except UserError as error:
-        print(f"anybatch {name}: {error}", file=sys.stderr)
+        if str(error):  # else another rank has said it
+            print(f"anybatch {name}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except BrokenPipeError:  # `anybatch presets | head`: the reader has what it wanted
+    except BrokenPipeError:  # `anybatch presets | head`: the reader has read enough
         lost_output.discard()
     except OSError as error:
         if error.filename is None:
@@ -64,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def command(name: str) -> Callable[[list[str]], None]:
     # Imported late: `anybatch --help` must not wait for torch.
-    from anybatch.cli import commands, doctor, preset_list, publish, reporting, study
+    from anybatch.cli import commands, dial, doctor, preset_list, publish, reporting, study, tune
 
     table = {
         "train": commands.train,
@@ -78,6 +81,8 @@ def command(name: str) -> Callable[[list[str]], None]:
         "advise": commands.advise,
         "report": reporting.report,
         "plot": reporting.plot,
+        "dial": dial.dial,
+        "tune": tune.tune,
         "study": study.study,
         "presets": preset_list.presets,
         "doctor": doctor.doctor,

@@ -47,7 +47,7 @@ def presets(words: list[str]) -> None:
 
 
 def matching(word: str) -> list[Preset]:
-    """The presets with a word in their names; where there are none, the nearest names are an error's."""
+    """The presets whose names contain a word; an error with the nearest names where there are none."""
     found = [name for name in preset_files.names() if word.lower() in name]
     return [preset_files.load(name) for name in found or [word]]
 
@@ -112,7 +112,7 @@ def indented(console: Console, text: str, style: str = "") -> None:
 
 
 def show_one(preset: Preset) -> None:
-    """The complete file; on a terminal, defaults recede and names of tables stand out."""
+    """The complete file; on a terminal, defaults are dimmed and names of tables are bold."""
     console = Console(highlight=False)
     for line in preset_files.as_toml(preset).splitlines():
         console.print(styled(line), soft_wrap=True)

@@ -129,5 +129,5 @@ def pull(words: list[str]) -> None:
 
 
 def to_person() -> Output:
-    """Progress goes beside the result, which is for stdout."""
+    """Progress on standard error: standard output is for the result."""
     return Output(shown=True, stream=sys.stderr)

@@ -14,14 +14,18 @@ from anybatch.reports.charts import files
 from anybatch.reports.pages import runs as run_page
 from anybatch.reports.pages import studies as study_page
 from anybatch.reports.report_files import Report
+from anybatch.tuning import page as tuning_page
+from anybatch.tuning import tune
 
-REPORT_USAGE = """usage: anybatch report STUDY | RUN... [--out FOLDER]
+REPORT_USAGE = """usage: anybatch report STUDY | TUNING | RUN... [--out FOLDER]
 
 Write a page about a study: its verdicts with their intervals, figures, scores, plans and commands;
-or about runs: their curves over each other, plans, advice and commands. Runs that differ in their
-seeds only are one line with its range.
+about a tuning: its check, what mattered, its numbers and trials; or about runs: their curves over
+each other, plans, advice and commands. Runs that differ in their seeds only are one line with its
+range.
 
   STUDY         the folder of a study
+  TUNING        the folder of a tuning
   RUN           a run folder, or a folder of runs: the newest one in it
   --out FOLDER  where index.html, figures/ and data/ are written
                 [STUDY/report or RUN/report; report for several runs]
@@ -65,11 +69,16 @@ def report(words: list[str]) -> None:
 
 def made_of(paths: tuple[Path, ...], words: list[str]) -> tuple[Path, Report]:
     """The report of a study or of runs, and the folder that it belongs in."""
+    tunings = [path for path in paths if tune.is_tuning(path)]
     studies = [path for path in paths if study_parts.is_study(path)]
-    if studies and len(paths) > 1:
+    if (tunings or studies) and len(paths) > 1:
+        what = "a tuning" if tunings else "a study"
         raise UserError(
-            f"{studies[0]} is a study, which has a report of its own: name no other folder beside it"
+            f"{(tunings or studies)[0]} is {what}, which has a report of its own: name no other folder "
+            "beside it"
         )
+    if tunings:
+        return tunings[0] / REPORT_FOLDER, tuning_page.report(tune.read(tunings[0]))
     if studies:
         return studies[0] / REPORT_FOLDER, study_page.report(study_parts.read(studies[0]), words)
     runs = compared.read_all(paths)

@@ -52,7 +52,7 @@ def suite(result: SuiteResult) -> None:
 
 
 def outcome(result: Outcome, smaller: str = "") -> None:
-    """What came out, and what to try next; `smaller` are the flags of the same run at a smaller batch."""
+    """The outcome, and what to try next; `smaller` are the flags of the same run at a smaller batch."""
     console = Console(highlight=False)
 
     def say(line: str) -> None:

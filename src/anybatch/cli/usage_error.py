@@ -19,7 +19,7 @@ RULES = {
     r"no type matching \{None\}\|FLOAT could be .* \['(?P<word>.*)'\]\.": "must be a number or None",
     r"no type matching \{None\}\|INT could be .* \['(?P<word>.*)'\]\.": "must be a whole number or None",
 }
-"""What tyro says of a word that does not fit its flag, and the rule that it breaks."""
+"""tyro's messages about a value that does not fit its flag, and the rule that it breaks."""
 
 
 @contextlib.contextmanager

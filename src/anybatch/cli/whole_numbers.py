@@ -5,7 +5,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from anybatch.config.whole_number import whole_number
 
 WHOLE_NUMBERS = ConstructorRegistry()
-"""In force within `with WHOLE_NUMBERS:`, for every integer of a flag, alone, optional or in a list."""
+"""Used as `with WHOLE_NUMBERS:`; applies to every integer of a flag, single, optional or in a list."""
 
 
 @WHOLE_NUMBERS.primitive_rule

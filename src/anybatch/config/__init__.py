@@ -6,6 +6,7 @@ were tuned at, `TunedAt`. A run computes its own from them with `batch.plan.make
 
 from anybatch.config.controller import CompleteController, ControllerConfig, schedule_points
 from anybatch.config.groups import (
+    DelayConfig,
     EnvConfig,
     EvaluationConfig,
     NetworkConfig,
@@ -32,6 +33,7 @@ __all__ = [
     "AnyConfig",
     "CompleteController",
     "ControllerConfig",
+    "DelayConfig",
     "EnvConfig",
     "EvaluationConfig",
     "ExplorationConfig",

@@ -28,10 +28,10 @@ class ControllerConfig:
     every: int | None = None
     """Iterations between two measurements (K). None: 50, for kl 10."""
     low: float | None = None
-    """Divergence at or below which the longest rollout is aimed at. None: 0.05 for divergence, 0.01 for
+    """Divergence at or below which the target is the longest rollout. None: 0.05 for divergence, 0.01 for
     kl."""
     high: float | None = None
-    """Divergence at or above which the shortest rollout is aimed at. None: 0.95 for divergence, 0.1 for
+    """Divergence at or above which the target is the shortest rollout. None: 0.95 for divergence, 0.1 for
     kl."""
     map: Literal["log", "linear", "exponential"] = "log"
     """How the length depends on the divergence between the two thresholds. log: as in Adaptive Batch Scaling.
@@ -94,7 +94,7 @@ class ControllerConfig:
 
     def completed(self, num_steps: int) -> "CompleteController":
         """The controller of a run whose numbers were tuned at rollouts of `num_steps`."""
-        # Its kind does not read what is still open then.
+        # The kind does not read what is still None then.
         return CompleteController(**(PQN.numbers(num_steps) | self.with_defaults(num_steps)._given()))
 
     def _given(self) -> dict[str, Any]:

@@ -162,11 +162,25 @@ class UpdateConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DelayConfig:
+    """Age of the data when they are trained on."""
+
+    iterations: int = 0
+    """Iterations that each rollout waits before it is trained on; its env steps count then. At least 1 where
+    data is collected while the learner learns, which 0 stands for there."""
+
+    def __post_init__(self) -> None:
+        require(self.iterations >= 0, f"staleness.iterations = {self.iterations}: must not be negative")
+
+
+@dataclass(frozen=True, kw_only=True)
 class NormalizeConfig:
     """Normalization of observations and rewards by running statistics."""
 
-    observations: bool = False
-    """Shift and scale vector observations by their running mean and standard deviation."""
+    observations: Literal["none", "step", "iteration"] = "none"
+    """Shift and scale vector observations by their running mean and standard deviation. step: as known at
+    each step, which needs all environments in one process. iteration: as known after the iteration before,
+    the same for any number of ranks; the first iteration sees observations as they are."""
     observation_clip: float = 10.0
     """Largest absolute value of normalized observations."""
     rewards: Literal["none", "step", "iteration"] = "none"
@@ -196,11 +210,11 @@ class EvaluationConfig:
     every_env_steps: int = 0
     """Evaluate during training too, at the end of the first iteration beyond each multiple of this many env
     steps, and keep the policy with the best mean return as a checkpoint of its own; 0: at the end only. The
-    training itself is the same to the bit."""
+    training itself is the same bit for bit."""
     num_envs: int = 10
     """Env slots, each with its own seed."""
     episodes_per_env: int = 1
-    """Episodes each slot plays: a fixed number, so that short episodes are not counted more often."""
+    """Episodes that each slot plays: a fixed number, so that short episodes are not counted more often."""
     max_episode_steps: int | None = 27_000
     """Decisions after which an episode is cut and counted as truncated, so that an evaluation ends also where
     the environment has no limit of its own. The default is Atari's usual half an hour of play: 108,000 frames
@@ -261,23 +275,21 @@ class TunedAt:
     """The batch at which a preset's numbers were chosen. A run's batch divided by it gives the ratios."""
 
     num_envs: int
-    """Envs per rank."""
+    """Envs of the whole run."""
     num_steps: int
     """Steps per env and iteration."""
     minibatches_per_epoch: int
     """Gradient steps per epoch."""
     epochs: int
     """Passes over each iteration batch."""
-    ranks: int = 1
-    """Learner processes."""
 
     def __post_init__(self) -> None:
-        sizes = (self.num_envs, self.num_steps, self.minibatches_per_epoch, self.epochs, self.ranks)
+        sizes = (self.num_envs, self.num_steps, self.minibatches_per_epoch, self.epochs)
         require(all(size >= 1 for size in sizes), f"tuned-at sizes must all be at least 1, got {sizes}")
 
     @property
     def iteration_batch(self) -> int:
-        return self.num_envs * self.num_steps * self.ranks
+        return self.num_envs * self.num_steps
 
     @property
     def minibatch(self) -> float:

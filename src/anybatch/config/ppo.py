@@ -1,9 +1,9 @@
 """Configuration of PPO, decoupled PPO and PPO-EWMA."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from anybatch.config.groups import NetworkConfig, NormalizeConfig
+from anybatch.config.groups import DelayConfig, NetworkConfig, NormalizeConfig
 from anybatch.config.require import require
 from anybatch.config.run import RunConfig
 
@@ -91,21 +91,15 @@ class ProximalConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StalenessConfig:
-    """Age of the data when they are trained on."""
+class StalenessConfig(DelayConfig):
+    """Age of the data when they are trained on, and what follows from it."""
 
-    iterations: int = 0
-    """Iterations that each rollout waits before it is used. All collected steps count, also while the queue
-    fills."""
     scale_learning_rate: bool = False
     """Multiply the learning rate of each iteration on stale data by √(effective samples ÷ samples) of its
     importance weights, (Σw)²/Σw² effective samples (arXiv:2602.17616)."""
     proximal_age: Literal["tuned", "half_lag"] = "tuned"
     """half_lag: where data are stale, a proximal average or periodic copy is half of the lag old, in gradient
     steps, instead of what ewma-decay or copy-every give (arXiv:2605.12070)."""
-
-    def __post_init__(self) -> None:
-        require(self.iterations >= 0, f"staleness.iterations = {self.iterations}: must not be negative")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,3 +127,23 @@ class PPOConfig(RunConfig):
             f"staleness.proximal-age = {self.staleness.proximal_age} goes with proximal.policy = ewma or "
             f"periodic, not with {self.proximal.policy}, whose age is not a setting",
         )
+        actors = self.collection.actors if self.collection is not None else 1
+        require(
+            self.normalize.observations == "none" or actors == 1,
+            f"normalize.observations = {self.normalize.observations} has statistics that {actors} actors "
+            "cannot share: --overlap, or --actors with one actor, collects in one process; "
+            "--normalize.observations none does without",
+        )
+
+    def on_ranks(self, ranks: int) -> Self:
+        require(
+            ranks == 1 or self.normalize.observations != "step",
+            f"normalize.observations = step needs all environments in one process, and there are {ranks} "
+            "ranks: use --normalize.observations iteration, whose statistics change between iterations",
+        )
+        require(
+            ranks == 1 or self.normalize.observations == "none" or self.collection is None,
+            f"normalize.observations = {self.normalize.observations} has statistics that the actors of "
+            f"{ranks} ranks cannot share: use --normalize.observations none, or collect without actors",
+        )
+        return super().on_ranks(ranks)

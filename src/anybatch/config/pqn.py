@@ -18,7 +18,7 @@ class QLearningConfig:
     """λ of the Q(λ) targets: 0 looks one step ahead, 1 to the end of the rollout or episode."""
     loss_coefficient: float = 1.0
     """Weight of the squared error: 1 in CleanRL and the code of adaptive batch scaling, 0.5 in PQN's own. It
-    matters to gradient clipping alone, since the optimizer's step does not depend on the loss's scale."""
+    affects gradient clipping only, since the optimizer's step does not depend on the loss's scale."""
     reward_scale: float = 1.0
     """Factor of the rewards in learning; statistics still count the score."""
 

@@ -15,9 +15,9 @@ def require(condition: bool, sentence: str) -> None:
 
 
 LARGEST_COUNT = 10**12
-"""No setting counts more; engines and torch count in 64 bits, and products of counts must fit."""
+"""Largest count of a setting: engines and torch count in 64 bits, and products of counts must fit."""
 LARGEST_FLOAT = 3.4e38
-"""Losses are computed in 32 bits."""
+"""Largest number of a setting: losses are computed in 32 bits."""
 LARGEST_LAYER = 2**14
 MOST_ENVS = 2**20
 MOST_THREADS = 1024

@@ -27,7 +27,7 @@ class RescaleRules:
 
     names: frozenset[str]
     learning_rate: LearningRateRule | None = None
-    """How learning rates follow the minibatch; None: as the optimizer has it."""
+    """How learning rates follow the minibatch; None: by the optimizer's own rule."""
 
     def __contains__(self, name: str) -> bool:
         return name in self.names

@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
 
+from anybatch.config.collection import Collection, collection_of
 from anybatch.config.controller import CompleteController, ControllerConfig
 from anybatch.config.groups import (
+    DelayConfig,
     EnvConfig,
     EvaluationConfig,
     OptimizerConfig,
@@ -26,7 +28,10 @@ class RunConfig:
     """Environment id: CartPole-v1, Breakout-v5, HalfCheetah-v4, procgen:coinrun, procgen-easy:coinrun,
     minatar:Breakout, gym:…, envpool:…, my_package:MyEnv-v0, toy:…"""
     num_envs: int = 8
-    """Environments stepped together, per rank."""
+    """Environments stepped together, in the whole run: ranks share them, and change the speed only."""
+    envs_per_rank: int | None = None
+    """Environments of each rank, where the batch is to grow with the ranks: num-envs is then this times the
+    ranks, and the numbers follow the batch. None: num-envs stays, whatever the ranks."""
     num_steps: int = 128
     """Steps of each environment between two optimizations."""
     total_env_steps: int = 500_000
@@ -46,7 +51,8 @@ class RunConfig:
     device: str = "cpu"
     """cpu, cuda, cuda:1, …, or auto: cuda where there is one, else cpu."""
     threads: int = 0
-    """CPU threads of torch; 0: one for small networks, all cores for convolutions."""
+    """CPU threads of torch; 0: one for small networks, all cores for convolutions, which ranks on
+    one machine share."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of rollouts, networks and updates. float64 is for comparisons; it costs speed and memory."""
     precision: Literal["float32", "bf16"] = "float32"
@@ -58,8 +64,21 @@ class RunConfig:
     keeps what it had."""
     microbatch: int = 0
     """Samples per forward and backward pass: memory and speed only. 0: a fixed rule by network and device."""
+    overlap: bool = False
+    """Collect the next iteration in a second process while the learner learns. Data are then
+    staleness.iterations old, at least 1, exactly as if they had waited in a queue."""
+    actors: str | None = None
+    """Processes that collect while the learner learns, each with a share of the environments: local:N on this
+    machine, ray:N on Ray (extra `ray`). The same results as with --overlap, up to rounding. None: the learner
+    collects by itself."""
+    ray_address: str | None = None
+    """Address of a Ray cluster, such as auto or 10.0.0.1:6379. None: a Ray of this run alone, on this machine
+    and reachable from it only."""
+    actor_timeout: float = 300.0
+    """Seconds after which an actor that gives no sign of life, or is stuck in one step, is started again."""
 
     update: UpdateConfig = field(default_factory=UpdateConfig)
+    staleness: DelayConfig = field(default_factory=DelayConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     env_config: EnvConfig = field(default_factory=EnvConfig)
     controller: ControllerConfig = field(default_factory=ControllerConfig)
@@ -80,6 +99,10 @@ class RunConfig:
             self.num_envs >= 1 and self.num_steps >= 1,
             f"num-envs = {self.num_envs}, num-steps = {self.num_steps}: both must be at least 1",
         )
+        require(
+            self.envs_per_rank is None or self.envs_per_rank >= 1,
+            f"envs-per-rank = {self.envs_per_rank}: must be at least 1 or None",
+        )
         require(self.total_env_steps >= 1, f"total-env-steps = {self.total_env_steps}: must be at least 1")
         require(
             self.threads >= 0 and self.microbatch >= 0,
@@ -93,6 +116,7 @@ class RunConfig:
             "dtype = float32, and native code has none",
         )
         self._require_limit()
+        self._require_collection()
         require(self.seed >= 0, f"seed = {self.seed}: must not be negative")
         rescale_rules(self.rescale)
         shortest, _ = self.step_range
@@ -124,32 +148,61 @@ class RunConfig:
             "minibatch within a run: use one of them; a number as the limit goes with every controller",
         )
 
+    def _require_collection(self) -> None:
+        on_ray = self.collection is not None and self.collection.engine == "ray"
+        require(
+            self.ray_address is None or on_ray,
+            f"ray-address = {self.ray_address} is for actors of Ray, but actors = {self.actors}",
+        )
+        require(self.actor_timeout > 0, f"actor-timeout = {self.actor_timeout}: must be positive")
+
+    @property
+    def collection(self) -> Collection | None:
+        """The actors that collect; None where the learner collects by itself."""
+        return collection_of(self.actors, overlap=self.overlap, num_envs=self.num_envs)
+
+    @property
+    def lag(self) -> int:
+        """Iterations that every rollout waits: at least 1 where it is collected while the learner learns."""
+        return max(self.staleness.iterations, int(self.collection is not None))
+
     @property
     def rescales_within_a_run(self) -> bool:
         """Whether the numbers follow changes of the batch within a run."""
         return self.controller.compensate == "all" or self.minibatch_limit == "noise-scale"
 
-    def tuned_batch(self, ranks: int = 1) -> TunedAt:
-        """The batch that the numbers belong to; `ranks` are those of a run that is tuned at its own batch."""
+    def tuned_batch(self) -> TunedAt:
+        """The batch that the numbers belong to."""
         return self.tuned_at or TunedAt(
             num_envs=self.num_envs,
             num_steps=self.num_steps,
             minibatches_per_epoch=self.update.minibatches_per_epoch,
             epochs=self.update.epochs,
-            ranks=ranks,
         )
 
-    def pinned(self, ranks: int = 1) -> Self:
+    def pinned(self) -> Self:
         """The same config with its tuned batch written down, so that a change of its batch rescales."""
-        return replace(self, tuned_at=self.tuned_batch(ranks))
+        return replace(self, tuned_at=self.tuned_batch())
 
-    def completed(self, ranks: int = 1) -> Self:
+    def on_ranks(self, ranks: int) -> Self:
+        """The config of a run on so many ranks: with `envs_per_rank`, its batch is theirs."""
+        if self.envs_per_rank is not None:
+            return replace(self.pinned(), num_envs=self.envs_per_rank * ranks)
+        require(
+            ranks <= self.num_envs,
+            f"{ranks} ranks share num-envs = {self.num_envs}: each must have at least one",
+        )
+        return self
+
+    def completed(self) -> Self:
         """The config as a run records it: pinned, and with the defaults of its controller's kind as numbers.
 
-        A resume keeps them, also by a later version with other defaults.
+        A resume keeps them, also by a later version with other defaults, and keeps the lag however it
+        collects.
         """
         controller = self.controller.with_defaults(self.tuned_batch().num_steps)
-        return replace(self.pinned(ranks), controller=controller)
+        staleness = replace(self.staleness, iterations=self.lag)
+        return replace(self.pinned(), controller=controller, staleness=staleness)
 
     @property
     def complete_controller(self) -> CompleteController:

@@ -4,13 +4,14 @@ import dataclasses
 import types
 from typing import Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from anybatch.config import earlier
 from anybatch.config.require import LARGEST_COUNT
 from anybatch.errors import ConfigError
 
 Config = TypeVar("Config")
 
 NONE = "none"
-"""What stands in a preset for an optional number that there is not: TOML has no null."""
+"""Value in a preset of an optional number that is absent: TOML has no null."""
 
 _DESCRIPTIONS = {
     int: "a whole number",
@@ -38,7 +39,7 @@ def config_from_dict(
     title = where or kind.__name__
     if not isinstance(data, dict):
         raise ConfigError(f"{title} = {data!r}: must be a table of settings")
-    settings = cast("dict[str, object]", data)
+    settings = earlier.upgraded(kind, cast("dict[str, object]", data))
     unknown, missing = sorted(settings.keys() - hints.keys()), sorted(hints.keys() - settings.keys())
     if may_lack_settings:
         missing = [name for name in missing if name in _required(kind)]

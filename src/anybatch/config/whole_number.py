@@ -9,7 +9,7 @@ WRITTEN = re.compile(
 UNITS = {"": 0, "k": 3, "m": 6, "b": 9}
 """Powers of ten."""
 MOST_DIGITS = 40
-"""More are a slip of the keyboard, and the digits of 1e999999999 would fill the memory."""
+"""More are a typing mistake, and the digits of 1e999999999 would fill the memory."""
 
 
 def whole_number(text: str) -> int:

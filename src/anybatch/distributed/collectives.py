@@ -1,7 +1,21 @@
-"""Sums over ranks. Identities in a single process, so that there is one code path for any world size."""
+"""What ranks exchange. Identities in a single process, so that there is one code path for any world size.
 
+Every rank must call each of these, in the same order. Only tensors are sent: nothing is pickled.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from anybatch.distributed.shard import Shard
+from anybatch.errors import LostRankError
+
+_seconds = 0.0
 
 
 def world_size() -> int:
@@ -12,8 +26,151 @@ def rank() -> int:
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
+def own_shard(total: int) -> Shard:
+    """The environments of this rank, of `total` environments of the run."""
+    return Shard.part(total, index=rank(), parts=world_size())
+
+
+def take_seconds() -> float:
+    """Seconds that this rank has spent in exchanges, waiting included, since the last call."""
+    global _seconds
+    taken, _seconds = _seconds, 0.0
+    return taken
+
+
+@contextmanager
+def _timed() -> Iterator[None]:
+    """Count the time of an exchange, and tell an exchange that failed from other errors."""
+    global _seconds
+    start = time.perf_counter()
+    try:
+        yield
+    except RuntimeError as error:
+        raise LostRankError(
+            f"the connection to another rank was lost ({str(error).splitlines()[0]})"
+        ) from None
+    finally:
+        _seconds += time.perf_counter() - start
+
+
 def sum_over_ranks(tensor: Tensor) -> Tensor:
-    """The sum of `tensor` over all ranks, in place. Every rank must call it, in the same order."""
+    """The sum of `tensor` over all ranks, in place."""
     if world_size() > 1:
-        dist.all_reduce(tensor)
+        with _timed():
+            dist.all_reduce(tensor)
     return tensor
+
+
+def largest_over_ranks(number: int) -> int:
+    """The largest of the ranks' numbers."""
+    if world_size() == 1:
+        return number
+    with _timed():
+        agreed = torch.tensor(number)
+        dist.all_reduce(agreed, dist.ReduceOp.MAX)
+        return int(agreed)
+
+
+def from_rank_0(number: int) -> int:
+    """The number that rank 0 has."""
+    if world_size() == 1:
+        return number
+    with _timed():
+        told = torch.tensor(number)
+        dist.broadcast(told, 0)
+        return int(told)
+
+
+def text_from_rank_0(text: str) -> str:
+    """The text that rank 0 has."""
+    if world_size() == 1:
+        return text
+    told = list(text.encode())
+    length = from_rank_0(len(told))
+    content = torch.tensor(told if rank() == 0 else [0] * length, dtype=torch.uint8)
+    with _timed():
+        dist.broadcast(content, 0)
+    return bytes(content.tolist()).decode()
+
+
+def of_all_ranks(tensor: Tensor) -> Tensor:
+    """The tensors of all ranks, which have one shape, along a new first axis."""
+    if world_size() == 1:
+        return tensor[None]
+    with _timed():
+        parts = [torch.empty_like(tensor) for _ in range(world_size())]
+        dist.all_gather(parts, tensor)
+    return torch.stack(parts)
+
+
+def rows_of_all_ranks(rows: Tensor) -> Tensor:
+    """The rows [n, k] of rank 0, then those of rank 1, and so on; n may differ from rank to rank."""
+    if world_size() == 1:
+        return rows
+    counts = of_all_ranks(torch.tensor(len(rows))).tolist()
+    padded = rows.new_zeros(max(counts), *rows.shape[1:])
+    padded[: len(rows)] = rows
+    parts = of_all_ranks(padded)
+    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+
+def envs_of_all_ranks(tensor: Tensor, total: int, axis: int) -> Tensor:
+    """What `tensor` has of this rank's environments along `axis`, of all `total` environments."""
+    if world_size() == 1:
+        return tensor
+    joined = _joined(_padded_bytes(tensor.movedim(axis, 0), total), total, everywhere=True)
+    assert joined is not None
+    return _rows_like(tensor.movedim(axis, 0), joined).movedim(0, axis).contiguous()
+
+
+def gather_envs(tensor: Tensor, total: int, axis: int) -> Tensor:
+    """`envs_of_all_ranks` on rank 0; the other ranks get their own part back, and need not hold the whole."""
+    if world_size() == 1:
+        return tensor
+    joined = _joined(_padded_bytes(tensor.movedim(axis, 0), total), total, everywhere=False)
+    if joined is None:
+        return tensor
+    return _rows_like(tensor.movedim(axis, 0), joined).movedim(0, axis).contiguous()
+
+
+def gather_env_arrays(arrays: Sequence[np.ndarray], total: int) -> list[np.ndarray]:
+    """`gather_envs` of arrays of any type whose first axis is the environments, in one exchange."""
+    if world_size() == 1 or not arrays:
+        return list(arrays)
+    rows = [
+        np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(len(array), -1) for array in arrays
+    ]
+    joined = gather_envs(torch.from_numpy(np.concatenate(rows, axis=1)), total, 0).numpy()
+    ends = np.cumsum([row.shape[1] for row in rows])
+    return [
+        np.ascontiguousarray(part).reshape(-1).view(array.dtype).reshape(len(joined), *array.shape[1:])
+        for array, part in zip(arrays, np.split(joined, ends[:-1], axis=1), strict=True)
+    ]
+
+
+def _padded_bytes(rows: Tensor, total: int) -> Tensor:
+    """The rows as bytes, [n, width], with as many as the largest shard has: gloo sends equal shapes only."""
+    content = rows.contiguous().flatten().view(torch.uint8).view(len(rows), -1)
+    largest = -(-total // world_size())
+    return torch.cat([content, content.new_zeros(largest - len(content), content.shape[1])])
+
+
+def _joined(padded: Tensor, total: int, *, everywhere: bool) -> Tensor | None:
+    """The rows of all shards in order; None on other ranks than 0 unless `everywhere`."""
+    size = world_size()
+    gets = everywhere or rank() == 0
+    parts = [torch.empty_like(padded) for _ in range(size)] if gets else None
+    with _timed():
+        if everywhere:
+            assert parts is not None
+            dist.all_gather(parts, padded)
+        else:
+            dist.gather(padded, parts, dst=0)
+    if parts is None:
+        return None
+    shards = Shard.whole(total).split(size)
+    return torch.cat([part[: shard.count] for part, shard in zip(parts, shards, strict=True)])
+
+
+def _rows_like(rows: Tensor, content: Tensor) -> Tensor:
+    return content.flatten().view(rows.dtype).view(len(content), *rows.shape[1:])

@@ -19,14 +19,14 @@ ENGINE_PREFIXES = {
     "toy": "toy",
 }
 MANY_ENVS = 1024
-"""From here on it is worth a look at one of them whether all fit into memory."""
+"""Number of envs from which on a first env is built to see whether all fit into memory."""
 MINATAR_ENGINES = ("native", "pgx")
 """Engines of the MinAtar games."""
 MINATAR_INSTALL_COMMAND = "pip install 'anybatch[minatar]'"
 
 
 def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
-    """The environment `env_id`, as many times as there are seeds; each env's randomness is its own seed's.
+    """One environment `env_id` for each seed, which alone determines its random stream.
 
     CartPole-v1: our own native code where it has the id, else EnvPool, else Gymnasium. gym:…, envpool:…,
     native:…, toy:… name the engine; procgen:coinrun and procgen-easy:coinrun are games of EnvPool's;
@@ -87,7 +87,7 @@ def is_atari(env_id: str, config: EnvConfig) -> bool:
 
 
 def _refuse_envs_beyond_memory(env_id: str, config: EnvConfig, number: int) -> None:
-    """Refuse before they are built: an engine that runs out of memory ends the process without a word."""
+    """Refuse too many envs before they are built: an engine without memory ends the process silently."""
     spec = spec_of_one(env_id, config)
     needed, there = 2 * number * (spec.obs_bytes if spec else 0), available_bytes()
     if needed > there:
@@ -98,7 +98,7 @@ def _refuse_envs_beyond_memory(env_id: str, config: EnvConfig, number: int) -> N
 
 
 def user_module(env_id: str) -> str | None:
-    """The module of the user's that registers an environment; None for those of the engines' own."""
+    """The user's module that registers an environment; None for environments of the engines themselves."""
     prefix, _, rest = env_id.partition(":")
     if (
         env_id.startswith(user_modules.OBJECT_PREFIX)
@@ -136,7 +136,7 @@ def _resolve(env_id: str, config: EnvConfig) -> tuple[str, str]:
 
     if env_id in classic_control.GAMES and not config.options and native.available():
         return "native", env_id
-    # A colon is a module of the user's: no need to load EnvPool for it.
+    # A colon means a module of the user: EnvPool need not be loaded for it.
     if ":" not in env_id and envpool_adapter.installed() and env_id in envpool_adapter.known_ids():
         return "envpool", env_id
     return "gymnasium", env_id

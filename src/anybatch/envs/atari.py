@@ -1,4 +1,4 @@
-"""Atari's 57 games: the scores that count as 0 and as 1, and smaller suites that foretell their median."""
+"""Atari's 57 games: the scores that count as 0 and as 1, and smaller suites that predict their median."""
 
 import math
 import re
@@ -122,7 +122,7 @@ def human_normalized(env_id: str, score: float) -> float | None:
 
 
 def predicted_median(suite: str, scores: Mapping[str, float]) -> float | None:
-    """The median human-normalized score over the 57 games, in percent, foretold from the games of a suite.
+    """The median human-normalized score over the 57 games, in percent, predicted from the games of a suite.
 
         10^{Σ_g c_g · log10(1 + max(0, 100 · HNS_g))} - 1
 

@@ -153,7 +153,7 @@ def _settings(env_id: str, config: EnvConfig) -> dict[str, options.OptionValue]:
             raise EnvError(f"{env_id} has no option {name}; EnvPool's options for it are {listed}")
     if config.max_episode_steps is not None:
         if procgen.return_range(env_id) is not None:
-            # The engine continues to play, and only calls the ends after so many steps truncations.
+            # The engine would not stop there: it only reports ends after that many steps as truncations.
             raise EnvError(
                 f"env-config.max-episode-steps = {config.max_episode_steps} cannot be kept: "
                 f"{env_id} has a limit of its own, as all of Procgen's games"

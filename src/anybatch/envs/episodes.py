@@ -6,6 +6,9 @@ import numpy as np
 
 from anybatch.envs.protocol import EnvStep
 
+EPISODES = "episodes"
+"""The name of finished episodes among the tensors of a rollout: a row for each, its fields in their order."""
+
 
 class Episode(NamedTuple):
     """A finished episode: its undiscounted, unclipped return, its number of decisions, and its env."""
@@ -15,6 +18,8 @@ class Episode(NamedTuple):
     env: int
     truncated: bool = False
     """Whether it was cut by a step limit."""
+    step: int = 0
+    """The step of the tracker, counted since episodes were last taken, with which it ended."""
 
 
 class EpisodeTracker:
@@ -23,10 +28,13 @@ class EpisodeTracker:
     def __init__(self, num_envs: int) -> None:
         self._returns = np.zeros(num_envs, dtype=np.float64)
         self._lengths = np.zeros(num_envs, dtype=np.int64)
+        self.steps = 0
+        """Since finished episodes were last taken."""
         self._finished: list[Episode] = []
 
     def update(self, step: EnvStep) -> None:
         """Add one step of all envs."""
+        self.steps += 1
         self._returns += step.score
         self._lengths += step.valid
         if step.episode_end.any():
@@ -35,7 +43,13 @@ class EpisodeTracker:
     def _finish(self, ended: np.ndarray, truncated: np.ndarray) -> None:
         for env in np.flatnonzero(ended & (self._lengths > 0)):
             self._finished.append(
-                Episode(float(self._returns[env]), int(self._lengths[env]), int(env), bool(truncated[env]))
+                Episode(
+                    float(self._returns[env]),
+                    int(self._lengths[env]),
+                    int(env),
+                    bool(truncated[env]),
+                    self.steps,
+                )
             )
         self._returns[ended] = 0
         self._lengths[ended] = 0
@@ -53,7 +67,7 @@ class EpisodeTracker:
 
     def take(self) -> list[Episode]:
         """The episodes finished since the last call."""
-        finished, self._finished = self._finished, []
+        finished, self._finished, self.steps = self._finished, [], 0
         return finished
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Environments that can be looked at: frames from their observations, or drawn by Gymnasium."""
+"""Pictures of environments: made from their observations, or drawn by Gymnasium."""
 
 import colorsys
 from collections.abc import Callable

@@ -158,7 +158,7 @@ def _make_engine(env_id: str, config: EnvConfig, num_envs: int) -> VectorEnv:
     except (gymnasium.error.Error, ImportError) as error:
         raise EnvError(f"Gymnasium cannot make {env_id}: {_one_line(error)}") from error
     except Exception as error:
-        if not config.options:  # the environment's own fault: its author wants to see where
+        if not config.options:  # an error of the environment itself: its author needs the traceback
             raise
         raise EnvError(f"{env_id} refuses its options: {type(error).__name__}: {_one_line(error)}") from error
 

@@ -45,7 +45,7 @@ def interface_of(env: VectorEnv) -> Interface:
 
 @dataclass(frozen=True)
 class ArrayInterface:
-    """For environments that show what a network sees."""
+    """For environments whose observations are what a network sees."""
 
     spec: EnvSpec
 
@@ -104,14 +104,14 @@ def _leaf_space(space: Any) -> Any:
 
 
 def _leaf_shape(obs: Any, space: Any) -> tuple[int, ...]:
-    """The shape of what an observation has in the place of that space."""
+    """The shape of the part of an observation that belongs to that space."""
     while hasattr(space, "spaces"):
         inner = space.spaces
         key, space = next(iter(inner.items() if isinstance(inner, Mapping) else enumerate(inner)))
         try:
             obs = obs[key]
         except (KeyError, IndexError, TypeError):
-            raise EnvError(f"the observation lacks {key!r}, which its space has") from None
+            raise EnvError(f"the observation lacks {key!r}, which is part of its space") from None
     return np.shape(obs)
 
 

@@ -1,7 +1,7 @@
 """The parts of an observation, and the one array in which they travel.
 
 Rollouts, queues, segments and phases keep one tensor per observation. Where an observation has several parts,
-an adapter packs them into one row and the network unpacks them; an action mask so stays with its observation.
+an adapter packs them into one row and the network unpacks them; so a mask stays with its observation.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 ObsKind = Literal["vector", "image", "planes"]
-"""What a network takes observations for: numbers, pixels, or planes of what is where."""
+"""How a network interprets observations: as numbers, as pixels, or as planes of 0 and 1."""
 
 FLOAT32 = np.dtype(np.float32)
 UINT8 = np.dtype(np.uint8)
@@ -45,7 +45,7 @@ class ObsLayout:
 
     @property
     def kind(self) -> ObsKind:
-        """What an encoder takes the observation for; an image beside other parts decides."""
+        """How an encoder interprets the observation: as its image, where it has one beside other parts."""
         if self.image_shape is None:
             return "vector"
         return "planes" if self.image_dtype == np.bool_ else "image"
@@ -57,14 +57,14 @@ class ObsLayout:
 
     @cached_property
     def dtype(self) -> np.dtype:
-        """Of the array that holds all parts."""
+        """Type of the array that holds all parts."""
         if self.image_shape is None or self.image_dtype == np.float32:
             return FLOAT32
         return UINT8 if self.is_packed else self.image_dtype
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """Of the array that holds all parts of one observation."""
+        """Shape of the array that holds all parts of one observation."""
         if self.is_packed:
             return (self._mask_start + self.mask_width,)
         return self.seen_shape

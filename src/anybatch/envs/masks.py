@@ -11,7 +11,7 @@ from anybatch.errors import EnvError
 
 INFO_KEY = "action_mask"
 PRESENCE_KEY = "_action_mask"
-"""Here Gymnasium's vector envs tell whose info had a mask."""
+"""Entry in which Gymnasium's vector envs say whose info had a mask."""
 
 
 class ActionMasks:

@@ -15,7 +15,7 @@ from anybatch.errors import EnvError
 SIDE = 10
 NO_LIMIT = np.iinfo(np.int64).max
 _KEPT = {"seed": np.int64, "draws": np.int64, "steps": np.int64, "last_action": np.int64}
-"""What an env is at one moment, beside the state of its game."""
+"""State of an env, apart from that of its game."""
 _OF_A_STEP = {
     "action": np.int64,
     "reward": np.float32,
@@ -23,7 +23,7 @@ _OF_A_STEP = {
     "truncated": np.bool_,
     "ended": np.bool_,
 }
-"""What a step is given and gives, observations aside."""
+"""Inputs and outputs of a step, apart from observations."""
 
 
 @dataclass(frozen=True)

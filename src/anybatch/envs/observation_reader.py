@@ -1,4 +1,4 @@
-"""What an engine shows, as the one array that rollouts keep: parts packed, masks checked."""
+"""Observations of an engine as the one array that rollouts keep: parts packed, masks checked."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -99,7 +99,7 @@ class ObservationReader:
         return self.layout.pack(image=image, vector=vector, mask=mask)
 
     def _refuse_bad_numbers(self, vector: np.ndarray) -> None:
-        """Among bytes they could not be told any more; a rollout looks for them in floats."""
+        """Refuse non-finite numbers before they are packed as bytes; in floats a rollout looks for them."""
         finite = np.isfinite(vector)
         if not finite.all():
             env, index = np.argwhere(~finite)[0]

@@ -27,7 +27,7 @@ LARGEST_FLOAT_BOUND = 1e6
 
 Path = tuple[str | int, ...]
 Read = Callable[[Any], np.ndarray]
-"""From the engine's observations of all N envs, whatever they are nested in, to an array [N, …]."""
+"""Turns the engine's observations of all N envs, whatever they are nested in, into an array [N, …]."""
 
 
 class Form(NamedTuple):
@@ -101,7 +101,7 @@ def read_observations(space: object, env_id: str) -> Observations:
         first, second = (_named(image.path) for image in images[:2])
         raise EnvError(f"{env_id} has two images, {first} and {second}; one works, beside any numbers")
     if not images and not _width(numbers):
-        raise EnvError(f"{env_id} has observations {shown(space)}, which show nothing")
+        raise EnvError(f"{env_id} has observations {shown(space)}, which are empty")
     return Observations(images[0] if images else None, tuple(numbers), tuple(masks))
 
 

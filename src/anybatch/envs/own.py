@@ -30,6 +30,8 @@ class OwnEnv:
     """`make(config, seeds)`: as many envs as there are seeds, or the object itself."""
     is_object: bool
     """Whether it is one object, which training and evaluation share and which is never closed here."""
+    factory: Callable[[], Any] | None = None
+    """The function that makes it, where it is no object."""
 
 
 def own_env(env: Any) -> OwnEnv:
@@ -46,7 +48,7 @@ def own_env(env: Any) -> OwnEnv:
     if isinstance(getattr(env, "spec", None), EnvSpec):
         return OwnEnv(name, env.spec.num_envs, partial(_as_it_is, env), is_object=True)
     if callable(env):
-        return OwnEnv(name, None, partial(_manufactured, name, env), is_object=False)
+        return OwnEnv(name, None, partial(_manufactured, name, env), is_object=False, factory=env)
     raise EnvError(
         f"env must be a Gymnasium env or vector env, a function that makes a single env, or an object with "
         f"spec, reset, step and close; got {type(env).__name__}"

@@ -51,7 +51,7 @@ NO_LIMIT = np.iinfo(np.int32).max
 
 
 class Envs(NamedTuple):
-    """All that N envs are at one moment; every array is [N, …]."""
+    """State of N envs; every array is [N, …]."""
 
     game: Any
     """pgx's state of the game."""

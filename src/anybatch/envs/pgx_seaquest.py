@@ -28,7 +28,7 @@ MOST_SHOTS = 2
 MOST_DIVERS = 2
 """One every thirty steps, each gone after at most sixty."""
 MOST_ENEMIES = 30
-"""Of a kind, and of their shots: at the highest difficulty one every step, each gone after at most thirty."""
+"""Slots of a kind, and of its shots: at the highest difficulty one enters each step, for at most thirty."""
 EMPTY = -1
 """Every number of an empty slot."""
 
@@ -121,7 +121,7 @@ def play(state: Any, action: Any, drawn: Drawn) -> Any:
 
 
 def spawn_enemy(state: Any, drawn: Drawn) -> Any:
-    """Let a fish or a submarine in when one is due, unless another comes towards it in its row."""
+    """Add a fish or a submarine when one is due, unless another moves towards it in its row."""
 
     def comes_towards(enemies: Things) -> Any:
         return present(enemies) & (enemies.y == drawn.enemy_row) & (enemies.right != drawn.enemy_right)

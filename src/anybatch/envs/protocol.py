@@ -1,4 +1,4 @@
-"""What an environment is to the rest of the library: N of them, stepped together, one kind of step."""
+"""The protocol of environments: N of them, stepped together, with one kind of step."""
 
 import math
 from dataclasses import dataclass, field
@@ -51,12 +51,12 @@ class EnvSpec:
     """What a network and a rollout need to know about an environment."""
 
     env_id: str
-    """The id without gym: or envpool:, which `engine` tells."""
+    """The id without a prefix such as gym: or envpool:; `engine` says which engine it is."""
     engine: str
     """The engine that runs it and its version, such as "envpool 1.2.5": one id can mean several."""
     num_envs: int
     obs_shape: tuple[int, ...]
-    """Of one env: [channels, height, width] for images and planes, one dimension where parts are packed."""
+    """Shape for one env: [channels, height, width] for images and planes, one dimension for packed parts."""
     obs_dtype: np.dtype
     """uint8 for images, which networks divide by 255; float32 for vectors; bool for planes of 0 and 1, which
     networks take as they are. Where parts are packed, uint8 or float32."""
@@ -79,7 +79,7 @@ class EnvSpec:
 
     @property
     def obs_kind(self) -> ObsKind:
-        """What a network takes them for."""
+        """How a network interprets observations."""
         return self.obs_layout.kind
 
     @property
@@ -94,7 +94,7 @@ class EnvSpec:
 
     @property
     def action_shape(self) -> tuple[int, ...]:
-        """Of one env's action: () for Discrete."""
+        """Shape of one env's action: () for Discrete."""
         match self.actions:
             case DiscreteActions():
                 return ()
@@ -105,7 +105,7 @@ class EnvSpec:
 
     @property
     def action_counts(self) -> tuple[int, ...] | None:
-        """Of each choice where an action makes several, else None."""
+        """Numbers of actions, one for each choice where an action makes several, else None."""
         return self.actions.counts if isinstance(self.actions, MultiDiscreteActions) else None
 
 

@@ -1,4 +1,4 @@
-"""Action spaces of Gymnasium, which EnvPool has too: what policies give, and what engines get of it."""
+"""Action spaces of Gymnasium, which EnvPool has too: from what policies give to what engines take."""
 
 import math
 import textwrap
@@ -19,7 +19,7 @@ Convert = Callable[[np.ndarray], np.ndarray]
 
 @contextmanager
 def without_engine_warnings() -> Iterator[None]:
-    """Silence, while an engine is built, what its user can do nothing about."""
+    """Silence warnings while an engine is built that a user can do nothing about."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*precision lowered by casting", category=UserWarning)
         warnings.filterwarnings("ignore", message=".*is out of date", category=DeprecationWarning)

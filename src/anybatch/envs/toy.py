@@ -1,4 +1,4 @@
-"""Small environments whose answers are known in closed form, restorable to the bit.
+"""Small environments whose answers are known in closed form, restorable bit for bit.
 
 A game is a set of pure functions on arrays over N envs; `ToyEnv` adds step limits, resets and randomness.
 Randomness is a function of (seed, number of draws), so the state of an env is a few numbers.

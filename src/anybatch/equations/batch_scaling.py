@@ -1,4 +1,4 @@
-"""How long a rollout is to be: Adaptive Batch Scaling, and the same by the gradient noise scale.
+"""Length of a rollout by Adaptive Batch Scaling, and by the gradient noise scale.
 
 Lengths are steps of each environment between two optimizations, L of Park 2026 (arXiv:2605.21557). With the
 envs fixed they set the iteration batch, and with the number of minibatches fixed the minibatch as well.
@@ -17,8 +17,8 @@ def divergence_position(
         linear:       x = (δ - low) / (high - low)      (named in its released code, not written there)
         exponential:  a = (r^x - 1) / (r - 1),  r = high/low
 
-    exponential is ours: of x it is the inverse function of log, so its mirror image about linear. It is
-    convex: only large divergences shorten the rollout much.
+    exponential is ours: as a function of x it is the inverse of log, so its mirror image about linear. It
+    is convex: only large divergences shorten the rollout much.
     """
     if divergence <= low:
         return 0.0

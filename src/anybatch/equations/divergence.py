@@ -43,14 +43,13 @@ def sampled_kl(logp: Tensor, behavior_logp: Tensor) -> Tensor:
     return logratio.expm1() - logratio
 
 
-def clip_fraction(logratio: Tensor, clip: float) -> Tensor:
-    """Share of samples whose ratio is outside [1-ε, 1+ε], compared in log space. [B] → scalar.
+def is_clipped(logratio: Tensor, clip: float) -> Tensor:
+    """Which samples have a ratio outside [1-ε, 1+ε], compared in log space. [B] → [B], of True and False.
 
     The range of arXiv:1707.06347, eq. 7; `logratio` is log π - log π_proximal (arXiv:2110.00641, §2).
     """
     lower, upper = log_clip_range(clip)
-    outside = (logratio < lower) | (logratio > upper)
-    return outside.to(logratio.dtype).mean()
+    return (logratio < lower) | (logratio > upper)
 
 
 def greedy_action_churn(scores_before: Tensor, scores_after: Tensor) -> Tensor:

@@ -3,12 +3,13 @@
 import math
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
 PRIOR_COUNT = 1e-4
 """Weight of the prior of mean 0 and variance 1 that running statistics start from, as in Gymnasium."""
 EPSILON = 1e-8
-"""Keeps divisions by a standard deviation finite."""
+"""Added to standard deviations or variances, so that a division by them stays finite."""
 
 
 class Moments(NamedTuple):
@@ -58,7 +59,7 @@ def ewma_moments(
 def moments_mean_std(state: Moments) -> tuple[float, float]:
     """Mean and population standard deviation, √(E[x²] - E[x]²); the weights need no bias correction.
 
-    As the code of Hilton et al. 2021 (arXiv:2110.00641) has it.
+    As in the code of Hilton et al. 2021 (arXiv:2110.00641).
     """
     mean = state.weighted_sum / state.weight
     variance = state.weighted_sum_squares / state.weight - mean * mean
@@ -90,5 +91,39 @@ def effective_samples(log_weights: Tensor) -> Tensor:
     Kong 1992, "A note on importance sampling using standardized weights". [B] → scalar.
     Weights may be of any size: only their ratios matter.
     """
-    weights = (log_weights - log_weights.max()).exp()
-    return weights.sum().square() / (weights.square().sum() * len(weights))
+    return effective_share_of_parts(weight_sums(log_weights)[None])
+
+
+def weight_sums(log_weights: Tensor) -> Tensor:
+    """l, Σw/l, Σ(w/l)² and n of weights w whose largest is l, in float64; l as a logarithm. [B] → [4]."""
+    weights = log_weights.double()
+    if len(weights) == 0:
+        return weights.new_tensor([-math.inf, 0.0, 0.0, 0.0])
+    largest = weights.max()
+    weights = (weights - largest).exp()
+    count = weights.new_tensor(float(len(weights)))
+    return torch.stack([largest, weights.sum(), weights.square().sum(), count])
+
+
+def effective_share_of_parts(sums: Tensor) -> Tensor:
+    """`effective_samples` of a set of samples that is in parts, from their `weight_sums`. [P, 4] → scalar."""
+    largest, total, squares, count = sums.unbind(1)
+    share = (largest - largest.max()).exp()
+    return (share * total).sum().square() / ((share.square() * squares).sum() * count.sum())
+
+
+def moment_sums(values: Tensor) -> Tensor:
+    """n, mean and Σ(x - mean)² of samples, in float64; zeros for none. [B] → [3]."""
+    values = values.double()
+    if len(values) == 0:
+        return values.new_zeros(3)
+    mean = values.mean()
+    return torch.stack([values.new_tensor(float(len(values))), mean, (values - mean).square().sum()])
+
+
+def merged_moments(parts: Tensor) -> RunningMoments[float]:
+    """The moments of a set of samples that is in parts, from their `moment_sums`. [P, 3]."""
+    merged = RunningMoments(0.0, 0.0, 0.0)
+    for part in parts:
+        merged = merge_moments(merged, RunningMoments(float(part[0]), float(part[1]), float(part[2])))
+    return merged

@@ -1,6 +1,6 @@
-"""Gradient noise scale of McCandlish et al. 2018 (arXiv:1812.06162): up to which batch more samples pay.
+"""Gradient noise scale of McCandlish et al. 2018 (arXiv:1812.06162): the batch up to which more samples help.
 
-Both parts are noisy and unbiased, their ratio is not: average the trace and the signal apart, divide last.
+Both parts are noisy and unbiased, their ratio is biased: average trace and signal separately, then divide.
 """
 
 import math

@@ -54,7 +54,7 @@ def decoupled_objective(
 def clipped_logp(logp: Tensor, proximal_logp: Tensor, advantage: Tensor, clip: float) -> Tensor:
     """log π, held to the range around log π_proximal in which the minimum of the objective is its first term.
 
-    The minimum lets only one bound bite: the upper one where Â ≥ 0, the lower one where Â < 0. [B] → [B].
+    Only one bound affects the minimum: the upper one where Â ≥ 0, the lower one where Â < 0. [B] → [B].
     """
     lower_log, upper_log = log_clip_range(clip)
     is_bad = advantage < 0

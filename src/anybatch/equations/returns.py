@@ -1,7 +1,10 @@
 """Advantages, targets of action values, and how well values predict returns."""
 
-import torch
+import math
+
 from torch import Tensor
+
+from anybatch.equations.moments import RunningMoments
 
 
 def gae(
@@ -71,11 +74,9 @@ def _discounted_sums(terms: Tensor, decay: Tensor) -> Tensor:
     return sums
 
 
-def explained_variance(value: Tensor, target: Tensor) -> Tensor:
+def explained_variance(error: RunningMoments[float], target: RunningMoments[float]) -> float:
     """1 - Var(target - value) / Var(target): 1 is perfect, 0 as good as a constant; NaN for constant targets.
 
-    The usual coefficient of determination R². Any shape; the result is a scalar.
+    The usual coefficient of determination R², from the moments of the errors and of the targets.
     """
-    target_variance = torch.var(target, correction=0)
-    explained = 1.0 - torch.var(target - value, correction=0) / target_variance
-    return torch.where(target_variance > 0, explained, torch.nan)
+    return 1.0 - error.m2 / target.m2 if target.m2 > 0 else math.nan

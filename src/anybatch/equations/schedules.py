@@ -2,7 +2,7 @@
 
 
 def linear(start: float, end: float, fraction: float) -> float:
-    """From `start` at fraction 0 to `end` at 1, constant outside (annealing of arXiv:1707.06347, table 5)."""
+    """Line from `start` at fraction 0 to `end` at 1, constant outside (arXiv:1707.06347, table 5)."""
     fraction = min(max(fraction, 0.0), 1.0)
     return start + (end - start) * fraction
 

@@ -13,7 +13,7 @@ from anybatch.runs.record import RunRecord
 
 NAME = re.compile(r"[\w.-]+/[\w.-]+")
 CLIENT_FOLDER = ".cache"
-"""Where the client keeps its notes on what it has downloaded."""
+"""Folder in which the client keeps records of its downloads."""
 NEEDS_NETWORK = "it needs a network connection to the Hub"
 
 
@@ -64,7 +64,7 @@ def pull(repository: str, out: Path, *, revision: str | None) -> RunRecord:
 
 
 def refuse_unplayable(repository: str, folder: Path) -> None:
-    """Refuse a download that is no policy of ours, while nothing has its name yet."""
+    """Refuse a download that is not a policy of this library, before it gets its final name."""
     problems: list[str] = []
     try:
         record = RunRecord(folder)
@@ -72,7 +72,7 @@ def refuse_unplayable(repository: str, folder: Path) -> None:
         record.load_checkpoint(problems.append, with_segments=False)
     except UserError as error:
         said = " ".join([*problems, str(error)]).replace(f"{folder}/", "").replace(str(folder), "it")
-        raise UserError(f"{repository} holds no policy that this version can play: {said}") from error
+        raise UserError(f"{repository} has no policy that this version can play: {said}") from error
 
 
 def client() -> Any:
@@ -87,13 +87,13 @@ def client() -> Any:
 
 @contextmanager
 def as_user_error(repository: str, revision: str | None = None) -> Iterator[None]:
-    """Say the client's errors in one sentence."""
+    """Turn the client's errors into one sentence each."""
     from huggingface_hub import errors
 
     try:
         yield
     except errors.LocalTokenNotFoundError:
-        raise UserError("nobody is logged in to the Hub on this machine: hf auth login does it") from None
+        raise UserError("you are not logged in to the Hub: log in with hf auth login") from None
     except errors.GatedRepoError:
         raise UserError(f"{repository} is gated: ask for access on its page first") from None
     except errors.RepositoryNotFoundError:

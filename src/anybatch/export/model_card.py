@@ -12,7 +12,7 @@ from anybatch.reports import plan_text
 from anybatch.runs.best import BEST
 
 UNNAMED = "USER/NAME"
-"""Stands in the commands of a card whose repository is not known yet."""
+"""Placeholder in the commands of a card whose repository is not known yet."""
 
 
 @dataclass(frozen=True, kw_only=True)

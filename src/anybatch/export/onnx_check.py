@@ -26,7 +26,7 @@ class Agreement:
 
     observations: int
     largest_difference: float
-    """Of logits, means or action values; relative where they are above 1."""
+    """Largest difference of logits, means or action values; relative where they are above 1."""
     other_actions: int
     """Greedy actions that differ, all of them near-ties."""
 

@@ -1,4 +1,4 @@
-"""Writing a policy as an ONNX file, which is played against torch before it gets its name."""
+"""Writing a policy as an ONNX file, which is compared with torch before it gets its name."""
 
 import copy
 import logging
@@ -140,7 +140,7 @@ def reason(error: BaseException) -> str:
 
 @contextmanager
 def quiet_exporter() -> Iterator[None]:
-    """Silence what the exporter says about itself, such as that torchvision is not installed."""
+    """Silence the exporter's messages about itself, such as that torchvision is not installed."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

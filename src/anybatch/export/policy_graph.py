@@ -92,7 +92,7 @@ class PolicyGraph(nn.Module):
         return self.network.locate(packed(self.layout, vector, image, mask))
 
     def _locate_unpacked(self, vector: Tensor, image: Tensor | None, mask: Tensor | None) -> Tensor:
-        """Without a row of bytes, in which numbers are bytes too: no operation of ONNX reads them there."""
+        """Logits, means or action values without packed bytes, from which ONNX cannot read numbers."""
         network = self.network
         encoder = network.policy.encoder if isinstance(network, ActorCritic) else network.encoder
         if not isinstance(encoder, PackedNumbers | PackedImage):

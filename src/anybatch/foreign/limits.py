@@ -78,11 +78,11 @@ def adaptation(trainer: Trainer, settings: Settings) -> str:
     if trainer is RSL_RL and adapts(settings):
         return (
             f"schedule = adaptive changes learning_rate at every minibatch to keep the KL divergence near "
-            f"desired_kl = {settings['desired_kl']}: the number here is only where it starts."
+            f"desired_kl = {settings['desired_kl']}: the number here is only its initial value."
         )
     if trainer is RLLIB and settings.get("use_kl_loss"):
         return (
-            "use_kl_loss = True adapts kl_coeff once per iteration: in env steps, that is more rarely at a "
+            "use_kl_loss = True adapts kl_coeff once per iteration: in env steps, that is less often at a "
             "larger batch and more often at a smaller one."
         )
     return ""

@@ -96,7 +96,7 @@ def yaml_value(value: Any) -> str:
 
 
 def number(value: Any) -> str:
-    """Without an exponent that YAML 1.1 would read as a string: 5e-05 is one, 5.0e-05 is a number."""
+    """A number in YAML. YAML 1.1 reads 5e-05 as a string, so that it is written as 5.0e-05."""
     text = str(value)
     mantissa, e, power = text.partition("e")
     is_float = isinstance(value, float) and e and "." not in mantissa

@@ -1,7 +1,7 @@
 """A foreign configuration at another batch: the dial's arithmetic between a trainer's own keys.
 
 The gradient steps of an iteration stay as they are. All batches then change by one ratio ρ, the learning rate
-follows the minibatch, and what would have to follow but has no setting there is said.
+follows the minibatch, and numbers that should follow but have no setting there are named.
 """
 
 from dataclasses import asdict, dataclass
@@ -25,7 +25,7 @@ class Sizes:
 
     num_envs: int
     num_steps: float
-    """Not whole where the trainer sets the iteration batch instead."""
+    """Steps per env; not a whole number where the trainer sets the iteration batch instead."""
     iteration_batch: int
     minibatch: float
 
@@ -58,7 +58,7 @@ class ForeignPlan:
 
 
 def plan_for(trainer: Trainer, given: Settings, *, num_envs: int) -> ForeignPlan:
-    """The settings `given`, tuned at the batch that they say, for `num_envs` environments."""
+    """The settings `given`, tuned at the batch that they describe, for `num_envs` environments."""
     complete = trainer.complete(given)
     tuned_at = sizes_of(trainer, complete)
     if num_envs < 1:
@@ -80,7 +80,7 @@ def plan_for(trainer: Trainer, given: Settings, *, num_envs: int) -> ForeignPlan
 
 
 def sizes_of(trainer: Trainer, settings: Settings) -> Sizes:
-    """The batches that the settings say, or an error where they are none."""
+    """The batches that the settings describe, or an error where they describe none."""
     # RLlib collects with its one local runner where it has 0 others, and learns with one local learner.
     at_least = 0 if trainer is RLLIB else 1
     num_envs = 1

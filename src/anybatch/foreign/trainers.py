@@ -36,9 +36,9 @@ class Trainer:
     optimizer: str | None = None
     """Key of the optimizer's name; Adam where there is none."""
     defaults: Settings
-    """What the trainer takes where a setting is not given. Without a default it must be given."""
+    """Defaults of the trainer. A setting without a default must be given."""
     others: tuple[str, ...]
-    """Settings that have nothing to do with the batch: known, and repeated as they are."""
+    """Settings that do not depend on the batch: accepted, and repeated unchanged."""
 
     @property
     def read(self) -> tuple[str, ...]:

@@ -1,6 +1,10 @@
 """One gradient step: microbatches summed, divided by the valid count over all ranks, clipped, stepped once.
 
 k microbatches equal one big batch up to float rounding, so the microbatch decides memory and speed only.
+
+A gradient that is non-finite changes nothing. On a CPU the program looks at each norm. Elsewhere that would
+make it wait for the device at every step: flags on the device decide there, and `settle` reads the norms of
+an iteration at once.
 """
 
 import math
@@ -11,26 +15,32 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from anybatch import machine
 from anybatch.batch.rescaling import Hyperparameters
 from anybatch.config import OptimizerConfig
 from anybatch.distributed import collectives
 from anybatch.equations import noise_scale
+from anybatch.errors import TrainingError
 from anybatch.kernels.adam import AdamKernel
 from anybatch.learning.minibatch import microbatches
 from anybatch.learning.noise import NoiseAverage
 from anybatch.learning.optimizers import FlatAdam, first_state, make_optimizer
 from anybatch.networks.flat import FlatParameters
+from anybatch.networks.taken import Taken
 from anybatch.runs.state_fit import refuse_unlike
 
 CLIP_EPSILON = 1e-6
 """As torch.nn.utils.clip_grad_norm_ has it."""
+SKIPS_BEFORE_GIVING_UP = 5
+"""Non-finite gradient steps in a row before the run ends."""
 
-Accumulated = TypeVar("Accumulated")
 Record = TypeVar("Record", bound=tuple[Tensor, ...])
 LossOf = Callable[[Tensor], tuple[Tensor, Record]]
 """Sample indices to per-sample losses [b] and whatever per-sample tensors are to be kept for metrics."""
 AddGradient = Callable[[Tensor, float], Record]
 """Adds the gradient of the losses of sample indices, divided by a number, to the flat buffer of gradients."""
+Culprit = Callable[[], str]
+"""Says what the first bad number of a non-finite gradient step is."""
 
 
 def by_autograd(loss_of: LossOf[Record]) -> AddGradient[Record]:
@@ -53,6 +63,27 @@ class StepCounts:
     skipped_in_a_row: int = 0
     norms: list[float] = field(default_factory=list[float])
     """Gradient norms of this iteration, before clipping."""
+    imbalances: list[float] = field(default_factory=list[float])
+    """Of this iteration's minibatches, how unevenly they lie on several ranks; empty for one rank."""
+
+    def add(self, norm: float, culprit: Culprit) -> None:
+        """Count a step by its norm; give up after several in a row that were non-finite."""
+        if math.isfinite(norm):
+            self.norms.append(norm)
+            self.taken += 1
+            self.skipped_in_a_row = 0
+            return
+        self.skipped += 1
+        self.skipped_in_a_row += 1
+        if self.skipped_in_a_row >= SKIPS_BEFORE_GIVING_UP:
+            raise TrainingError(
+                f"{SKIPS_BEFORE_GIVING_UP} gradient steps in a row were non-finite; {culprit()}. The newest "
+                "checkpoint is from before them; a lower learning rate or a gradient clip may help"
+            )
+
+
+def unknown_culprit() -> str:
+    return "what the cause is has not been looked for"
 
 
 class GradientSteps:
@@ -71,6 +102,8 @@ class GradientSteps:
         self.flat = flat
         self.config = config
         self.microbatch = microbatch
+        self._planned: int | None = None
+        """The microbatch before memory ran out, if it did."""
         self.say = say
         self.parameter = flat.as_parameter()
         self.optimizer = make_optimizer(self.parameter, config)
@@ -78,6 +111,14 @@ class GradientSteps:
         self.noise = {name: NoiseAverage() for name in networks}
         self.counts = StepCounts()
         self.kernel: AdamKernel | None = None
+        self._reads_norms = machine.reads_are_free(flat.values.device)
+        self._unread: list[tuple[Tensor, Culprit]] = []
+        """Norms of steps that have not been counted yet."""
+
+    @property
+    def number(self) -> int:
+        """Of the next step. One that is skipped counts until the device has been asked."""
+        return self.counts.taken + len(self._unread)
 
     def use_native_code(self) -> None:
         """Take norms and Adam's steps without torch's overhead."""
@@ -97,6 +138,7 @@ class GradientSteps:
     def begin_iteration(self, learning_rate: float, hyperparameters: Hyperparameters) -> None:
         """Take over the numbers that this iteration's steps have, and count their norms anew."""
         self.counts.norms.clear()
+        self.counts.imbalances.clear()
         self.set_learning_rate(learning_rate)
         group = self.optimizer.param_groups[0]
         if "betas" in group:
@@ -104,44 +146,75 @@ class GradientSteps:
 
     def gradient(self, indices: Tensor, add_gradient: AddGradient[Record], count: float) -> list[Record]:
         """Leave the mean gradient of a minibatch in the flat buffer; `count` is its size over all ranks."""
-        records = self._within_memory(
-            lambda: [add_gradient(part, count) for part in microbatches(indices, self.microbatch)]
-        )
+        records = self._within_memory(None, indices, add_gradient, count)
         collectives.sum_over_ranks(self.flat.grads)
         return records
 
     def measured_gradient(
-        self, indices: Tensor, add_gradient: AddGradient[Record], count: float
+        self,
+        indices: Tensor,
+        add_gradient: AddGradient[Record],
+        count: float,
+        own_indices: Callable[[Tensor], Tensor] = lambda indices: indices,
     ) -> list[Record]:
-        """`gradient`, which also measures the noise scale, from microbatches: `indices` in random order."""
-        records, weighted_squares = self._within_memory(
-            lambda: self._add_measured(indices, add_gradient, count)
-        )
-        # Of several ranks, one may have no sample of a small minibatch: its empty part says nothing of noise.
-        parts = len(records) if len(indices) else 0
-        sums = torch.tensor([*weighted_squares, parts], dtype=torch.float64)
-        *weighted_squares, number = collectives.sum_over_ranks(sums).tolist()
+        """`gradient`, which also measures the noise scale, from parts of the minibatch.
+
+        `indices` are the samples of all ranks, in random order; `own_indices` gives this rank's among some.
+        """
+        records: list[Record] = []
+        weighted_squares = [0.0] * len(self.networks)
+        self.flat.grads.zero_()
+        # Not by what memory leaves of the microbatch here: the parts are those of all ranks.
+        parts = microbatches(indices, min(self._planned or self.microbatch, max(1, -(-len(indices) // 2))))
+        for part in parts:
+            before = self.flat.grads.clone()
+            records += self._within_memory(before, own_indices(part), add_gradient, count)
+            added = collectives.sum_over_ranks(self.flat.grads - before)
+            # What a part adds is its sum ÷ count: its mean gradient g has b‖g‖² = ‖added‖² count² / b.
+            scale = count**2 / max(len(part), 1)
+            weighted_squares = [
+                total + scale * square
+                for total, square in zip(weighted_squares, self._squares(added), strict=True)
+            ]
         collectives.sum_over_ranks(self.flat.grads)
         means = self._squares(self.flat.grads)
-        if number > 1 and all(map(math.isfinite, weighted_squares)):
+        if len(parts) > 1 and all(map(math.isfinite, weighted_squares)):
             for noise, squares, mean in zip(self.noise.values(), weighted_squares, means, strict=True):
-                noise.add(*noise_scale.noise_scale_from_squares(squares, mean, count, number))
+                noise.add(*noise_scale.noise_scale_from_squares(squares, mean, count, len(parts)))
         return records
 
-    def apply(self) -> bool:
-        """Clip and step with the gradient in the buffer. A non-finite gradient changes nothing."""
-        kernel = self.kernel
-        size = torch.linalg.vector_norm(self.flat.grads).item() if kernel is None else kernel.norm()
-        if not math.isfinite(size):
-            self.counts.skipped += 1
-            self.counts.skipped_in_a_row += 1
-            return False
+    def apply(self, culprit: Culprit = unknown_culprit) -> Taken:
+        """Clip and step with the gradient in the buffer, if it is finite. Returns whether it was."""
+        if not self._reads_norms:
+            return self._apply_unread(culprit)
+        kernel, limit = self.kernel, self.config.max_grad_norm
+        norm = torch.linalg.vector_norm(self.flat.grads).item() if kernel is None else kernel.norm()
+        taken = math.isfinite(norm)
+        if taken:
+            scale = limit / (norm + CLIP_EPSILON) if limit is not None and norm > limit else 1.0
+            self.optimizer.take_step(scale)
+        self.counts.add(norm, culprit)
+        return taken
+
+    def _apply_unread(self, culprit: Culprit) -> Tensor:
+        """`apply` without a look at the norm: the step is multiplied by a flag, which is returned."""
         limit = self.config.max_grad_norm
-        self.optimizer.take_step(limit / (size + CLIP_EPSILON) if limit is not None and size > limit else 1.0)
-        self.counts.norms.append(size)
-        self.counts.taken += 1
-        self.counts.skipped_in_a_row = 0
-        return True
+        norm = torch.linalg.vector_norm(self.flat.grads).to(machine.number_dtype(self.flat.grads.device))
+        taken = torch.isfinite(norm).to(norm.dtype)
+        clips = math.inf if limit is None else limit
+        scale = (clips / (norm + CLIP_EPSILON)).where(norm > clips, 1.0)
+        self.optimizer.take_flagged_step(taken, scale)
+        self._unread.append((norm, culprit))
+        return taken
+
+    def settle(self) -> None:
+        """Count the steps since the last call: one read of the device, however many there were."""
+        if not self._unread:
+            return
+        norms, culprits = zip(*self._unread, strict=True)
+        self._unread.clear()
+        for norm, culprit in zip(torch.stack(norms).tolist(), culprits, strict=True):
+            self.counts.add(norm, culprit)
 
     def metrics(self) -> dict[str, float | None]:
         """Mean norm of this iteration's gradients, and the share of them that was clipped."""
@@ -149,47 +222,39 @@ class GradientSteps:
         if not norms:
             return {}
         clipped = None if limit is None else sum(norm > limit for norm in norms) / len(norms)
-        return {"losses/grad_norm": sum(norms) / len(norms), "losses/grad_clip_fraction": clipped}
-
-    def _add_measured(
-        self, indices: Tensor, add_gradient: AddGradient[Record], count: float
-    ) -> tuple[list[Record], list[float]]:
-        """The records of at least two microbatches, and Σ b‖g‖² over their mean gradients, by network."""
-        records: list[Record] = []
-        weighted_squares, before = [0.0] * len(self.networks), torch.zeros_like(self.flat.grads)
-        for part in microbatches(indices, min(self.microbatch, max(1, -(-len(indices) // 2)))):
-            records.append(add_gradient(part, count))
-            # What a part adds is its sum ÷ count: its mean gradient g has b‖g‖² = ‖added‖² count² / b.
-            scale = count**2 / max(len(part), 1)
-            added = self._squares(self.flat.grads - before)
-            weighted_squares = [
-                total + scale * square for total, square in zip(weighted_squares, added, strict=True)
-            ]
-            before = self.flat.grads.clone()
-        return records, weighted_squares
+        metrics = {"losses/grad_norm": sum(norms) / len(norms), "losses/grad_clip_fraction": clipped}
+        uneven = self.counts.imbalances
+        return metrics | ({"batch/rank_imbalance": sum(uneven) / len(uneven)} if uneven else {})
 
     def _squares(self, gradient: Tensor) -> list[float]:
         """Squared norms, by network."""
         return [float(gradient[where].square().sum()) for where in self.networks.values()]
 
-    def _within_memory(self, accumulate: Callable[[], Accumulated]) -> Accumulated:
-        """Sum gradients into the buffer, from the start with smaller microbatches if memory runs out."""
+    def _within_memory(
+        self, before: Tensor | None, indices: Tensor, add_gradient: AddGradient[Record], count: float
+    ) -> list[Record]:
+        """Add gradients to `before`, or to 0; anew with smaller microbatches if memory runs out."""
         while True:
             try:
-                self.flat.grads.zero_()
-                return accumulate()
+                if before is None:
+                    self.flat.grads.zero_()
+                return [add_gradient(part, count) for part in microbatches(indices, self.microbatch)]
             except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
                 self._halve_microbatch(error)
+                if before is not None:
+                    self.flat.grads.copy_(before)
 
     def _halve_microbatch(self, error: Exception) -> None:
         out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
         # On a CPU torch has no error class of its own for it.
         if not (out_of_memory or "allocate memory" in str(error)) or self.microbatch == 1:
             raise error
+        self._planned = self._planned or self.microbatch
         self.microbatch = -(-self.microbatch // 2)
         self.say(f"Out of memory: trying again with a microbatch of {self.microbatch}.")
 
     def state_dict(self) -> dict[str, object]:
+        self.settle()
         return {
             "optimizer": dict(self.optimizer.state.get(self.parameter, {})),
             "taken": self.counts.taken,

@@ -8,6 +8,9 @@ from torch import Tensor, nn
 from anybatch.config import OptimizerConfig
 from anybatch.kernels.adam import AdamKernel
 
+SHORTEST_TRACTABLE = 5
+"""RAdam: the length ρ_t of an average beyond which its variance is tractable, as torch has it."""
+
 
 def make_optimizer(parameter: nn.Parameter, config: OptimizerConfig) -> "FlatAdam | FlatSGD":
     if config.name == "sgd":
@@ -42,6 +45,17 @@ class FlatSGD(torch.optim.SGD):
         if scale != 1.0 and self.parameter.grad is not None:
             self.parameter.grad.mul_(scale)
         self.step()
+
+    @torch.no_grad()
+    def take_flagged_step(self, taken: Tensor, scale: Tensor) -> None:
+        """`take_step` if the flag `taken` is 1, without looking at it; nothing changes if it is 0."""
+        self.parameter.sub_(flagged_gradient(self.parameter, taken, scale), alpha=self.param_groups[0]["lr"])
+
+
+def flagged_gradient(parameter: nn.Parameter, taken: Tensor, scale: Tensor) -> Tensor:
+    """The gradient times `scale`; zeros where the flag is 0, since non-finite numbers times 0 are not 0."""
+    assert parameter.grad is not None
+    return (parameter.grad * scale).where(taken > 0, 0.0)
 
 
 class FlatAdam(torch.optim.Adam):
@@ -85,6 +99,40 @@ class FlatAdam(torch.optim.Adam):
         else:
             self._step(lr * rectification, eps / math.sqrt(1 - beta2**number), scale)
 
+    @torch.no_grad()
+    def take_flagged_step(self, taken: Tensor, scale: Tensor) -> None:
+        """`take_step` if the flag `taken` is 1, without looking at it; nothing changes if it is 0.
+
+        The number of the step is the device's too, since only the device knows how many were skipped.
+        """
+        group, state, dtype = self.param_groups[0], self._moments(), self.parameter.dtype
+        lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
+        gradient = flagged_gradient(self.parameter, taken, scale)
+        first, second = state["exp_avg"], state["exp_avg_sq"]
+        state["step"].add_(taken)
+        first.lerp_(gradient, (taken * (1 - beta1)).to(dtype))
+        second.lerp_(gradient.square(), (taken * (1 - beta2)).to(dtype))
+        number = state["step"].to(taken.dtype).clamp(min=1)
+        root = (1 - beta2**number).sqrt()
+        size = taken * lr / (1 - beta1**number)
+        if self.rectified:
+            rectification, is_tractable = flagged_rectification(number, beta2)
+            by_both = rectification * root * first / (second.sqrt() + eps)
+            step = by_both.where(is_tractable, first)
+        else:
+            step = first / (second.sqrt() / root + eps)
+        self.parameter.sub_(step * size)
+
+    def _moments(self) -> dict[str, Tensor]:
+        """What is kept of the gradients, zeros before the first step; names are torch's."""
+        state = self.state[self.parameter]
+        if not state:
+            # Torch counts the steps of its own kernel where the parameter is.
+            state["step"] = torch.zeros((), dtype=torch.float32, device=self.parameter.device)
+            state["exp_avg"] = torch.zeros_like(self.parameter)
+            state["exp_avg_sq"] = torch.zeros_like(self.parameter)
+        return state
+
     def _step(self, lr: float, eps: float, scale: float) -> None:
         group = self.param_groups[0]
         if self.kernel is None:
@@ -95,20 +143,28 @@ class FlatAdam(torch.optim.Adam):
             self.step()
             group["lr"], group["eps"] = kept
             return
-        state = self.state[self.parameter]
-        if not state:
-            state["step"] = torch.zeros((), dtype=torch.float32)
-            state["exp_avg"] = torch.zeros_like(self.parameter)
-            state["exp_avg_sq"] = torch.zeros_like(self.parameter)
+        state = self._moments()
         state["step"] += 1
         number = int(state["step"])
         self.kernel.step(state, number, learning_rate=lr, betas=group["betas"], eps=eps, scale=scale)
 
 
 def rectification_of(step: int, beta2: float) -> float | None:
-    """r_t of arXiv:1908.03265, alg. 2; None while the variance is intractable (ρ_t ≤ 5)."""
+    """r_t of arXiv:1908.03265, alg. 2; None while the variance is intractable."""
     longest = 2 / (1 - beta2) - 1
     length = longest - 2 * step * beta2**step / (1 - beta2**step)
-    if length <= 5:
+    if length <= SHORTEST_TRACTABLE:
         return None
     return math.sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length))
+
+
+def flagged_rectification(step: Tensor, beta2: float) -> tuple[Tensor, Tensor]:
+    """`rectification_of` a step whose number is on a device, and whether the variance is tractable."""
+    longest = 2 / (1 - beta2) - 1
+    power = beta2**step
+    length = longest - 2 * step * power / (1 - power)
+    is_tractable = length > SHORTEST_TRACTABLE
+    length = length.clamp(min=SHORTEST_TRACTABLE)
+    # Never tractable where the longest is too short, and then the divisor is of no use either.
+    divisor = (longest - 4) * (longest - 2) if longest > SHORTEST_TRACTABLE else 1.0
+    return ((length - 4) * (length - 2) * longest / (divisor * length)).sqrt(), is_tractable

@@ -126,7 +126,7 @@ class ActorCritic(nn.Module):
 
     @property
     def action_counts(self) -> tuple[int, ...] | None:
-        """Of each choice where an action makes several, else None."""
+        """Numbers of actions, one for each choice where an action makes several, else None."""
         return self.policy.action_counts
 
     @property
@@ -205,7 +205,7 @@ def assembled(
 
 
 def encoder_name(config: NetworkConfig, *, layout: ObsLayout) -> EncoderName:
-    """What `auto` means for these observations, and a refusal of encoders that cannot take them."""
+    """The encoder that `auto` means for these observations. Refuses encoders that cannot take them."""
     name = _own_encoder(layout) if config.encoder == "auto" or config.factory else config.encoder
     refuse_unfit(name, layout)
     return name

@@ -1,4 +1,4 @@
-"""From observations [B, …] to features [B, F].
+"""Encoders: networks from observations [B, …] to features [B, F].
 
 Convolutions keep weights and images in channels_last memory: on a CPU, at microbatches of 64 to 128, that
 trains the Nature encoder 1.1 times and IMPALA 1.4 times as fast. Shapes and names stay the usual ones.
@@ -23,17 +23,17 @@ from anybatch.networks.packed import PackedImage, PackedNumbers
 NATURE_KERNELS = ((8, 4), (4, 2), (3, 1))
 """Kernel and stride of the Nature encoder's convolutions."""
 NATURE_SMALLEST_SIDE = 36
-"""Pixels that leave one feature behind them."""
+"""Smallest side of an image, of which the convolutions leave one feature."""
 MINATAR_CHANNELS = 16
 WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Types of so many bytes."""
+"""Integer types by their number of bytes."""
 
 
 Forward = Callable[[Any, Tensor], Tensor]
 
 
 def in_chosen_precision(forward: Forward) -> Forward:
-    """A forward pass that computes in bf16 if the module is told to; what it gives is float32 in any case."""
+    """A forward pass in bf16 where the module is set to it; the result is float32 in any case."""
 
     @wraps(forward)
     def run(module: nn.Module, obs: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def planes_to_float(obs: Tensor, dtype: torch.dtype) -> Tensor:
 
 def fold_pixels(images: Tensor, fold: int) -> Tensor:
     """Images [B, C, H, W] as [B, C·fold², H/fold, W/fold], in the order of `pixel_unshuffle`."""
-    # An exported graph knows no bytes seen as words.
+    # An exported graph cannot view bytes as words.
     if fold not in WORDS or images.dtype != torch.uint8 or torch.compiler.is_exporting():
         return F.pixel_unshuffle(images, fold)
     batch, channels, height, width = images.shape

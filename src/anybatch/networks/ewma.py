@@ -1,7 +1,7 @@
 """The proximal policy of PPO-EWMA: an average of the policy's recent weights."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,6 +9,25 @@ from torch import Tensor
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.distributions import Distribution
 from anybatch.networks.flat import FlatParameters, flatten_values
+from anybatch.networks.taken import Number, Taken, if_taken
+
+
+class Average(NamedTuple):
+    """How many weights an average holds, each counted by its decay, and how old they are on average."""
+
+    total_weight: Number = 1.0
+    age_env_steps: Number = 0.0
+    age_gradient_steps: Number = 0.0
+
+    def advanced(self, decay: float, env_steps: float) -> "Average":
+        """After one more gradient step."""
+        total_weight = decay * self.total_weight + 1.0
+        share_of_past = 1.0 - 1.0 / total_weight
+        return Average(
+            total_weight,
+            share_of_past * (self.age_env_steps + env_steps),
+            share_of_past * (self.age_gradient_steps + 1.0),
+        )
 
 
 class EwmaNetwork:
@@ -30,17 +49,33 @@ class EwmaNetwork:
     def reset(self) -> None:
         """Forget the past: the proximal policy is the current one."""
         self._values.copy_(self._current)
-        self.total_weight = 1.0
-        self.age_env_steps = 0.0
-        self.age_gradient_steps = 0.0
+        self._average = Average()
 
-    def update(self, decay: float, env_steps: float = 0.0) -> None:
-        """Take in the weights after a gradient step that stands for `env_steps`."""
-        self.total_weight = decay * self.total_weight + 1.0
-        share = 1.0 / self.total_weight
-        self._values.lerp_(self._current, share)
-        self.age_env_steps = (1.0 - share) * (self.age_env_steps + env_steps)
-        self.age_gradient_steps = (1.0 - share) * (self.age_gradient_steps + 1.0)
+    @property
+    def total_weight(self) -> float:
+        return float(self._average.total_weight)
+
+    @property
+    def age_env_steps(self) -> float:
+        return float(self._average.age_env_steps)
+
+    @property
+    def age_gradient_steps(self) -> float:
+        return float(self._average.age_gradient_steps)
+
+    def update(self, decay: float, env_steps: float = 0.0, taken: Taken = True) -> None:
+        """Take in the weights after a gradient step that stands for `env_steps`, if it was `taken`."""
+        now = self._average.advanced(decay, env_steps)
+        if isinstance(taken, Tensor):
+            self._values.lerp_(self._current, (taken / now.total_weight).to(self._values.dtype))
+            self._average = if_taken(taken, now, self._average)
+        elif taken:
+            self._values.lerp_(self._current, 1.0 / now.total_weight)
+            self._average = now
+
+    def settle(self) -> None:
+        """Read the numbers that flagged steps have left on the device."""
+        self._average = Average(*map(float, self._average))
 
     def rescale_weight(self, factor: float) -> None:
         """When the env steps per gradient step change: `factor` is those before ÷ those from now on.
@@ -48,7 +83,7 @@ class EwmaNetwork:
         The past, all but the newest weights, then counts as if it had been averaged in steps of the coming
         size, so that the age in env steps continues without a jump.
         """
-        self.total_weight = (self.total_weight - 1.0) * factor + 1.0
+        self._average = self._average._replace(total_weight=(self.total_weight - 1.0) * factor + 1.0)
 
     @torch.no_grad()
     def policy_at(self, obs: Tensor) -> Distribution:
@@ -65,6 +100,4 @@ class EwmaNetwork:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.policy.load_state_dict(state["policy"])
-        self.total_weight = state["total_weight"]
-        self.age_env_steps = state["age_env_steps"]
-        self.age_gradient_steps = state["age_gradient_steps"]
+        self._average = Average(*(state[name] for name in Average._fields))

@@ -41,7 +41,7 @@ class FlatParameters:
     """A vector of values and one of gradients; the module's parameters and their `.grad` are views of them.
 
     Move the module to its device and dtype first. Autograd adds into the views; zero `grads` instead of
-    calling `zero_grad`, which would drop them. `state_dict` and `load_state_dict` of the module work as ever.
+    calling `zero_grad`, which would drop them. The module's `state_dict` and `load_state_dict` work as usual.
     """
 
     values: Tensor

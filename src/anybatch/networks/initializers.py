@@ -1,4 +1,8 @@
-"""How weights start; biases start at 0. Each function changes its layer and returns it."""
+"""Initial weights; biases start at 0. Each function changes its layer and returns it.
+
+Both compute in double precision: in single precision processors differ in the last digits, and a run with
+the same seed would be another one on another machine.
+"""
 
 from typing import TypeVar
 
@@ -10,7 +14,10 @@ Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
 def orthogonal(layer: Layer, gain: float) -> Layer:
     """Rows orthogonal with length `gain` (arXiv:1312.6120), as in most implementations of PPO."""
-    nn.init.orthogonal_(layer.weight, gain)
+    weight = torch.empty(layer.weight.shape, dtype=torch.float64)
+    nn.init.orthogonal_(weight, gain)
+    with torch.no_grad():
+        layer.weight.copy_(weight)
     return _with_zero_bias(layer)
 
 
@@ -20,8 +27,9 @@ def row_norm(layer: Layer, scale: float) -> Layer:
     The directions stay those torch drew when the layer was made.
     """
     with torch.no_grad():
-        norm = layer.weight.flatten(1).norm(dim=1)
-        layer.weight.mul_((scale / norm).view(-1, *[1] * (layer.weight.ndim - 1)))
+        weight = layer.weight.double()
+        norm = weight.flatten(1).norm(dim=1)
+        layer.weight.copy_(weight * (scale / norm).view(-1, *[1] * (weight.ndim - 1)))
     return _with_zero_bias(layer)
 
 

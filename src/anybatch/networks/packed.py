@@ -85,7 +85,7 @@ class PackedImage(nn.Module):
 
     `branch` gives BRANCH_FEATURES from the vector, which follow those of the image; None without a vector.
     `joint`, a rectified layer with as many outputs as the image has features, sees both. It is needed where
-    heads are linear: a sum of what the image says and what the vector says knows nothing of their interplay.
+    heads are linear: a sum of a function of the image and one of the vector cannot express how they interact.
     """
 
     def __init__(

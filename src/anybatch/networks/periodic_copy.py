@@ -1,7 +1,7 @@
 """A proximal policy that is a copy of the policy's weights, taken every few gradient steps."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,9 +9,37 @@ from torch import Tensor
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.distributions import Distribution
 from anybatch.networks.flat import FlatParameters, flatten_values
+from anybatch.networks.taken import Number, Taken, if_taken
 
 CLOCK_TOLERANCE = 1e-9
 """A clock that was rescaled may miss a whole number by rounding; the copy is due all the same."""
+
+
+class Ages(NamedTuple):
+    """The time since the last copy, and sums over the gradient steps of this iteration."""
+
+    clock: Number = 0.0
+    """Gradient steps since the copy, counted in those of the present size."""
+    env_steps_since: Number = 0.0
+    gradient_steps_since: Number = 0
+    steps: Number = 0
+    summed_env_steps: Number = 0.0
+    summed_gradient_steps: Number = 0
+
+    def advanced(self, env_steps: float) -> "Ages":
+        """After one more gradient step."""
+        return Ages(
+            clock=self.clock + 1.0,
+            env_steps_since=self.env_steps_since + env_steps,
+            gradient_steps_since=self.gradient_steps_since + 1,
+            steps=self.steps + 1,
+            summed_env_steps=self.summed_env_steps + self.env_steps_since,
+            summed_gradient_steps=self.summed_gradient_steps + self.gradient_steps_since,
+        )
+
+    def copied(self) -> "Ages":
+        """Right after a copy."""
+        return self._replace(clock=0.0, env_steps_since=0.0, gradient_steps_since=0)
 
 
 class PeriodicCopy:
@@ -27,42 +55,50 @@ class PeriodicCopy:
         self.policy = network.policy_only().requires_grad_(False)
         self._values = flatten_values(self.policy)
         self._current = flat.values[: network.policy_numel]
+        self._ages = Ages()
         self.reset()
-        self.begin_iteration()
 
     def reset(self) -> None:
         """Copy the current weights now; the next copy is a whole period away."""
         self._values.copy_(self._current)
-        self.clock = 0.0
-        self._env_steps_since = 0.0
-        self._gradient_steps_since = 0
+        self._ages = self._ages.copied()
 
     def begin_iteration(self) -> None:
-        """Begin the means of the ages anew."""
-        self._steps = 0
-        self._summed_env_steps = 0.0
-        self._summed_gradient_steps = 0
+        """Start new means of the ages."""
+        self._ages = self._ages._replace(steps=0, summed_env_steps=0.0, summed_gradient_steps=0)
 
-    def update(self, copy_every: int, env_steps: float = 0.0) -> None:
-        """Count a gradient step that stands for `env_steps`; copy the weights after it if a copy is due."""
-        self._steps += 1
-        self._summed_env_steps += self._env_steps_since
-        self._summed_gradient_steps += self._gradient_steps_since
-        self.clock += 1.0
-        self._env_steps_since += env_steps
-        self._gradient_steps_since += 1
-        if self.clock >= copy_every - CLOCK_TOLERANCE:
-            self.reset()
+    def update(self, copy_every: int, env_steps: float = 0.0, taken: Taken = True) -> None:
+        """Count a gradient step that stands for `env_steps`, if it was `taken`; copy the weights if due."""
+        now = self._ages.advanced(env_steps)
+        is_due = now.clock >= copy_every - CLOCK_TOLERANCE
+        if isinstance(taken, Tensor):
+            copies = taken * is_due
+            self._values.lerp_(self._current, copies.to(self._values.dtype))  # at 1 and 0 this is exact
+            self._ages = if_taken(copies, now.copied(), if_taken(taken, now, self._ages))
+        elif taken:
+            self._ages = now
+            if is_due:
+                self.reset()
+
+    def settle(self) -> None:
+        """Read the numbers that flagged steps have left on the device."""
+        numbers = map(float, self._ages)
+        self._ages = Ages(*(type(start)(number) for start, number in zip(Ages(), numbers, strict=True)))
+
+    @property
+    def clock(self) -> float:
+        """Gradient steps since the last copy, counted in those of the present size."""
+        return float(self._ages.clock)
 
     @property
     def age_env_steps(self) -> float | None:
         """Mean age that the copy had in the gradient steps of this iteration; None before the first."""
-        return self._summed_env_steps / self._steps if self._steps else None
+        return float(self._ages.summed_env_steps / self._ages.steps) if self._ages.steps else None
 
     @property
     def age_gradient_steps(self) -> float | None:
         """The same in gradient steps."""
-        return self._summed_gradient_steps / self._steps if self._steps else None
+        return float(self._ages.summed_gradient_steps / self._ages.steps) if self._ages.steps else None
 
     def rescale_clock(self, factor: float) -> None:
         """When the env steps per gradient step change: `factor` is those before ÷ those from now on.
@@ -70,7 +106,7 @@ class PeriodicCopy:
         The clock then counts gradient steps of the coming size, so that the time since the copy continues
         without a jump in env steps.
         """
-        self.clock *= factor
+        self._ages = self._ages._replace(clock=self.clock * factor)
 
     @torch.no_grad()
     def policy_at(self, obs: Tensor) -> Distribution:
@@ -81,12 +117,14 @@ class PeriodicCopy:
         return {
             "policy": dict(self.policy.state_dict()),
             "clock": self.clock,
-            "env_steps_since": self._env_steps_since,
-            "gradient_steps_since": self._gradient_steps_since,
+            "env_steps_since": self._ages.env_steps_since,
+            "gradient_steps_since": self._ages.gradient_steps_since,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.policy.load_state_dict(state["policy"])
-        self.clock = state["clock"]
-        self._env_steps_since = state["env_steps_since"]
-        self._gradient_steps_since = state["gradient_steps_since"]
+        self._ages = self._ages._replace(
+            clock=state["clock"],
+            env_steps_since=state["env_steps_since"],
+            gradient_steps_since=state["gradient_steps_since"],
+        )

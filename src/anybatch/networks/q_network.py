@@ -40,7 +40,7 @@ GAIN = math.sqrt(2)
 DENSE_WIDTH = 512
 """Units of the dense layer behind nature's convolutions, and of the residual blocks."""
 SMALL_HEAD_GAIN = 0.01
-"""Of the output layer in the form of arXiv:2506.15544: all actions start nearly equal."""
+"""Gain of the output layer in the form of arXiv:2506.15544: all actions start nearly equal."""
 
 
 class NormalizedLinear(nn.Module):
@@ -229,7 +229,7 @@ class QNetwork(nn.Module):
         return EpsilonGreedy(location, self.epsilon, masked=self.masked_layout is not None)
 
     def value(self, obs: Tensor) -> Tensor:
-        """Of the best action, [B]."""
+        """Value of the best action, [B]."""
         return self.locate(obs).amax(-1)
 
     def forward(self, obs: Tensor) -> tuple[EpsilonGreedy, Tensor]:
@@ -273,7 +273,7 @@ def assembled_q_network(
 
 
 def q_encoder_name(config: QNetworkConfig, *, layout: ObsLayout) -> QEncoderName:
-    """What `auto` means for these observations, and a refusal of encoders that cannot take them."""
+    """The encoder that `auto` means for these observations. Refuses encoders that cannot take them."""
     own: dict[ObsKind, QEncoderName] = {"vector": "mlp", "planes": "minatar", "image": "nature"}
     name = own[layout.kind] if config.encoder == "auto" or config.factory else config.encoder
     refuse_unfit(name, layout)

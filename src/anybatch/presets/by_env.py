@@ -15,7 +15,7 @@ class Family(NamedTuple):
 
     preset: str
     one: str
-    """What can be said of one of them."""
+    """Clause about one of them, such as: is an Atari game."""
     all: str
 
 
@@ -67,7 +67,7 @@ def for_env(env_id: str, config: EnvConfig) -> Choice:
 
 
 def for_spec(spec: EnvSpec) -> Choice:
-    """The preset for an environment that was built already, of which the id may say nothing."""
+    """The preset for an environment that was built already, whose id may say nothing."""
     family = family_by_spec(spec)
     return Choice(family.preset, f"{spec.env_id} {family.one}")
 

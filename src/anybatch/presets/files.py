@@ -59,7 +59,7 @@ def read_path(name: str) -> PresetFile:
 
 
 def parsed(name: str, text: str, *, identity: str, folder: Path) -> PresetFile:
-    """The text of a file. What the chain needs as a table and is none is refused here, by the file's name."""
+    """The text of a file. What must be a table and is not is refused here, by the file's name."""
     where = f"preset {name}"
     try:
         table = tomllib.loads(text)

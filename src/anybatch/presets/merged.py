@@ -88,7 +88,6 @@ def own_batch(settings: dict[str, Any]) -> dict[str, int]:
         "num_steps": settings["num_steps"],
         "minibatches_per_epoch": settings["update"]["minibatches_per_epoch"],
         "epochs": settings["update"]["epochs"],
-        "ranks": 1,
     }
 
 

@@ -21,12 +21,12 @@ ADVANTAGE_WINDOW = 20
 """Iterations within which the standard deviation should not swing that far: over a whole run it may drift."""
 EFFECTIVE_SAMPLES_LOW = 0.5
 PROXIMAL_AGE_LOW, PROXIMAL_AGE_HIGH = 0.25, 8.0
-"""In iterations of the batch tuned at, since the rule keeps the age in env steps. The paper's is about 1."""
+"""Usual ages, in iterations of the batch tuned at: the rule keeps the age in env steps. 1 in the paper."""
 PROXIMAL_AGE_FLAGS = {"ewma": "--proximal.ewma-decay", "periodic": "--proximal.copy-every"}
 """The flag that sets the age of each proximal policy that has one."""
 GRADIENT_CLIP_OFTEN = 0.10
 SOLVED_WITHIN = 0.05
-"""Of the range of the run's returns: what is nearer to the highest one counts as solved."""
+"""Share of the range of a run's returns: a return nearer than this to the highest one counts as solved."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def effective_samples(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
     shares = known(rows, "importance/effective_samples")
     if not shares or fmean(shares) >= EFFECTIVE_SAMPLES_LOW:
         return None
-    delay = config.staleness.iterations
+    delay = config.lag
     return Advice(
         f"importance weights leave {fmean(shares):.0%} of the samples effective",
         "the policy moves far from the one that acted; "

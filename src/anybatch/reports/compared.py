@@ -1,4 +1,4 @@
-"""Runs beside each other, named by what differs. Those that differ in their seeds only are one line."""
+"""Comparison of runs, named by what differs. Those that differ only in their seeds share one line."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from anybatch.runs.tag import GROUPS_NOT_NAMED, NOT_NAMED, flat
 MOST_DIFFERENCES = 3
 """Settings in a label; runs that differ in more are named by their folders."""
 NOT_COMPARED = NOT_NAMED - {"env", "total_env_steps"}
-"""Settings that the curves do not depend on, and the seed."""
+"""Settings that curves do not depend on, and the seed, whose runs are averaged."""
 
 
 @dataclass(frozen=True)

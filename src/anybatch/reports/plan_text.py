@@ -17,7 +17,7 @@ from anybatch.config import AnyConfig
 WIDTH_IN_A_FILE = 160
 NOTE = "note: "
 WIDE_TABLE = 140
-"""Columns that the four columns of a plan's numbers need; on narrower terminals they would be torn."""
+"""Columns that the four columns of a plan's numbers need; a narrower terminal would break them apart."""
 
 
 def show(config: AnyConfig, plan: Plan, console: Console | None = None) -> None:

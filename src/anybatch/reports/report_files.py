@@ -50,11 +50,11 @@ def write(report: Report, out: Path, *, with_pictures: bool = True) -> Path:
 
 
 def refuse_foreign(page: Path) -> None:
-    """Refuse to replace a page that is not a report of ours."""
+    """Refuse to replace a page that is not one of ours."""
     try:
         if page.exists() and GENERATOR not in page.read_text(errors="replace"):
             raise UserError(
-                f"{page} is not a report of anybatch and would be lost: name another folder with --out"
+                f"{page} is not a page of anybatch and would be lost: name another place with --out"
             )
     except OSError as error:
         raise DiskError(f"{page} could not be read: {error}") from error

@@ -16,9 +16,9 @@ PARTS = 120
 """Equal parts of the longest run; a point of a line is the mean within one."""
 RETURN, EPISODES = "charts/episodic_return", "charts/episodes"
 NOISE_SCALE = "batch/noise_scale"
-"""Its parts have medians: a mean is that of the few largest, since the gradient below it can be near 0."""
+"""Metric summarized by medians: a few values dominate its mean, since its denominator can be near 0."""
 RETURN_METRICS = (RETURN, "charts/normalized_return", "charts/episodic_length")
-"""Means over episodes: parts of a run weigh them by the number of episodes."""
+"""Metrics that are means over episodes: parts of a run weight them by the number of episodes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ def of_returns(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def bars(values: Sequence[float]) -> str:
-    """A bar for each value, the lowest and the highest in full range."""
+    """A bar for each value, scaled from the lowest to the highest."""
     low, span = min(values), max(values) - min(values)
     if span == 0:
         return BARS[0] * len(values)

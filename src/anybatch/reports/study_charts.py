@@ -20,7 +20,7 @@ class Dimension:
     """Something that a grid varies: the ratio of the batch, or a swept setting."""
 
     name: str
-    """Of the files, and of the setting."""
+    """Name used for the files, and for the setting."""
     label: str
     value: Callable[[Part], Any]
     shown: Callable[[Any], str]
@@ -85,13 +85,13 @@ def score_panels(view: StudyView, dimension: Dimension) -> Panels:
 
 
 def plain_parts(view: StudyView) -> list[Part]:
-    """Parts without a setting multiplied. Arms that are tuned at each batch are no line of one setting."""
+    """Parts without a multiplied setting. Arms tuned at each batch do not form a line of one setting."""
     plain = [part for part in view.parts if not part.factors]
     return plain or [part for part in view.parts if part.is_untouched]
 
 
 def line_of(view: StudyView, part: Part, dimension: Dimension) -> str:
-    """The label of the line that a part is a point of: all that it is, but for the dimension."""
+    """The label of the line that a part is a point of: everything that identifies it except the dimension."""
     others = {path: value for path, value in part.point.items() if path != dimension.name}
     ratio = [f"ratio {part.ratio}"] if dimension is not RATIO and view.has_ratios else []
     return ", ".join([view.title(part), *ratio, *words(others)])

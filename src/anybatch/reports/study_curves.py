@@ -54,7 +54,7 @@ def panel_title(view: StudyView, part: Part) -> str:
 
 
 def line_label(view: StudyView, part: Part) -> str:
-    """What tells a line from the others of its panel."""
+    """What distinguishes a line from the others of its panel."""
     swept_words = words(part.point, part.factors)
     if swept_words:
         return ", ".join(swept_words)
@@ -76,7 +76,7 @@ def arm_chart(view: StudyView, title: str, parts: Sequence[Part], stratum: str, 
 
 
 def line_color(view: StudyView, part: Part) -> str:
-    """By its place among all batches, or among all values of the same settings."""
+    """The color of a part, by its place among all batches, or among all values of the same settings."""
     alike = [
         (*other.point.values(), *other.factors.values()) or (other.ratio_value,)
         for other in view.parts

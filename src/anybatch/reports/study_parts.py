@@ -121,16 +121,18 @@ def _last_word(path: str) -> str:
 
 
 def parts_of(plan: StudyPlan) -> list[Part]:
-    """The parts of a plan, in its order, without random play."""
+    """The parts of a plan without random play: arms in its order, the largest batch of each first."""
     cells: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in plan.cells:
         if cell.arm != RANDOM_ARM:
             swept = (tuple(cell.point.items()), tuple(cell.factors.items()))
             cells.setdefault((cell.base, cell.arm, cell.ratio, *swept), []).append(cell)
-    return [
+    found = [
         Part(base, arm, ratio, dict(point), dict(factors), tuple(found))
         for (base, arm, ratio, point, factors), found in cells.items()
     ]
+    arms = list(dict.fromkeys((part.base, part.arm) for part in found))
+    return sorted(found, key=lambda part: (arms.index((part.base, part.arm)), -part.ratio_value))
 
 
 def mean_of(scores: Mapping[str, Sequence[float]]) -> Aggregate:

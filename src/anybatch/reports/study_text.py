@@ -1,4 +1,4 @@
-"""Studies for a person at a terminal: the list of them, a plan, and what came out."""
+"""Studies as text for a terminal: the list of them, a plan, and the results."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ def show_list(known: Sequence[Study]) -> None:
         console.print(Padding(Text(study.claim), (0, 0, 1, 2)))
     console.print("anybatch study NAME --plan           show what would be run", markup=False)
     console.print("anybatch study NAME --scale smoke    see it run, in seconds", markup=False)
-    console.print("anybatch study NAME --env ID --budget 20m    ask it of your own environment", markup=False)
+    console.print("anybatch study NAME --env ID --budget 20m    run it on your own environment", markup=False)
 
 
 def show_plan(plan: StudyPlan) -> None:

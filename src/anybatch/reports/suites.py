@@ -87,7 +87,7 @@ class SuiteResult:
 
     @property
     def predicted_median_percent(self) -> float | None:
-        """Of all 57 games; None where a game is missing or nothing is left to predict."""
+        """Predicted median of all 57 games; None where a game is missing, or the suite is all of them."""
         return atari.predicted_median(self.suite, {result.game: result.score for result in self.games})
 
     def to_json(self) -> dict[str, object]:
@@ -102,7 +102,7 @@ class SuiteResult:
         }
 
     def sentences(self) -> list[str]:
-        """The figures over the games, and which games they are without."""
+        """The scores over all games, and which games are missing."""
         played, count = len(self.games), len(atari.SUITES[self.suite])
         said = [
             f"Human-normalized over {played} of the {count} games: median {self.median_percent:.4g} %, "

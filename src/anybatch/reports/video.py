@@ -11,7 +11,6 @@ import numpy as np
 from anybatch import seeding
 from anybatch.acting.evaluation import Player
 from anybatch.config import AnyConfig
-from anybatch.distributed import collectives
 from anybatch.envs import frames
 from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.errors import DiskError, UserError
@@ -56,7 +55,7 @@ def watch(
     if steps < 1 or frames_per_second < 1:
         raise UserError(f"--steps {steps}, --frames-per-second {frames_per_second}: both must be at least 1")
     loaded = record.load_checkpoint(output.say, checkpoint, with_segments=False)
-    (seed,) = seeding.env_seeds(config.seed, role="evaluation", rank=collectives.rank(), num_envs=1)
+    (seed,) = seeding.env_seeds(config.seed, role="evaluation", num_envs=1)
     drawn = frames.make(config.env, config.env_config, seed=seed)
     tracker = EpisodeTracker(1)
     try:
@@ -106,7 +105,7 @@ def write_mp4(out: Path, pictures: Iterator[np.ndarray], frames_per_second: int)
     except ImportError:
         raise UserError(f"an MP4 needs the package imageio-ffmpeg: {EXTRA}") from None
     first = next(pictures)
-    height, width = (side - side % 2 for side in first.shape[:2])  # the codec wants even sides
+    height, width = (side - side % 2 for side in first.shape[:2])  # the codec needs even sides
     writer = write_frames(str(out), (width, height), fps=frames_per_second, macro_block_size=2)
     with warnings.catch_warnings():
         # JAX, which MinAtar has loaded, warns of every fork; this one becomes ffmpeg at once.

@@ -8,10 +8,11 @@ import platform
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from anybatch.errors import DiskError, UserError
 from anybatch.runs import atomic_file, json_text
@@ -74,18 +75,28 @@ def find_runs(path: Path) -> list[Path]:
 
 
 @contextlib.contextmanager
-def lock(folder: Path) -> Iterator[None]:
-    """Hold the run for this process. The kernel frees the lock when the process ends, however it ends."""
+def lock(folder: Path, *, patience_seconds: float = 0.0) -> Iterator[None]:
+    """Hold the run for this process. The kernel frees the lock when the process ends, however it ends.
+
+    A process that holds it may be about to end: that is waited for as long as `patience_seconds`.
+    """
+    until = time.monotonic() + patience_seconds
     with (folder / LOCK_FILE).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"Another process is training in {folder}; wait for it or stop it first."
-            ) from None
-        except OSError:
-            pass  # a file system without locks: training there is better than refusing to
+        while not _takes_lock(file):
+            if time.monotonic() >= until:
+                raise UserError(f"Another process is training in {folder}; wait for it or stop it first.")
+            time.sleep(0.1)
         yield
+
+
+def _takes_lock(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # a file system without locks: training there is better than refusing to
+    return True
 
 
 def write_json(path: Path, data: object, *, compact: bool = False) -> None:

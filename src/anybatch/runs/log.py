@@ -102,6 +102,19 @@ class MetricLog:
             raise DiskError(f"{self._path} could not be written: {error}.") from error
 
 
+class NoLog:
+    """For the ranks whose rows another one writes."""
+
+    def write(self, env_steps: int, metrics: Mapping[str, SupportsFloat | None]) -> None:
+        pass
+
+    def truncate_after(self, env_steps: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     row = _parsed(line)
     if row is None:

@@ -7,13 +7,17 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
 from anybatch.config import RecordConfig, RunConfig
 from anybatch.config.serialization import config_to_dict
+from anybatch.distributed import collectives, group
 from anybatch.envs.episodes import Episode
 from anybatch.envs.published_scale import on_published_scale
 from anybatch.runs.checkpoint import Checkpoints, Loaded, Snapshot
 from anybatch.runs.display import RECENT_EPISODES, RECENT_RETURN, Display, Output, Quiet
-from anybatch.runs.log import MetricLog
+from anybatch.runs.gathering import gathered
+from anybatch.runs.log import MetricLog, NoLog
 from anybatch.runs.sinks import open_sinks
 from anybatch.runs.state_tree import StateTree
 from anybatch.runs.stop import GracefulStop
@@ -47,7 +51,10 @@ def never_evaluate(state: Any, run: "Run") -> Mapping[str, float]:
 
 
 class Run:
-    """Logs, checkpoints, display, timers and the stop request of one run."""
+    """Logs, checkpoints, display, timers and the stop request of one run.
+
+    Of several ranks, rank 0 alone writes and shows; all of them decide together when to save and to stop.
+    """
 
     def __init__(
         self,
@@ -59,12 +66,17 @@ class Run:
         tracked_config: dict[str, Any] | None = None,
     ):
         """`tracked_config` is what trackers show as the config of the run."""
+        self.is_writing = collectives.rank() == 0
         self.folder = folder
         self.env_id = env_id
         self.config = record
         self.display = display or Quiet()
-        self.stop = GracefulStop(self.say)
-        self.log = MetricLog(folder, open_sinks(record, folder, tracked_config or {}, self.say))
+        self.stop = GracefulStop(self.say, is_repeated=group.is_under_torchrun())
+        self.log = (
+            MetricLog(folder, open_sinks(record, folder, tracked_config or {}, self.say))
+            if self.is_writing
+            else NoLog()
+        )
         self.timer = Timer()
         self.checkpoints = Checkpoints(folder, keep=record.keep_checkpoints)
         self.evaluate: Evaluate = never_evaluate
@@ -72,6 +84,8 @@ class Run:
         self._saved_at, self._saved_iterations = time.monotonic(), 0
         self.saved_env_steps = 0
         """Env steps of the newest checkpoint."""
+        self._has_ranks = collectives.world_size() > 1
+        """Whether the run has or had several ranks."""
         self._recorded_at, self._recorded_env_steps = time.perf_counter(), 0
 
     @classmethod
@@ -102,6 +116,11 @@ class Run:
         self.log.truncate_after(loaded.env_steps)
         self.recent_returns.extend(loaded.tree["recent_returns"])
         self.checkpoints.continue_from(loaded)
+        saved, now = loaded.tree.get("ranks"), collectives.world_size()
+        before = saved if type(saved) is int else 1  # earlier versions had one
+        self._has_ranks = max(before, now) > 1
+        if before != now:
+            self.say(f"The run continues on {now} rank{'s' * (now > 1)}; there were {before}.")
 
     def begin(self, state: Recordable) -> None:
         """Save before the first iteration, so that there is always something to resume."""
@@ -114,15 +133,25 @@ class Run:
         self, state: Recordable, episodes: Sequence[Episode], metrics: Mapping[str, float | None]
     ) -> None:
         """Evaluate if that is due, write one row, show it, and save a checkpoint if that is due."""
-        row = dict(metrics) | self._speed(state.env_steps) | self._episodes(episodes)
+        row = dict(metrics) | self._speed(state.env_steps) | self._episodes(in_order(of_all_ranks(episodes)))
         evaluated = self.evaluate(state, self)
         if evaluated:
             row |= evaluated
             self._recorded_at = time.perf_counter()  # the speed is that of training
         row |= {f"time/{name}": seconds for name, seconds in self.timer.take().items()}
+        if self._has_ranks:
+            row |= {"charts/ranks": collectives.world_size(), "time/collectives": collectives.take_seconds()}
         self.log.write(state.env_steps, {name: value for name, value in row.items() if value is not None})
         self.display.update(state.env_steps, row | {RECENT_RETURN: self.recent_return})
         self.save_if_due(state)
+
+    @property
+    def is_to_stop(self) -> bool:
+        """Whether a stop was asked for on any rank. All ranks must ask."""
+        number = collectives.largest_over_ranks(self.stop.signal or 0 if self.stop.requested else -1)
+        if number >= 0 and not self.stop.requested:
+            self.stop.take_over(number)
+        return number >= 0
 
     @property
     def recent_return(self) -> float | None:
@@ -137,7 +166,8 @@ class Run:
     def save_if_due(self, state: Recordable) -> None:
         """Save where enough time or, if that was asked for, enough iterations went by since the last one."""
         every = self.config.checkpoint_every_iterations
-        by_time = time.monotonic() - self._saved_at >= self.config.checkpoint_every_seconds
+        waited = time.monotonic() - self._saved_at
+        by_time = bool(collectives.from_rank_0(waited >= self.config.checkpoint_every_seconds))
         if by_time or 0 < every <= state.iterations - self._saved_iterations:
             self.save(state)
 
@@ -145,14 +175,21 @@ class Run:
         snapshot = state.snapshot()
         if snapshot is None:
             return
+        names = "\n".join(self.checkpoints.missing(snapshot.segments)) if self.is_writing else ""
+        snapshot = gathered(snapshot, collectives.text_from_rank_0(names).splitlines())
+        if self.is_writing:
+            self._write(state.env_steps, snapshot)
+        self._saved_at, self._saved_iterations = time.monotonic(), state.iterations
+        self.saved_env_steps = state.env_steps
+
+    def _write(self, env_steps: int, snapshot: Snapshot) -> None:
         tree: StateTree = {
             "shared": snapshot.shared,
             "own": snapshot.own,
             "recent_returns": list(self.recent_returns),
+            "ranks": collectives.world_size(),
         }
-        self.checkpoints.save(state.env_steps, tree, snapshot.segments)
-        self._saved_at, self._saved_iterations = time.monotonic(), state.iterations
-        self.saved_env_steps = state.env_steps
+        self.checkpoints.save(env_steps, tree, snapshot.segments)
 
     def _speed(self, env_steps: int) -> dict[str, float | None]:
         now = time.perf_counter()
@@ -172,3 +209,21 @@ class Run:
             "charts/normalized_return": on_published_scale(self.env_id, mean_return),
             "charts/episodic_length": sum(episode.length for episode in episodes) / len(episodes),
         }
+
+
+def of_all_ranks(episodes: Sequence[Episode]) -> list[Episode]:
+    """The episodes of all ranks, those of one rank after another's."""
+    if collectives.world_size() == 1:
+        return list(episodes)
+    rows = torch.tensor([list(episode) for episode in episodes], dtype=torch.float64).view(
+        -1, len(Episode._fields)
+    )
+    return [
+        Episode(score, int(length), int(env), bool(truncated), int(step))
+        for score, length, env, truncated, step in collectives.rows_of_all_ranks(rows).tolist()
+    ]
+
+
+def in_order(episodes: list[Episode]) -> list[Episode]:
+    """Episodes of several ranks in the order in which one process would have seen them end."""
+    return sorted(episodes, key=lambda episode: episode.step)

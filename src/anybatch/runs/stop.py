@@ -9,6 +9,8 @@ from types import FrameType, TracebackType
 from typing import Self
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+IN_FORCE: list["GracefulStop"] = []
+"""Those that a signal would reach now, of runs that train in this process."""
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -27,21 +29,28 @@ class GracefulStop:
     Only the main thread can have signal handlers: elsewhere this is inert.
     """
 
-    def __init__(self, say: Callable[[str], None] = print) -> None:
+    def __init__(self, say: Callable[[str], None] = print, *, is_repeated: bool = False) -> None:
+        """`is_repeated`: signals are sent several times by themselves, so that a second one means no more."""
         self.requested = False
         self.signal: signal.Signals | None = None
         """The one that asked for the stop."""
         self._say = say
-        self._handling = handling(self._handle)
+        self._handling = handling(self._handle, once=not is_repeated)
 
     def __enter__(self) -> Self:
         self._handling.__enter__()
+        IN_FORCE.append(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        IN_FORCE.remove(self)
         self._handling.__exit__(kind, error, trace)
+
+    def take_over(self, number: int) -> None:
+        """A stop that another rank was asked for, by that signal; 0 where it was none."""
+        self.requested, self.signal = True, signal.Signals(number) if number else None
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self.requested, self.signal = True, signal.Signals(number)
@@ -51,6 +60,15 @@ class GracefulStop:
                 "Stopping after this iteration. If it does not end, press Ctrl-C again, or send the signal "
                 "again: that stops at once, and the newest checkpoint stays."
             )
+
+
+def request_stop() -> None:
+    """Stop the runs that train in this process as SIGTERM would, from any thread and without a signal.
+
+    Where none trains, nothing happens.
+    """
+    for stop in IN_FORCE:
+        stop.requested, stop.signal = True, signal.SIGTERM
 
 
 @contextlib.contextmanager
@@ -65,8 +83,10 @@ def stopping_at_once() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def handling(first: Handler) -> Iterator[None]:
+def handling(first: Handler, *, once: bool = True) -> Iterator[None]:
     """Call `first` at the first signal that asks for an end. From then on they do what they do by default.
+
+    Not `once`, it is called at every signal.
 
     By default Ctrl-C raises KeyboardInterrupt, and the others end the process. A checkpoint is whole or
     absent, so nothing is lost.
@@ -76,7 +96,7 @@ def handling(first: Handler) -> Iterator[None]:
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        for each in before:
+        for each in before if once else ():
             signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
         first(number, frame)
 
@@ -86,7 +106,8 @@ def handling(first: Handler) -> Iterator[None]:
     }
     for number in before:
         signal.signal(number, handle)
-        _handle_once(number)
+        if once:
+            _handle_once(number)
     try:
         yield
     finally:

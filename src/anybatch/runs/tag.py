@@ -32,6 +32,9 @@ NOT_NAMED = {
     "threads",
     "compile",
     "microbatch",
+    "actors",
+    "ray_address",
+    "actor_timeout",
     "env_config.engine_threads",
 }
 """What the folder's name says already, or what the curves do not depend on."""

@@ -13,6 +13,7 @@ from anybatch.acting.evaluation import Evaluation, Player, Slots
 from anybatch.algorithms import AnyState, algorithm_of
 from anybatch.config import AnyConfig, PQNConfig
 from anybatch.distributed import collectives
+from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import ConfigError
 from anybatch.networks.q_network import QNetwork
@@ -20,7 +21,8 @@ from anybatch.runs import state_fit
 from anybatch.runs.checkpoint import Loaded
 from anybatch.runs.display import Output
 from anybatch.runs.record import NEWEST, RunRecord
-from anybatch.runs.stop import stopping_at_once
+from anybatch.runs.run import of_all_ranks
+from anybatch.runs.stop import Stopped, stopping_at_once
 from anybatch.session.own import NOTHING_OWN, OwnParts
 from anybatch.session.planning import encoder_for, set_threads
 
@@ -45,8 +47,7 @@ def evaluate_state(
     config: AnyConfig, state: AnyState, *, output: Output, own: OwnParts = NOTHING_OWN
 ) -> Evaluation:
     """Evaluate the policy at the end of its training."""
-    with opened_env(config, own) as env, player_of(config, state) as player:
-        return play_episodes(config, player, env, output)
+    return over_ranks(config, state, own, lambda player, env: play_episodes(config, player, env, output))
 
 
 def evaluate_within_training(
@@ -56,9 +57,49 @@ def evaluate_within_training(
 
     Always the same episodes, on envs and with a generator that the training does not see.
     """
-    with opened_env(config, own) as env, player_of(config, state) as player:
+
+    def play(player: Player, env: VectorEnv) -> Evaluation:
         total = env.spec.num_envs * config.evaluation.episodes_per_env
         return play_reporting(config, player, env, lambda slots: report(slots.num_played, total))
+
+    return over_ranks(config, state, own, play)
+
+
+def over_ranks(
+    config: AnyConfig, state: AnyState, own: OwnParts, play: Callable[[Player, VectorEnv], Evaluation]
+) -> Evaluation:
+    """Let each rank play the episodes of some env slots, and put them together in the order of the slots.
+
+    A signal on any rank ends the evaluation on all of them, when each has played its episodes.
+    """
+    shard, stopped = evaluation_shard(config, own), None
+    played = Evaluation(config.env, (), config.evaluation.greedy)
+    if shard.count:
+        try:
+            with opened_env(config, own) as env, player_of(config, state, shard) as player:
+                played = play(player, env)
+        except Stopped as signal:
+            stopped = signal
+    number = collectives.largest_over_ranks(stopped.signal if stopped else 0)
+    if number:
+        raise stopped or Stopped(number)
+    if collectives.world_size() == 1:
+        return played
+    return replace(played, episodes=tuple(of_all_ranks(played.episodes)))
+
+
+def evaluation_shard(config: AnyConfig, own: OwnParts) -> Shard:
+    """The env slots of this rank.
+
+    A cap on episodes restarts all slots together where they play several: rank 0 then plays alone, as where
+    slots are too few.
+    """
+    settings = config.evaluation
+    slots = (own.env.num_envs if own.env is not None else None) or settings.num_envs
+    capped = settings.max_episode_steps is not None and evaluation_protocol(config) is None
+    if (capped and settings.episodes_per_env > 1) or slots < collectives.world_size():
+        return Shard.whole(slots) if collectives.rank() == 0 else Shard(0, 0, slots)
+    return collectives.own_shard(slots)
 
 
 @contextmanager
@@ -72,15 +113,16 @@ def opened_env(config: AnyConfig, own: OwnParts) -> Iterator[VectorEnv]:
 
 
 @contextmanager
-def player_of(config: AnyConfig, state: AnyState) -> Iterator[Player]:
+def player_of(config: AnyConfig, state: AnyState, shard: Shard) -> Iterator[Player]:
     """The policy of a state, which for a while explores as that of a checkpoint does."""
     with exploring_as_at_the_end(config, state.network):
         yield Player(
             state.network,
-            state.source.collector.normalizer,
+            state.source.normalizer,
             state.device,
             evaluation_generator(config),
             config.evaluation.greedy,
+            shard,
         )
 
 
@@ -144,8 +186,9 @@ def evaluation_protocol(config: AnyConfig) -> str | None:
 def evaluation_env(config: AnyConfig, own: OwnParts = NOTHING_OWN) -> VectorEnv:
     """Environments with seeds of their own; an object of the program has the env slots that it has."""
     fixed = own.env.num_envs if own.env is not None else None
-    rank, slots = collectives.rank(), fixed or config.evaluation.num_envs
-    seeds = seeding.env_seeds(config.seed, role="evaluation", rank=rank, num_envs=slots)
+    slots = fixed or config.evaluation.num_envs
+    seeds = seeding.env_seeds(config.seed, role="evaluation", num_envs=slots)
+    seeds = seeds[evaluation_shard(config, own).envs]
     if own.env is not None:
         return own.env.make(config.env_config, seeds)
     env_config, cap = config.env_config, config.evaluation.max_episode_steps
@@ -158,7 +201,7 @@ def evaluation_env(config: AnyConfig, own: OwnParts = NOTHING_OWN) -> VectorEnv:
 
 
 def evaluation_generator(config: AnyConfig) -> torch.Generator:
-    return seeding.torch_generator(config.seed, role="evaluation", rank=collectives.rank())
+    return seeding.torch_generator(config.seed, role="evaluation")
 
 
 def trained_player(loaded: Loaded, config: AnyConfig, spec: EnvSpec, own: OwnParts = NOTHING_OWN) -> Player:

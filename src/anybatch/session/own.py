@@ -2,15 +2,19 @@
 
 import copy
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from torch import nn
 
-from anybatch import envs, seeding
+from anybatch import envs, seeding, user_modules
+from anybatch.acting.actors.source import ActorPool
+from anybatch.acting.sources import QueueSource, Source
+from anybatch.algorithms.actors import make_env, start_actors
 from anybatch.config import AnyConfig
 from anybatch.distributed import collectives
-from anybatch.envs.protocol import VectorEnv
+from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import ConfigError
 from anybatch.networks.own import NetworkFactory, import_factory
 from anybatch.user_modules import OBJECT_PREFIX
@@ -64,17 +68,69 @@ class OwnParts:
 
     def training_env(self, config: AnyConfig, *, env_steps: int) -> VectorEnv:
         """The training environments. `env_steps` is what a resumed run had done: they get other seeds."""
-        seeds = seeding.env_seeds(
-            config.seed, role="train", rank=collectives.rank(), num_envs=config.num_envs, env_steps=env_steps
-        )
+        seeds = seeding.env_seeds(config.seed, role="train", num_envs=config.num_envs, env_steps=env_steps)
+        seeds = seeds[collectives.own_shard(config.num_envs).envs]
         if self.env is not None:
             return self.env.make(config.env_config, seeds)
         return envs.make(config.env, config.env_config, seeds=seeds)
+
+    def spec_for_actors(self, config: AnyConfig) -> EnvSpec:
+        """What there is to observe and to do in the environments that actors will build.
+
+        One of them is built to see it. An object of the program's is refused.
+        """
+        factory = self._env_for_actors()
+        one = make_env(config, factory, seeds=[0])
+        one.close()
+        return replace(one.spec, num_envs=collectives.own_shard(config.num_envs).count)
+
+    def actors(
+        self, config: AnyConfig, spec: EnvSpec, *, env_steps: int, say: Callable[[str], None]
+    ) -> ActorPool:
+        """Actors that have built the training environments, each its share of them."""
+        return start_actors(
+            config,
+            spec,
+            env_factory=self._env_for_actors(),
+            network_factory=self._network_for_actors(config),
+            env_steps=env_steps,
+            say=say,
+        )
+
+    def _env_for_actors(self) -> str | None:
+        """How actors find the function that makes an environment; None where the config has its id."""
+        if self.env is None:
+            return None
+        name = user_modules.importable_name(self.env.factory)
+        if self.env.is_object or name is None:
+            raise ConfigError(
+                f"{self.env.env_id} cannot be built in another process, where actors collect: pass a "
+                "function of a module that can be imported, or register the environment and name its id"
+            )
+        return name
+
+    def _network_for_actors(self, config: AnyConfig) -> str | None:
+        """How actors find the function that makes the network; None for the networks of the library."""
+        if self.network is None:
+            return config.network.factory
+        name = user_modules.importable_name(self.network)
+        if name is None:
+            raise ConfigError(
+                f"{self.network_name} cannot be built in another process, where actors collect: pass a "
+                "function of a module that can be imported, as network=… or by its name"
+            )
+        return name
 
     def close(self, env: VectorEnv) -> None:
         """Close an environment that was made here; one that the program gave stays open."""
         if self.env is None or not self.env.is_object:
             env.close()
+
+    def close_source(self, source: Source) -> None:
+        """End what collects for a run, and close the environments that were made here."""
+        source.close()
+        if isinstance(source, QueueSource):
+            self.close(source.collector.env)
 
 
 NOTHING_OWN = OwnParts()

@@ -8,6 +8,7 @@ from pathlib import Path
 from anybatch.acting.evaluation import Evaluation
 from anybatch.algorithms import AnyState
 from anybatch.config import AnyConfig
+from anybatch.distributed import collectives
 from anybatch.errors import ConfigError
 from anybatch.runs import log
 from anybatch.runs.best import BestCheckpoint
@@ -32,12 +33,14 @@ class PeriodicEvaluation:
     @classmethod
     def of_run(cls, folder: Path, config: AnyConfig, own: OwnParts) -> "PeriodicEvaluation":
         """Of a new run, or of one that is resumed and whose log has been cut back to its checkpoint."""
-        evaluated = (row["env_steps"] for row in log.read(folder) if "evaluation/return" in row)
-        return cls(config, own, BestCheckpoint(folder), evaluated_at=max(evaluated, default=0))
+        evaluated = [0]
+        if collectives.rank() == 0:
+            evaluated += [row["env_steps"] for row in log.read(folder) if "evaluation/return" in row]
+        return cls(config, own, BestCheckpoint(folder), evaluated_at=collectives.from_rank_0(max(evaluated)))
 
     def __call__(self, state: AnyState, run: Run) -> Mapping[str, float]:
         """Evaluate if it is due. A signal ends the evaluation at once, and the training as it does else."""
-        if run.stop.requested or not self._is_due(state.env_steps):
+        if not self._is_due(state.env_steps) or run.is_to_stop:
             return {}
 
         def show(played: int, total: int) -> None:
@@ -59,7 +62,8 @@ class PeriodicEvaluation:
     def take(self, evaluation: Evaluation, state: AnyState) -> None:
         """Take an evaluation of a state, and keep its policy if that is the best one."""
         self.latest, self.evaluated_at = evaluation, state.env_steps
-        self.best.offer(evaluation.mean_return, state.env_steps, state.shared())
+        if collectives.rank() == 0:
+            self.best.offer(evaluation.mean_return, state.env_steps, state.shared())
 
     def made_at(self, env_steps: int) -> Evaluation | None:
         """The evaluation that was made after so many env steps, if it is the last one."""

@@ -8,6 +8,7 @@ from anybatch import envs, networks
 from anybatch.batch.control import BatchControl
 from anybatch.batch.plan import Plan
 from anybatch.config import AnyConfig, PQNConfig
+from anybatch.distributed import group
 from anybatch.envs import procgen
 from anybatch.envs.protocol import EnvSpec
 
@@ -38,6 +39,9 @@ def encoder_for(config: AnyConfig, spec: EnvSpec) -> str:
 
 
 def set_threads(config: AnyConfig, encoder: str) -> None:
-    """Small networks lose more to waking threads than they gain; convolutions use every core."""
-    every_core = os.cpu_count() or 1
+    """Small networks lose more to waking threads than they gain; convolutions use every core there is.
+
+    Ranks on one machine share its cores.
+    """
+    every_core = max(1, (os.cpu_count() or 1) // group.local_ranks())
     torch.set_num_threads(config.threads or (every_core if encoder in ("nature", "impala") else 1))

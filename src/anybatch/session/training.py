@@ -1,8 +1,10 @@
 """A training run from its first line to its last: start or resume, train, evaluate, say what came out."""
 
+import contextlib
 import shlex
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -17,16 +19,18 @@ from anybatch.batch.plan import Plan
 from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, PPOConfig
 from anybatch.config.serialization import config_to_dict
-from anybatch.distributed import collectives
+from anybatch.distributed import collectives, group
 from anybatch.errors import CheckpointError, ConfigError
 from anybatch.runs import folder as run_folder
 from anybatch.runs import state_fit
 from anybatch.runs.best import BestCheckpoint
 from anybatch.runs.checkpoint import Loaded, Snapshot
 from anybatch.runs.display import Output
+from anybatch.runs.gathering import of_shard
 from anybatch.runs.record import RESULT_FILE, RunRecord
 from anybatch.runs.run import Run
 from anybatch.runs.stop import Stopped
+from anybatch.session import elastic
 from anybatch.session.evaluating import evaluate_state, evaluation_protocol
 from anybatch.session.own import NOTHING_OWN, OwnParts
 from anybatch.session.periodic import PeriodicEvaluation, refuse_one_env_for_two
@@ -83,24 +87,66 @@ def train(
     The folder is called `name`, or after the environment, the preset, the `tag` of what differs from it, the
     seed and the time.
     """
-    if name is not None:
-        run_folder.refuse_unsafe(name)
-    config = config.completed(collectives.world_size())
-    evaluation_protocol(config)  # what cannot be evaluated is refused now, not after the training
-    refuse_one_env_for_two(config, own)
-    state = start(config, own, output, env_steps=0)
-    stem = name or run_folder.name_of(config.env, preset, config.seed, datetime.now(), tag)
-    folder = run_folder.create(base, stem)
-    with run_folder.lock(folder):
-        return run_to_end(config, state, folder, show_plan=show_plan, output=output, own=own)
+    begun = elastic.begun_run(base)
+    if begun is not None:  # ranks of this run were lost, or joined it
+        return elastic.to_its_end(
+            base, lambda: resume(RunRecord(begun), config, show_plan=show_plan, output=output, own=own)
+        )
+    with contextlib.ExitStack() as stack:
+        with group.failing_together():
+            if name is not None:
+                run_folder.refuse_unsafe(name)
+            config = config.on_ranks(collectives.world_size()).completed()
+            evaluation_protocol(config)  # what cannot be evaluated is refused now, not after the training
+            refuse_one_env_for_two(config, own)
+            state = stack.enter_context(started(config, own, output, env_steps=0))
+            stem = name or run_folder.name_of(config.env, preset, config.seed, datetime.now(), tag)
+            folder = run_folder.create(base, stem) if is_writing() else base
+        folder = base / collectives.text_from_rank_0(folder.name)
+        elastic.begin(base, folder)
+        stack.enter_context(locked(folder))
+        return elastic.to_its_end(
+            base, lambda: run_to_end(config, state, folder, show_plan=show_plan, output=output, own=own)
+        )
+
+
+def is_writing() -> bool:
+    """Whether this process writes the files of the run."""
+    return collectives.rank() == 0
+
+
+def locked(folder: Path) -> AbstractContextManager[None]:
+    """Hold the run for this process and the other ranks of it."""
+    if not is_writing():
+        return nullcontext()
+    return run_folder.lock(folder, patience_seconds=elastic.PATIENCE_SECONDS if elastic.is_job() else 0.0)
 
 
 def start(config: AnyConfig, own: OwnParts, output: Output, *, env_steps: int) -> AnyState:
     """A fresh state. `env_steps` is what a run to be resumed had done."""
     factory = own.network_factory(config)
-    env = own.training_env(config, env_steps=env_steps)
-    set_threads(config, encoder_for(config, env.spec))
-    return algorithm_of(config).start(config, env, say=output.say, factory=factory)
+    if config.collection is None:
+        env = own.training_env(config, env_steps=env_steps)
+        set_threads(config, encoder_for(config, env.spec))
+        return algorithm_of(config).start(config, env, say=output.say, factory=factory)
+    spec = own.spec_for_actors(config)
+    set_threads(config, encoder_for(config, spec))  # theirs are as many as the learner's
+    pool = own.actors(config, spec, env_steps=env_steps, say=output.say)
+    try:
+        return algorithm_of(config).start(config, pool, say=output.say, factory=factory)
+    except BaseException:
+        pool.engine.close()
+        raise
+
+
+@contextmanager
+def started(config: AnyConfig, own: OwnParts, output: Output, *, env_steps: int) -> Iterator[AnyState]:
+    """A fresh state; whatever happens, what collects for it ends."""
+    state = start(config, own, output, env_steps=env_steps)
+    try:
+        yield state
+    finally:
+        state.source.close()
 
 
 def resume(
@@ -112,26 +158,41 @@ def resume(
     own: OwnParts = NOTHING_OWN,
 ) -> Outcome:
     """Continue a run from its newest good checkpoint, with the batch and numbers that `config` now has."""
-    config, recorded = config.completed(collectives.world_size()), record.config
-    refuse_another_run(recorded, config)
-    evaluation_protocol(config)
-    refuse_one_env_for_two(config, own)
-    folder = record.folder
-    with run_folder.lock(folder):  # before the checkpoint is read: no other process may train on from it
-        loaded = record.load_checkpoint(output.say)
-        refuse_finished(record, config, loaded.env_steps)
-        state = start(config, own, output, env_steps=loaded.env_steps)
-        with state_fit.refusing_misfits(loaded.path):
-            if "own" not in loaded.tree:
-                raise CheckpointError("it holds a policy to play, not what a resume needs")
-            add_missing_parts(loaded, recorded)
-            saved_collector = loaded.tree["own"]["rank"]["source"]["collector"]
-            state.source.collector.drop_episodes_of_another_engine(saved_collector)
-            refuse_unlike_start(loaded, state)
-            algorithm_of(config).restore(state, snapshot_of(loaded), config, output.say)
-            if state.env_steps != loaded.env_steps:
-                raise CheckpointError(f"its state is of {state.env_steps:,} env steps")
-        return run_to_end(config, state, folder, show_plan=show_plan, output=output, own=own, loaded=loaded)
+    with contextlib.ExitStack() as stack:
+        with group.failing_together():
+            config, recorded = config.on_ranks(collectives.world_size()).completed(), record.config
+            refuse_another_run(recorded, config)
+            evaluation_protocol(config)
+            refuse_one_env_for_two(config, own)
+            # Before the checkpoint is read: no other process may train on from it.
+            stack.enter_context(locked(record.folder))
+        with group.failing_together():
+            loaded = record.load_checkpoint(output.say)
+            refuse_finished(record, config, loaded.env_steps)
+            state = stack.enter_context(started(config, own, output, env_steps=loaded.env_steps))
+            restore(config, state, loaded, recorded, say=output.say)
+        return run_to_end(
+            config, state, record.folder, show_plan=show_plan, output=output, own=own, loaded=loaded
+        )
+
+
+def restore(
+    config: AnyConfig, state: AnyState, loaded: Loaded, recorded: AnyConfig, *, say: Callable[[str], None]
+) -> None:
+    """Continue a fresh state from the part of a checkpoint that belongs to this rank.
+
+    The run was `recorded`, perhaps with another config.
+    """
+    with state_fit.refusing_misfits(loaded.path):
+        if "own" not in loaded.tree:
+            raise CheckpointError("it holds a policy to play, not what a resume needs")
+        add_missing_parts(loaded, recorded)
+        state.source.drop_episodes_of_another_engine(loaded.tree["own"]["rank"]["source"])
+        refuse_unlike_start(loaded, state)
+        snapshot = of_shard(snapshot_of(loaded), state.shard)
+        algorithm_of(config).restore(state, snapshot, config, say)
+        if state.env_steps != loaded.env_steps:
+            raise CheckpointError(f"its state is of {state.env_steps:,} env steps")
 
 
 def add_missing_parts(loaded: Loaded, recorded: AnyConfig) -> None:
@@ -185,11 +246,12 @@ def run_to_end(
     own: OwnParts,
     loaded: Loaded | None = None,
 ) -> Outcome:
-    env = state.source.collector.env
-    title = f"{env.spec.env_id} on {env.spec.engine}, {computed_by(state)}, seed {config.seed}"
+    spec = state.source.spec
+    title = f"{spec.env_id} on {spec.engine}, {computed_by(state)}, seed {config.seed}"
     if config.device == "auto":
         output.say(f"device auto: {state.device}")
-    record_facts(folder, config, state)
+    if is_writing():
+        record_facts(folder, config, state)
     show_plan(config, state.plan)
     with Run.open(folder, config, title=title, output=output) as run:
         if loaded is not None:
@@ -199,19 +261,24 @@ def run_to_end(
             algorithm_of(config).train(config, state, run)
         except KeyboardInterrupt:
             raise Stopped(signal.SIGINT, outcome_of(config, state, run).how_to_continue()) from None
-    own.close(env)
+    own.close_source(state.source)
     outcome = outcome_of(config, state, run)
     # Before the evaluation too: a run that is killed within it has been trained to its end.
-    run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
-    if outcome.finished and not run.stop.requested:
+    write_result(outcome)
+    if outcome.finished and not run.is_to_stop:
         try:
             evaluation = evaluate_at_end(config, state, periodic, output=output, own=own)
         except Stopped as stopped:  # a resume makes up for it
             return replace(outcome, stopped_by=stopped.signal)
         best = periodic.best if config.evaluation.every_env_steps > 0 else None
         outcome = replace(outcome, evaluation=evaluation, best=best)
-        run_folder.write_json(folder / RESULT_FILE, result_json(outcome))
+        write_result(outcome)
     return outcome
+
+
+def write_result(outcome: Outcome) -> None:
+    if is_writing():
+        run_folder.write_json(outcome.folder / RESULT_FILE, result_json(outcome))
 
 
 def evaluate_at_end(
@@ -255,7 +322,7 @@ def record_facts(folder: Path, config: AnyConfig, state: AnyState) -> None:
         folder / run_folder.PLAN_FILE, state.plan.to_json() | plan_table(config, state.plan).to_json()
     )
     facts = run_folder.facts(
-        engine=state.source.collector.env.spec.engine,
+        engine=state.source.spec.engine,
         device=str(state.device),
         native_code=state.kernel is not None,
         threads=torch.get_num_threads(),

@@ -22,7 +22,7 @@ plan.json:
     ranges      {env: [low, high]}: returns that normalize to 0 and 1, where they are known beforehand
     cells       [cell, …]
     left_out    [{"what", "reason"}, …]: parts of the grid that cannot be run, such as a quarter of one env
-    request     what the person asked for: study, scale, envs, preset, seeds, budget_seconds, tune
+    request     what the user asked for: study, scale, envs, preset, seeds, budget_seconds, tune
     facts       anybatch, git_commit, source (SHA-256 of the copy), python, torch
 
 A cell of the plan, and the same keys in its own file:
@@ -67,7 +67,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from anybatch.errors import UserError
 from anybatch.runs import folder as run_folder
@@ -139,6 +139,17 @@ class Cell:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         return cls(**{name: data[name] for name in CELL_KEYS})
+
+
+class Origin(Protocol):
+    """What a cell belongs to: the plan of a study, or that of a tuning."""
+
+    @property
+    def hash(self) -> str: ...
+    @property
+    def bins(self) -> int: ...
+    @property
+    def facts(self) -> Mapping[str, Any]: ...
 
 
 CELL_KEYS = ("name", "part", "env", "base", "arm", "ratio", "point", "factors", "seed", "config")

@@ -13,7 +13,7 @@ from anybatch.studies.files import Arm, Base, Grid, Study
 
 
 class UnreachableError(Exception):
-    """The batch of a base has no such part or multiple."""
+    """A ratio that does not give a whole number of the base's envs or minibatches."""
 
 
 def base_settings(study: Study, grid: Grid, env: str, *, preset: str | None) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def base_settings(study: Study, grid: Grid, env: str, *, preset: str | None) -> 
         made_for = env in grid.envs
         longest = grid.total_env_steps if made_for else settings["total_env_steps"]
         settings["total_env_steps"] = min(grid.total_env_steps, longest)
-    # Of engines and logs a cell has what does not slow its neighbors down.
+    # Engine threads and logs of a cell must not slow its neighbors down.
     quiet = {"record": {"tensorboard": False}, "env_config": {"engine_threads": study.threads}}
     settings = presets.overlaid(settings, quiet) | {"tuned_at": presets.own_batch(settings)}
     return {"algorithm": config.algorithm} | settings

@@ -1,7 +1,7 @@
 """What differs between two plans, in words."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,13 @@ def refuse_another(out: Path, there: StudyPlan, here: StudyPlan) -> None:
     """Refuse a folder that holds cells of another plan, naming what differs."""
     if there.hash == here.hash:
         return
-    found = list(differences(_by_name(there), _by_name(here)))
+    raise refusal(out, list(differences(_by_name(there), _by_name(here))))
+
+
+def refusal(out: Path, found: Sequence[str]) -> UserError:
+    """The error about a folder that holds another plan, from what differs."""
     more = f" and {len(found) - SHOWN_DIFFERENCES:,} more" if len(found) > SHOWN_DIFFERENCES else ""
-    raise UserError(
+    return UserError(
         f"{out} holds another plan: {'; '.join(found[:SHOWN_DIFFERENCES])}{more}. Choose another folder with "
         "--out, or ask for the plan that is there"
     )

@@ -22,7 +22,7 @@ SECONDS_PER_CELL = 5.0
 ENOUGH_SEEDS = 3
 """Seeds below which a budget is spent on seeds, and not on further parts of the grid."""
 NOT_KEPT = (f"{RUNS}/", f"{SOURCE}/", LOG_FILE, run_folder.LOCK_FILE)
-"""What is of use only while the study runs."""
+"""Files that are needed only while the study runs."""
 
 Say = Callable[[str], None]
 
@@ -45,7 +45,7 @@ def open_study(study: Study, request: Request, out: Path, *, jobs: int, say: Say
         if there.request == request and request.budget_seconds is not None:
             plan = plan.within(parts=there.parts, seeds=there.most_seeds)
         refuse_another(out, there, plan)
-        source.restore(out, there.facts["source"])
+        source.restore(out, there.facts)
         return there
     if request.budget_seconds is not None:
         plan = within_budget(plan, request.budget_seconds, jobs=jobs, named_envs=request.envs, say=say)

@@ -21,7 +21,7 @@ NOT_DECISIVE = ("study", "arms", "request", "facts")
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a person asks of a study."""
+    """The study that a user asks for."""
 
     study: str
     scale: str = "cpu"
@@ -37,7 +37,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPlan:
-    """What is run, and what its results are compared by. `cells.py` says what each entry means."""
+    """What is run, and how its results are compared. `cells.py` says what each entry means."""
 
     study: Mapping[str, str]
     scale: str
@@ -233,7 +233,7 @@ def refuse_long_names(found: Mapping[str, Cell]) -> None:
         try:
             run_folder.refuse_unsafe(name)
         except UserError as error:
-            raise ConfigError(f"a cell cannot be called so: {error}; give its arm a shorter name") from None
+            raise ConfigError(f"a cell has an invalid name: {error}; give its arm a shorter one") from None
 
 
 def read(out: Path) -> StudyPlan | None:

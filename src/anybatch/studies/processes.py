@@ -50,7 +50,7 @@ class Worker:
     ) -> None:
         self._close()
 
-    def ask(self, **job: str) -> dict[str, Any]:
+    def ask(self, **job: Any) -> dict[str, Any]:
         """Let it do a job. A process that dies within it has failed; the next job gets a new one."""
         with self._lock:
             if self._stopping:
@@ -74,6 +74,18 @@ class Worker:
             if not self._stopping and self._process is not None:
                 self._process.send_signal(signal.SIGTERM)
             self._stopping = True
+
+    def give_up(self, cell: str) -> None:
+        """Ask it to stop training a cell, and to answer that it did, so that it can take the next job.
+
+        From any thread, and as often as one likes: where it trains another cell or none, nothing happens.
+        """
+        with self._lock:
+            if self._process is None:
+                return
+            assert self._process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                print(json.dumps({"give_up": cell}), file=self._process.stdin, flush=True)
 
     def kill(self) -> None:
         """End it at once. From any thread."""
@@ -114,5 +126,5 @@ class Worker:
 def ended(code: int) -> str:
     """How a process ended, in words."""
     if code < 0:
-        return f"its process was ended by {signal.Signals(-code).name}, from outside or for want of memory"
-    return f"its process ended with code {code}; {LOG_FILE} has its last words"
+        return f"its process was ended by {signal.Signals(-code).name}, from outside or out of memory"
+    return f"its process ended with code {code}; see the end of {LOG_FILE}"

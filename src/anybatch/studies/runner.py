@@ -1,6 +1,5 @@
 """Running what is missing of a study: cells side by side, in processes of their own."""
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,18 +10,16 @@ from typing import Any
 
 from anybatch.errors import UserError
 from anybatch.runs.display import Output
-from anybatch.runs.log import METRICS_FILE
 from anybatch.runs.stop import GracefulStop, Stopped
 from anybatch.studies import cells
-from anybatch.studies.cells import RUNS, Cell, Result
+from anybatch.studies.cells import Cell, Result
 from anybatch.studies.failures import failure
+from anybatch.studies.in_progress import newest
 from anybatch.studies.plan import StudyPlan
 from anybatch.studies.processes import DIED, ERROR, STOPPED, Worker
 from anybatch.studies.work import work
 
 LOOK_EVERY_SECONDS = 0.2
-LONGEST_ROW = 1 << 14
-"""Bytes at the end of a log within which its newest row is found."""
 
 
 def run(
@@ -151,15 +148,3 @@ class RunningStudy:
 def in_order(left: Sequence[Cell]) -> list[Cell]:
     """The order in which cells are run: that of the study file's grids, the longest of each grid first."""
     return sorted(left, key=lambda cell: (cell.part, -work(cell)))
-
-
-def newest(out: Path, cell: Cell) -> int:
-    """Env steps of the newest row of a cell in progress; 0 before the first."""
-    path = out / RUNS / cell.name / METRICS_FILE
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - LONGEST_ROW))
-            lines = file.read().splitlines(keepends=True)
-        return next(int(json.loads(line)["env_steps"]) for line in reversed(lines) if line.endswith(b"\n"))
-    except (OSError, ValueError, KeyError, StopIteration):
-        return 0

@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +42,18 @@ def freeze(out: Path) -> dict[str, Any]:
     return facts | {"source": digest(copy)}
 
 
-def restore(out: Path, recorded: str) -> None:
-    """Make sure that the copy is the one that the plan was made with.
+def restore(out: Path, facts: Mapping[str, Any]) -> None:
+    """Make sure that the copy is the one that the plan was made with, of which it recorded `facts`.
 
     A folder that was kept without it gets it again, from this package if that is still the same.
     """
-    copy = out / SOURCE / PACKAGE.name
+    copy, recorded = out / SOURCE / PACKAGE.name, facts["source"]
     if not copy.exists() and digest(PACKAGE) == recorded:
         freeze(out)
     if not copy.exists() or digest(copy) != recorded:
+        commit = facts.get("git_commit")
+        checkout = f"Continue it with the package of commit {commit}, or choose" if commit else "Choose"
         raise UserError(
             f"{out / SOURCE} is not the source that the plan was made with, so new cells would not compare "
-            "with those that are there. Choose another folder with --out"
+            f"with those that are there. {checkout} another folder with --out"
         )

@@ -14,7 +14,7 @@ from anybatch.studies.configs import config_of
 
 PROBE_ITERATIONS = 6
 PROBE_ENV_STEPS = 4096
-"""At least so many: an iteration of a single env is too short to be timed."""
+"""Smallest number of env steps that are timed: an iteration of a single env would be too short."""
 
 
 def seconds_per_env_step(out: Path, cell: Cell) -> float:

@@ -35,7 +35,7 @@ class Table:
         return dict(self._content)
 
     def plain(self, key: str) -> dict[str, Any]:
-        """A table that is somebody else's to check; empty where the key is missing."""
+        """A table that is checked elsewhere; empty where the key is missing."""
         return Table(self.take(key, {}), f"{self.where}.{key}").all()
 
     def table(self, key: str, default: dict[str, Any] | None = None) -> "Table":
@@ -96,7 +96,7 @@ class Table:
         return [float(value) for value in values]
 
     def refuse_others(self) -> None:
-        """Refuse what nobody has asked for: a name that is misspelled must not be ignored."""
+        """Refuse keys that were not read: a misspelled name must not be ignored."""
         for key in self._content.keys() - self._known:
             near = difflib.get_close_matches(key, self._known, n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(self._known))}"

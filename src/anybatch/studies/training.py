@@ -16,17 +16,16 @@ from anybatch.session.evaluating import evaluate_state
 from anybatch.session.own import NOTHING_OWN
 from anybatch.session.training import start
 from anybatch.studies import curves
-from anybatch.studies.cells import RANDOM_ARM, RUNS, Cell, Result
+from anybatch.studies.cells import RANDOM_ARM, RUNS, Cell, Origin, Result
 from anybatch.studies.configs import config_of
 from anybatch.studies.failures import facts, failure
-from anybatch.studies.plan import StudyPlan
 
 RANDOM_EPISODES = 100
 RUN_FACTS = ("python", "torch", "engine", "device", "threads")
 KEPT_OF_EVALUATION = ("mean_return", "standard_error", "episodes", "greedy")
 
 
-def run_cell(out: Path, plan: StudyPlan, cell: Cell) -> Result:
+def run_cell(out: Path, plan: Origin, cell: Cell) -> Result:
     """The result of a cell, also where it fails. Raises Stopped at a signal, DiskError at a full disk."""
     try:
         if cell.arm == RANDOM_ARM:
@@ -70,7 +69,7 @@ def can_continue(folder: Path, config: AnyConfig) -> bool:
     """Whether an interrupted cell gives the same result as one that was not.
 
     It does where the environment can be restored. Elsewhere a resume would start other episodes: the cell
-    starts anew.
+    is started again.
     """
     try:
         record = RunRecord(folder)
@@ -90,7 +89,7 @@ def is_complete(record: RunRecord) -> bool:
     return bool(result.get("finished")) and result.get("evaluation") is not None
 
 
-def collected(folder: Path, plan: StudyPlan, cell: Cell) -> Result:
+def collected(folder: Path, plan: Origin, cell: Cell) -> Result:
     """What a cell keeps of its run folder."""
     record = RunRecord(folder)
     rows, total = record.rows, cell.total_env_steps
@@ -117,14 +116,14 @@ def collected(folder: Path, plan: StudyPlan, cell: Cell) -> Result:
     )
 
 
-def random_play(plan: StudyPlan, cell: Cell) -> Result:
-    """What an untrained policy reaches, whose actions are all but uniformly random."""
+def random_play(plan: Origin, cell: Cell) -> Result:
+    """The return of an untrained policy, whose actions are nearly uniformly random."""
     config = untrained(config_of(cell.config, cell.name))
     state = start(config, NOTHING_OWN, QUIET, env_steps=0)
     try:
         played = evaluate_state(config, state, output=QUIET)
     finally:
-        state.source.collector.env.close()
+        NOTHING_OWN.close_source(state.source)
     mean = curves.rounded(played.mean_return)
     return Result(
         cell=cell,
@@ -152,5 +151,5 @@ def untrained(config: AnyConfig) -> PPOConfig:
 
 
 def sentence(error: Exception) -> str:
-    """An error for people: what the library says itself is a sentence already."""
+    """The message of an error: a sentence where it is one of ours, else with the name of its type."""
     return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"

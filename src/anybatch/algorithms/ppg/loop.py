@@ -13,12 +13,13 @@ from anybatch.algorithms.ppg.state import AuxiliaryProgress, AuxiliaryRecord, PP
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo.samples import Samples
 from anybatch.algorithms.ppo.state import keep_proximal_age
-from anybatch.algorithms.steps import minibatches, sizes_over_ranks, take_step
+from anybatch.algorithms.steps import Minibatch, minibatches
 from anybatch.config import PPGConfig
 from anybatch.distributed import collectives
 from anybatch.equations import objectives
 from anybatch.learning import minibatch
 from anybatch.learning.gradient_steps import by_autograd
+from anybatch.learning.staging import on_device, take
 from anybatch.networks.distributions import kept_log_std, make_distribution
 from anybatch.runs.run import Run
 
@@ -30,7 +31,7 @@ VALUE_CULPRIT = "the loss of the value function overflowed"
 def train(config: PPGConfig, state: PPGState, run: Run) -> None:
     """Train `state` in place until it has seen `total_env_steps`, or a stop is asked for."""
     run.begin(state)
-    while state.env_steps < config.total_env_steps and not run.stop.requested:
+    while state.env_steps < config.total_env_steps and not run.is_to_stop:
         if state.data.is_full:
             with run.timer("auxiliary"):
                 auxiliary_phase(config, state, run)
@@ -38,22 +39,25 @@ def train(config: PPGConfig, state: PPGState, run: Run) -> None:
         learning_rate = state.learner.learning_rate
         metrics: dict[str, float | None] = {"charts/learning_rate": learning_rate}
         with run.timer("rollout"):
-            collected, due = state.source.next(state.network, state.batch.num_steps, state.learner.origin)
-        if due is not None:  # delayed data may still be on their way
-            with run.timer("returns"):
-                samples = ppo.prepare(due, state.policy, config)
-            with run.timer("update"):
-                metrics |= policy_iteration(samples, state, config, learning_rate)
-            state.data.add(
-                state.iterations, obs=samples.obs, value_target=samples.value_target, valid=samples.valid
-            )
-        state.learner.count(collected)
+            due = state.source.next(state.network, state.batch.num_steps, state.learner.origin)
+        if due is None:  # the first data are still on their way: nothing to learn from, or to count
+            state.learner.iterations += 1
+            run.save_if_due(state)
+            continue
+        with run.timer("returns"):
+            samples = ppo.prepare(due, state.policy, config)
+        with run.timer("update"):
+            metrics |= policy_iteration(samples, state, config, learning_rate)
+        state.data.add(
+            state.iterations, obs=samples.obs, value_target=samples.value_target, valid=samples.valid
+        )
+        state.learner.count(due)
         metrics = state.metrics() | metrics | state.take_auxiliary_metrics()  # of the batch that it had
         before = state.batch.env_steps_per_gradient_step
-        control_batch(config, state.policy, collected, run, trained=due is not None)
+        control_batch(config, state.policy, None, run)  # the limit of the minibatch may move
         if config.rescales_within_a_run:
             keep_proximal_age(state.policy, config, before)
-        run.record(state, collected.episodes, metrics)
+        run.record(state, due.episodes, metrics)
     finish(config, state, run)
 
 
@@ -72,6 +76,7 @@ def policy_iteration(
     samples: Samples, state: PPGState, config: PPGConfig, learning_rate: float
 ) -> dict[str, float | None]:
     """PPO on one iteration batch. The value has epochs and an optimizer of its own where they differ."""
+    samples = on_device(samples, state.device)
     if state.value_steps is None:
         return ppo.improve_policy(samples, state.policy, config, learning_rate)
     metrics = ppo.improve_policy(samples, state.policy, config, learning_rate, with_value=False)
@@ -88,21 +93,24 @@ def improve_value(
 
     def loss_of(part: Tensor) -> tuple[Tensor, tuple[Tensor]]:
         error = objectives.value_loss(
-            state.network.value(samples.obs[part].to(state.device)),
-            samples.value_target[part].to(state.device),
-            collected_value=samples.value[part].to(state.device),
+            state.network.value(take(samples.obs, part, state.device)),
+            take(samples.value_target, part, state.device),
+            collected_value=take(samples.value, part, state.device),
             clip=objective.value_clip,
         )
         return objective.value_coefficient * error, (error.detach(),)
 
     errors: list[tuple[Tensor]] = []
     for _ in range(config.phase.value_epochs):
-        for indices, count in minibatches(samples.valid, state, config):
-            errors += steps.gradient(indices, by_autograd(loss_of), count)
-            take_step(steps, lambda: VALUE_CULPRIT)
+        for batch in minibatches(samples.all_valid, state, config, device=samples.obs.device):
+            errors += steps.gradient(batch.own, by_autograd(loss_of), batch.count)
+            steps.apply(lambda: VALUE_CULPRIT)
+    steps.settle()
     if not errors:  # reset steps only
         return {}
-    return {"losses/value_loss": float(torch.cat([error for (error,) in errors]).mean())}
+    seen = torch.cat([error for (error,) in errors])
+    total, number = collectives.sum_over_ranks(torch.stack([seen.sum(), seen.new_tensor(len(seen))])).tolist()
+    return {"losses/value_loss": total / number}
 
 
 def auxiliary_phase(config: PPGConfig, state: PPGState, run: Run) -> None:
@@ -119,15 +127,16 @@ def auxiliary_phase(config: PPGConfig, state: PPGState, run: Run) -> None:
     progress = state.progress
     state.auxiliary_steps.set_learning_rate(phase.auxiliary_learning_rate)
     while progress.epoch < config.phase.auxiliary_epochs:
-        parts, counts = auxiliary_minibatches(state, config)
+        parts = auxiliary_minibatches(state, config)
         while progress.minibatch < len(parts):
-            auxiliary_step(parts[progress.minibatch], counts[progress.minibatch], state, config)
+            auxiliary_step(parts[progress.minibatch], state, config)
             progress.minibatch += 1
             done = progress.epoch + progress.minibatch / len(parts)
             run.display.update(state.env_steps, {"auxiliary/epochs": done})
             run.save_if_due(state)
-            if run.stop.requested:
+            if run.is_to_stop:
                 return
+        state.auxiliary_steps.settle()
         progress.epoch, progress.minibatch = progress.epoch + 1, 0
     begin_phase(state)
     run.display.update(state.env_steps, {"auxiliary/epochs": None})
@@ -155,31 +164,32 @@ def frozen_policy(state: PPGState) -> Tensor:
     return state.learner.over(state.network.locate, state.data.flat_obs)
 
 
-def auxiliary_minibatches(state: PPGState, config: PPGConfig) -> tuple[list[Tensor], list[float]]:
-    """The epoch's index vectors and their sizes over all ranks. Phase and epoch alone decide the order."""
+def auxiliary_minibatches(state: PPGState, config: PPGConfig) -> list[Minibatch]:
+    """The epoch's minibatches, one draw over all ranks' data. Phase and epoch alone decide the order."""
     assert state.progress is not None
     generator = seeding.torch_generator(
-        config.seed, role="auxiliary", rank=collectives.rank(), draw=(state.phases, state.progress.epoch)
+        config.seed, role="auxiliary", draw=(state.phases, state.progress.epoch)
     )
     phase = state.plan.phase
     assert phase is not None
-    parts = minibatch.sequence_epoch(state.data.valid, phase.auxiliary_minibatches, generator)
-    return parts, sizes_over_ranks(parts)
+    valid = collectives.envs_of_all_ranks(state.data.valid, state.batch.num_envs, axis=2)
+    parts = minibatch.sequence_epoch(valid, phase.auxiliary_minibatches, generator)
+    return [Minibatch.of(part, state.shard, state.data.flat_obs.device) for part in parts]
 
 
-def auxiliary_step(indices: Tensor, count: float, state: PPGState, config: PPGConfig) -> None:
+def auxiliary_step(batch: Minibatch, state: PPGState, config: PPGConfig) -> None:
     """One gradient step of  β_clone KL(π_frozen ‖ π) + ½ (V_auxiliary - target)² + ½ (V - target)²."""
-    if count == 0:
+    if batch.count == 0:
         return
     progress, data, device = state.progress, state.data, state.device
     assert progress is not None
 
     def loss_of(part: Tensor) -> tuple[Tensor, AuxiliaryRecord]:
-        policy, auxiliary_value, value = state.network.auxiliary(data.flat_obs[part].to(device))
+        policy, auxiliary_value, value = state.network.auxiliary(take(data.flat_obs, part, device))
         frozen = make_distribution(
-            progress.frozen_location[part].to(device), progress.frozen_log_std, state.network.action_counts
+            take(progress.frozen_location, part, device), progress.frozen_log_std, state.network.action_counts
         )
-        target = data.flat_value_target[part].to(device)
+        target = take(data.flat_value_target, part, device)
         clone = policy.kl_from(frozen)
         auxiliary_error = objectives.value_loss(auxiliary_value, target)
         error = objectives.value_loss(value, target)
@@ -188,9 +198,9 @@ def auxiliary_step(indices: Tensor, count: float, state: PPGState, config: PPGCo
         )
         return loss, AuxiliaryRecord(clone.detach(), auxiliary_error.detach(), error.detach())
 
-    records = state.auxiliary_steps.gradient(indices, by_autograd(loss_of), count)
-    take_step(state.auxiliary_steps, lambda: VALUE_CULPRIT)
-    progress.add(records)
+    records = state.auxiliary_steps.gradient(batch.own, by_autograd(loss_of), batch.count)
+    state.auxiliary_steps.apply(lambda: VALUE_CULPRIT)
+    progress.add(records, batch.count)
 
 
 def auxiliary_metrics(progress: AuxiliaryProgress) -> dict[str, float]:

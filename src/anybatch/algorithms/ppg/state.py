@@ -12,17 +12,19 @@ from anybatch.acting.sources import rollouts_in_memory
 from anybatch.algorithms.ppg.phase_data import PhaseData, segment_name
 from anybatch.algorithms.ppo import state as ppo_state
 from anybatch.algorithms.ppo.state import PPOState
-from anybatch.algorithms.state import Learner, RankState, TrainState
+from anybatch.algorithms.state import Environments, Learner, RankState, TrainState
 from anybatch.config import OptimizerConfig, PPGConfig
-from anybatch.envs.protocol import VectorEnv
+from anybatch.distributed import collectives
 from anybatch.errors import ConfigError
 from anybatch.kernels.policy import PolicyKernel
 from anybatch.learning.gradient_steps import GradientSteps
-from anybatch.machine import available_bytes, readable
+from anybatch.machine import available_bytes, number_dtype, readable
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.own import NetworkFactory
+from anybatch.networks.taken import Number
 from anybatch.runs import metrics
 from anybatch.runs.checkpoint import Snapshot
+from anybatch.runs.gathering import FROZEN_POLICY
 from anybatch.runs.state_fit import refuse_unlike
 
 
@@ -44,17 +46,20 @@ class AuxiliaryProgress:
     epoch: int = 0
     minibatch: int = 0
     """The next one of this epoch."""
-    sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    sums: list[Number] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    """Of the losses, on the device: reading them would make the program wait at every step."""
     samples: int = 0
 
-    def add(self, records: list[AuxiliaryRecord]) -> None:
-        """Count the losses of one gradient step."""
+    def add(self, records: list[AuxiliaryRecord], count: float) -> None:
+        """Count the losses of one gradient step, which has `count` samples over all ranks."""
         columns = [torch.cat(column) for column in zip(*records, strict=True)]
-        self.sums = [total + float(column.sum()) for total, column in zip(self.sums, columns, strict=True)]
-        self.samples += len(columns[0])
+        dtype = number_dtype(columns[0].device)
+        sums = collectives.sum_over_ranks(torch.stack([column.sum().to(dtype) for column in columns]))
+        self.sums = [total + added for total, added in zip(self.sums, sums.unbind(), strict=True)]
+        self.samples += int(count)
 
     def means(self) -> list[float]:
-        return [total / max(self.samples, 1) for total in self.sums]
+        return [float(total) / max(self.samples, 1) for total in self.sums]
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the policy's outputs, which are a segment."""
@@ -62,7 +67,7 @@ class AuxiliaryProgress:
             "log_std": self.frozen_log_std,
             "epoch": self.epoch,
             "minibatch": self.minibatch,
-            "sums": self.sums,
+            "sums": list(map(float, self.sums)),
             "samples": self.samples,
         }
 
@@ -120,7 +125,11 @@ class PPGState(TrainState[ActorCritic]):
         own = {"phase_iterations": list(self.data.iterations)}
         segments = {**policy.segments, **self.data.segments()}
         if self.progress is not None:
-            segments[frozen_policy_name(self.iterations)] = {"location": self.progress.frozen_location}
+            *_, num_envs = self.data.valid.shape
+            location = self.progress.frozen_location
+            segments[frozen_policy_name(self.iterations)] = {
+                "location": location.view(-1, num_envs, location.shape[1])
+            }
         return Snapshot(shared=self.shared(), own=policy.own | own, segments=segments)
 
     def shared(self) -> dict[str, Any]:
@@ -137,12 +146,12 @@ class PPGState(TrainState[ActorCritic]):
 
 def frozen_policy_name(iteration: int) -> str:
     """The name of the file with the policy's outputs before an auxiliary phase after so many iterations."""
-    return f"policy_{iteration:09d}"
+    return f"{FROZEN_POLICY}{iteration:09d}"
 
 
 def start(
     config: PPGConfig,
-    env: VectorEnv,
+    env: Environments,
     *,
     say: Callable[[str], None],
     factory: NetworkFactory | None = None,
@@ -155,8 +164,7 @@ def start(
         phase.policy_iterations,
         config.phase.policy_iterations,
         phase_bytes=phase.policy_iterations * config.num_steps * spec.num_envs * spec.obs_bytes,
-        rollouts_bytes=rollouts_in_memory(config.staleness.iterations)
-        * rollout_bytes(spec, config.num_steps),
+        rollouts_bytes=rollouts_in_memory(config.lag) * rollout_bytes(spec, config.num_steps),
     )
 
     def more_steps(optimizer: OptimizerConfig) -> GradientSteps:
@@ -211,14 +219,16 @@ def restored_progress(
     state: PPGState, saved: dict[str, Any], segments: Mapping[str, dict[str, Tensor]]
 ) -> AuxiliaryProgress:
     """The position in an auxiliary phase and the policy frozen for it, of the parts that it must have."""
-    samples, like = state.data.valid.numel(), state.source.collector.example(1)
-    location = torch.empty(samples, *like.location.shape[2:], device="meta")
+    like = state.source.example(1)
+    *_, num_envs = state.data.valid.shape
+    rows = state.data.valid.numel() // num_envs
+    location = torch.empty(rows, num_envs, *like.location.shape[2:], device="meta")
     name = frozen_policy_name(state.iterations)
     frozen = segments[name]
     refuse_unlike(frozen, {"location": location}, name, finite=False)
     position = AuxiliaryProgress(location, like.log_std).state_dict()
     refuse_unlike(saved, position, "shared/phase/progress")
-    return AuxiliaryProgress.from_state_dict(saved, frozen["location"])
+    return AuxiliaryProgress.from_state_dict(saved, frozen["location"].flatten(0, 1))
 
 
 def refuse_phase_beyond_memory(

@@ -9,28 +9,39 @@ from torch import Tensor
 from anybatch.algorithms.ppo.samples import PolicyRecord, Samples
 from anybatch.algorithms.ppo.state import PPOState
 from anybatch.config import PPOConfig
+from anybatch.distributed import collectives
+from anybatch.distributed.shard import Shard
 from anybatch.equations import divergence, moments, returns
 
 
 def iteration_metrics(
     records: list[PolicyRecord], samples: Samples, state: PPOState, config: PPOConfig, epochs_done: int
 ) -> dict[str, float | None]:
-    """Means over all samples of all gradient steps, read from the device once."""
+    """Means over all samples of all gradient steps, on all ranks."""
     seen = PolicyRecord(*(torch.cat(column) for column in zip(*records, strict=True)))
     log_importance = seen.logp - seen.behavior_logp
     clip = math.inf if config.objective.clip is None else config.objective.clip
-    means = torch.stack(
-        [
-            -seen.objective.mean(),
-            seen.value_loss.mean(),
-            seen.entropy.mean(),
-            divergence.sampled_kl(seen.logp, seen.behavior_logp).mean(),
-            divergence.clip_fraction(seen.logp - seen.proximal_logp, clip),
-            divergence.sampled_kl_squared(seen.logp, seen.proximal_logp).mean(),
-            moments.effective_samples(log_importance),
-            (log_importance > math.log(config.objective.max_importance)).float().mean(),
-        ]
+    per_sample = (
+        -seen.objective,
+        seen.value_loss,
+        seen.entropy,
+        divergence.sampled_kl(seen.logp, seen.behavior_logp),
+        divergence.is_clipped(seen.logp - seen.proximal_logp, clip),
+        divergence.sampled_kl_squared(seen.logp, seen.proximal_logp),
+        log_importance > math.log(config.objective.max_importance),
     )
+    valid = samples.valid.flatten().to(samples.value.device)
+    value, target = samples.value[valid], samples.value_target[valid]
+    own = [
+        torch.stack([column.to(seen.logp.dtype).sum() for column in per_sample]).double().cpu(),
+        moments.weight_sums(log_importance).cpu(),
+        moments.moment_sums(target - value).cpu(),
+        moments.moment_sums(target).cpu(),
+    ]
+    sums, weights, error, targets = collectives.of_all_ranks(torch.cat(own)).split(
+        [len(part) for part in own], dim=1
+    )
+    means = sums.sum(0) / weights[:, -1].sum()
     names = (
         "losses/policy_loss",
         "losses/value_loss",
@@ -38,20 +49,19 @@ def iteration_metrics(
         "losses/approx_kl",
         "losses/clipfrac",
         "proximal/kl",
-        "importance/effective_samples",
         "importance/capped_fraction",
     )
     metrics: dict[str, float | None] = dict(zip(names, means.tolist(), strict=True))
-    valid = samples.valid.flatten()
     return (
         metrics
         | state.steps.metrics()
         | {
-            "losses/explained_variance": float(
-                returns.explained_variance(samples.value[valid], samples.value_target[valid])
+            "importance/effective_samples": float(moments.effective_share_of_parts(weights)),
+            "losses/explained_variance": returns.explained_variance(
+                moments.merged_moments(error), moments.merged_moments(targets)
             ),
             "losses/epochs_done": float(epochs_done),
-            "batch/valid_fraction": float(samples.valid.float().mean()),
+            "batch/valid_fraction": float(samples.all_valid.float().mean()),
             "staleness/iterations": float(samples.age_iterations),
             "staleness/gradient_steps": float(samples.age_gradient_steps),
         }
@@ -68,17 +78,22 @@ def bad_value(samples: Samples, state: PPOState, indices: Tensor) -> str:
         "behavior log-probability": samples.behavior_logp[indices],
         "advantage": samples.advantage[indices],
         "value target": samples.value_target[indices],
-        "policy output": policy.location.cpu(),
-        "value": value.cpu(),
+        "policy output": policy.location,
+        "value": value,
     }
-    return first_bad_value(candidates, indices, num_envs=samples.valid.shape[1])
+    return first_bad_value(candidates, indices, state.shard)
 
 
-def first_bad_value(named: Mapping[str, Tensor], indices: Tensor, *, num_envs: int) -> str:
-    """Of tensors [B, …], each a row for each of the `indices` into [T · N], the first with a bad number."""
+def first_bad_value(named: Mapping[str, Tensor], indices: Tensor, shard: Shard) -> str:
+    """Of tensors [B, …], each a row for each of the `indices` into [T · N], the first with a bad number.
+
+    The N envs are those of `shard`.
+    """
     for name, tensor in named.items():
         bad = ~torch.isfinite(tensor.float()).view(len(tensor), -1).all(1)
         if bad.any():
-            step, env = divmod(int(indices[bad.nonzero()[0, 0]]), num_envs)
-            return f"the first is the {name} of environment {env} at step {step} of the iteration"
+            step, env = divmod(int(indices[int(bad.nonzero()[0, 0])]), shard.count)
+            return (
+                f"the first is the {name} of environment {shard.first + env} at step {step} of the iteration"
+            )
     return "no single value is the cause: the loss itself overflowed"

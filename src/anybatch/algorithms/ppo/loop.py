@@ -3,7 +3,6 @@
 One pass of the loop is one iteration. The three differ in one choice: the policy the update is held near.
 """
 
-import math
 from dataclasses import replace
 from functools import partial
 
@@ -11,43 +10,53 @@ import torch
 from torch import Tensor
 
 from anybatch.acting.rollout import Rollout
-from anybatch.algorithms.control import control_batch
+from anybatch.algorithms.control import control_batch, probe
 from anybatch.algorithms.ppo import native
 from anybatch.algorithms.ppo.diagnostics import bad_value, iteration_metrics
 from anybatch.algorithms.ppo.loss import policy_loss
-from anybatch.algorithms.ppo.samples import PolicyBatch, PolicyRecord, Samples, take
+from anybatch.algorithms.ppo.samples import PolicyBatch, PolicyRecord, Samples
 from anybatch.algorithms.ppo.stale import scaled_learning_rate
 from anybatch.algorithms.ppo.state import PPOState, keep_proximal_age
-from anybatch.algorithms.steps import gradient, minibatches, take_step
+from anybatch.algorithms.steps import gradient, minibatches
 from anybatch.config import PPOConfig
 from anybatch.distributed import collectives
 from anybatch.equations import divergence, returns
 from anybatch.equations.moments import EPSILON
 from anybatch.learning.gradient_steps import AddGradient, by_autograd
+from anybatch.learning.staging import on_device, take
+from anybatch.machine import number_dtype
 from anybatch.networks.distributions import Distribution, kept_log_std, make_distribution
+from anybatch.networks.taken import Number
 from anybatch.runs.run import Run
+
+NOT_MOVED = 0.0, 1.0
+"""Mean and standard deviation that leave advantages as they are."""
 
 
 def train(config: PPOConfig, state: PPOState, run: Run) -> None:
     """Train `state` in place until it has seen `total_env_steps`, or a stop is asked for."""
     run.begin(state)
-    while state.env_steps < config.total_env_steps and not run.stop.requested:
+    while state.env_steps < config.total_env_steps and not run.is_to_stop:
         learning_rate = state.learner.learning_rate
         metrics: dict[str, float | None] = {"charts/learning_rate": learning_rate}
         with run.timer("rollout"):
-            collected, due = state.source.next(state.network, state.batch.num_steps, state.learner.origin)
-        if due is not None:  # delayed data may still be on their way
-            with run.timer("returns"):
-                samples = prepare(due, state, config)
-            with run.timer("update"):
-                metrics |= improve_policy(samples, state, config, learning_rate)
-        state.learner.count(collected)
+            due = state.source.next(state.network, state.batch.num_steps, state.learner.origin)
+        if due is None:  # the first data are still on their way: nothing to learn from, or to count
+            state.learner.iterations += 1
+            run.save_if_due(state)
+            continue
+        before_updates = probe(config, state, due)
+        with run.timer("returns"):
+            samples = prepare(due, state, config)
+        with run.timer("update"):
+            metrics |= improve_policy(samples, state, config, learning_rate)
+        state.learner.count(due)
         metrics = state.metrics() | metrics  # of the batch that this iteration had
         before = state.batch.env_steps_per_gradient_step
-        metrics |= control_batch(config, state, collected, run, trained=due is not None)
+        metrics |= control_batch(config, state, before_updates, run)
         if config.rescales_within_a_run:
             keep_proximal_age(state, config, before)
-        run.record(state, collected.episodes, metrics)
+        run.record(state, due.episodes, metrics)
     run.save(state)
 
 
@@ -86,6 +95,7 @@ def prepare(data: Rollout, state: PPOState, config: PPOConfig) -> Samples:
         value=data.value.flatten(),
         value_target=value_target.flatten(),
         valid=data.valid,
+        all_valid=collectives.envs_of_all_ranks(data.valid, state.batch.num_envs, axis=1),
         age_iterations=age,
         age_gradient_steps=state.steps.counts.taken - data.origin.gradient_steps,
     )
@@ -127,6 +137,7 @@ def improve_policy(
     Not `with_value`, the value function is left to an optimizer of its own.
     """
     learning_rate, stale_metrics = scaled_learning_rate(learning_rate, samples, state, config)
+    samples = on_device(samples, state.device)
     state.steps.begin_iteration(learning_rate, state.plan.hyperparameters)
     if state.periodic_copy is not None:
         state.periodic_copy.begin_iteration()
@@ -140,6 +151,7 @@ def improve_policy(
         moved = config.update.target_kl_check == "epoch" and moved_too_far(last, config)
     if not records:  # reset steps only, which happens where an iteration is a step or two
         return {"batch/valid_fraction": 0.0}
+    state.settle()
     return iteration_metrics(records, samples, state, config, epochs_done) | stale_metrics
 
 
@@ -157,15 +169,16 @@ def one_epoch(
     """
     steps = state.steps
     seen: list[PolicyRecord] = []
-    for indices, count in minibatches(samples.valid, state, config):
-        add_gradient = minibatch_gradient(samples, indices, count, state, config, with_value=with_value)
-        seen = gradient(config, steps, indices, add_gradient, count)
+    for batch in minibatches(samples.all_valid, state, config, device=samples.obs.device):
+        add_gradient = minibatch_gradient(
+            samples, batch.own, batch.count, state, config, with_value=with_value
+        )
+        seen = gradient(config, steps, batch, add_gradient)
         records += seen
         if config.update.target_kl_check == "minibatch" and moved_too_far(seen, config):
             return None
-        taken = take_step(steps, partial(bad_value, samples, state, indices))
-        if taken:
-            state.advance_proximal()
+        taken = steps.apply(partial(bad_value, samples, state, batch.own))
+        state.advance_proximal(taken)
     return seen
 
 
@@ -173,12 +186,12 @@ def minibatch_gradient(
     samples: Samples, indices: Tensor, count: float, state: PPOState, config: PPOConfig, *, with_value: bool
 ) -> AddGradient[PolicyRecord]:
     """The gradient of any microbatch of the minibatch `indices`, which has `count` samples over all ranks."""
-    shift, scale = 0.0, 1.0
+    shift, scale = NOT_MOVED
     if config.objective.advantage_normalization == "minibatch":
         shift, scale = minibatch_moments(samples.advantage[indices], count)
     value_coefficient = config.objective.value_coefficient if with_value else 0.0
     if state.kernel is not None:
-        objective = native.objective(config.objective, value_coefficient, shift, scale)
+        objective = native.objective(config.objective, value_coefficient, float(shift), float(scale))
         return native.add_gradient(state.kernel, samples, objective)
 
     def loss_of(part: Tensor) -> tuple[Tensor, PolicyRecord]:
@@ -216,13 +229,14 @@ def gather(samples: Samples, part: Tensor, state: PPOState, config: PPOConfig) -
     )
 
 
-def minibatch_moments(advantage: Tensor, count: float) -> tuple[float, float]:
+def minibatch_moments(advantage: Tensor, count: float) -> tuple[Number, Number]:
     """Mean and sample standard deviation over one minibatch, all ranks; (0, 1) for a single sample."""
     if count < 2:
-        return 0.0, 1.0
-    mean = float(collectives.sum_over_ranks(advantage.sum())) / count
-    variance = float(collectives.sum_over_ranks((advantage - mean).square().sum())) / (count - 1)
-    return mean, math.sqrt(variance) + EPSILON
+        return NOT_MOVED
+    dtype = number_dtype(advantage.device)
+    mean = collectives.sum_over_ranks(advantage.sum()).to(dtype) / count
+    squares = collectives.sum_over_ranks((advantage - mean).square().sum()).to(dtype)
+    return mean, (squares / (count - 1)).sqrt() + EPSILON
 
 
 def moved_too_far(records: list[PolicyRecord], config: PPOConfig) -> bool:

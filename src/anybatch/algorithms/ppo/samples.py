@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from anybatch.kernels.structs import SamplesStruct, pointer
@@ -13,7 +12,7 @@ from anybatch.networks.distributions import Distribution
 
 @dataclass
 class Samples:
-    """An iteration batch ready to be optimized on, flattened to [T · N]. `valid` keeps the [T, N] shape."""
+    """An iteration batch of this rank ready to be optimized on, flattened to [T · N]."""
 
     obs: Tensor
     action: Tensor
@@ -27,6 +26,9 @@ class Samples:
     value: Tensor
     value_target: Tensor
     valid: Tensor
+    """[T, N]."""
+    all_valid: Tensor
+    """[T, N] of all envs of the run."""
     age_iterations: int
     age_gradient_steps: int
 
@@ -70,8 +72,3 @@ class PolicyRecord(NamedTuple):
     logp: Tensor
     behavior_logp: Tensor
     proximal_logp: Tensor
-
-
-def take(tensor: Tensor, part: Tensor, device: torch.device) -> Tensor:
-    """The samples of a microbatch, where the network is. `index_select` costs half of indexing."""
-    return tensor.index_select(0, part).to(device)

@@ -11,11 +11,18 @@ from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
 from anybatch.algorithms.arithmetic import compile_choice, keep_arithmetic
-from anybatch.algorithms.state import Learner, RankState, TrainState, load_network, saved_network
+from anybatch.algorithms.state import (
+    Environments,
+    Learner,
+    RankState,
+    TrainState,
+    load_network,
+    saved_network,
+)
 from anybatch.batch.stale import proximal_follows_lag
 from anybatch.config import PPOConfig, rescale_rules
 from anybatch.distributed import collectives
-from anybatch.envs.protocol import BoxActions, EnvSpec, VectorEnv
+from anybatch.envs.protocol import BoxActions, EnvSpec
 from anybatch.errors import ConfigError
 from anybatch.kernels.choice import policy_kernel
 from anybatch.kernels.policy import PolicyKernel
@@ -24,6 +31,7 @@ from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.ewma import EwmaNetwork
 from anybatch.networks.own import NetworkFactory, own_actor_critic
 from anybatch.networks.periodic_copy import PeriodicCopy
+from anybatch.networks.taken import Taken
 from anybatch.runs.checkpoint import Snapshot
 
 
@@ -41,31 +49,41 @@ class PPOState(TrainState[ActorCritic]):
 
     @property
     def observation_normalizer(self) -> ObservationNormalizer | None:
-        return self.source.collector.normalizer
+        return self.source.normalizer
 
     @property
     def proximal_network(self) -> EwmaNetwork | PeriodicCopy | None:
         """The weights that the update is held near; None where log-probabilities of the data are enough."""
         return self.ewma or self.periodic_copy
 
-    def advance_proximal(self) -> None:
-        """Let the proximal policy follow the weights. Call after every policy gradient step."""
+    def advance_proximal(self, taken: Taken) -> None:
+        """Let the proximal policy follow the weights, after a policy gradient step that was `taken`."""
         env_steps, numbers = self.batch.env_steps_per_gradient_step, self.plan.hyperparameters
         if self.ewma is not None:
-            self.ewma.update(numbers.proximal_decay, env_steps)
+            self.ewma.update(numbers.proximal_decay, env_steps, taken)
         if self.periodic_copy is not None:
-            self.periodic_copy.update(numbers.proximal_copy_every, env_steps)
+            self.periodic_copy.update(numbers.proximal_copy_every, env_steps, taken)
+
+    def settle(self) -> None:
+        """Read what gradient steps have left on the device, at the end of an iteration."""
+        self.steps.settle()
+        if self.proximal_network is not None:
+            self.proximal_network.settle()
 
     def metrics(self) -> dict[str, float | None]:
         """Current values, apart from this iteration's losses."""
         mean, std = self.advantage_normalizer.mean_std
         proximal = self.proximal_network
-        return self.learner.metrics() | {
-            "advantage/mean": mean,
-            "advantage/std": std,
-            "proximal/age_env_steps": proximal.age_env_steps if proximal else None,
-            "proximal/age_gradient_steps": proximal.age_gradient_steps if proximal else None,
-        }
+        return (
+            self.learner.metrics()
+            | self.source.metrics()
+            | {
+                "advantage/mean": mean,
+                "advantage/std": std,
+                "proximal/age_env_steps": proximal.age_env_steps if proximal else None,
+                "proximal/age_gradient_steps": proximal.age_gradient_steps if proximal else None,
+            }
+        )
 
     def snapshot(self) -> Snapshot:
         rewards = self.reward_normalizer
@@ -94,7 +112,7 @@ class PPOState(TrainState[ActorCritic]):
 
 def start(
     config: PPOConfig,
-    env: VectorEnv,
+    env: Environments,
     *,
     say: Callable[[str], None],
     factory: NetworkFactory | None = None,
@@ -104,8 +122,7 @@ def start(
 
     `auxiliary` gives the network the head that PPG's auxiliary phases train.
     """
-    delay = config.staleness.iterations
-    refuse_rollouts_beyond_memory(delay, rollout_bytes(env.spec, config.step_range[1]))
+    refuse_rollouts_beyond_memory(config.lag, rollout_bytes(env.spec, config.step_range[1]))
     normalizer = make_observation_normalizer(config, env.spec)
     network = make_network(config, env.spec, factory, auxiliary=auxiliary)
     learner = Learner.fresh(
@@ -131,7 +148,7 @@ def start(
         kernel=kernel,
         reward_normalizer=make_reward_normalizer(config),
         advantage_normalizer=AdvantageNormalizer(),
-        rank=RankState.fresh(config, env, learner, delay=delay, normalizer=normalizer, kernel=kernel),
+        rank=RankState.fresh(config, env, learner, normalizer=normalizer, kernel=kernel),
     )
 
 
@@ -187,7 +204,7 @@ def make_network(
     config: PPOConfig, spec: EnvSpec, factory: NetworkFactory | None = None, *, auxiliary: bool
 ) -> ActorCritic:
     """The network: the same weights for the same seed, on every rank."""
-    seed = seeding.torch_generator(config.seed, role="network", rank=0).initial_seed()
+    seed = seeding.torch_generator(config.seed, role="network").initial_seed()
     if factory is not None:
         return own_actor_critic(factory, config.network, spec, generator_seed=seed, auxiliary=auxiliary)
     return networks.make(
@@ -209,20 +226,19 @@ def separate_networks(network: ActorCritic) -> dict[str, slice]:
 
 
 def make_observation_normalizer(config: PPOConfig, spec: EnvSpec) -> ObservationNormalizer | None:
-    if not config.normalize.observations:
+    kind = config.normalize.observations
+    if kind == "none":
         return None
-    if collectives.world_size() > 1:
-        raise ConfigError(
-            "normalize.observations = True works in one process only: its statistics change while acting, "
-            "where ranks are not in step"
-        )
     if spec.obs_kind != "vector":
         raise ConfigError(
-            f"normalize.observations = True is for vectors, but {spec.env_id} has "
+            f"normalize.observations = {kind} is for vectors, but {spec.env_id} has "
             f"{'images: networks scale them' if spec.obs_kind == 'image' else '0/1 planes'}"
         )
     return ObservationNormalizer(
-        spec.obs_shape, clip=config.normalize.observation_clip, mask_width=spec.obs_layout.mask_width
+        spec.obs_shape,
+        clip=config.normalize.observation_clip,
+        mask_width=spec.obs_layout.mask_width,
+        per_step=kind == "step",
     )
 
 
@@ -231,7 +247,7 @@ def make_reward_normalizer(config: PPOConfig) -> RewardNormalizer | None:
     if normalize.rewards == "none":
         return None
     return RewardNormalizer(
-        config.num_envs,
+        collectives.own_shard(config.num_envs).count,
         discount=normalize.reward_discount,
         clip=normalize.reward_clip,
         per_step=normalize.rewards == "step",

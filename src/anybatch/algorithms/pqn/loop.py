@@ -4,7 +4,7 @@ One pass of the loop is one iteration. Layer normalization keeps the values from
 are the same loop with deeper networks, and Adaptive Batch Scaling (arXiv:2605.21557) is a controller.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -12,25 +12,30 @@ import torch
 from torch import Tensor
 
 from anybatch.acting.rollout import Rollout
-from anybatch.algorithms.control import control_batch
+from anybatch.algorithms.control import control_batch, probe
 from anybatch.algorithms.ppo.diagnostics import first_bad_value
 from anybatch.algorithms.pqn.state import PQNState
-from anybatch.algorithms.steps import gradient, minibatches, take_step
+from anybatch.algorithms.steps import gradient, minibatches
 from anybatch.config import PQNConfig
+from anybatch.distributed import collectives
 from anybatch.equations import returns
 from anybatch.kernels.structs import QSamplesStruct, pointer
 from anybatch.learning.gradient_steps import AddGradient, by_autograd
+from anybatch.learning.staging import on_device, take
 from anybatch.runs.run import Run
 
 
 @dataclass(frozen=True)
 class QSamples:
-    """An iteration batch ready to be fitted, flattened to [T · N]. `valid` keeps the [T, N] shape."""
+    """An iteration batch of this rank ready to be fitted, flattened to [T · N]."""
 
     obs: Tensor
     action: Tensor
     target: Tensor
     valid: Tensor
+    """[T, N]."""
+    all_valid: Tensor
+    """[T, N] of all envs of the run."""
 
 
 class ValueRecord(NamedTuple):
@@ -43,26 +48,31 @@ class ValueRecord(NamedTuple):
 def train(config: PQNConfig, state: PQNState, run: Run) -> None:
     """Train `state` in place until it has seen `total_env_steps`, or a stop is asked for."""
     run.begin(state)
-    while state.env_steps < config.total_env_steps and not run.stop.requested:
+    while state.env_steps < config.total_env_steps and not run.is_to_stop:
         learning_rate = state.learner.learning_rate
         state.network.epsilon = state.learner.schedules.epsilon(config, state.env_steps)
         metrics = {"charts/learning_rate": learning_rate, "charts/epsilon": state.network.epsilon}
         with run.timer("rollout"):
-            collected, due = state.source.next(state.network, state.batch.num_steps, state.learner.origin)
-        assert due is not None  # PQN has no delayed data
+            due = state.source.next(state.network, state.batch.num_steps, state.learner.origin)
+        if due is None:  # the first data are still on their way: nothing to learn from, or to count
+            state.learner.iterations += 1
+            run.save_if_due(state)
+            continue
+        before_updates = probe(config, state, due)
+        metrics |= age_metrics(due, state)
         with run.timer("returns"):
-            samples = prepare(due, config)
+            samples = prepare(valued_now(due, state), config)
         with run.timer("update"):
             metrics |= improve_values(samples, state, config, learning_rate)
-        state.learner.count(collected)
+        state.learner.count(due)
         metrics = state.metrics() | metrics  # of the batch that this iteration had
-        metrics |= control_batch(config, state, collected, run)
-        run.record(state, collected.episodes, metrics)
+        metrics |= control_batch(config, state, before_updates, run)
+        run.record(state, due.episodes, metrics)
     run.save(state)
 
 
 def prepare(data: Rollout, config: PQNConfig) -> QSamples:
-    """Targets once per iteration, from the values that the network had while acting."""
+    """Targets once per iteration, from the values that the network had while acting, or has now."""
     target = returns.q_lambda(
         data.reward * config.objective.reward_scale,
         data.next_value,
@@ -76,24 +86,49 @@ def prepare(data: Rollout, config: PQNConfig) -> QSamples:
         action=data.action.flatten(),
         target=target.flatten(),
         valid=data.valid,
+        all_valid=collectives.envs_of_all_ranks(data.valid, config.num_envs, axis=1),
     )
+
+
+def valued_now(data: Rollout, state: PQNState) -> Rollout:
+    """Data with next values of the current network. Fresh data have them.
+
+    At the ends of episodes they stay as they were: what was seen last there may not be among the data.
+    """
+    if data.origin.iteration == state.iterations:
+        return data
+    with torch.no_grad():
+        now = state.learner.over(state.network.value, data.obs[1:].flatten(0, 1)).view_as(data.next_value)
+    return replace(data, next_value=torch.where(data.episode_end, data.next_value, now))
+
+
+def age_metrics(data: Rollout, state: PQNState) -> dict[str, float | None]:
+    """How old data are as an iteration begins; nothing where they are fresh."""
+    age = state.iterations - data.origin.iteration
+    if age == 0:
+        return {}
+    return {
+        "staleness/iterations": float(age),
+        "staleness/gradient_steps": float(state.steps.counts.taken - data.origin.gradient_steps),
+    }
 
 
 def improve_values(
     samples: QSamples, state: PQNState, config: PQNConfig, learning_rate: float
 ) -> dict[str, float | None]:
     """Fit the values of the taken actions to their targets, in place. Returns the iteration's metrics."""
-    steps = state.steps
+    steps, samples = state.steps, on_device(samples, state.device)
     steps.begin_iteration(learning_rate, state.plan.hyperparameters)
 
     add_gradient = value_gradient(samples, state, config.objective.loss_coefficient)
     records: list[ValueRecord] = []
     for _ in range(state.batch.epochs):
-        for indices, count in minibatches(samples.valid, state, config):
-            records += gradient(config, steps, indices, add_gradient, count)
-            take_step(steps, partial(bad_value, samples, state, indices))
+        for batch in minibatches(samples.all_valid, state, config, device=samples.obs.device):
+            records += gradient(config, steps, batch, add_gradient)
+            steps.apply(partial(bad_value, samples, state, batch.own))
     if not records:  # reset steps only
         return {"batch/valid_fraction": 0.0}
+    steps.settle()
     return iteration_metrics(records, samples, state)
 
 
@@ -105,9 +140,9 @@ def value_gradient(samples: QSamples, state: PQNState, coefficient: float) -> Ad
         return lambda part, count: ValueRecord(*kernel.add_gradient(addresses, coefficient, part, count))
 
     def loss_of(part: Tensor) -> tuple[Tensor, ValueRecord]:
-        obs = samples.obs.index_select(0, part).to(state.device)
-        action = samples.action.index_select(0, part).to(state.device)
-        target = samples.target.index_select(0, part).to(state.device)
+        obs, action, target = (
+            take(column, part, state.device) for column in (samples.obs, samples.action, samples.target)
+        )
         value = state.network.locate(obs).gather(1, action[:, None]).squeeze(1)
         error = (value - target).square()
         return coefficient * error, ValueRecord(error.detach(), value.detach())
@@ -119,23 +154,24 @@ def iteration_metrics(
     records: list[ValueRecord], samples: QSamples, state: PQNState
 ) -> dict[str, float | None]:
     """Means over all samples of all gradient steps, read from the device once."""
-    means = [torch.cat(column).mean() for column in zip(*records, strict=True)]
-    mean_error, mean_value = torch.stack(means).tolist()
+    columns = [torch.cat(column) for column in zip(*records, strict=True)]
+    sums = torch.stack([*(column.sum() for column in columns), columns[0].new_tensor(len(columns[0]))])
+    error, value, count = collectives.sum_over_ranks(sums).tolist()
     return state.steps.metrics() | {
-        "losses/td_loss": mean_error,
-        "losses/q_values": mean_value,
+        "losses/td_loss": error / count,
+        "losses/q_values": value / count,
         "losses/epochs_done": float(state.batch.epochs),
-        "batch/valid_fraction": float(samples.valid.float().mean()),
+        "batch/valid_fraction": float(samples.all_valid.float().mean()),
     }
 
 
 def bad_value(samples: QSamples, state: PQNState, indices: Tensor) -> str:
     """The first non-finite value of the last minibatch, and where it came from."""
     with torch.no_grad():
-        values = state.network.locate(samples.obs[indices].to(state.device)).cpu()
+        values = state.network.locate(samples.obs[indices].to(state.device))
     named = {
         "observation": samples.obs[indices],
         "target": samples.target[indices],
         "action values": values,
     }
-    return first_bad_value(named, indices, num_envs=samples.valid.shape[1])
+    return first_bad_value(named, indices, state.shard)

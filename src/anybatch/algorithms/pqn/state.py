@@ -10,9 +10,16 @@ from anybatch import networks, seeding
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
 from anybatch.algorithms.arithmetic import compile_choice, keep_arithmetic
-from anybatch.algorithms.state import Learner, RankState, TrainState, load_network, saved_network
+from anybatch.algorithms.state import (
+    Environments,
+    Learner,
+    RankState,
+    TrainState,
+    load_network,
+    saved_network,
+)
 from anybatch.config import PQNConfig
-from anybatch.envs.protocol import DiscreteActions, EnvSpec, VectorEnv
+from anybatch.envs.protocol import DiscreteActions, EnvSpec
 from anybatch.errors import ConfigError
 from anybatch.kernels.choice import q_kernel
 from anybatch.kernels.q import QKernel
@@ -31,7 +38,7 @@ class PQNState(TrainState[QNetwork]):
 
     def metrics(self) -> dict[str, float | None]:
         """Current values, apart from this iteration's losses."""
-        return self.learner.metrics()
+        return self.learner.metrics() | self.source.metrics()
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
@@ -47,13 +54,13 @@ class PQNState(TrainState[QNetwork]):
 
 def start(
     config: PQNConfig,
-    env: VectorEnv,
+    env: Environments,
     *,
     say: Callable[[str], None],
     factory: NetworkFactory | None = None,
 ) -> PQNState:
     """A fresh state. `factory` makes a network of the user's own."""
-    refuse_rollouts_beyond_memory(0, rollout_bytes(env.spec, config.step_range[1]))
+    refuse_rollouts_beyond_memory(config.lag, rollout_bytes(env.spec, config.step_range[1]))
     learner = Learner.fresh(
         config,
         make_network(config, env.spec, factory),
@@ -82,7 +89,7 @@ def make_network(config: PQNConfig, spec: EnvSpec, factory: NetworkFactory | Non
             f"PQN takes the best of several actions, which must be Discrete, but {spec.env_id} has actions "
             f"{spec.actions}"
         )
-    seed = seeding.torch_generator(config.seed, role="network", rank=0).initial_seed()
+    seed = seeding.torch_generator(config.seed, role="network").initial_seed()
     if factory is not None:
         return own_q_network(factory, config.network, spec, generator_seed=seed)
     return networks.make_q_network(

@@ -14,7 +14,7 @@ class Signals:
     env_steps: int
     """Env steps done so far, over all ranks."""
     samples_per_step: int
-    """Samples that one more step adds to the iteration batch: envs × ranks."""
+    """Samples that one more step adds to the iteration batch: the envs of the run."""
     minibatches: int
     """Gradient steps per epoch while the minibatch is below its limit."""
     divergence: float | None = None

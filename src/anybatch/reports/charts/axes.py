@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 MOST_TICKS = 5
 SMALLEST_DECIMAL = 1e-4
-"""Steps below it are written with powers of ten."""
+"""Ticks with a smaller step are written with powers of ten."""
 NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
 SUFFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -45,7 +45,7 @@ def axis_over(
 
 
 def axis_of_names(names: tuple[str, ...]) -> Axis:
-    """An axis on which 0, 1, 2, … are things with names, with some room at both ends."""
+    """An axis on which 0, 1, 2, … stand for names, with some room at both ends."""
     return Axis(-0.4, len(names) - 0.6, tuple(map(float, range(len(names)))), names)
 
 

@@ -28,6 +28,8 @@ class Series:
     dashed: bool = False
     dots: bool = False
     """Whether each point is marked, and its range drawn as a bar: for a few measured points."""
+    line: bool = True
+    """Whether the points are joined; where they are not, `dots` marks them."""
     in_legend: bool = True
 
 
@@ -36,21 +38,21 @@ class Chart:
     """Lines over one x axis."""
 
     name: str
-    """Of its files, such as `return`."""
+    """Name of its files, such as `return`."""
     title: str
     y_label: str
     series: tuple[Series, ...]
     x_label: str = "env steps"
     x_scale: Scale = "linear"
     x_names: tuple[str, ...] = ()
-    """What the x values 0, 1, 2, … stand for, where they are no numbers."""
+    """What the x values 0, 1, 2, … stand for, where they are names."""
     y_scale: Scale = "linear"
     x_includes: tuple[float, ...] = ()
-    """Values that the x axis reaches to, such as 0 and the end of a run."""
+    """Values that the x axis must include, such as 0 and the end of a run."""
     y_includes: tuple[float, ...] = ()
-    """Values that the y axis reaches to, such as 0 for shares."""
+    """Values that the y axis must include, such as 0 for shares."""
     note: str = ""
-    """What the ranges are, and all else that a reader must know."""
+    """What the ranges are, and anything else that a reader must know."""
     level: float | None = None
     """A horizontal line to compare with, such as the score of the reference."""
     level_label: str = ""
@@ -66,7 +68,7 @@ class Chart:
         return axis_over(self.y_values(), self.y_scale, rounded=True)
 
     def y_values(self) -> list[float]:
-        """All that the y axis holds."""
+        """All values that the y axis must include."""
         values = [value for series in self.series for value in (*series.y, *series.low, *series.high)]
         return [*values, *self.y_includes, *([] if self.level is None else [self.level])]
 
@@ -91,7 +93,7 @@ class HeatMap:
     y_label: str
     columns: tuple[str, ...]
     rows: tuple[str, ...]
-    """From top to bottom."""
+    """Labels of the rows, from top to bottom."""
     values: tuple[tuple[float | None, ...], ...]
     """Row by row; None where nothing was measured."""
     marks: tuple[tuple[int, int, str], ...] = ()
@@ -109,7 +111,7 @@ class IntervalRow:
     high: float
     color: str
     ending: str = ""
-    """A word behind the number."""
+    """A word after the number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +126,8 @@ class Intervals:
     """Bounds of the shaded margin; None where there is none."""
     form: str = "{:+.3f}"
     """How the numbers are written; differences show their sign."""
+    bounds_written: bool = True
+    """Whether the bounds stand behind the number. They do not where a row is a bar from 0 to its number."""
     note: str = ""
 
     def axis(self) -> Axis:

@@ -148,7 +148,7 @@ def _draw(axes: Axes, series: Series) -> None:
         series.y,
         color=color,
         linewidth=1.6,
-        linestyle="--" if series.dashed else "-",
+        linestyle=("--" if series.dashed else "-") if series.line else "",
         marker="o" if series.dots or len(series.x) == 1 else "",
         markersize=4.5,
         label=series.label if series.in_legend else None,

@@ -26,12 +26,12 @@ ORDERED = tuple(name for name in PALETTE if name.startswith("order"))
 
 
 def distinct(number: int) -> tuple[str, bool]:
-    """The color of the thing with this number, and whether its line is dashed: after six, dashes begin."""
+    """The color of the item with this number, and whether its line is dashed, as all beyond the sixth are."""
     return DISTINCT[number % len(DISTINCT)], number >= len(DISTINCT)
 
 
 def ordered(place: int, count: int) -> str:
-    """The color of the thing at this place among `count` that have an order."""
+    """The color of the item at this place among `count` ordered ones."""
     if count == 1:
         return ORDERED[0]
     return ORDERED[round(place * (len(ORDERED) - 1) / (count - 1))]

@@ -73,7 +73,8 @@ def intervals(drawn: Intervals) -> Markup:
         shapes.append(element("path", class_="line interval", style=color, d=f"M{low} 500H{high}"))
         shapes.append(element("path", class_="dots", style=color, d=f"M{value} 500h0"))
         value_text, low_text, high_text = map(drawn.form.format, (row.value, row.low, row.high))
-        number = f"{value_text} ({low_text} to {high_text}) {row.ending}".strip().replace("-", "−")
+        bounds = f" ({low_text} to {high_text})" if drawn.bounds_written else ""
+        number = f"{value_text}{bounds} {row.ending}".strip().replace("-", "−")
         cells += [
             element("div", row.label, class_="label"),
             element("div", stretched(shapes, f"{row.label}: {number}"), class_="track"),

@@ -3,11 +3,9 @@
 The lines are an SVG without a fixed aspect; ticks are text placed by percentages around it.
 """
 
-import json
-
 from anybatch.reports.charts.axes import Axis
 from anybatch.reports.charts.chart import Chart, Series
-from anybatch.reports.pages.markup import Markup, element
+from anybatch.reports.pages.markup import Markup, data_element, element
 
 SIDE = 1000
 """Units of the SVG's sides, which are stretched to whatever the page has room for."""
@@ -90,7 +88,7 @@ def lines(series: Series, x_axis: Axis, y_axis: Axis) -> list[Markup]:
         return []
     color = f"stroke:var(--{series.color})"
     shapes: list[Markup] = []
-    if len(points) > 1:
+    if len(points) > 1 and series.line:
         kind = "line dashed" if series.dashed else "line"
         shapes.append(element("path", class_=kind, style=color, d="M" + "L".join(points)))
     if series.dots or len(points) == 1:
@@ -126,9 +124,7 @@ def hover_data(chart: Chart, x_axis: Axis) -> Markup:
         "names": chart.x_names,
         "series": series,
     }
-    # No text of a run's may end the element.
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    return element("script", Markup(text), type="application/json")
+    return data_element(data)
 
 
 def _points(x: tuple[float, ...], y: tuple[float, ...], x_axis: Axis, y_axis: Axis) -> list[str]:

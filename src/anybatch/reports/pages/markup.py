@@ -1,6 +1,7 @@
 """HTML built from functions: text is escaped unless it is markup already."""
 
 import html
+import json
 
 
 class Markup(str):
@@ -25,9 +26,24 @@ def joined(*contents: Content) -> Markup:
 
 def element(name: str, *contents: Content, **attributes: str | None) -> Markup:
     """<name attribute="…">contents</name>; `class_` is class, `aria_label` aria-label, None is left out."""
-    written = "".join(
+    return Markup(f"<{name}{_written(attributes)}>{joined(*contents)}</{name}>")
+
+
+def void(name: str, **attributes: str | None) -> Markup:
+    """An element that has no end: <input …>."""
+    return Markup(f"<{name}{_written(attributes)}>")
+
+
+def data_element(data: object, **attributes: str | None) -> Markup:
+    """Data for the scripts of a page."""
+    # No text of a run's may end the element.
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return element("script", Markup(text.replace("<", "\\u003c")), type="application/json", **attributes)
+
+
+def _written(attributes: dict[str, str | None]) -> str:
+    return "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return Markup(f"<{name}{written}>{joined(*contents)}</{name}>")

@@ -8,13 +8,25 @@ from anybatch.reports.charts import palette
 from anybatch.reports.pages.markup import Content, Markup, element, joined
 
 GENERATOR = '<meta name="generator" content="anybatch">'
-"""How a page of ours is told from someone else's file."""
+"""Marks a page as ours, as opposed to any other file."""
 
 
-def page(*, title: str, kicker: str, lead: Content, body: Iterable[Content], foot: Content) -> str:
-    """A whole page: its head, the title with its first sentence, and what follows."""
+def page(
+    *,
+    title: str,
+    kicker: str,
+    lead: Content,
+    body: Iterable[Content],
+    foot: Content,
+    styles: Iterable[str] = (),
+    scripts: Iterable[str] = (),
+) -> str:
+    """A whole page: its head, the title with its first sentence, and what follows.
+
+    `styles` and `scripts` are files beside this one that only this page needs.
+    """
     dark = f"@media (prefers-color-scheme:dark){{:root{{{palette.custom_properties(dark=True)}}}}}"
-    style = f":root{{{palette.custom_properties(dark=False)}}}{dark}\n{_file('style.css')}"
+    style = f":root{{{palette.custom_properties(dark=False)}}}{dark}\n{_files(('style.css', *styles))}"
     head = joined(
         Markup('<meta charset="utf-8">'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
@@ -29,7 +41,7 @@ def page(*, title: str, kicker: str, lead: Content, body: Iterable[Content], foo
         element("h1", title),
         element("p", lead, class_="lead"),
     )
-    script = element("script", Markup(_file("hover.js")))
+    script = element("script", Markup(_files(("hover.js", *scripts))))
     content = joined(top, element("main", *body), element("footer", foot), script)
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{content}</body></html>\n'
 
@@ -90,5 +102,6 @@ def command(words: Sequence[str]) -> Markup:
     return element("pre", element("code", shlex.join(words)))
 
 
-def _file(name: str) -> str:
-    return resources.files("anybatch.reports.pages").joinpath(name).read_text(encoding="utf-8")
+def _files(names: Iterable[str]) -> str:
+    folder = resources.files("anybatch.reports.pages")
+    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)

@@ -69,7 +69,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def lead(groups: Sequence[Group]) -> str:
-    """What came out, in one sentence."""
+    """The outcome, in one sentence."""
     if len(groups) == 1:
         said = outcome(groups[0])
         return f"{said[0].upper()}{said[1:]}."
@@ -80,7 +80,7 @@ def lead(groups: Sequence[Group]) -> str:
 
 
 def outcome(group: Group) -> str:
-    """The training return of a group, or how far it has come."""
+    """The training return of a group, or its progress so far."""
     steps = max(run.env_steps for run in group.runs)
     scores = [score for run in group.runs if (score := training_return(run)) is not None]
     if not scores:
@@ -92,7 +92,7 @@ def outcome(group: Group) -> str:
 
 
 def training_return(run: RunView) -> float | None:
-    """As the run's result has it; while it trains, that of its last iteration with an episode."""
+    """The training return of a finished run; while it trains, that of its last iteration with an episode."""
     recorded = run.result.get("training_return")
     if recorded is not None:
         return float(recorded)

@@ -1,5 +1,6 @@
 """The page of a study: its claim and verdicts first, then figures, tables, plans and commands."""
 
+import re
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
@@ -50,18 +51,66 @@ def report(view: StudyView, words: Sequence[str]) -> Report:
     content = page(
         title=plan.study["title"],
         kicker=kicker(view),
-        lead=view.verdicts[0].sentence if view.verdicts else plan.study["claim"],
-        body=(element("p", plan.study["source"], class_="soft") if plan.study["source"] else None, *body),
+        lead=lead(view),
+        body=(
+            *(element("p", sentence) for sentence in limits(view)),
+            element("p", plan.study["source"], class_="soft") if plan.study["source"] else None,
+            *body,
+        ),
         foot="Made by anybatch. The folder of this page has its figures as PNG and SVG in figures/ and their "
         "numbers as CSV in data/, with the scores of all cells in data/cells.csv.",
     )
     return Report(content, [*forests.values(), *figures], {"cells": cells_csv(view)})
 
 
-def kicker(view: StudyView) -> str:
-    seeds = len({cell.seed for part in view.parts for cell in part.cells})
+SCALE = "0 is random play and 1 the best of the base, or as published"
+ANSWERS = {
+    "holds": "Yes, on {where}: {claim}",
+    "fails": "No, on {where} it does not hold that {claim}",
+    "undecided": "Undecided: {seeds} on {where} cannot tell whether {claim}",
+}
+"""The first sentence of a page, by the state of the study's first verdict."""
+
+
+def lead(view: StudyView) -> str:
+    """Whether the claim holds, where, and the comparison that decides it."""
+    if not view.verdicts:
+        return view.plan.study["claim"]
+    first = view.verdicts[0]
+    if first.state not in ANSWERS:
+        return first.sentence
+    seeds, where = counted(seed_count(view), "seed"), env_words(view)
+    answer = ANSWERS[first.state].format(where=where, seeds=seeds, claim=within_a_sentence(first.claim))
+    reason = first.sentence.partition(f"{first.state.capitalize()}: ")[2]
+    return f"{answer} {reason[0].upper()}{reason[1:]}"
+
+
+def limits(view: StudyView) -> list[str]:
+    """What the lead is about: its scale, and the parts of the grid that could not be run, by reason."""
+    parts: dict[str, list[str]] = {}
+    for entry in view.plan.left_out:
+        ratio = re.search(r"\br(\d+(?:/\d+)?)\b", entry["what"])
+        parts.setdefault(entry["reason"], []).append(f"ratio {ratio[1]}" if ratio else entry["what"])
+    named = [f"Left out: {', '.join(dict.fromkeys(names))}, since {why}." for why, names in parts.items()]
+    return [f"Differences are those of normalized scores: {SCALE}.", *named] if view.verdicts else named
+
+
+def within_a_sentence(claim: str) -> str:
+    """A claim behind other words; one that begins with a name such as ABS stays as it is."""
+    return claim if claim[:2].isupper() else claim[0].lower() + claim[1:]
+
+
+def seed_count(view: StudyView) -> int:
+    return len({cell.seed for part in view.parts for cell in part.cells})
+
+
+def env_words(view: StudyView) -> str:
     envs = list(dict.fromkeys(cell.env for part in view.parts for cell in part.cells))
-    shown = ", ".join(envs) if len(envs) <= 4 else f"{len(envs)} environments"
+    return ", ".join(envs) if len(envs) <= 4 else f"{len(envs)} environments"
+
+
+def kicker(view: StudyView) -> str:
+    seeds, shown = seed_count(view), env_words(view)
     tuning = ", tuning" if view.plan.tune else ""
     scale = f"{view.plan.scale} scale{tuning}"
     return f"Study {view.plan.study['name']} · {scale} · {shown} · {counted(seeds, 'seed')}"
@@ -94,8 +143,7 @@ def scores(view: StudyView) -> list[Markup]:
         element("h3", "Normalized"),
         element(
             "p",
-            "0 is random play and 1 the best of the base, or as published. In brackets: "
-            f"{LEVEL:.0%} bootstrap intervals, which need two seeds or more.",
+            f"{SCALE}. In brackets: {LEVEL:.0%} bootstrap intervals, which need two seeds or more.",
             class_="note",
         ),
         table(header, aggregates, numbers=range(1, len(header)), kind="stacked"),

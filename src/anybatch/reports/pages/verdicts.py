@@ -57,16 +57,23 @@ def intervals_of(verdict: Verdict) -> Intervals | None:
         return None
     levels = {one.level for one in verdict.comparisons if one.level is not None}
     bound = next((one.details["margin"] for one in verdict.comparisons if one.details.get("margin")), None)
-    margins = {"equivalent": (-1, 1), "foretold": (-1, 1), "regret": (0, 1), "better": (0, 1)}
+    margins = {
+        "equivalent": (-1, 1),
+        "foretold": (-1, 1),
+        "regret": (0, 1),
+        "better": (0, 1),
+        "not_worse": (-1, 0),
+    }
     low, high = margins.get(verdict.rule, (0, 0))
     shown_levels = [f"{level:.0%} intervals" for level in sorted(levels)]
-    shaded = [f"shaded: the margin of {bound:g}"] if bound is not None and high else []
+    margin = (low * bound, high * bound) if bound is not None and (low or high) else None
+    shaded = [f"shaded: the margin of {bound:g}"] if margin is not None else []
     return Intervals(
         name=f"verdict-{verdict.name}",
         title=verdict.claim,
         x_label=", ".join([UNITS.get(verdict.rule, DIFFERENCE), *shown_levels, *shaded]),
         rows=rows,
-        margin=(low * bound, high * bound) if bound is not None and high else None,
+        margin=margin,
         form="{:.4g}" if verdict.rule == "estimate" else "{:+.3f}",
     )
 

@@ -9,7 +9,7 @@ Strata = Mapping[str, Sequence[float]]
 RESAMPLES = 2000
 TRIMMED_SHARE = 0.25
 SEED = 0
-"""Of the bootstrap's random numbers: equal cells give equal intervals."""
+"""Seed of the bootstrap's random numbers: equal cells give equal intervals."""
 
 
 def interquartile_mean(scores: Strata) -> float:
@@ -49,7 +49,7 @@ def _beats(this: np.ndarray, that: np.ndarray) -> float:
 def stratified_interval(
     statistic: Callable[..., float], *sides: Strata, level: float = 0.95, resamples: int = RESAMPLES
 ) -> tuple[float, float] | None:
-    """A percentile interval: runs are drawn with replacement, within each stratum of each side on its own.
+    """A percentile interval: runs are drawn with replacement, separately within each stratum of each side.
 
     None where a stratum has a single run, of which nothing can be drawn but itself.
     """

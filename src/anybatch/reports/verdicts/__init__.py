@@ -15,6 +15,7 @@ __all__ = ["Comparison", "Rule", "Scores", "State", "Verdict", "judge", "parse"]
 RULES: dict[str, Callable[[Rule, Scores], list[Comparison]]] = {
     "equivalent": compare.comparisons,
     "better": compare.comparisons,
+    "not_worse": compare.comparisons,
     "optimum": sweeps.optima,
     "regret": sweeps.regrets,
     "foretold": measures.foretold,
@@ -48,7 +49,7 @@ def tuned(plan: StudyPlan) -> dict[str, Any]:
 
 def verdict(rule: Rule, found: list[Comparison]) -> Verdict:
     """The verdict of one rule on its comparisons."""
-    # What foretells is one number; the comparisons beside it are shown, and decide nothing by themselves.
+    # A prediction is one number; the comparisons beside it are shown, but do not decide.
     state = overall(found[-1:] if rule.kind == "foretold" else found)
     deciding = next(one for one in reversed(found) if one.state == state)
     return Verdict(

@@ -1,4 +1,4 @@
-"""Rules that compare two groups of cells: equivalent, and better."""
+"""Rules that compare two groups of cells: equivalent, better, and not worse."""
 
 from anybatch.reports import statistics
 from anybatch.reports.statistics import Difference
@@ -87,8 +87,8 @@ def obstacle(*sides: Selection) -> str:
 def judged(rule: Rule, found: Difference, count: int) -> tuple[State, str]:
     """The verdict on a difference.
 
-    All comparisons of a rule must hold for it to hold, which needs no correction for their number; one that
-    fails lets it fail, which does.
+    A rule holds where all of its comparisons hold, which needs no correction for their number. It fails
+    where one fails, which does.
     """
     margin, alpha = rule.margin, rule.alpha
     if rule.kind == "better":
@@ -98,6 +98,12 @@ def judged(rule: Rule, found: Difference, count: int) -> tuple[State, str]:
         if found.p_below(margin) <= alpha / count:
             return "fails", f"not better {than}".strip() if margin else "worse"
         return "undecided", "a difference that chance explains as well"
+    if rule.kind == "not_worse":
+        if found.p_above(-margin) <= alpha:
+            return "holds", f"not worse by {margin:g} or more"
+        if found.p_below(-margin) <= alpha / count:
+            return "fails", f"worse by more than {margin:g}"
+        return "undecided", f"not shown to be less than {margin:g} worse"
     if statistics.equivalence_p(found, margin) <= alpha:
         return "holds", f"within ± {margin:g}"
     if min(found.p_above(margin), found.p_below(-margin)) <= alpha / count:
@@ -112,4 +118,6 @@ def judged(rule: Rule, found: Difference, count: int) -> tuple[State, str]:
 def p_of(rule: Rule, found: Difference) -> float:
     if rule.kind == "better":
         return found.p_above(rule.margin)
+    if rule.kind == "not_worse":
+        return found.p_above(-rule.margin)
     return statistics.equivalence_p(found, rule.margin)

@@ -69,7 +69,7 @@ def worth_having(scores: Scores, by_cell: Mapping[str, float]) -> float:
 
 
 def correlations(rule: Rule, scores: Scores) -> list[Comparison]:
-    """Along each run, how the ranks of a metric go with those of others; a mean over runs."""
+    """Rank correlation of a metric with others along each run; a mean over runs."""
     found: list[Comparison] = []
     for selector in rule.this:
         cells = [result for result in scores.results.values() if selector.matches(result.cell)]

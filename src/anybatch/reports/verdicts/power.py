@@ -1,4 +1,4 @@
-"""What a study can decide, told from the spread of tuning seeds before its own cells are run."""
+"""What a study can decide, estimated from the spread of tuning seeds before its own cells are run."""
 
 import math
 from collections.abc import Mapping

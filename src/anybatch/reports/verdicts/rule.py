@@ -8,6 +8,7 @@
 
     equivalent      this and that differ by less than `margin`, by two one-sided tests
     better          this is better than that by more than `margin`, which is 0 where not given
+    not_worse       this is at most `margin` worse than that: non-inferior, by one one-sided test
     optimum         the best factor of `setting` is within one `notch` of 1, in each environment
     regret          this loses less than `margin` against the best factor of `setting` in the cells of that
     foretold        the ratio up to which this equals that, within `margin`, is the noise scale ÷ minibatch of
@@ -32,6 +33,7 @@ from anybatch.studies.tables import Table
 FIELDS = {
     "equivalent": ("that", "margin"),
     "better": ("that",),
+    "not_worse": ("that", "margin"),
     "optimum": ("setting", "notch"),
     "regret": ("that", "setting", "margin"),
     "foretold": ("that", "margin", "within"),
@@ -59,7 +61,7 @@ class Selector:
         return same and same_factors and self.base in (None, cell.base)
 
     def words(self, titles: Mapping[str, str]) -> str:
-        """Such as: all rules at ratio 1/16."""
+        """A short description, such as: all rules at ratio 1/16."""
         swept = point_words(self.point, {})
         at_ratio = [] if swept and self.ratio == "1" else [f"at ratio {self.ratio}"]
         return " ".join(

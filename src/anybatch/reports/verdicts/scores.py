@@ -37,7 +37,7 @@ class Scores:
         self._ranges = {env: self._range(env) for env in dict.fromkeys(cell.env for cell in plan.cells)}
 
     def range_of(self, env: str) -> tuple[float, float] | None:
-        """Returns that are 0 and 1; None for a published scale, or while a cell that tells it is missing."""
+        """Returns that are 0 and 1; None for a published scale, or while a defining cell is missing."""
         return self._ranges[env]
 
     def normalized(self, env: str, value: float) -> float | None:
@@ -98,5 +98,5 @@ class Scores:
             return None
         low, high = random[0], max(value for value in base if value is not None)
         assert low is not None
-        # A base that learned nothing has no scale of its own: its returns stay as they are, but for the zero.
+        # A base that learned nothing has no scale of its own: its returns are only shifted to the zero.
         return (low, high) if high > low else (low, low + 1)

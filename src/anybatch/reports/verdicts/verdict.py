@@ -1,4 +1,4 @@
-"""What came out of a study, in numbers and in words."""
+"""Results of a study, in numbers and in words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -26,7 +26,7 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """A claim, and whether the cells bear it out."""
+    """A claim, and whether the cells support it."""
 
     name: str
     claim: str

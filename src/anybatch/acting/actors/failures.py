@@ -1,0 +1,27 @@
+"""Errors of an actor, which the learner raises."""
+
+import traceback
+from typing import Any
+
+from anybatch import errors
+from anybatch.errors import UserError
+from anybatch.runs import message
+
+
+class ActorFailed(Exception):
+    """An actor's environment raised an error of its own, which it would raise again."""
+
+
+def packed_error(error: Exception) -> bytes:
+    """An answer that raises in the learner what is raised in an actor."""
+    name = type(error).__name__ if isinstance(error, UserError) else None
+    return message.pack({"error": str(error), "name": name, "trace": traceback.format_exc()})
+
+
+def raise_if_error(answer: dict[str, Any]) -> None:
+    """Raise what `packed_error` packed: an error of ours as it was, any other with its trace."""
+    if "error" not in answer:
+        return
+    if answer["name"] is not None:
+        raise getattr(errors, answer["name"], UserError)(answer["error"])
+    raise ActorFailed(f"an environment failed in an actor:\n{answer['trace']}")

@@ -1,0 +1,221 @@
+"""Actors of Ray, on this machine or on others. The one module that imports ray.
+
+All that we hand to Ray is bytes: tensors and JSON, which `runs/message.py` packs.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import textwrap
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import ray
+from ray._private import ray_constants
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
+
+from anybatch.acting.actors.engine import CHECK_SECONDS, START_SECONDS, ActorLost, Watch
+from anybatch.acting.actors.failures import packed_error
+from anybatch.acting.actors.process import build
+from anybatch.acting.actors.worker import ActorWorker
+from anybatch.errors import ConfigError
+
+PRIVATE: dict[str, Any] = {"address": "local", "include_dashboard": False}
+"""A Ray of this run alone."""
+OPTIONS: dict[str, Any] = {
+    "num_cpus": 1,
+    "max_restarts": -1,  # for ever
+    "max_task_retries": 0,  # the learner asks again, with the state to continue from
+    "concurrency_groups": {"signs": 1},
+}
+QUIET: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+CONNECT_SECONDS = 10.0
+RETRIES_WHILE_STARTING = 5
+"""Times that Ray asks an actor again that it is starting again."""
+
+
+class RemoteActor:
+    """An actor as Ray runs it. Signs of life have a thread of their own."""
+
+    def __init__(self) -> None:
+        self._worker: ActorWorker | None = None
+        self._working = False
+
+    @ray.method(max_task_retries=RETRIES_WHILE_STARTING)
+    def set_up(self, recipe: bytes) -> bytes:
+        try:
+            self._worker = build(recipe)
+            return self._worker.first_answer()
+        except Exception as error:
+            return packed_error(error)
+
+    def answer(self, request: bytes, weights: bytes) -> bytes:
+        assert self._worker is not None
+        self._working = True
+        try:
+            return self._worker.answer(request, weights)
+        except Exception as error:
+            return packed_error(error)
+        finally:
+            self._working = False
+
+    @ray.method(concurrency_group="signs")
+    def sign_of_life(self) -> tuple[str, bool]:
+        return "" if self._worker is None else repr(self._worker.progress), self._working
+
+    @ray.method(concurrency_group="signs", max_task_retries=RETRIES_WHILE_STARTING)
+    def place(self) -> tuple[str, int]:
+        """Host and process."""
+        return socket.gethostname(), os.getpid()
+
+
+class RayEngine:
+    """Actors of Ray, which starts them again by itself where their process or machine is lost."""
+
+    def __init__(self, actors: int, *, address: str | None, timeout_seconds: float) -> None:
+        self._owns_connection = connect(address, actors)
+        self._make: Any = ray.remote(**OPTIONS)(RemoteActor)
+        self._timeout = timeout_seconds
+        self._actors: list[_RayActor | None] = [None] * actors
+
+    def set_up(self, actor: int, recipe: bytes) -> None:
+        there = self._actors[actor]
+        if there is None or there.hangs:
+            there = self._actors[actor] = _RayActor(self._make.remote(), self._timeout)
+        there.set_up(recipe)
+
+    def publish(self, weights: bytes) -> Any:
+        return ray.put(weights)
+
+    def request(self, actor: int, request: bytes, weights: Any) -> None:
+        self._actor(actor).request(request, weights)
+
+    def receive(self, actor: int) -> bytes:
+        return self._actor(actor).receive()
+
+    def process_ids(self) -> list[int]:
+        return [actor.place()[1] for actor in self._actors if actor is not None]
+
+    def close(self) -> None:
+        if ray.is_initialized():
+            for actor in self._actors:
+                if actor is not None:
+                    actor.kill()
+            if self._owns_connection:
+                ray.shutdown()
+        self._actors = [None] * len(self._actors)
+        self._owns_connection = False
+
+    def _actor(self, actor: int) -> "_RayActor":
+        there = self._actors[actor]
+        assert there is not None
+        return there
+
+
+class _RayActor:
+    """One actor as the learner sees it."""
+
+    def __init__(self, handle: Any, timeout_seconds: float) -> None:
+        self._handle = handle
+        self._watch = Watch(timeout_seconds)
+        self._answers: deque[Any] = deque()
+        self._sign: Any = None
+        self._place: Any = None
+        self._is_starting = True
+        self.hangs = False
+
+    def set_up(self, recipe: bytes) -> None:
+        self._is_starting = True
+        self._answers.clear()
+        self._answers.append(self._handle.set_up.remote(recipe))
+        self._place = self._handle.place.remote()
+
+    def request(self, request: bytes, weights: Any) -> None:
+        self._answers.append(self._handle.answer.remote(request, weights))
+
+    def receive(self) -> bytes:
+        """The next answer, looking for signs of life meanwhile."""
+        self._watch.begin(START_SECONDS if self._is_starting else 0.0)
+        self._sign = None
+        try:
+            while not ray.wait([self._answers[0]], timeout=CHECK_SECONDS)[0]:
+                self._look_for_sign()
+                self._watch.refuse_hanging()
+            answer: Any = ray.get(self._answers.popleft())
+            self._is_starting = False
+            return answer
+        except ActorLost:
+            self.hangs = True
+            self.kill()
+            raise
+        except RayActorError as error:
+            raise ActorLost("has ended") from error
+
+    def _look_for_sign(self) -> None:
+        if self._sign is None:
+            self._sign = self._handle.sign_of_life.remote()
+        if ray.wait([self._sign], timeout=0)[0]:
+            progress, working = ray.get(self._sign)
+            self._sign = None
+            self._watch.hear(progress, working=working)
+
+    def place(self) -> tuple[str, int]:
+        return ray.get(self._place, timeout=CONNECT_SECONDS)
+
+    def kill(self) -> None:
+        """End it for good. Ray asks a process to end, which one that is stopped cannot hear."""
+        ray.kill(self._handle, no_restart=True)
+        with contextlib.suppress(RayError, GetTimeoutError, ProcessLookupError):
+            host, process_id = ray.get(self._place, timeout=CHECK_SECONDS)
+            if self.hangs and host == socket.gethostname():
+                os.kill(process_id, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def on_loopback_only() -> Iterator[None]:
+    """Let a Ray that is started here listen on 127.0.0.1, as Ray does on systems where it has no clusters.
+
+    On Linux it takes an address that other machines can reach, also where it is told 127.0.0.1. Its switch
+    for other systems is a constant of this process and an environment variable of those that it starts.
+    """
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        del os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR]
+
+
+def refuse_unreachable(address: str) -> None:
+    """Raise OSError or ValueError where nothing answers, for which Ray itself would wait for minutes."""
+    if address == "auto":  # Ray knows at once whether there is one on this machine
+        return
+    host, _, port = address.rpartition(":")
+    if "/" in address or not host or not port.isdigit():
+        raise ValueError("it must be auto or host:port, such as 10.0.0.1:6379")
+    socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+
+
+def connect(address: str | None, actors: int) -> bool:
+    """Connect to a cluster, or start a Ray of this run alone. Returns whether it is ours to end."""
+    if ray.is_initialized():  # by the program that trains
+        return False
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        if address is None:
+            with on_loopback_only():
+                ray.init(**PRIVATE, **QUIET, num_cpus=actors)
+        else:
+            refuse_unreachable(address)
+            ray.init(address=address, **QUIET)
+    except (OSError, RuntimeError, ValueError) as error:
+        where = "on this machine" if address is None else f"at ray-address = {address}"
+        reason = textwrap.shorten(str(error), 300)
+        raise ConfigError(f"no Ray of version {ray.__version__} could be used {where}: {reason}") from error
+    return True

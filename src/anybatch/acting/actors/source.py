@@ -1,0 +1,268 @@
+"""Data of actors, as a loop sees it: rollout i acts with version i, and is handed over K iterations later.
+
+Actors that are ahead wait for weights, a learner that is ahead waits for data, and nothing is thrown away.
+What an actor was asked for is kept until it has answered, with the weights for it, and so is the state after
+its last answer: an actor that is lost is started again from there and collects the same once more.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anybatch.acting.actors import shards
+from anybatch.acting.actors.engine import ActorLost, Engine
+from anybatch.acting.actors.failures import raise_if_error
+from anybatch.acting.collector import Actor, drop_episodes_unlike, example_rollout
+from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.acting.rollout import Origin, Rollout
+from anybatch.acting.sources import Say, Segments, WaitingRollouts
+from anybatch.distributed.shard import Shard
+from anybatch.envs.protocol import EnvSpec
+from anybatch.errors import TrainingError
+from anybatch.networks.q_network import QNetwork
+from anybatch.runs import message
+
+MOST_LOSSES = 5
+"""Times that an actor is started again for one and the same answer."""
+NO_WEIGHTS = message.pack({})
+
+Recipe = Callable[[Shard, int], dict[str, Any]]
+"""`recipe(shard, env_steps)`: what an actor builds; its env seeds depend on the env steps done."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What an actor was asked for."""
+
+    num_steps: int
+    """0: a state to continue from, and nothing to collect."""
+    origin: Origin
+    epsilon: float | None
+    native: bool
+    weights: Any
+    """As the engine has published them."""
+    state: dict[str, Any] | None = None
+    """Where to continue from, if not from where the actor stands."""
+
+    def packed(self) -> bytes:
+        return message.pack(
+            {
+                "num_steps": self.num_steps,
+                "origin": list(self.origin),
+                "epsilon": self.epsilon,
+                "native": self.native,
+                "state": self.state,
+            }
+        )
+
+
+class ActorPool:
+    """Actors before they have anything to do: their environments are known, and their first states."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        spec: EnvSpec,
+        shard: Shard,
+        actors: int,
+        recipe: Recipe,
+        *,
+        env_steps: int,
+        say: Say,
+    ) -> None:
+        """`spec` is that of all envs in `shard`, which the actors divide among themselves."""
+        self.engine, self.spec, self.say = engine, spec, say
+        self.env_steps = env_steps
+        """Env steps of all rollouts so far: they decide the seeds of an actor that starts again."""
+        self.shards = shards.shares(shard, actors)
+        self.recipe = recipe
+        self.restarts = 0
+        self.states: list[dict[str, Any]] = []
+        self.jobs: list[deque[Job]] = [deque() for _ in self.shards]
+        try:
+            for actor in range(actors):
+                self._set_up(actor)
+            self.states = [self._first_state(actor) for actor in range(actors)]
+        except BaseException:
+            engine.close()
+            raise
+
+    def submit(self, actor: int, job: Job) -> None:
+        self.jobs[actor].append(job)
+        self.engine.request(actor, job.packed(), job.weights)
+
+    def receive(self, actor: int) -> dict[str, Any]:
+        """The answer to the oldest job of an actor, which is started again as often as that takes."""
+        is_lost = False
+        for _ in range(MOST_LOSSES):
+            try:
+                if is_lost:
+                    self._start_again(actor)
+                answer = self._answer(actor)
+            except ActorLost as lost:
+                rollout = self.jobs[actor][0].origin.iteration
+                self.say(f"Actor {actor} {lost}: it is started again, and collects rollout {rollout} anew.")
+                is_lost = True
+                continue
+            job = self.jobs[actor].popleft()
+            assert answer["origin"] == list(job.origin)
+            self.states[actor] = answer["state"]
+            return answer
+        raise TrainingError(
+            f"actor {actor} was lost {MOST_LOSSES} times in the same rollout; the newest checkpoint is from "
+            "before it"
+        )
+
+    def _answer(self, actor: int) -> dict[str, Any]:
+        answer = message.unpack(self.engine.receive(actor))
+        raise_if_error(answer)
+        return answer
+
+    def _first_state(self, actor: int) -> dict[str, Any]:
+        try:
+            return self._answer(actor)["state"]
+        except ActorLost as lost:
+            raise TrainingError(f"actor {actor} {lost} before it had built its environments") from None
+
+    def _set_up(self, actor: int) -> None:
+        self.engine.set_up(actor, message.pack(self.recipe(self.shards[actor], self.env_steps)))
+
+    def _start_again(self, actor: int) -> None:
+        """Start a lost actor where its last answer left it, with everything it still has to do."""
+        self.restarts += 1
+        self._set_up(actor)
+        self._answer(actor)  # its first state, which the one to continue from replaces
+        first, *rest = self.jobs[actor]
+        for job in (replace(first, state=first.state or self.states[actor]), *rest):
+            self.engine.request(actor, job.packed(), job.weights)
+
+
+class ActorSource:
+    """Lets actors collect while the loop learns; every rollout is handed over `delay` iterations later."""
+
+    def __init__(
+        self,
+        pool: ActorPool,
+        delay: int,
+        *,
+        normalizer: ObservationNormalizer | None,
+        native: bool,
+        dtype: torch.dtype,
+    ) -> None:
+        self.pool = pool
+        self.waiting = WaitingRollouts(delay)
+        self._normalizer = normalizer
+        self._native = native
+        self._dtype = dtype
+        self._pending = 0
+        """Rollouts that were asked for and have not been taken from the actors."""
+        self._since = time.perf_counter()
+        self._waited = self._busy = 0.0
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self.pool.spec
+
+    @property
+    def normalizer(self) -> ObservationNormalizer | None:
+        if self._normalizer is not None:
+            self._finish_pending()
+        return self._normalizer
+
+    def next(self, network: Actor, num_steps: int, origin: Origin) -> Rollout | None:
+        job = Job(
+            num_steps,
+            origin,
+            network.epsilon if isinstance(network, QNetwork) else None,
+            self._native,
+            self.pool.engine.publish(message.pack(dict(network.state_dict()))),
+        )
+        for actor in range(len(self.pool.shards)):
+            self.pool.submit(actor, job)
+        self._pending += 1
+        if len(self.waiting) == 0 and self._pending > self.waiting.delay:
+            self._finish_one()
+        return self.waiting.take_due(self._pending)
+
+    def _finish_one(self) -> None:
+        """Wait for the oldest rollout that the actors are at."""
+        started = time.perf_counter()
+        answers = [self.pool.receive(actor) for actor in range(len(self.pool.shards))]
+        self._waited += time.perf_counter() - started
+        self._busy += sum(answer["seconds"] for answer in answers)
+        parts = [Rollout.from_tensors(answer["rollout"], Origin(*answer["origin"])) for answer in answers]
+        rollout = shards.joined_rollout(parts, [shard.first - self._first_env for shard in self.pool.shards])
+        self._take_normalizer()
+        self.pool.env_steps += rollout.num_valid
+        self._pending -= 1
+        self.waiting.add(rollout)
+
+    @property
+    def _first_env(self) -> int:
+        return self.pool.shards[0].first
+
+    def _finish_pending(self) -> None:
+        while self._pending:
+            self._finish_one()
+
+    def _take_normalizer(self) -> None:
+        state = self.pool.states[0]["normalizer"]
+        if self._normalizer is not None and state is not None:
+            self._normalizer.load_state_dict(state)
+
+    def example(self, num_steps: int) -> Rollout:
+        return example_rollout(self.spec, num_steps, self._dtype)
+
+    def use_torch(self) -> None:
+        self._native = False
+
+    def metrics(self) -> dict[str, float | None]:
+        now = time.perf_counter()
+        seconds, self._since = now - self._since, now
+        idle = {
+            "actors/learner_idle": min(1.0, self._waited / seconds),
+            "actors/idle": max(0.0, 1 - self._busy / (seconds * len(self.pool.shards))),
+            "actors/restarts": self.pool.restarts,
+        }
+        self._waited = self._busy = 0.0
+        return idle
+
+    def segments(self) -> dict[str, dict[str, Tensor]]:
+        self._finish_pending()
+        return self.waiting.segments()
+
+    def state_dict(self) -> dict[str, Any]:
+        self._finish_pending()
+        return {"collector": self._collector_state(), "waiting": self.waiting.origins()}
+
+    def _collector_state(self) -> dict[str, Any]:
+        return shards.joined_state([state["collector"] for state in self.pool.states])
+
+    def drop_episodes_of_another_engine(self, saved: dict[str, Any]) -> None:
+        drop_episodes_unlike(self._collector_state().get("env", {}), saved["collector"])
+
+    def load_state_dict(
+        self, state: dict[str, Any], segments: Segments, *, num_steps: int | None, say: Say
+    ) -> bool:
+        self.waiting.restore(state["waiting"], segments, self, num_steps=num_steps, say=say)
+        here, saved = self._collector_state(), state["collector"]
+        same_envs = saved["num_envs"] == self.pool.shards[0].total
+        restorable = "env" in here and saved.get("env") is not None and same_envs
+        normalizer = None if self._normalizer is None else self._normalizer.state_dict()
+        for actor, shard in enumerate(self.pool.shards):
+            within = replace(shard, first=shard.first - self._first_env)
+            part = shards.part_of_state(saved, within, restorable=restorable)
+            begin = Job(0, Origin(), None, False, NO_WEIGHTS, {"collector": part, "normalizer": normalizer})
+            self.pool.submit(actor, begin)
+        for actor in range(len(self.pool.shards)):
+            self.pool.receive(actor)
+        self._take_normalizer()
+        return restorable
+
+    def close(self) -> None:
+        self.pool.engine.close()

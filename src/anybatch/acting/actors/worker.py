@@ -1,0 +1,62 @@
+"""What an actor does: it takes weights, collects a rollout with them, and tells the state after it."""
+
+import time
+from typing import Any
+
+from anybatch.acting.collector import Actor, Collector
+from anybatch.acting.rollout import Origin
+from anybatch.networks.q_network import QNetwork
+from anybatch.runs import message
+
+
+class ActorWorker:
+    """One shard of the environments, and a network of its own to act with."""
+
+    def __init__(self, collector: Collector, network: Actor) -> None:
+        self.collector = collector
+        self.network = network
+        self._kernel = collector.kernel
+        self._rollouts = 0
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Changes with every step of the environments."""
+        return self._rollouts, self.collector.episodes.steps
+
+    def first_answer(self) -> bytes:
+        """The state before anything was asked for."""
+        return message.pack({"state": self.state_dict()})
+
+    def answer(self, request: bytes, weights: bytes) -> bytes:
+        """Collect what is asked for, and answer with the rollout and the state after it."""
+        asked = message.unpack(request)
+        if asked["state"] is not None:
+            self._restore(asked["state"])
+        answer: dict[str, Any] = {"origin": asked["origin"], "seconds": 0.0, "rollout": None}
+        if asked["num_steps"]:
+            started = time.perf_counter()
+            self._load(message.unpack(weights), asked)
+            rollout = self.collector.collect(self.network, asked["num_steps"], Origin(*asked["origin"]))
+            answer["rollout"] = rollout.tensors()
+            answer["seconds"] = time.perf_counter() - started
+            self._rollouts += 1
+        return message.pack(answer | {"state": self.state_dict()})
+
+    def state_dict(self) -> dict[str, Any]:
+        normalizer = self.collector.normalizer
+        return {
+            "collector": self.collector.state_dict(),
+            "normalizer": None if normalizer is None else normalizer.state_dict(),
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        # First: the first observations of fresh episodes are seen with these statistics.
+        if self.collector.normalizer is not None and state["normalizer"] is not None:
+            self.collector.normalizer.load_state_dict(state["normalizer"])
+        self.collector.load_state_dict(state["collector"])
+
+    def _load(self, weights: dict[str, Any], asked: dict[str, Any]) -> None:
+        self.network.load_state_dict(weights)  # in place, where native code looks for them
+        if isinstance(self.network, QNetwork):
+            self.network.epsilon = asked["epsilon"]
+        self.collector.kernel = self._kernel if asked["native"] else None

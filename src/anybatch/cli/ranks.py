@@ -1,0 +1,162 @@
+"""Several ranks on one machine: `--ranks` starts torch's own elastic agent, which starts the ranks.
+
+The agent starts all ranks again when one is lost, and the run then continues from its newest checkpoint. What
+was refused, and what a person has stopped, is not started again.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from multiprocessing import active_children
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from anybatch.cli.help_page import HELP_FLAGS
+from anybatch.cli.words import value_of, without
+from anybatch.config.whole_number import whole_number
+from anybatch.distributed import group
+from anybatch.errors import LostRankError, UserError
+from anybatch.runs.stop import SIGNALS, Stopped
+
+MOST_RANKS = 1024
+MAX_RESTARTS = 8
+"""How often lost ranks are started again in one run."""
+LOST = 1
+"""Exit code of a rank that has lost another one."""
+STOPPED = "ANYBATCH_STOPPED"
+"""Environment variable of ranks that are started after a stop was asked for: they must not train."""
+
+
+def asked_for(words: list[str]) -> int:
+    """The processes that `--ranks` asks for; 1 where it does not, or where help is asked for."""
+    word = value_of("--ranks", words)
+    if word is None or HELP_FLAGS & set(words):
+        return 1
+    if group.is_rank():
+        raise UserError("--ranks starts the ranks by itself: leave it out under torchrun")
+    try:
+        number = whole_number(word)
+    except ValueError:
+        number = 0
+    if not 1 <= number <= MOST_RANKS:
+        raise UserError(f"--ranks {word}: must be a whole number from 1 to {MOST_RANKS:,}")
+    return number
+
+
+@contextlib.contextmanager
+def nothing_shown() -> Iterator[None]:
+    """Leave the standard output to somebody else."""
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield
+
+
+@contextlib.contextmanager
+def as_a_rank() -> Iterator[None]:
+    """Be the rank that the launcher of this process made it; the standard output is rank 0's."""
+    if not group.is_rank():
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        if os.environ["RANK"] != "0":
+            stack.enter_context(nothing_shown())
+        stack.enter_context(group.joined())
+        try:
+            yield
+        except UserError as error:
+            group.tell_failure()
+            raise type(error)(f"{group.name()}{error}" if str(error) else "") from error
+        except LostRankError as error:
+            if group.failure_was_told():
+                raise SystemExit(2) from None
+            print(f"anybatch: {group.name()}{error}", file=sys.stderr)
+            raise SystemExit(LOST) from None
+
+
+def launch(command: str, words: list[str], number: int) -> NoReturn:
+    """Run a command in so many ranks on this machine, and exit as it would have in one process."""
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    run_id = uuid.uuid4().hex
+    # Nothing listens beyond this machine: ranks meet in a file, and exchange data over the loopback device.
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", group.LOOPBACK)
+    with tempfile.TemporaryDirectory(prefix="anybatch-ranks-") as folder, ForwardedSignals() as signals:
+        os.environ[group.MEETING_FILE] = str(Path(folder) / "meeting")
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=number,
+            run_id=run_id,
+            rdzv_backend="c10d",
+            rdzv_endpoint=str(Path(folder) / "rendezvous"),
+            rdzv_configs={"store_type": "file"},
+            local_addr="127.0.0.1",
+            max_restarts=MAX_RESTARTS,
+            logs_specs=DefaultLogsSpecs(log_dir=str(Path(folder) / "logs")),
+            signals_to_handle="SIGQUIT",  # the others are forwarded, so that ranks end as one process does
+        )
+        try:
+            codes = elastic_launch(config, work)([command, *without("--ranks", words)])
+        except ChildFailedError as failed:
+            _, failure = failed.get_first_failure()
+            how = f"signal {-failure.exitcode}" if failure.exitcode < 0 else f"exit code {failure.exitcode}"
+            print(
+                f"anybatch {command}: rank {failure.local_rank} ended with {how}, and the ranks were started "
+                f"again {MAX_RESTARTS} times; `anybatch resume` continues the run",
+                file=sys.stderr,
+            )
+            raise SystemExit(LOST) from None
+    code = max(codes.values())
+    raise SystemExit(128 + signals.first if code > 128 and signals.first else code)
+
+
+def work(words: list[str]) -> int:
+    """A rank: run the command. Returns its exit code; a rank that lost another one ends with its own."""
+    from anybatch.cli.main import main
+
+    # A terminal sends Ctrl-C to every process; the launcher forwards it as one signal to each rank.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if STOPPED in os.environ:
+        return 128 + int(os.environ[STOPPED])
+    try:
+        main(words)
+    except SystemExit as exit:
+        code = exit.code if isinstance(exit.code, int) else 0
+        if code == LOST:
+            raise
+        return code
+    return 0
+
+
+class ForwardedSignals(contextlib.AbstractContextManager["ForwardedSignals"]):
+    """Hands the first signal that stops a run to the ranks, and ends them at the second."""
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "ForwardedSignals":
+        for number in SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # `nohup` asked for that
+                self._before[number] = signal.signal(number, self._forward)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _forward(self, number: int, _frame: FrameType | None) -> None:
+        if self.first is not None:
+            raise Stopped(number)  # the agent ends the ranks
+        self.first = number
+        os.environ[STOPPED] = str(number)
+        for process in active_children():
+            if process.pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGTERM)

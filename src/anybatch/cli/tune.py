@@ -1,0 +1,112 @@
+"""`anybatch tune`: search the numbers of a preset at a small batch, and check what was found."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from anybatch import machine, presets
+from anybatch.cli.help_page import HELP_FLAGS
+from anybatch.cli.usage_error import as_user_error
+from anybatch.cli.whole_numbers import WHOLE_NUMBERS
+from anybatch.config import EnvConfig
+from anybatch.envs import import_as_named
+from anybatch.errors import ConfigError
+from anybatch.runs.display import Output
+from anybatch.runs.stop import Stopped
+from anybatch.studies import duration
+from anybatch.tuning.plan import CHECK_SEEDS, MARGIN, TUNING_SEEDS, Request
+from anybatch.tuning.tune import REPORT_FOLDER
+from anybatch.tuning.tune import tune as run_tuning
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneFlags:
+    preset: str | None = None
+    """The preset whose numbers are searched around: a name that `anybatch presets` lists, or a file ending in
+    .toml. Chosen by the environment where it is not given."""
+    env: str | None = None
+    """Environment to tune on. That of the preset where it is not given."""
+    trials: int = 40
+    """Number of trials: the preset itself, seven random ones, then those that follow what was found (TPE)."""
+    jobs: int | None = None
+    """Trials that run side by side. As many as the cores allow where it is not given. One job tries the same
+    numbers whether it was interrupted or not; with several, only the first eight are sure to be the same."""
+    budget: str | None = None
+    """Time that may be used, such as 20m or 2h, check included. How many trials fit is said first."""
+    num_envs: int | None = None
+    """Envs of the trials: the batch tuned at. A quarter of the preset's where it is not given."""
+    train_at: int | None = None
+    """Envs of the final check: the batch wanted. The preset's own where it is not given."""
+    env_steps: int | None = None
+    """Length of every run, of trials and check alike. The preset's total-env-steps where it is not given."""
+    seeds: tuple[int, ...] = TUNING_SEEDS
+    """Seeds of each trial, whose areas under the return curve are averaged. The final check has other seeds,
+    those above all of these."""
+    check_seeds: int = CHECK_SEEDS
+    """Number of fresh seeds of the final check."""
+    margin: float = MARGIN
+    """How much worse than the preset is still not worse, where 0 is random play and 1 the best return of the
+    preset. It is written down before the first trial."""
+    search: tuple[str, ...] = ()
+    """Ranges other than the usual ones, such as learning-rate=1e-4..1e-2, and clip=fixed for what is to stay.
+    There are learning-rate, entropy-coefficient, discount, gae-lambda, q-lambda, clip, minibatches,
+    proximal-center-of-mass, proximal-copy-every, exploration-end, exploration-fraction and
+    auxiliary-learning-rate, those that the algorithm has."""
+    out: Path | None = None
+    """Folder of the tuning, in which a second call continues. Named after environment and preset, in tuning/,
+    where it is not given."""
+
+
+def tune(words: list[str]) -> None:
+    """Search the numbers of a preset at a small batch, and check the best of them on fresh seeds."""
+    prog = "anybatch tune"
+    if HELP_FLAGS & set(words):
+        tyro.cli(TuneFlags, args=["--help"], prog=prog, description=tune.__doc__)
+    with as_user_error(), WHOLE_NUMBERS:
+        flags = tyro.cli(TuneFlags, args=words, prog=prog, description=tune.__doc__)
+    request = request_of(flags)
+    jobs = flags.jobs or machine.available_cores()
+    try:
+        outcome = run_tuning(request, out=flags.out, jobs=jobs, output=Output(shown=True))
+    except Stopped as stopped:
+        continued = shlex.join(["anybatch", "tune", *words])
+        raise Stopped(stopped.signal, f"{stopped} Continue with: {continued}") from None
+    best, plan = outcome.best, outcome.plan
+    found = "the preset itself" if best.number == 0 else f"trial {best.number}"
+    print(f"\nbest    {found}, area {best.value:.4g} on the tuning seeds")
+    for name, share in outcome.importances.items():
+        print(f"        {name} {best.point[name]:.4g} (importance {share:.0%})")
+    print(f"check   {outcome.verdict.state}: {outcome.verdict.sentence}")
+    print(f"preset  {outcome.preset_file}, tuned at {plan.num_envs} envs")
+    print(f"page    {outcome.folder / REPORT_FOLDER / 'index.html'}")
+    print(f"\nnext:\n  {shlex.join(outcome.train_words())}")
+
+
+def request_of(flags: TuneFlags) -> Request:
+    if flags.jobs is not None and flags.jobs < 1:
+        raise ConfigError(f"--jobs {flags.jobs}: must be at least 1")
+    try:
+        budget = None if flags.budget is None else duration.seconds(flags.budget)
+    except ValueError as error:
+        raise ConfigError(f"--budget: {error}") from None
+    if flags.env is not None:
+        import_as_named(flags.env)
+    return Request(
+        preset=flags.preset or preset_of(flags.env),
+        env=flags.env,
+        trials=flags.trials,
+        num_envs=flags.num_envs,
+        train_at=flags.train_at,
+        env_steps=flags.env_steps,
+        seeds=flags.seeds,
+        check_seeds=flags.check_seeds,
+        margin=flags.margin,
+        search=flags.search,
+        budget_seconds=budget,
+    )
+
+
+def preset_of(env: str | None) -> str:
+    return presets.DEFAULT if env is None else presets.for_env(env, EnvConfig()).preset

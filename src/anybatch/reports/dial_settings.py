@@ -1,0 +1,75 @@
+"""The settings that a plan depends on, flat and named as the flags of the command line."""
+
+from typing import Any
+
+from anybatch.batch import controllers
+from anybatch.config import AnyConfig, PPGConfig, PPOConfig
+
+Settings = dict[str, Any]
+
+
+def settings_of(config: AnyConfig) -> Settings:
+    """What decides the plan of a config, with `algorithm` and the facts of its controller."""
+    update, optimizer, tuned_at = config.update, config.optimizer, config.tuned_batch()
+    return {
+        "algorithm": config.algorithm,
+        "num-envs": config.num_envs,
+        "num-steps": config.num_steps,
+        "total-env-steps": config.total_env_steps,
+        "rescale": config.rescale,
+        "minibatch-limit": config.minibatch_limit,
+        "update.minibatches-per-epoch": update.minibatches_per_epoch,
+        "update.epochs": update.epochs,
+        "update.target-kl": update.target_kl,
+        "optimizer.name": optimizer.name,
+        "optimizer.learning-rate": optimizer.learning_rate,
+        "optimizer.beta1": optimizer.beta1,
+        "optimizer.beta2": optimizer.beta2,
+        "optimizer.anneal-until": optimizer.anneal_until,
+        "tuned-at.num-envs": tuned_at.num_envs,
+        "tuned-at.num-steps": tuned_at.num_steps,
+        "tuned-at.minibatches-per-epoch": tuned_at.minibatches_per_epoch,
+        "tuned-at.epochs": tuned_at.epochs,
+        **_of_policy(config),
+        **_of_phase(config),
+        **_of_controller(config),
+    }
+
+
+def _of_policy(config: AnyConfig) -> Settings:
+    if not isinstance(config, PPOConfig):
+        return {}
+    return {
+        "proximal.policy": config.proximal.policy,
+        "proximal.ewma-decay": config.proximal.ewma_decay,
+        "proximal.copy-every": config.proximal.copy_every,
+        "objective.advantage-normalization": config.objective.advantage_normalization,
+        "objective.advantage-decay": config.objective.advantage_decay,
+    }
+
+
+def _of_phase(config: AnyConfig) -> Settings:
+    if not isinstance(config, PPGConfig):
+        return {}
+    return {
+        "phase.policy-iterations": config.phase.policy_iterations,
+        "phase.auxiliary-epochs": config.phase.auxiliary_epochs,
+        "phase.auxiliary-minibatch": config.phase.auxiliary_minibatch,
+        "phase.auxiliary-learning-rate": config.phase.auxiliary_learning_rate,
+    }
+
+
+def _of_controller(config: AnyConfig) -> Settings:
+    """The rollout lengths of a controller; `start` is that of the first iteration."""
+    kind = {"controller.kind": config.controller.kind}
+    if config.controller.kind == "fixed":
+        return kind
+    complete = config.complete_controller
+    shortest, longest = config.step_range
+    return kind | {
+        "controller.compensate": complete.compensate,
+        "controller.epochs": complete.epochs,
+        "controller.shortest": shortest,
+        "controller.longest": longest,
+        "controller.start": controllers.in_force(complete, controllers.start(complete)).num_steps,
+    }

@@ -1,0 +1,327 @@
+// The page of the dial: a preset and what differs from it are the whole state, and the part of the address behind #.
+
+const WHY = {
+  "Adam β₁, β₂": "Adam's averages should reach as many samples back as before.",
+  "minibatches per epoch": "Beyond the limit a larger minibatch hardly improves the gradient, so there are more of them.",
+  "proximal EWMA decay": "The policy that the update is held near should be as old as before, in env steps.",
+  "proximal copy every": "The policy that the update is held near should be as old as before, in env steps.",
+  "advantage moments decay": "The scale of the advantages should come from as many samples as before.",
+  "iterations per phase": "An auxiliary phase should come after as many env steps as before.",
+  "auxiliary minibatch": "It grows with the batch as the minibatch does; far smaller ones would take too long.",
+  "auxiliary learning rate": "As the learning rate, by the auxiliary minibatch.",
+};
+const WHY_LEARNING_RATE = {
+  linear: "Many small steps should take the weights as far as one large step.",
+  "square-root":
+    "Many small steps should take the weights as far as one large step. Adam divides by the size of the gradient, which is " +
+    "mostly noise and falls with the root of the minibatch: of a factor, its root remains.",
+};
+const OF_PROXIMAL = { "proximal-ewma": "ewma", "proximal-copy": "periodic" };
+const LARGEST_ON_SLIDER = 256; // times the number tuned at
+const STOPS_PER_OCTAVE = 4;
+
+const byId = (id) => document.getElementById(id);
+const presets = JSON.parse(byId("presets").textContent);
+const controls = [...document.querySelectorAll("[data-setting]")];
+const state = { preset: presets[0], changes: {} };
+let stops = [];
+
+const settingsOf = () => ({ ...state.preset.settings, ...state.changes });
+
+function create(name, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(name), properties);
+  element.append(...children);
+  return element;
+}
+
+// State and address
+
+function change(setting, value) {
+  if (Object.is(value, state.preset.settings[setting])) delete state.changes[setting];
+  else state.changes[setting] = value;
+  show();
+}
+
+function choose(name, changes = {}) {
+  state.preset = presets.find((preset) => preset.name === name) ?? presets[0];
+  state.changes = {};
+  for (const [setting, value] of Object.entries(changes)) {
+    if (!Object.is(value, state.preset.settings[setting])) state.changes[setting] = value;
+  }
+  stops = stopsAround(state.preset.settings["tuned-at.num-envs"]);
+  byId("envs-slider").max = stops.length - 1;
+  show();
+}
+
+/** The value of a setting as it was typed: a number where the preset has one. */
+function read(setting, text) {
+  if (setting === "minibatch-limit") return text === "none" ? null : text === "noise-scale" ? text : Number(text);
+  const isNumber = typeof state.preset.settings[setting] === "number";
+  return isNumber ? (text.trim() === "" ? NaN : Number(text)) : text;
+}
+
+function readAddress() {
+  const words = new URLSearchParams(location.hash.slice(1));
+  state.preset = presets.find((preset) => preset.name === words.get("preset")) ?? presets[0];
+  const changes = {};
+  for (const { tagName, dataset: { setting }, options } of controls) {
+    const text = words.get(setting);
+    if (text === null || !(setting in state.preset.settings)) continue;
+    const isChoice = tagName === "SELECT" && setting !== "minibatch-limit";
+    if (!isChoice || [...options].some(({ value }) => value === text)) changes[setting] = read(setting, text);
+  }
+  choose(state.preset.name, changes);
+}
+
+function writeAddress() {
+  const words = new URLSearchParams({ preset: state.preset.name });
+  for (const [setting, value] of Object.entries(state.changes)) words.set(setting, value ?? "none");
+  history.replaceState(null, "", `#${words}`);
+}
+
+function commandOf() {
+  const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+  const changed = Object.entries(state.changes).flatMap(([setting, value]) => [`--${setting}`, String(value ?? "none")]);
+  return ["anybatch", "train", "--preset", state.preset.name, ...changed].map(quoted).join(" ");
+}
+
+// The slider: whole numbers of environments, four to each doubling, and the number tuned at.
+
+function stopsAround(tuned) {
+  const largest = Math.min(MOST_ENVS, LARGEST_ON_SLIDER * Math.max(tuned, 8));
+  const found = new Set([tuned]);
+  for (let place = 0; ; place += 1) {
+    const octave = 2 ** Math.floor(place / STOPS_PER_OCTAVE);
+    const envs = Math.round(octave * (1 + (place % STOPS_PER_OCTAVE) / STOPS_PER_OCTAVE));
+    if (envs > largest) break;
+    found.add(envs);
+  }
+  return [...found].sort((one, other) => one - other);
+}
+
+function nearestStop(envs) {
+  const distance = (stop) => Math.abs(Math.log(stop / envs));
+  return stops.reduce((best, stop, place) => (distance(stop) < distance(stops[best]) ? place : best), 0);
+}
+
+function showSlider(settings) {
+  const envs = settings["num-envs"];
+  const tuned = settings["tuned-at.num-envs"];
+  const slider = byId("envs-slider");
+  if (envs >= 1) slider.value = nearestStop(envs);
+  slider.setAttribute("aria-valuetext", `${counted(envs)} environments`);
+  const mark = byId("tuned-mark");
+  const place = tuned >= 1 ? (100 * nearestStop(tuned)) / (stops.length - 1) : 0;
+  mark.style.left = `${place}%`;
+  mark.className = place < 50 ? "first" : "last"; // on which side of the arrow there is room for the words
+  mark.textContent = place < 50 ? `▲ tuned at ${counted(tuned)}` : `tuned at ${counted(tuned)} ▲`;
+}
+
+// Controls
+
+function visibleRules(settings) {
+  return RESCALE_RULES.filter((rule) => {
+    if (rule in OF_PROXIMAL) return settings["proximal.policy"] === OF_PROXIMAL[rule];
+    if (rule === "advantage-moments") return settings["objective.advantage-normalization"] === "iteration";
+    if (rule === "adam-betas") return settings["optimizer.name"] !== "sgd";
+    return rule === "learning-rate" || hasPhases(settings);
+  });
+}
+
+/** The value of --rescale for the boxes that are checked, among those that concern this run. */
+function rescaleText(settings) {
+  const visible = visibleRules(settings);
+  const checked = visible.filter((rule) => byId(`rule-${rule}`).checked);
+  const form = byId("learning-rate-form").value;
+  if (checked.length === 0) return "none";
+  const isAll = visible.every((rule) => rule === "adam-betas" || checked.includes(rule));
+  const names = isAll ? ["all", ...checked.filter((rule) => rule === "adam-betas")] : checked;
+  if (!form || !checked.includes("learning-rate")) return names.join(",");
+  const asked = `learning-rate=${form}`;
+  return isAll ? [...names, asked].join(",") : names.map((name) => (name === "learning-rate" ? asked : name)).join(",");
+}
+
+function showRules(settings) {
+  const rules = rescaleRules(settings.rescale);
+  const visible = visibleRules(settings);
+  for (const rule of RESCALE_RULES) {
+    byId(`rule-${rule}`).checked = rules.names.has(rule);
+    byId(`rule-${rule}`).closest("label").hidden = !visible.includes(rule);
+  }
+  const form = byId("learning-rate-form");
+  form.value = rules.form ?? "";
+  form.disabled = !rules.names.has("learning-rate");
+}
+
+function showLimit(settings, limit) {
+  const kind = limit === null ? "none" : limit === "noise-scale" ? "noise-scale" : "samples";
+  byId("limit-kind").value = kind;
+  const samples = byId("limit-samples");
+  samples.closest(".field").hidden = kind !== "samples";
+  if (kind === "samples" && document.activeElement !== samples) samples.value = limit;
+}
+
+function showControls(settings) {
+  byId("preset").value = state.preset.name;
+  byId("preset-words").textContent = `${state.preset.description}. Numbers from: ${state.preset.source}.`;
+  for (const control of controls) {
+    const setting = control.dataset.setting;
+    const value = settings[setting];
+    const field = control.closest(".field");
+    if (field) field.hidden = value === undefined || !concerns(setting, settings);
+    if (value === undefined || setting === "minibatch-limit" || setting === "rescale") continue;
+    if (Number.isNaN(value)) continue; // what was typed is no number, and stays to be corrected
+    if (control.type !== "number" || Number(control.value) !== value || control.value === "") control.value = value;
+  }
+  for (const id of ["num-steps", "tuned-at-num-steps"]) byId(id).disabled = hasController(settings);
+  showSlider(settings);
+  showRules(settings);
+  showLimit(settings, settings["minibatch-limit"]);
+}
+
+/** Whether a setting has a say in this run. */
+function concerns(setting, settings) {
+  if (setting === "proximal.ewma-decay") return settings["proximal.policy"] === "ewma";
+  if (setting === "proximal.copy-every") return settings["proximal.policy"] === "periodic";
+  if (setting === "objective.advantage-decay") {
+    return settings["objective.advantage-normalization"] === "iteration" || settings[setting] !== 0;
+  }
+  if (setting.startsWith("optimizer.beta")) return settings["optimizer.name"] !== "sgd";
+  return true;
+}
+
+// What follows
+
+function ratioWords(ratio) {
+  if (ratio === 1) return "the batch tuned at";
+  const inverse = 1 / ratio;
+  const isPart = ratio < 1 && Math.abs(inverse - Math.round(inverse)) < 1e-9;
+  return isPart ? `1/${counted(Math.round(inverse))} of the batch tuned at` : `${general(ratio, 4)} × the batch tuned at`;
+}
+
+/** A number, with what it means below it: 0.888889 (center of mass 8). */
+function valueElement(name, text) {
+  const [value, ...meaning] = text.split(/(?= \()/);
+  return create(name, {}, value, ...meaning.map((words) => create("span", { className: "meaning", textContent: words })));
+}
+
+function whyOf(settings, { number, regime }) {
+  if (regime === "kept") return null;
+  const form = rescaleRules(settings.rescale).form ?? LEARNING_RATE_RULE[settings["optimizer.name"]];
+  return number === "learning rate" ? WHY_LEARNING_RATE[form] : WHY[number];
+}
+
+function rowElement(settings, row) {
+  const { number, tuned_at: tuned, this_run: here, rule } = row;
+  const cell = (label, ...children) => {
+    const element = create("td", {}, ...children);
+    element.dataset.label = label;
+    return element;
+  };
+  const why = whyOf(settings, row);
+  const words = create("div", {}, create("span", { textContent: rule }));
+  if (why) words.append(create("span", { className: "why", textContent: why }));
+  return create(
+    "tr",
+    {},
+    create("th", { textContent: number, scope: "row" }),
+    cell("tuned at", valueElement("span", tuned)),
+    cell("this run", valueElement(here === tuned ? "span" : "strong", here)),
+    cell("rule", words),
+  );
+}
+
+/** The two batches as rows beside the numbers that follow them. */
+function batchRows(plan) {
+  const [iteration, minibatch] = batchLines(plan.batch);
+  const size = (value) => fixed(value, Number.isInteger(value) ? 0 : 1);
+  return [
+    [iteration, plan.tuned_at.iteration_batch, plan.batch.iteration_batch],
+    [minibatch, plan.tuned_at.minibatch, plan.batch.minibatch],
+  ].map(([[number, rule], tuned, here]) => ({ number, rule, tuned_at: size(tuned), this_run: size(here), regime: "kept" }));
+}
+
+function showPlan(settings, plan) {
+  byId("batches").replaceChildren(...batchRows(plan).map((row) => rowElement(settings, row)));
+  byId("numbers").replaceChildren(...rowsOf(settings, plan).map((row) => rowElement(settings, row)));
+  const lines = linesOf(settings, plan).slice(2);
+  byId("lines").replaceChildren(
+    ...lines.flatMap(([label, words]) => [create("dt", { textContent: label }), create("dd", { textContent: words })]),
+  );
+  byId("notes").replaceChildren(...warningsOf(settings, plan).map((words) => create("li", { textContent: words })));
+  byId("notes").hidden = byId("notes").children.length === 0;
+  const envs = settings["num-envs"];
+  const rate = plan.hyperparameters.learning_rate;
+  const tunedRate = settings["optimizer.learning-rate"];
+  const moved = rate === tunedRate
+    ? `the learning rate stays ${general(rate, 6)}`
+    : `the learning rate is ${general(rate, 6)} instead of ${general(tunedRate, 6)}`;
+  const share = ratioWords(plan.ratios.iteration_batch);
+  byId("summary").textContent = `With ${counted(envs)} environment${plural(envs)}, ${share}, ${moved}.`;
+  byId("command").textContent = commandOf();
+  showRecords(plan.ratios.iteration_batch);
+}
+
+function showRecords(ratio) {
+  for (const group of document.querySelectorAll(".record")) {
+    const figures = [...group.querySelectorAll("[data-ratio]")];
+    const distance = (figure) => Math.abs(Math.log(Number(figure.dataset.ratio) / ratio));
+    const nearest = figures.reduce((best, figure) => (distance(figure) < distance(best) ? figure : best));
+    for (const figure of figures) figure.hidden = figure !== nearest;
+  }
+  const words = byId("nearest");
+  if (words) words.textContent = `Here: ${ratioWords(ratio)}. Each figure is the one recorded nearest to it.`;
+}
+
+function show() {
+  const settings = settingsOf();
+  let refusal = "";
+  try {
+    showControls(settings);
+    showPlan(settings, planOf(settings));
+    writeAddress();
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    refusal = `${error.message}.`;
+    byId("summary").textContent = "";
+  }
+  byId("refusal").textContent = refusal;
+  byId("refusal").hidden = refusal === "";
+  byId("results").hidden = refusal !== "";
+}
+
+async function copy(button, text, shown) {
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(shown); // then the keyboard can copy it
+    button.textContent = "Selected: press Ctrl+C";
+  }
+  setTimeout(() => { button.textContent = button.dataset.words; }, 2000);
+}
+
+function listen() {
+  byId("preset").addEventListener("change", (event) => choose(event.target.value));
+  byId("envs-slider").addEventListener("input", (event) => change("num-envs", stops[event.target.value]));
+  byId("as-tuned").addEventListener("click", () => choose(state.preset.name));
+  for (const control of controls.filter(({ dataset }) => !["minibatch-limit", "rescale"].includes(dataset.setting))) {
+    control.addEventListener("input", () => change(control.dataset.setting, read(control.dataset.setting, control.value)));
+  }
+  for (const control of byId("rules").querySelectorAll("input, select")) {
+    control.addEventListener("change", () => change("rescale", rescaleText(settingsOf())));
+  }
+  byId("limit-kind").addEventListener("change", (event) => {
+    const tuned = tunedBatch(settingsOf()).minibatch;
+    const limits = { none: null, "noise-scale": "noise-scale", samples: Math.ceil(tuned) };
+    change("minibatch-limit", limits[event.target.value]);
+  });
+  byId("limit-samples").addEventListener("input", (event) => change("minibatch-limit", Number(event.target.value)));
+  byId("copy-command").addEventListener("click", ({ target }) => copy(target, commandOf(), byId("command")));
+  byId("copy-link").addEventListener("click", ({ target }) => copy(target, location.href, byId("command")));
+  byId("dial").addEventListener("submit", (event) => event.preventDefault());
+  addEventListener("hashchange", readAddress);
+}
+
+listen();
+readAddress();

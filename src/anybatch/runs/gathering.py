@@ -1,0 +1,144 @@
+"""Checkpoints belong to no number of ranks: what ranks own is put together by env, and taken apart again.
+
+Arrays of a snapshot's own part have their environments first; segments have time first, then environments.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from anybatch.distributed import collectives
+from anybatch.distributed.shard import Shard
+from anybatch.envs.episodes import EPISODES, Episode
+from anybatch.runs.checkpoint import Snapshot
+
+_ENV, _STEP = map(Episode._fields.index, ("env", "step"))
+"""Columns of a segment's finished episodes."""
+_OF_ENVS = ("env", "obs", "episodes")
+"""Parts of a collector's state that belong to its environments."""
+FROZEN_POLICY = "policy_"
+"""How the names of segments begin that have the outputs of a frozen policy."""
+
+
+def gathered(snapshot: Snapshot, missing: Iterable[str]) -> Snapshot:
+    """The snapshot of the whole run, on rank 0, with whatever other ranks own; they must call it too.
+
+    `missing` are the segments that are to be written: the others are in their files already.
+    """
+    total = saved_envs(snapshot.own)
+    if collectives.world_size() == 1:
+        return snapshot
+    shard = collectives.own_shard(total)
+    own = _without_unsliceable(snapshot.own, shard.count)
+    whole = iter(collectives.gather_env_arrays(_arrays_by_env(own), total))
+    own = _by_env(own, lambda _: next(whole))
+    segments = dict(snapshot.segments)
+    for name in missing:
+        segments[name] = {key: _whole_segment(key, tensor, shard) for key, tensor in segments[name].items()}
+    return replace(snapshot, own=own, segments=segments)
+
+
+def _whole_segment(key: str, tensor: Tensor, shard: Shard) -> Tensor:
+    """A tensor of a segment, of all environments of the run."""
+    if key == EPISODES:
+        episodes = collectives.rows_of_all_ranks(renumbered(tensor, shard.first))
+        return episodes[episodes[:, _STEP].argsort(stable=True)]
+    return collectives.gather_envs(tensor, shard.total, 1) if tensor.ndim > 1 else tensor
+
+
+def renumbered(episodes: Tensor, first: int) -> Tensor:
+    """Rows of finished episodes whose environments are numbered from `first` on."""
+    moved = episodes.clone()
+    moved[:, _ENV] += first
+    return moved
+
+
+def of_shard(snapshot: Snapshot, shard: Shard) -> Snapshot:
+    """The part of a whole run's snapshot that belongs to `shard`; of a run with other envs, nothing."""
+    saved = saved_envs(snapshot.own)
+    envs = shard.envs if saved == shard.total else slice(0, 0)
+    segments = ShardSegments(snapshot.segments, saved, envs)
+    if shard.is_whole:
+        return replace(snapshot, segments=segments) if saved == shard.total else snapshot
+    return replace(snapshot, own=_by_env(snapshot.own, lambda array: array[envs]), segments=segments)
+
+
+class ShardSegments(Mapping[str, dict[str, Tensor]]):
+    """Segments of which each is cut to some of its environments when it is asked for."""
+
+    def __init__(self, segments: Mapping[str, dict[str, Tensor]], total: int, envs: slice) -> None:
+        self._segments, self._total, self._envs = segments, total, envs
+
+    def __getitem__(self, name: str) -> dict[str, Tensor]:
+        tensors = self._segments[name]
+        if name.startswith(FROZEN_POLICY):
+            # Earlier versions had all samples along one axis.
+            tensors = {key: tensor.view(-1, self._total, tensor.shape[-1]) for key, tensor in tensors.items()}
+        return {key: self._part(key, tensor) for key, tensor in tensors.items()}
+
+    def _part(self, key: str, tensor: Tensor) -> Tensor:
+        if key == EPISODES:
+            env = tensor[:, _ENV]
+            return renumbered(tensor[(env >= self._envs.start) & (env < self._envs.stop)], -self._envs.start)
+        return tensor[:, self._envs].contiguous() if tensor.ndim > 1 else tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._segments)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+
+def saved_envs(own: Mapping[str, Any]) -> int:
+    """The environments of the run that a snapshot's own part is of."""
+    return own["rank"]["source"]["collector"]["num_envs"]
+
+
+def _by_env(own: Mapping[str, Any], change: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
+    """`own` with every array that has an entry for each environment changed."""
+    changed = _with_collector(
+        own,
+        lambda collector: {
+            name: _over_arrays(part, change) if name in _OF_ENVS else part for name, part in collector.items()
+        },
+    )
+    if changed.get("running_return") is not None:
+        changed["running_return"] = change(changed["running_return"])
+    return changed
+
+
+def _arrays_by_env(own: Mapping[str, Any]) -> list[np.ndarray]:
+    """What `_by_env` changes, in its order."""
+    arrays: list[np.ndarray] = []
+
+    def remember(array: np.ndarray) -> np.ndarray:
+        arrays.append(array)
+        return array
+
+    _by_env(own, remember)
+    return arrays
+
+
+def _without_unsliceable(own: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """`own` without episodes in progress, if an environment's state is not kept by env."""
+    if all(array.ndim > 0 and len(array) == count for array in _arrays_by_env(own)):
+        return dict(own)
+    return _with_collector(
+        own, lambda collector: {name: part for name, part in collector.items() if name not in _OF_ENVS}
+    )
+
+
+def _with_collector(
+    own: Mapping[str, Any], change: Callable[[Mapping[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
+    rank, source = own["rank"], own["rank"]["source"]
+    return {**own, "rank": {**rank, "source": {**source, "collector": change(source["collector"])}}}
+
+
+def _over_arrays(tree: Any, change: Callable[[np.ndarray], np.ndarray]) -> Any:
+    if isinstance(tree, Mapping):
+        return {name: _over_arrays(part, change) for name, part in tree.items()}
+    return change(tree) if isinstance(tree, np.ndarray) else tree

@@ -1,0 +1,29 @@
+"""The objective of data that is collected while the learner learns."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from anybatch.config import AnyConfig, PPOConfig
+
+Config = TypeVar("Config", bound=AnyConfig)
+
+
+def decoupled_by_default(config: Config, say: Callable[[str], None], *, policy_is_chosen: bool) -> Config:
+    """The config of a run whose actors make its data old, with the decoupled objective and the reason said.
+
+    Not where a person has chosen the proximal policy, or a preset another one than PPO's.
+    """
+    if (
+        policy_is_chosen
+        or config.collection is None
+        or not isinstance(config, PPOConfig)
+        or config.proximal.policy != "behavior"
+    ):
+        return config
+    say(
+        f"proximal.policy is iteration_start: data collected while the learner learns are {config.lag} "
+        f"iteration{'s' * (config.lag > 1)} old, and the decoupled objective holds the update near the "
+        "current policy instead of the older one that acted; --proximal.policy chooses another."
+    )
+    return replace(config, proximal=replace(config.proximal, policy="iteration_start"))

@@ -1,0 +1,91 @@
+"""A run whose ranks are started again: it continues in the folder that it began in.
+
+torch's elastic agent starts all ranks with the same words whenever one is lost or joins. A note in the folder
+of runs, named after the agents' run id, says which run they belong to; it goes when the run ends.
+"""
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from anybatch.distributed import collectives, group
+from anybatch.errors import UserError
+from anybatch.runs import atomic_file
+from anybatch.runs.checkpoint import Checkpoints
+
+_NO_ID = "none"
+"""The run id that torchrun gives where none was asked for: only a restart is known to be of this job."""
+
+
+PATIENCE_SECONDS = 30.0
+"""How long ranks that were started again wait for those before them to end."""
+
+
+class Stoppable(Protocol):
+    """The outcome of a run, as far as this module goes."""
+
+    @property
+    def stopped_by(self) -> signal.Signals | None: ...
+
+
+Result = TypeVar("Result", bound=Stoppable)
+
+
+def is_job() -> bool:
+    """Whether an agent started this process, and may start it again."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def note_of(base: Path) -> Path | None:
+    """The note of this job; None where no agent started it."""
+    run_id = os.environ.get("TORCHELASTIC_RUN_ID")
+    return None if run_id is None else base / f".elastic-{re.sub(r'[^A-Za-z0-9._-]', '-', run_id)[:80]}"
+
+
+def begun_run(base: Path) -> Path | None:
+    """The folder of the run that this job has begun, if it can be continued; the same on every rank."""
+    name = _noted(base) if collectives.rank() == 0 else ""
+    name = collectives.text_from_rank_0(name)
+    return base / name if name else None
+
+
+def _noted(base: Path) -> str:
+    note = note_of(base)
+    is_first = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
+    if note is None or not note.is_file() or (is_first and note.name.endswith(_NO_ID)):
+        return ""
+    name = Path(note.read_text().strip()).name
+    return name if name and Checkpoints(base / name, keep=1).exist() else ""
+
+
+def begin(base: Path, folder: Path) -> None:
+    """Note that this job belongs to the run in `folder`."""
+    note = note_of(base)
+    if note is not None and collectives.rank() == 0:
+        atomic_file.replace(note, f"{folder.name}\n".encode())
+
+
+def to_its_end(base: Path, train: Callable[[], Result]) -> Result:
+    """Train, and forget the job's run when it is over or refused.
+
+    A rank that is lost leaves the note. So does a signal under torchrun, which sends one to all ranks when a
+    node joins: only the ranks of `--ranks` know that a person has stopped them.
+    """
+    try:
+        outcome = train()
+    except (UserError, KeyboardInterrupt) as error:
+        if isinstance(error, UserError) or not group.is_under_torchrun():
+            _forget(base)
+        raise
+    if outcome.stopped_by is None or not group.is_under_torchrun():
+        _forget(base)
+    return outcome
+
+
+def _forget(base: Path) -> None:
+    note = note_of(base)
+    if note is not None and collectives.rank() == 0:
+        note.unlink(missing_ok=True)

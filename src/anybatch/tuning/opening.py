@@ -1,0 +1,144 @@
+"""Opening the folder of a tuning: its plan is made and written, or found there and compared."""
+
+import math
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from anybatch import envs
+from anybatch.config import EnvConfig
+from anybatch.config.serialization import config_from_dict
+from anybatch.errors import ConfigError, UserError
+from anybatch.studies import source
+from anybatch.studies.cells import PLAN_FILE as CHECK_FILE
+from anybatch.studies.cells import Cell
+from anybatch.studies.differences import differences, refusal
+from anybatch.studies.duration import in_words
+from anybatch.studies.opening import NOT_KEPT, SECONDS_PER_CELL
+from anybatch.studies.plan import file_name
+from anybatch.studies.processes import DONE, Worker
+from anybatch.studies.work import makespan
+from anybatch.tuning import optuna_trials
+from anybatch.tuning import plan as plans
+from anybatch.tuning.plan import FEWEST_TRIALS, Request, TuningPlan
+from anybatch.tuning.settings import THREADS
+
+Say = Callable[[str], None]
+
+
+def default_folder(request: Request, env: str) -> Path:
+    """tuning/CartPole-v1__cartpole-ppo-ewma, after what is tuned on what."""
+    return Path("tuning") / file_name([env, Path(request.preset).stem])
+
+
+def open_tuning(request: Request, out: Path, *, jobs: int, say: Say) -> TuningPlan:
+    """The plan of a tuning in its folder, which is written before the first trial.
+
+    A folder of another tuning is refused. Where there is a budget, it decides the number of trials once:
+    later calls take what the folder has.
+    """
+    optuna_trials.refuse_missing()
+    plan, there = plans.make_plan(request), plans.read(out)
+    if there is not None:
+        return continued(out, there, plan)
+    if (out / CHECK_FILE).exists():
+        raise UserError(f"{out} is the folder of a study, not of a tuning: choose another one with --out")
+    refuse_unknown_env(plan)
+    if request.budget_seconds is not None:
+        plan = within_budget(plan, request.budget_seconds, jobs=jobs, say=say)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"No tuning can be kept in {out}: {error.strerror}.") from error
+    (out / ".gitignore").write_text("".join(f"{name}\n" for name in NOT_KEPT))
+    plan = replace(plan, facts=source.freeze(out))
+    plans.write(out, plan)
+    return plan
+
+
+def continued(out: Path, there: TuningPlan, plan: TuningPlan) -> TuningPlan:
+    """The plan that is there, with as many trials as are asked for now."""
+    if there.hash != plan.hash:
+        raise refusal(out, list(differences(by_name(there), by_name(plan))))
+    source.restore(out, there.facts)
+    same_budget = plan.request.budget_seconds is not None and plan.request == there.request
+    trials = there.trials if same_budget else plan.trials
+    if trials < there.trials:
+        raise UserError(
+            f"{out} was begun with {there.trials} trials, and --trials {trials} asks for fewer: ask for as "
+            "many, or choose another folder with --out"
+        )
+    if trials > there.trials:
+        if (out / CHECK_FILE).exists():
+            raise UserError(
+                f"{out} has its final check, so that its seeds are no longer fresh: for more than "
+                f"{there.trials} trials choose another folder with --out"
+            )
+        there = replace(there, trials=trials, request=plan.request)
+        plans.write(out, there)
+    return there
+
+
+def by_name(plan: TuningPlan) -> dict[str, Any]:
+    """What decides the result, with ranges by their names, so that a difference can be named."""
+    return plan.decisive() | {"ranges": {one.name: one.to_json() for one in plan.ranges}}
+
+
+def refuse_unknown_env(plan: TuningPlan) -> None:
+    """Build one env: what does not exist is said now, and not by the first trial."""
+    envs.make(plan.env, config_from_dict(EnvConfig, dict(plan.base["env_config"])), seeds=[0]).close()
+
+
+def within_budget(plan: TuningPlan, budget: float, *, jobs: int, say: Say) -> TuningPlan:
+    """The plan with as many trials as fit a budget, the final check included."""
+    say("Measuring how long the runs take …")
+    trial, check = (plan.env_steps * rate + SECONDS_PER_CELL for rate in measured(plan))
+    check_seconds = makespan([check] * 2 * len(plan.check_seeds), jobs)
+    per_trial = trial * len(plan.seeds)
+    fitting = math.floor((budget - check_seconds) / per_trial) * jobs
+    needed = check_seconds + makespan([per_trial] * FEWEST_TRIALS, jobs)
+    said = f"A trial takes about {in_words(per_trial)}, the final check {in_words(check_seconds)}"
+    if fitting < FEWEST_TRIALS:
+        raise ConfigError(
+            f"--budget: {said}, and at least {FEWEST_TRIALS} trials are needed: about {in_words(needed)}, "
+            f"which is more than {in_words(budget)}; choose a larger budget, fewer --env-steps or --seeds"
+        )
+    trials = min(fitting, plan.trials)
+    of_asked = "all" if trials == plan.trials else f"{trials} of"
+    say(
+        f"{said}: {of_asked} {plan.trials} trials fit into {in_words(budget)}, {jobs} at a time. Trials that "
+        "are pruned take less."
+    )
+    return replace(plan, trials=trials)
+
+
+def measured(plan: TuningPlan) -> tuple[float, float]:
+    """Seconds for an env step of a trial, and of a run of the check."""
+    origin = {"hash": plan.hash, "bins": plan.bins, "facts": {}}
+    rates: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="anybatch-probe-") as folder:
+        aside = Path(folder)
+        source.freeze(aside)
+        named = (plan.env,) if plan.request.env is not None else ()
+        with Worker(aside, threads=THREADS, named_envs=named) as worker:
+            for cell in (probed(plan, "trial", plan.base), probed(plan, "check", plan.original)):
+                answer = worker.ask(probe=cell.name, added=cell.to_json(), origin=origin)
+                if answer["answer"] != DONE:
+                    raise UserError(f"the runs cannot be timed: {answer['reason']}")
+                rates.append(answer["seconds"])
+    return rates[0], rates[1]
+
+
+def probed(plan: TuningPlan, name: str, settings: Mapping[str, Any]) -> Cell:
+    return Cell(
+        name=name,
+        part=1,
+        env=plan.env,
+        base=Path(plan.preset).stem,
+        arm=name,
+        ratio="1",
+        seed=plan.seeds[0],
+        config=dict(settings) | {"seed": plan.seeds[0]},
+    )

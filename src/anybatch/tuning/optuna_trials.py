@@ -1,0 +1,245 @@
+"""Which numbers are tried next, by Optuna, which also keeps the record. The only module that imports it.
+
+Numbers are sampled by TPE (Bergstra et al. 2011), each with a random generator of its own, seeded by the
+trial and the number's place. One job therefore tries the same numbers whether it was interrupted or not. With
+several jobs, the first random trials are the same, and later ones follow whatever has finished by then.
+"""
+
+import contextlib
+import importlib.util
+import inspect
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anybatch.errors import UserError
+from anybatch.tuning.plan import TuningPlan
+from anybatch.tuning.space import Range
+from anybatch.tuning.trials import State, Trial
+
+if TYPE_CHECKING:
+    import optuna
+
+JOURNAL_FILE = "trials.journal"
+LOCK_SUFFIX = ".lock"
+STUDY_NAME = "tuning"
+INSTALL_COMMAND = "pip install 'anybatch[tune]'"
+
+REPORTS_PER_RUN = 10
+"""Moments at which a run is compared with those before it."""
+FIRST_REPORT = 3
+"""The first of these moments that counts: the start of a curve says little, and luck there protects none."""
+FEWEST_COMPARED = 4
+"""Trials that must have come as far for a median to be taken."""
+TOP_SHARE = 0.25
+"""What mattered is what tells the best quarter of the trials from all of them."""
+
+
+def refuse_missing() -> None:
+    if importlib.util.find_spec("optuna") is None:
+        raise UserError(f"tuning needs the package optuna: {INSTALL_COMMAND}")
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Optuna's own log and its warnings of experimental parts are not for our readers."""
+    import optuna
+
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+class TrialBook:
+    """The trials of a tuning in its folder. The caller holds the folder's lock."""
+
+    def __init__(self, out: Path, plan: TuningPlan, *, jobs: int = 1) -> None:
+        refuse_missing()
+        import optuna
+        from optuna.storages import journal
+
+        self._plan, self._jobs = plan, jobs
+        path = out / JOURNAL_FILE
+        path.with_name(path.name + LOCK_SUFFIX).unlink(missing_ok=True)  # of a process that was killed
+        cut_torn_line(path)
+        with quietly():
+            lock = journal.JournalFileOpenLock(str(path))
+            backend = journal.JournalFileBackend(str(path), lock_obj=lock)
+            pruner = optuna.pruners.MedianPruner(
+                n_startup_trials=FEWEST_COMPARED,
+                n_min_trials=FEWEST_COMPARED,
+            )
+            self._study = optuna.create_study(
+                storage=optuna.storages.JournalStorage(backend),
+                study_name=STUDY_NAME,
+                direction="maximize",
+                load_if_exists=True,
+                pruner=pruner,
+            )
+            known = self._study.get_trials(deepcopy=False)
+            if not known:
+                self._study.enqueue_trial({one.name: one.first for one in plan.ranges})
+        self._left = [trial for trial in known if trial.state == optuna.trial.TrialState.RUNNING]
+        """Trials that an earlier process did not finish: they come first."""
+        self._asked: dict[int, optuna.Trial] = {}
+
+    def next(self) -> Trial | None:
+        """The trial to run next; None where all that were asked for have been taken."""
+        import optuna
+
+        with quietly():
+            if self._left:
+                trial = optuna.Trial(self._study, self._left.pop(0)._trial_id)
+            elif self.count < self._plan.trials:
+                trial = self._study.ask()
+            else:
+                return None
+            self._asked[trial.number] = trial
+            for place, one in enumerate(self._plan.ranges):
+                self._study.sampler = self._sampler(trial.number, place)
+                suggest(trial, one)
+        return self.trial(trial.number)
+
+    @property
+    def count(self) -> int:
+        """Trials that have been begun."""
+        waiting = self._waiting()
+        return sum(trial.state != waiting for trial in self._study.get_trials(deepcopy=False))
+
+    def trials(self) -> list[Trial]:
+        """All trials that have been begun."""
+        waiting = self._waiting()
+        found = self._study.get_trials(deepcopy=False)
+        return [self._trial(trial) for trial in found if trial.state != waiting]
+
+    def trial(self, number: int) -> Trial:
+        return self._trial(self._study.get_trials(deepcopy=False)[number])
+
+    def report(self, number: int, moment: int, value: float) -> None:
+        """Record the mean return so far at a moment."""
+        self._asked[number].report(value, moment)
+
+    def is_beaten(self, number: int) -> bool:
+        """Whether its best report is below the median of what finished trials had at its newest moment."""
+        return self._asked[number].should_prune()
+
+    def finish(self, number: int, state: State, value: float | None = None) -> None:
+        import optuna
+
+        states = optuna.trial.TrialState
+        known = {"finished": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}
+        with quietly():
+            self._study.tell(number, value if state == "finished" else None, state=known[state])
+
+    def _sampler(self, number: int, place: int) -> Any:
+        """The sampler of one number of one trial."""
+        import optuna
+
+        seed = np.random.SeedSequence([self._plan.sampler_seed, number, place]).generate_state(1)[0]
+        return optuna.samplers.TPESampler(
+            seed=int(seed),
+            n_startup_trials=self._plan.random_trials,
+            multivariate=False,  # each number is sampled by itself, whatever the version's default is
+            # With several jobs, what is being tried is not tried again meanwhile.
+            constant_liar=self._jobs > 1,
+        )
+
+    @staticmethod
+    def _waiting() -> Any:
+        import optuna
+
+        return optuna.trial.TrialState.WAITING
+
+    def _trial(self, trial: "optuna.trial.FrozenTrial") -> Trial:
+        import optuna
+
+        states: dict[Any, State] = {
+            optuna.trial.TrialState.RUNNING: "running",
+            optuna.trial.TrialState.COMPLETE: "finished",
+            optuna.trial.TrialState.PRUNED: "pruned",
+            optuna.trial.TrialState.FAIL: "failed",
+        }
+        places = {name: float(place) for name, place in trial.params.items()}
+        whole = all(one.name in places for one in self._plan.ranges)
+        return Trial(
+            number=trial.number,
+            point=self._plan.space.numbers(places) if whole else {},
+            state=states[trial.state],
+            value=trial.value,
+            reports=dict(trial.intermediate_values),
+        )
+
+
+def suggest(trial: Any, one: Range) -> None:
+    """Let Optuna choose a coordinate. What a trial has already stays."""
+    low, high = one.places
+    if one.dimension.whole:
+        trial.suggest_int(one.name, int(low), int(high), log=True)
+    else:
+        trial.suggest_float(one.name, low, high, log=True)
+
+
+def cut_torn_line(path: Path) -> None:
+    """Drop the end of a journal that was cut within a line, as after a loss of power."""
+    content = path.read_bytes() if path.exists() else b""
+    whole = content[: content.rfind(b"\n") + 1]
+    if whole != content:
+        path.write_bytes(whole)
+
+
+def importances(ranges: Sequence[Range], trials: Sequence[Trial]) -> dict[str, float]:
+    """How much each number tells the best quarter of the trials from all, as shares of 1: PED-ANOVA.
+
+    Watanabe et al. 2023 (arXiv:2304.10255). Trials that were pruned count below all that finished. Empty
+    where fewer than four trials have come to an end.
+    """
+    import optuna
+
+    ended = [trial for trial in trials if trial.state in ("finished", "pruned") and trial.point]
+    if len(ended) < FEWEST_COMPARED:
+        return {}
+    finished = [trial.value for trial in ended if trial.is_finished and trial.value is not None]
+    bottom = min(finished, default=0.0)
+    with quietly():
+        study = optuna.create_study(direction="maximize")
+        for trial in ended:
+            value = trial.value if trial.is_finished else bottom - 1
+            study.add_trial(
+                optuna.trial.create_trial(
+                    params=places_of(ranges, trial.point),
+                    distributions={one.name: distribution(one) for one in ranges},
+                    value=value,
+                )
+            )
+        make = optuna.importance.PedAnovaImportanceEvaluator
+        renamed = "target_quantile" in inspect.signature(make).parameters  # in Optuna 5
+        quantile: dict[str, Any] = {"target_quantile" if renamed else "baseline_quantile": TOP_SHARE}
+        evaluator = make(**quantile)
+        return optuna.importance.get_param_importances(study, evaluator=evaluator)
+
+
+def places_of(ranges: Sequence[Range], point: Mapping[str, float]) -> dict[str, Any]:
+    """The coordinates of a point, within their ranges."""
+    found: dict[str, Any] = {}
+    for one in ranges:
+        low, high = one.places
+        place = min(max(one.dimension.place(point[one.name]), low), high)
+        found[one.name] = round(place) if one.dimension.whole else place
+    return found
+
+
+def distribution(one: Range) -> Any:
+    import optuna
+
+    low, high = one.places
+    if one.dimension.whole:
+        return optuna.distributions.IntDistribution(int(low), int(high), log=True)
+    return optuna.distributions.FloatDistribution(low, high, log=True)

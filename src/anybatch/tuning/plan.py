@@ -1,0 +1,246 @@
+"""The plan of a tuning: everything that decides its result, fixed and hashed before the first trial.
+
+OUT/tuning.json       the plan: a JSON object with the entries of `TuningPlan`, "schema" and "hash"
+OUT/trials.journal    the trials as Optuna records them: their numbers, returns on the way, and states
+OUT/cells/            a file for each training run, as studies have them (anybatch.studies.cells)
+OUT/plan.json         the final check, a study of its own: the preset and what was found, on fresh seeds
+OUT/tuned.toml        what was found, as a preset
+OUT/result.json       the best trial, what mattered, and the verdict of the check
+OUT/report/           the same as a page, with pictures and their numbers
+OUT/runs/, source/    while it runs: run folders in progress, and the package as it was at the start
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from anybatch import presets
+from anybatch.config.serialization import config_to_dict
+from anybatch.errors import ConfigError, UserError
+from anybatch.runs import folder as run_folder
+from anybatch.studies.cells import BINS, CELLS, Cell
+from anybatch.studies.configs import plain
+from anybatch.tuning import space
+from anybatch.tuning.settings import at_batch, quiet, with_point
+from anybatch.tuning.space import Range, Space
+
+SCHEMA = 1
+PLAN_FILE = "tuning.json"
+BATCH_SHARE = 4
+"""The batch tuned at is the preset's divided by this, where it is not given."""
+FIRST_SEED = 1001
+TUNING_SEEDS = (FIRST_SEED, FIRST_SEED + 1)
+"""Seeds of a trial where they are not given. Two: the best of many trials on one seed is mostly its luck."""
+CHECK_SEEDS = 5
+FEWEST_CHECK_SEEDS = 2
+"""An interval needs two."""
+RANDOM_TRIALS = 8
+"""Trials before the search follows their results: the preset itself, and random ones."""
+FEWEST_TRIALS = 10
+MARGIN = 0.1
+"""How much worse is still not worse, where 0 is random play and 1 the preset's best return."""
+ALPHA = 0.05
+SAMPLER_SEED = 1
+TRIAL_ARM = "trial"
+NOT_DECISIVE = ("trials", "left_out", "request", "facts")
+"""Entries that are not hashed: more trials may be asked for later."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a person asks for. None: by the preset."""
+
+    preset: str
+    env: str | None = None
+    trials: int = 40
+    num_envs: int | None = None
+    """Envs of the trials: the batch tuned at."""
+    train_at: int | None = None
+    """Envs of the check: the batch wanted."""
+    env_steps: int | None = None
+    """Length of every run."""
+    seeds: tuple[int, ...] = TUNING_SEEDS
+    check_seeds: int = CHECK_SEEDS
+    """Number of fresh seeds."""
+    margin: float = MARGIN
+    search: tuple[str, ...] = ()
+    budget_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningPlan:
+    """What is tried, and how it is judged."""
+
+    preset: str
+    """The preset whose numbers are searched around."""
+    env: str
+    env_steps: int
+    """Length of every run, of trials and check alike."""
+    base: Mapping[str, Any]
+    """Settings of the preset at the batch tuned at, where the search has its center."""
+    original: Mapping[str, Any]
+    """Settings of the preset at the batch wanted, which the check compares with."""
+    ranges: tuple[Range, ...]
+    left_out: Mapping[str, str]
+    """Numbers that are not searched, and why."""
+    seeds: tuple[int, ...]
+    """Of the trials."""
+    check_seeds: tuple[int, ...]
+    """Of the check; no trial has one of them."""
+    margin: float
+    alpha: float
+    trials: int
+    request: Request
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    random_trials: int = RANDOM_TRIALS
+    sampler_seed: int = SAMPLER_SEED
+    bins: int = BINS
+
+    @property
+    def hash(self) -> str:
+        text = json.dumps(self.decisive(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def num_envs(self) -> int:
+        """Envs of the batch tuned at."""
+        return int(self.base["num_envs"])
+
+    @property
+    def train_at(self) -> int:
+        """Envs of the batch wanted."""
+        return int(self.original["num_envs"])
+
+    @property
+    def space(self) -> Space:
+        return Space(self.ranges, self.left_out)
+
+    def decisive(self) -> dict[str, Any]:
+        """All that decides the result, as plain values."""
+        return {name: value for name, value in self._plain().items() if name not in NOT_DECISIVE}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, "hash": self.hash} | self._plain()
+
+    def _plain(self) -> dict[str, Any]:
+        known = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        ranges = [one.to_json() for one in self.ranges]
+        return known | {"ranges": ranges, "request": asdict(self.request)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        known = {entry.name: data[entry.name] for entry in fields(cls)}
+        request = dict(data["request"])
+        request |= {name: tuple(request[name]) for name in ("seeds", "search")}
+        return cls(
+            **known
+            | {
+                "ranges": space.ranges_from_json(data["ranges"]),
+                "seeds": tuple(data["seeds"]),
+                "check_seeds": tuple(data["check_seeds"]),
+                "request": Request(**request),
+            }
+        )
+
+    def settings_of(self, point: Mapping[str, float], where: str) -> dict[str, Any]:
+        """Settings of a trial with these numbers."""
+        return with_point(self.base, point, where)
+
+    def cells_of(self, trial: int, point: Mapping[str, float]) -> Iterator[Cell]:
+        """The training runs of a trial, one for each seed."""
+        name = f"trial-{trial:04}"
+        config = self.settings_of(point, name)
+        for seed in self.seeds:
+            yield Cell(
+                name=f"{name}__s{seed}",
+                part=1,
+                env=self.env,
+                base=Path(self.preset).stem,
+                arm=TRIAL_ARM,
+                ratio="1",
+                point=dict(point),
+                seed=seed,
+                config=config | {"seed": seed},
+            )
+
+
+def make_plan(request: Request) -> TuningPlan:
+    """The plan of a request. What contradicts itself, or makes no sense, is refused by its name."""
+    refuse_senseless(request)
+    config = presets.load(request.preset).config
+    settings = {"algorithm": config.algorithm} | config_to_dict(config)
+    env = request.env or config.env
+    env_steps = request.env_steps or config.total_env_steps
+    settings = quiet(settings | {"env": env, "total_env_steps": env_steps})
+    num_envs = request.num_envs or max(1, config.num_envs // BATCH_SHARE)
+    base = at_batch(settings, num_envs, f"preset {request.preset} with {num_envs} envs")
+    train_at = request.train_at or config.num_envs
+    original = plain(settings | {"num_envs": train_at}, f"preset {request.preset} with {train_at} envs")
+    searched = space.space_of(base, space.parse(request.search))
+    return TuningPlan(
+        preset=request.preset,
+        env=env,
+        env_steps=env_steps,
+        base=base,
+        original=original,
+        ranges=searched.ranges,
+        left_out=searched.left_out,
+        seeds=request.seeds,
+        check_seeds=fresh_seeds(request.seeds, request.check_seeds),
+        margin=request.margin,
+        alpha=ALPHA,
+        trials=request.trials,
+        request=request,
+    )
+
+
+def fresh_seeds(tuning: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Seeds that no trial has: those above all of them."""
+    first = max(tuning) + 1
+    return tuple(range(first, first + count))
+
+
+def refuse_senseless(request: Request) -> None:
+    if request.trials < FEWEST_TRIALS:
+        raise ConfigError(
+            f"--trials {request.trials}: at least {FEWEST_TRIALS} are needed, since the first "
+            f"{RANDOM_TRIALS} are the preset itself and random ones, and only later ones follow what was seen"
+        )
+    for name in ("num_envs", "train_at", "env_steps"):
+        value = getattr(request, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} {value}: must be at least 1")
+    if not request.seeds or len(set(request.seeds)) < len(request.seeds) or min(request.seeds) < 0:
+        shown = " ".join(map(str, request.seeds))
+        raise ConfigError(f"--seeds {shown}: must be one or more different numbers, none of them negative")
+    if request.check_seeds < FEWEST_CHECK_SEEDS:
+        raise ConfigError(
+            f"--check-seeds {request.check_seeds}: at least {FEWEST_CHECK_SEEDS} are needed for an interval"
+        )
+    if not 0 < request.margin < 1:
+        raise ConfigError(f"--margin {request.margin:g}: must be above 0 and below 1")
+
+
+def read(out: Path) -> TuningPlan | None:
+    """The plan of a folder; None where there is none yet."""
+    path = out / PLAN_FILE
+    if not path.exists():
+        return None
+    data = run_folder.read_json(path)
+    try:
+        if data["schema"] != SCHEMA:
+            raise UserError(f"{path} has schema {data['schema']}; this version reads schema {SCHEMA}")
+        plan, recorded = TuningPlan.from_json(data), data["hash"]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is damaged: it is not the plan of a tuning ({error!r})") from None
+    if plan.hash != recorded:
+        raise UserError(f"{path} was changed after it was written: its hash does not fit its content")
+    return plan
+
+
+def write(out: Path, plan: TuningPlan) -> None:
+    (out / CELLS).mkdir(parents=True, exist_ok=True)
+    run_folder.write_json(out / PLAN_FILE, plan.to_json())

@@ -1,0 +1,35 @@
+"""A trial: numbers that were tried, and what came of them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+State = Literal["running", "finished", "pruned", "failed"]
+"""pruned: stopped on the way, since half of the trials had done better by then, or since it diverged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One point of the search, trained on all tuning seeds."""
+
+    number: int
+    """From 0 on; 0 is the preset itself."""
+    point: Mapping[str, float]
+    state: State
+    value: float | None = None
+    """Area under the curve, mean over seeds; of one that was pruned, as far as it came."""
+    reports: Mapping[int, float] = field(default_factory=dict[int, float])
+    """Mean return so far, by the tenth of its env steps at which it was reported."""
+
+    @property
+    def is_finished(self) -> bool:
+        return self.state == "finished"
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if name != "reports"}
+
+
+def best_of(trials: Iterable[Trial]) -> Trial | None:
+    """The finished trial with the largest area, the first of equals; None where none has finished."""
+    finished = [trial for trial in trials if trial.is_finished and trial.value is not None]
+    return max(finished, key=lambda trial: (trial.value or 0.0, -trial.number)) if finished else None

@@ -1,0 +1,100 @@
+"""A tuning from its first line to its last: open the folder, search, write the preset, check it, report."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from anybatch.errors import UserError
+from anybatch.reports import report_files
+from anybatch.runs import folder as run_folder
+from anybatch.runs.display import Output
+from anybatch.studies import plan as study_plans
+from anybatch.studies import runner as study_runner
+from anybatch.studies.cells import CELLS
+from anybatch.studies.processes import LOG_FILE
+from anybatch.tuning import check, opening, page, runner, tuned_file
+from anybatch.tuning import plan as plans
+from anybatch.tuning.optuna_trials import TrialBook, importances
+from anybatch.tuning.outcome import RESULT_FILE, Outcome
+from anybatch.tuning.plan import Request, TuningPlan, make_plan
+from anybatch.tuning.trials import Trial, best_of
+
+REPORT_FOLDER = "report"
+
+
+def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Outcome:
+    """Do what is missing of a tuning and return what came out. Raises Stopped at a signal."""
+    out = out or opening.default_folder(request, make_plan(request).env)
+    plan = opening.open_tuning(request, out, jobs=jobs, say=output.say)
+    named = (plan.env,) if request.env is not None else ()
+    with run_folder.lock(out):
+        book = TrialBook(out, plan, jobs=jobs)
+        output.say(said_of(plan))
+        runner.run(out, plan, book, jobs=jobs, output=output, named_envs=named)
+        trials = book.trials()
+        best = the_best(out, trials)
+        tuned_file.write(out, plan, best, len(trials))
+        checked = check.open_check(out, plan)
+        study_runner.run(out, checked, jobs=jobs, output=output, named_envs=named, retry_failed=True)
+        outcome = outcome_of(out, plan, trials)
+        sentence = f"Final check: {outcome.verdict.sentence}"
+        tuned_file.write(out, plan, best, len(trials), checked=sentence)
+        run_folder.write_json(out / RESULT_FILE, outcome.to_json())
+        report_files.write(page.report(outcome), out / REPORT_FOLDER)
+    return outcome
+
+
+def read(out: Path) -> Outcome:
+    """What came out of a tuning that has been run to its end."""
+    plan = plans.read(out)
+    if plan is None or not (out / RESULT_FILE).exists():
+        raise UserError(f"{out} has no result yet: the command that began this tuning continues it")
+    with run_folder.lock(out):
+        return outcome_of(out, plan, TrialBook(out, plan).trials())
+
+
+def is_tuning(path: Path) -> bool:
+    """Whether a folder is that of a tuning."""
+    return (path / plans.PLAN_FILE).is_file()
+
+
+def outcome_of(out: Path, plan: TuningPlan, trials: Sequence[Trial]) -> Outcome:
+    """What the trials and the check in a folder come to."""
+    checked = study_plans.read(out)
+    assert checked is not None
+    results = study_runner.results(out, checked)
+    return Outcome(
+        folder=out,
+        preset_file=out / tuned_file.TUNED_FILE,
+        plan=plan,
+        trials=trials,
+        best=the_best(out, trials),
+        importances=importances(plan.ranges, trials),
+        check=checked,
+        results=results,
+        verdict=check.verdict_of(checked, results),
+    )
+
+
+def the_best(out: Path, trials: Sequence[Trial]) -> Trial:
+    best = best_of(trials)
+    if best is None:
+        raise UserError(f"no trial finished: {out / LOG_FILE} and the files in {out / CELLS} say why")
+    return best
+
+
+def said_of(plan: TuningPlan) -> str:
+    """What is about to be searched, in words."""
+    ranges = (f"  {one.name}: {one.low:.4g} to {one.high:.4g}, from {one.center:.4g}" for one in plan.ranges)
+    outside = [one.name for one in plan.ranges if not one.low <= one.center <= one.high]
+    left_out = [f"  not searched: {name}, since {reason}" for name, reason in plan.left_out.items()]
+    if outside:
+        left_out.append(
+            f"  outside its range, so that the first trial has the nearest end: {', '.join(outside)}"
+        )
+    seeds, fresh = (" ".join(map(str, numbers)) for numbers in (plan.seeds, plan.check_seeds))
+    said = (
+        f"{plan.trials} trials of {plan.env_steps:,} env steps with {plan.num_envs} envs on seeds {seeds}; "
+        f"then a check with {plan.train_at} envs on seeds {fresh}, margin {plan.margin:g}. Searched, each "
+        "from the preset's number at this batch:"
+    )
+    return "\n".join([said, *ranges, *left_out])

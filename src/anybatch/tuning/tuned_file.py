@@ -1,0 +1,69 @@
+"""tuned.toml: what was found, as a preset that extends the one it was found around."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from anybatch import presets
+from anybatch.config.serialization import config_to_dict
+from anybatch.presets.merged import leaves
+from anybatch.presets.toml_text import prose, toml_value
+from anybatch.runs import atomic_file
+from anybatch.studies.configs import nested
+from anybatch.tuning.plan import TuningPlan
+from anybatch.tuning.trials import Trial
+
+TUNED_FILE = "tuned.toml"
+TUNED_GROUPS = ("update", "optimizer", "objective", "proximal", "exploration", "phase")
+"""Groups of settings in which a trial differs from its preset; others differ in what cells need only."""
+
+
+def write(out: Path, plan: TuningPlan, best: Trial, trials: int, checked: str = "") -> Path:
+    """Write what was found. `checked` is the verdict of the final check, where it has been run."""
+    path = out / TUNED_FILE
+    atomic_file.replace(path, text(out, plan, best, trials, checked).encode())
+    return path
+
+
+def text(out: Path, plan: TuningPlan, best: Trial, trials: int, checked: str) -> str:
+    """The file: what it extends, where its numbers are from, and the settings that differ."""
+    differing = differences(plan, best)
+    tuned_at = differing.pop("tuned_at")
+    top = {name: value for name, value in differing.items() if not isinstance(value, dict)}
+    tables = {name: value for name, value in differing.items() if isinstance(value, dict)}
+    lines = [f"extends = {toml_value(extended(plan.preset, out))}"]
+    lines.append(prose("description", [f"{Path(plan.preset).stem}, tuned on {plan.env}"]))
+    lines.append(prose("source", [source(plan, best, trials), *([checked] if checked else [])]))
+    lines += ["", *(f"{name} = {toml_value(value)}" for name, value in top.items())] if top else []
+    for name, table in (tables | {"tuned_at": tuned_at}).items():
+        lines += ["", f"[{name}]"]
+        lines += [f"{path} = {toml_value(value)}" for path, value in leaves(table)]
+    return "\n".join(lines) + "\n"
+
+
+def extended(preset: str, out: Path) -> str:
+    """The preset that is extended: a name, or the way to a file from the folder that this one is in."""
+    return os.path.relpath(preset, out) if preset.endswith(".toml") else preset
+
+
+def source(plan: TuningPlan, best: Trial, trials: int) -> str:
+    seeds = ", ".join(map(str, plan.seeds))
+    return (
+        f"Found by anybatch tune around {Path(plan.preset).stem}: trial {best.number} of {trials} on "
+        f"{plan.env}, each {plan.env_steps:,} env steps with {plan.num_envs} envs on seeds {seeds}, the best "
+        f"by its area under the return curve, {best.value:.4g}"
+    )
+
+
+def differences(plan: TuningPlan, best: Trial) -> dict[str, Any]:
+    """The settings in which what was found differs from its preset, and the batch that it was tuned at."""
+    own = config_to_dict(presets.load(plan.preset).config)
+    trial = plan.settings_of(best.point, f"trial {best.number}")
+    found = {group: trial[group] for group in TUNED_GROUPS if group in trial}
+    found |= {"env": plan.env, "num_envs": plan.train_at}
+    before = dict(leaves(own))
+    stated: dict[str, Any] = {}
+    for path, value in leaves(found):
+        if before[path] != value:
+            stated = presets.overlaid(stated, nested(path, value))
+    return stated | {"tuned_at": presets.own_batch(trial)}

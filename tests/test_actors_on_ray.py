@@ -1,0 +1,104 @@
+"""Actors of Ray: the same run to the bit, restarts, and a private Ray that nobody else can reach."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+from actor_runs import assert_equal_runs, assert_equals_the_queue, cartpole_config, pqn_config, without_actors
+from toy_runs import train
+
+from anybatch.acting.actors import ray_engine
+from anybatch.acting.actors.source import ActorPool, Job
+from anybatch.cli import main
+
+# Where a test before has imported JAX, it warns of the processes that Ray starts.
+pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
+
+ACTORS = 2
+
+
+@pytest.fixture(scope="module")
+def private_ray() -> Iterator[None]:
+    """One for all runs of this file, which a run of its own would start and end."""
+    assert ray_engine.connect(None, ACTORS)
+    yield
+    ray.shutdown()
+
+
+def listening_addresses(processes: set[int]) -> set[str]:
+    """Of the TCP sockets of some processes, in hexadecimal as Linux tells them."""
+    inodes: set[str] = set()
+    for process in processes:
+        for link in Path(f"/proc/{process}/fd").glob("*"):
+            try:
+                inodes.add(os.readlink(link))
+            except OSError:
+                continue
+    found: set[str] = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:  # 0A: listening
+                found.add(fields[1].partition(":")[0])
+    return found
+
+
+def processes_of_ray() -> set[int]:
+    """This process and all below it."""
+    parents = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found = {os.getpid()}
+    while below := {process for process, parent in parents.items() if parent in found} - found:
+        found |= below
+    return found
+
+
+@pytest.mark.usefixtures("private_ray")
+def test_two_actors_of_ray_are_the_queue_to_the_bit(tmp_path: Path):
+    assert_equals_the_queue(pqn_config(actors="ray:2", staleness={"iterations": 2}), tmp_path)
+    addresses = listening_addresses(processes_of_ray())
+    local = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+    assert addresses and addresses <= local  # 127.0.0.1 and ::1
+
+
+@pytest.mark.usefixtures("private_ray")
+def test_an_actor_of_ray_that_is_killed_or_hangs_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = cartpole_config(actors="ray:2", actor_timeout=4.0)
+    undisturbed = train(without_actors(config), tmp_path / "undisturbed").folder
+    submit, faults = ActorPool.submit, {2: signal.SIGKILL, 4: signal.SIGSTOP}
+
+    def submit_and_disturb(pool: ActorPool, actor: int, job: Job) -> None:
+        submit(pool, actor, job)
+        if actor == 1 and job.origin.iteration in faults:
+            os.kill(pool.engine.process_ids()[actor], faults.pop(job.origin.iteration))
+
+    monkeypatch.setattr(ActorPool, "submit", submit_and_disturb)
+    assert_equal_runs(undisturbed, train(config, tmp_path / "disturbed").folder)
+    assert not faults
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [("127.0.0.1:1", "Connection refused"), ("ray://10.0.0.1:10001", "it must be auto or host:port")],
+)
+def test_an_address_without_a_ray_is_one_sentence(
+    address: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    if ray.is_initialized():  # by the tests above
+        ray.shutdown()
+    flags = ["--preset=cartpole-ppo", "--env=toy:Match", "--actors=ray:2", f"--ray-address={address}"]
+    with pytest.raises(SystemExit) as stop:
+        main(["train", *flags, f"--run-dir={tmp_path}"])
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert f"no Ray of version {ray.__version__} could be used at ray-address = {address}" in said
+    assert reason in said and not list(tmp_path.iterdir())
