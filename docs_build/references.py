@@ -1,0 +1,96 @@
+"""The pages of metrics and presets, made from the code."""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from anybatch import presets
+from anybatch.cli.preset_list import chosen_for, sizes
+from anybatch.presets import Preset
+from anybatch.runs.metrics import METRICS
+
+METRICS_INTRODUCTION = """# Metrics
+
+Made from the code when the site was built. A run writes these names and no others, to `metrics.jsonl`, to
+TensorBoard and to any tracker. The x axis is env steps. Losses are means over the iteration's samples or
+gradient steps, never the last minibatch's. A metric that could not be measured is absent, never 0.
+"""
+METRIC_GROUPS = {
+    "charts": "Progress",
+    "losses": "Losses",
+    "batch": "The batch",
+    "advantage": "Advantages",
+    "proximal": "The proximal policy",
+    "importance": "Importance weights",
+    "staleness": "Age of the data",
+    "auxiliary": "The auxiliary phase of PPG",
+    "evaluation": "Evaluations during training",
+    "time": "Where the time goes",
+}
+FAMILIES = {
+    "cartpole": "Classic control",
+    "image": "Other environments with images",
+    "minatar": "MinAtar",
+    "mujoco": "MuJoCo",
+    "vector": "Other environments with vectors",
+}
+"""Titles of presets by the first word of their names."""
+PRESETS_INTRODUCTION = """# Presets
+
+Made from the code when the site was built. A preset is a named configuration: it says where its numbers are
+from and the batch they were tuned at. `anybatch presets NAME` prints one as a complete file with the origin
+of each number, and `anybatch plan --preset NAME` its batches. A file of your own can extend any of them:
+
+```toml
+# my-preset.toml
+extends = "cartpole-ppo-ewma"
+description = "CartPole with twice the rollout length"
+source = "our own runs, seeds 1 to 3"
+num_steps = 256
+tuned_at = "own batch"
+```
+"""
+
+
+def metrics_page() -> str:
+    sections = [METRICS_INTRODUCTION]
+    ordered = sorted(METRICS.items(), key=lambda metric: order(prefix_of(metric[0])))
+    for prefix, metrics in groupby(ordered, key=lambda metric: prefix_of(metric[0])):
+        rows = [f"| `{name}` | {meaning.replace('|', chr(92) + '|')} |" for name, meaning in metrics]
+        title = METRIC_GROUPS.get(prefix, prefix.capitalize())
+        sections.append("\n".join([f"## {title}\n", "| metric | meaning |", "|---|---|", *rows, ""]))
+    return "\n".join(sections)
+
+
+def prefix_of(metric: str) -> str:
+    return metric.partition("/")[0]
+
+
+def order(prefix: str) -> int:
+    known = list(METRIC_GROUPS)
+    return known.index(prefix) if prefix in known else len(known)
+
+
+def presets_page() -> str:
+    return "\n".join([PRESETS_INTRODUCTION, *preset_sections()])
+
+
+def preset_sections() -> Iterator[str]:
+    known = [presets.load(name) for name in presets.names()]
+    for family, members in groupby(known, key=lambda preset: preset.name.partition("-")[0]):
+        yield f"## {FAMILIES.get(family, family.capitalize())}\n"
+        yield from map(preset_section, members)
+
+
+def preset_section(preset: Preset) -> str:
+    facts = [sizes(preset.config)]
+    facts += [f"chosen for {environments}" for environments in chosen_for(preset.name)]
+    if preset.extends:
+        facts.append(f"extends [`{preset.extends[0]}`](#{preset.extends[0]})")
+    lines = [f"### `{preset.name}` {{#{preset.name}}}", "", f"{full_stop(preset.description)}", ""]
+    lines += [f"- {fact}" for fact in facts]
+    lines.append(f"- from: {preset.source}")
+    return "\n".join([*lines, ""])
+
+
+def full_stop(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."
