@@ -65,7 +65,7 @@ HALFCHEETAH = PPOConfig(
     objective=OBJECTIVE,
     optimizer=OPTIMIZER,
     network=NetworkConfig(encoder="mlp", heads="dual", hidden_sizes=(64, 64)),
-    normalize=NormalizeConfig(observations=True, rewards="step"),
+    normalize=NormalizeConfig(observations="step", rewards="step"),
 )
 
 
@@ -152,6 +152,6 @@ def work_of(config: PPOConfig | PQNConfig) -> Work:
         clip=objective.clip if of_ppo else 0.0,
         entropy_coefficient=objective.entropy_coefficient if of_ppo else 0.0,
         value_coefficient=objective.value_coefficient if of_ppo else 0.0,
-        normalizes=of_ppo and config.normalize.observations,
+        normalizes=of_ppo and config.normalize.observations != "none",
         atari_training=config.env_config.episodic_life,
     )

@@ -50,7 +50,7 @@ def measure(name: str) -> tuple[float, float, float, int, int]:
     rollout_seconds = perf_counter() - began
     samples = pqn.prepare(rollout, config)
     loss_of = loss(samples, state.network.locate)
-    parts = minibatches(samples.valid, state, config)
+    parts = minibatches(samples.valid, state, config, device=samples.obs.device)
     times: dict[str, list[float]] = {"gradient": [], "measured_gradient": []}
     for number in range(PAIRS):
         indices, count = parts[number % len(parts)]
