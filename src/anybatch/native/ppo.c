@@ -165,7 +165,7 @@ static real value_error(const Objective *o, real value, real collected, real tar
 }
 
 /* `ppo_gradient` of samples whose numbers stay in the cache. */
-static void add_ppo_gradient(const ActorCritic *net, const Policy *proximal, const Samples *s, const Objective *o,
+APART void add_ppo_gradient(const ActorCritic *net, const Policy *proximal, const Samples *s, const Objective *o,
                              const int64_t *index, int n, const Record *record, real *work) {
   const Policy *policy = &net->policy;
   const int actions = policy->head.outputs;
@@ -251,10 +251,12 @@ static void add_ppo_gradient(const ActorCritic *net, const Policy *proximal, con
 void ppo_gradient(const ActorCritic *net, const Policy *proximal, const Samples *s, const Objective *o,
                   const int64_t *index, int32_t n, const Record *record, real *work) {
   const int parts = parts_of(n);
+  const Subnormals before = flush_subnormals();
   for (int part = 0; part < parts; part++) {
     const int start = (int64_t)n * part / parts, end = (int64_t)n * (part + 1) / parts;
     const Record here = {record->objective + start, record->value_loss + start,    record->entropy + start,
                          record->logp + start,      record->behavior_logp + start, record->proximal_logp + start};
     add_ppo_gradient(net, proximal, s, o, index + start, end - start, &here, work);
   }
+  restore_subnormals(before);
 }

@@ -43,7 +43,7 @@ void q_act(const QNetwork *net, double epsilon, int32_t n, const void *obs, cons
 }
 
 /* `q_gradient` of samples whose numbers stay in the cache. */
-static void add_q_gradient(const QNetwork *net, const QSamples *s, double coefficient, double count,
+APART void add_q_gradient(const QNetwork *net, const QSamples *s, double coefficient, double count,
                            const int64_t *index, int n, real *error, real *value, real *work) {
   const Encoder *e = &net->encoder;
   const int actions = net->head.outputs, features = net->head.inputs, width = widest(e);
@@ -72,8 +72,10 @@ static void add_q_gradient(const QNetwork *net, const QSamples *s, double coeffi
 void q_gradient(const QNetwork *net, const QSamples *s, double coefficient, double count, const int64_t *index,
                 int32_t n, real *error, real *value, real *work) {
   const int parts = parts_of(n);
+  const Subnormals before = flush_subnormals();
   for (int part = 0; part < parts; part++) {
     const int start = (int64_t)n * part / parts, end = (int64_t)n * (part + 1) / parts;
     add_q_gradient(net, s, coefficient, count, index + start, end - start, error + start, value + start, work);
   }
+  restore_subnormals(before);
 }

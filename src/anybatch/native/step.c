@@ -22,11 +22,9 @@ double squared_norm(const real *x, int64_t count) {
   return sum;
 }
 
-/* Adam (Kingma & Ba 2015, alg. 1) with the gradient times `scale`. `step_size` and `root_correction` hold the
-   corrections of the bias: learning rate / (1 - beta1^t), and sqrt(1 - beta2^t). */
-void adam(real *restrict value, const real *restrict gradient, real *restrict first, real *restrict second,
-          int64_t count, double scale, double beta1, double beta2, double epsilon, double step_size,
-          double root_correction) {
+APART void take_step(real *restrict value, const real *restrict gradient, real *restrict first,
+                     real *restrict second, int64_t count, double scale, double beta1, double beta2, double epsilon,
+                     double step_size, double root_correction) {
   const real s = scale, b1 = beta1, b2 = beta2, eps = epsilon, size = step_size, root = 1 / root_correction;
   for (int64_t i = 0; i < count; i++) {
     const real g = gradient[i] * s;
@@ -40,4 +38,13 @@ void adam(real *restrict value, const real *restrict gradient, real *restrict fi
 #endif
     value[i] -= size * first[i] / (spread * root + eps);
   }
+}
+
+/* Adam (Kingma & Ba 2015, alg. 1) with the gradient times `scale`. `step_size` and `root_correction` hold the
+   corrections of the bias: learning rate / (1 - beta1^t), and sqrt(1 - beta2^t). */
+void adam(real *value, const real *gradient, real *first, real *second, int64_t count, double scale, double beta1,
+          double beta2, double epsilon, double step_size, double root_correction) {
+  const Subnormals before = flush_subnormals();
+  take_step(value, gradient, first, second, count, scale, beta1, beta2, epsilon, step_size, root_correction);
+  restore_subnormals(before);
 }
