@@ -48,7 +48,11 @@ def problem(env: str, proximal: str, objective: str, **changes: object) -> PPOCo
         env=env,
         num_steps=31,
         env_config={"max_episode_steps": 5},
-        update={"epochs": 2, "minibatches_per_epoch": 3, "noise_scale_every": 2},
+        update={
+            "epochs": 2,
+            "minibatches_per_epoch": 3,
+            "noise_scale_every": 4,
+        },  # steps one by one and together
         proximal={"policy": proximal, "copy_every": 5},
         objective=OBJECTIVES[objective],
         optimizer={"max_grad_norm": 0.2},
@@ -115,7 +119,7 @@ def test_action_values_in_native_code_equal_torch(env: str, microbatch: int):
         num_steps=31,
         dtype="float64",
         network={"hidden_sizes": [35, 9]},
-        update={"epochs": 2, "minibatches_per_epoch": 3, "noise_scale_every": 2},
+        update={"epochs": 2, "minibatches_per_epoch": 3, "noise_scale_every": 4},
     )
     left: list[dict[str, object]] = []
     for compiled in ("on", "off"):
@@ -202,6 +206,28 @@ def test_a_non_finite_sample_is_seen():
     ppo.improve_policy(samples, state, config, 1e-2)
     assert state.steps.counts.skipped == 2 and torch.isfinite(state.steps.flat.values).all()
     assert not torch.equal(before, state.steps.flat.values)
+
+
+def test_steps_around_a_non_finite_one_are_taken_as_in_torch():
+    config = problem("toy:Match", "ewma", "clip", update={"minibatches_per_epoch": 5, "noise_scale_every": 0})
+    left: list[dict[str, object]] = []
+    for compiled in ("on", "off"):
+        state, _ = moved_policy_and_samples(changed(config, compile=compiled))
+        _, samples = moved_policy_and_samples(changed(config, compile="off"))
+        samples.value_target[3] = float("nan")
+        ppo.improve_policy(samples, state, config, 1e-2)
+        ewma = state.ewma
+        assert ewma is not None and (state.steps.counts.taken, state.steps.counts.skipped) == (8, 2)
+        left.append(
+            {
+                "parameters": state.steps.flat.values,
+                "moments": list(state.steps.state_dict()["optimizer"].values()),
+                "proximal": ewma.values,
+                "ages": [ewma.total_weight, ewma.age_env_steps, ewma.age_gradient_steps],
+                "norms": state.steps.counts.norms,
+            }
+        )
+    close(*left)
 
 
 def test_a_run_in_native_code_repeats_and_resumes_bit_for_bit(tmp_path: Path):

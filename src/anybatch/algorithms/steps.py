@@ -1,5 +1,6 @@
 """What the loops of all algorithms do between a batch and its gradient steps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +65,14 @@ def imbalance(part: Minibatch) -> float:
     ends = torch.tensor([shard.first + shard.count for shard in shards])
     owners = torch.bucketize(part.of_all % part.shard.total, ends, right=True)
     return float(owners.bincount().max()) * len(shards) / part.count
+
+
+def steps_ahead(config: RunConfig, steps: GradientSteps, batches: Sequence[Minibatch]) -> int:
+    """How many of the next steps native code can take in one call: those before a noise measurement."""
+    if not steps.can_be_taken_together(max(len(batch.own) for batch in batches)):
+        return 0
+    every = config.update.noise_scale_every
+    return len(batches) if every == 0 else min(len(batches), -steps.number % every)
 
 
 def gradient(

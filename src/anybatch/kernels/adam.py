@@ -1,14 +1,23 @@
-"""A step of Adam on one flat vector, as one native call."""
+"""Steps of Adam on one flat vector in native code."""
 
 import ctypes
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from anybatch import native
-from anybatch.kernels.structs import pointer
+from anybatch.kernels.structs import WeightsStruct, pointer
+
+
+class StepNumbers(NamedTuple):
+    """What is particular to one step: value -= size × first ÷ (√second ÷ root_correction + eps)."""
+
+    size: float
+    root_correction: float
+    eps: float
 
 
 class AdamKernel:
@@ -27,17 +36,9 @@ class AdamKernel:
         return math.sqrt(squared) if squared >= 0 else squared
 
     def step(
-        self,
-        state: Mapping[str, Tensor],
-        number: int,
-        *,
-        learning_rate: float,
-        betas: tuple[float, float],
-        eps: float,
-        scale: float,
+        self, state: Mapping[str, Tensor], numbers: StepNumbers, *, betas: tuple[float, float], scale: float
     ) -> None:
-        """Step `number`, with the gradients times `scale`; `state` has the moments, as torch names them."""
-        beta1, beta2 = betas
+        """A step with the gradients times `scale`; `state` has the moments, as torch names them."""
         double = ctypes.c_double
         self._library.adam(
             self._values,
@@ -46,9 +47,31 @@ class AdamKernel:
             ctypes.c_void_p(pointer(state["exp_avg_sq"])),
             self._count,
             double(scale),
-            double(beta1),
-            double(beta2),
-            double(eps),
-            double(learning_rate / (1 - beta1**number)),
-            double(math.sqrt(1 - beta2**number)),
+            *map(double, betas),
+            double(numbers.eps),
+            double(numbers.size),
+            double(numbers.root_correction),
+        )
+
+    def weights(
+        self,
+        state: Mapping[str, Tensor],
+        *,
+        betas: tuple[float, float],
+        max_norm: float | None,
+        average: Tensor | None,
+    ) -> WeightsStruct:
+        """What native code needs to take several steps; `average` follows the first of the parameters."""
+        values, grads = self._kept
+        return WeightsStruct(
+            value=pointer(values),
+            gradient=pointer(grads),
+            first=pointer(state["exp_avg"]),
+            second=pointer(state["exp_avg_sq"]),
+            count=len(values),
+            beta1=betas[0],
+            beta2=betas[1],
+            max_norm=math.inf if max_norm is None else max_norm,
+            average=pointer(average),
+            averaged=0 if average is None else len(average),
         )

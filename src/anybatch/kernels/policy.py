@@ -9,7 +9,15 @@ from torch import Tensor
 from anybatch import native
 from anybatch.envs.protocol import EnvSpec
 from anybatch.kernels import structs
-from anybatch.kernels.structs import MOST_LAYERS, ObjectiveStruct, RecordStruct, SamplesStruct, pointer
+from anybatch.kernels.structs import (
+    MOST_LAYERS,
+    ObjectiveStruct,
+    RecordStruct,
+    SamplesStruct,
+    Schedule,
+    WeightsStruct,
+    pointer,
+)
 from anybatch.kernels.workspace import Workspace
 from anybatch.networks.actor_critic import ActorCritic, Policy
 from anybatch.networks.encoders import MinAtarEncoder, MLPEncoder
@@ -70,9 +78,7 @@ class PolicyKernel:
     def add_gradient(self, samples: SamplesStruct, objective: ObjectiveStruct, part: Tensor) -> list[Tensor]:
         """Add the gradient of the samples `part` to the buffers; the columns of the record, each [b]."""
         part = part.contiguous()
-        record = torch.empty(len(RecordStruct._fields_), len(part), dtype=self._dtype)
-        start, row = record.data_ptr(), len(part) * record.element_size()
-        columns = (start + number * row for number in range(len(record)))
+        record = self._record(len(part))
         self._library.ppo_gradient(
             byref(self._network),
             None if self._proximal is None else byref(self._proximal),
@@ -80,7 +86,42 @@ class PolicyKernel:
             byref(objective),
             ctypes.c_void_p(pointer(part)),
             len(part),
-            byref(RecordStruct(*columns)),
+            byref(_addresses(record)),
             self._workspace.for_samples(len(part)),
         )
         return list(record.unbind())
+
+    def take_steps(
+        self,
+        samples: SamplesStruct,
+        objective: ObjectiveStruct,
+        indices: Tensor,
+        weights: WeightsStruct,
+        schedule: Schedule,
+    ) -> tuple[int, Tensor]:
+        """Take the gradient steps of `schedule` on consecutive parts of `indices`.
+
+        Returns how many were taken, those before the first non-finite gradient, and the record: [columns, b].
+        """
+        record = self._record(len(indices))
+        taken: int = self._library.ppo_steps(
+            byref(self._network),
+            None if self._proximal is None else byref(self._proximal),
+            byref(samples),
+            byref(objective),
+            ctypes.c_void_p(pointer(indices)),
+            byref(_addresses(record)),
+            self._workspace.for_samples(max(step.samples for step in schedule)),
+            byref(weights),
+            schedule,
+            len(schedule),
+        )
+        return taken, record
+
+    def _record(self, count: int) -> Tensor:
+        return torch.empty(len(RecordStruct._fields_), count, dtype=self._dtype)
+
+
+def _addresses(record: Tensor) -> RecordStruct:
+    start, row = record.data_ptr(), record.shape[1] * record.element_size()
+    return RecordStruct(*(start + number * row for number in range(len(record))))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from anybatch import native
 from anybatch.envs.protocol import EnvSpec
 from anybatch.kernels import structs
-from anybatch.kernels.structs import MOST_LAYERS, QSamplesStruct, pointer
+from anybatch.kernels.structs import MOST_LAYERS, QSamplesStruct, Schedule, WeightsStruct, pointer
 from anybatch.kernels.workspace import Workspace
 from anybatch.networks.q_network import NormalizedLayers, NormalizedMinAtar, QNetwork, Scaled
 
@@ -80,3 +80,30 @@ class QKernel:
             self._workspace.for_samples(len(part)),
         )
         return list(record.unbind())
+
+    def take_steps(
+        self,
+        samples: QSamplesStruct,
+        coefficient: float,
+        indices: Tensor,
+        weights: WeightsStruct,
+        schedule: Schedule,
+    ) -> tuple[int, Tensor]:
+        """Take the gradient steps of `schedule` on consecutive parts of `indices`.
+
+        Returns how many were taken, those before the first non-finite gradient; errors and values, [2, b].
+        """
+        record = torch.empty(2, len(indices), dtype=self._dtype)
+        taken: int = self._library.q_steps(
+            byref(self._network),
+            byref(samples),
+            ctypes.c_double(coefficient),
+            ctypes.c_void_p(pointer(indices)),
+            ctypes.c_void_p(pointer(record[0])),
+            ctypes.c_void_p(pointer(record[1])),
+            self._workspace.for_samples(max(step.samples for step in schedule)),
+            byref(weights),
+            schedule,
+            len(schedule),
+        )
+        return taken, record

@@ -128,6 +128,36 @@ class RecordStruct(ctypes.Structure):
     ]
 
 
+class WeightsStruct(ctypes.Structure):
+    _fields_ = [
+        ("value", Pointer),
+        ("gradient", Pointer),
+        ("first", Pointer),
+        ("second", Pointer),
+        ("count", ctypes.c_int64),
+        ("beta1", ctypes.c_double),
+        ("beta2", ctypes.c_double),
+        ("max_norm", ctypes.c_double),
+        ("average", Pointer),
+        ("averaged", ctypes.c_int64),
+    ]
+
+
+class StepStruct(ctypes.Structure):
+    _fields_ = [
+        ("samples", ctypes.c_int64),
+        ("step_size", ctypes.c_double),
+        ("root_correction", ctypes.c_double),
+        ("epsilon", ctypes.c_double),
+        ("share", ctypes.c_double),
+        ("norm", ctypes.c_double),
+    ]
+
+
+Schedule = ctypes.Array[StepStruct]
+"""Gradient steps that follow each other."""
+
+
 def pointer(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 

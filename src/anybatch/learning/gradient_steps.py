@@ -8,8 +8,9 @@ an iteration at once.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -22,6 +23,7 @@ from anybatch.distributed import collectives
 from anybatch.equations import noise_scale
 from anybatch.errors import TrainingError
 from anybatch.kernels.adam import AdamKernel
+from anybatch.kernels.structs import Schedule, StepStruct, WeightsStruct
 from anybatch.learning.minibatch import microbatches
 from anybatch.learning.noise import NoiseAverage
 from anybatch.learning.optimizers import FlatAdam, first_state, make_optimizer
@@ -195,6 +197,51 @@ class GradientSteps:
             self.optimizer.take_step(scale)
         self.counts.add(norm, culprit)
         return taken
+
+    def can_be_taken_together(self, largest_minibatch: int) -> bool:
+        """Whether native code can take several steps in one call, each on a minibatch in one piece."""
+        return (
+            isinstance(self.optimizer, FlatAdam)
+            and self.optimizer.kernel is not None
+            and largest_minibatch <= self.microbatch
+            and collectives.world_size() == 1
+        )
+
+    def schedule(
+        self, sizes: Sequence[int], average: Tensor | None = None, shares: Sequence[float] | None = None
+    ) -> tuple[WeightsStruct, Schedule]:
+        """What native code needs to take steps on minibatches of these sizes.
+
+        `average` moves towards the parameters by its share after each step.
+        """
+        optimizer = self.optimizer
+        assert isinstance(optimizer, FlatAdam) and optimizer.kernel is not None
+        shares = [0.0] * len(sizes) if shares is None else shares
+        first = optimizer.steps_taken + 1
+        steps = [
+            StepStruct(size, *optimizer.numbers_of(first + place), share)
+            for place, (size, share) in enumerate(zip(sizes, shares, strict=True))
+        ]
+        weights = optimizer.kernel.weights(
+            optimizer.moments(),
+            betas=optimizer.param_groups[0]["betas"],
+            max_norm=self.config.max_grad_norm,
+            average=average,
+        )
+        return weights, (StepStruct * len(steps))(*steps)
+
+    def count_scheduled(self, schedule: Schedule, taken: int, culprit_of: Callable[[int], str]) -> int:
+        """Count the steps that native code took, which ends at the first non-finite gradient.
+
+        `culprit_of` the minibatch says what made it so. Returns how many minibatches were used, that one
+        included.
+        """
+        assert isinstance(self.optimizer, FlatAdam)
+        self.optimizer.count_steps(taken)
+        used = min(taken + 1, len(schedule))
+        for place in range(used):
+            self.counts.add(schedule[place].norm, partial(culprit_of, place))
+        return used
 
     def _apply_unread(self, culprit: Culprit) -> Tensor:
         """`apply` without a look at the norm: the step is multiplied by a flag, which is returned."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from anybatch.config import OptimizerConfig
-from anybatch.kernels.adam import AdamKernel
+from anybatch.kernels.adam import AdamKernel, StepNumbers
 
 SHORTEST_TRACTABLE = 5
 """RAdam: the length ρ_t of an average beyond which its variance is tractable, as torch has it."""
@@ -82,22 +82,60 @@ class FlatAdam(torch.optim.Adam):
         self.kernel: AdamKernel | None = None
         """Native code for the step, where that is used."""
 
-    @torch.no_grad()
     def take_step(self, scale: float = 1.0) -> None:
         """One step, with the gradient times `scale`."""
+        number = self.steps_taken + 1
+        if self.kernel is not None:
+            self.kernel.step(
+                self.moments(), self.numbers_of(number), betas=self.param_groups[0]["betas"], scale=scale
+            )
+            self.count_steps(1)
+        else:
+            self._take_step_in_torch(number, scale)
+
+    @property
+    def steps_taken(self) -> int:
+        return int(self.state[self.parameter].get("step", 0))
+
+    def count_steps(self, count: int) -> None:
+        """Steps that native code has taken."""
+        self.moments()["step"] += count
+
+    def numbers_of(self, number: int) -> StepNumbers:
+        """What is particular to step `number`."""
         group = self.param_groups[0]
         lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
+        size, root_correction = lr / (1 - beta1**number), math.sqrt(1 - beta2**number)
         if not self.rectified:
-            return self._step(lr, eps, scale)
-        number = int(self.state[self.parameter].get("step", 0)) + 1
+            return StepNumbers(size, root_correction, eps)
         rectification = rectification_of(number, beta2)
         if rectification is None:
-            # The kernel still counts the step and keeps the moments.
-            self._step(0.0, eps, scale)
+            return StepNumbers(size, math.inf, 1.0)  # by the mean of the gradients alone
+        return StepNumbers(size * rectification, root_correction, eps / root_correction)
+
+    @torch.no_grad()
+    def _take_step_in_torch(self, number: int, scale: float) -> None:
+        group = self.param_groups[0]
+        lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
+        if scale != 1.0 and self.parameter.grad is not None:
+            self.parameter.grad.mul_(scale)
+        if not self.rectified:
+            return self._step_with(lr, eps)
+        rectification = rectification_of(number, beta2)
+        if rectification is None:
+            # Torch's kernel still counts the step and keeps the moments.
+            self._step_with(0.0, eps)
             mean = self.state[self.parameter]["exp_avg"]
             self.parameter.add_(mean, alpha=-lr / (1 - beta1**number))
         else:
-            self._step(lr * rectification, eps / math.sqrt(1 - beta2**number), scale)
+            self._step_with(lr * rectification, eps / math.sqrt(1 - beta2**number))
+
+    def _step_with(self, lr: float, eps: float) -> None:
+        group = self.param_groups[0]
+        kept = group["lr"], group["eps"]
+        group["lr"], group["eps"] = lr, eps
+        self.step()
+        group["lr"], group["eps"] = kept
 
     @torch.no_grad()
     def take_flagged_step(self, taken: Tensor, scale: Tensor) -> None:
@@ -105,7 +143,7 @@ class FlatAdam(torch.optim.Adam):
 
         The number of the step is the device's too, since only the device knows how many were skipped.
         """
-        group, state, dtype = self.param_groups[0], self._moments(), self.parameter.dtype
+        group, state, dtype = self.param_groups[0], self.moments(), self.parameter.dtype
         lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
         gradient = flagged_gradient(self.parameter, taken, scale)
         first, second = state["exp_avg"], state["exp_avg_sq"]
@@ -123,7 +161,7 @@ class FlatAdam(torch.optim.Adam):
             step = first / (second.sqrt() / root + eps)
         self.parameter.sub_(step * size)
 
-    def _moments(self) -> dict[str, Tensor]:
+    def moments(self) -> dict[str, Tensor]:
         """What is kept of the gradients, zeros before the first step; names are torch's."""
         state = self.state[self.parameter]
         if not state:
@@ -132,21 +170,6 @@ class FlatAdam(torch.optim.Adam):
             state["exp_avg"] = torch.zeros_like(self.parameter)
             state["exp_avg_sq"] = torch.zeros_like(self.parameter)
         return state
-
-    def _step(self, lr: float, eps: float, scale: float) -> None:
-        group = self.param_groups[0]
-        if self.kernel is None:
-            kept = group["lr"], group["eps"]
-            group["lr"], group["eps"] = lr, eps
-            if scale != 1.0 and self.parameter.grad is not None:
-                self.parameter.grad.mul_(scale)
-            self.step()
-            group["lr"], group["eps"] = kept
-            return
-        state = self._moments()
-        state["step"] += 1
-        number = int(state["step"])
-        self.kernel.step(state, number, learning_rate=lr, betas=group["betas"], eps=eps, scale=scale)
 
 
 def rectification_of(step: int, beta2: float) -> float | None:

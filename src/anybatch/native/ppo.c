@@ -3,6 +3,7 @@
    The same arithmetic as networks/actor_critic.py and algorithms/ppo/loss.py, which are the reference: tests
    compare the two in double precision. */
 #include "network.h"
+#include "step.h"
 
 typedef struct {
   Encoder encoder;
@@ -259,4 +260,24 @@ void ppo_gradient(const ActorCritic *net, const Policy *proximal, const Samples 
     add_ppo_gradient(net, proximal, s, o, index + start, end - start, &here, work);
   }
   restore_subnormals(before);
+}
+
+/* Gradient steps on consecutive stretches of `index`, of which each of `step`[steps] says how long it is. Returns
+   how many were taken: all, or those before the first whose gradient is non-finite. */
+int32_t ppo_steps(const ActorCritic *net, const Policy *proximal, const Samples *s, const Objective *o,
+                  const int64_t *index, const Record *record, real *work, const Weights *weights, Step *step,
+                  int32_t steps) {
+  Objective here = *o;
+  Record seen = *record;
+  for (int taken = 0; taken < steps; taken++) {
+    const int64_t n = step[taken].samples;
+    memset(weights->gradient, 0, sizeof(real) * weights->count);
+    here.count = n;
+    ppo_gradient(net, proximal, s, &here, index, n, &seen, work);
+    if (!take_step(weights, step + taken)) return taken;
+    index += n;
+    seen = (Record){seen.objective + n, seen.value_loss + n,    seen.entropy + n,
+                    seen.logp + n,      seen.behavior_logp + n, seen.proximal_logp + n};
+  }
+  return steps;
 }

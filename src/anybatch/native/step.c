@@ -1,8 +1,9 @@
 /* A gradient step on one flat vector: norm, clip, Adam and the average of weights, each number read once. */
-#include "arithmetic.h"
+#include "step.h"
 
 #define BLOCK 1024
-#define CHAINS 4 /* additions that do not wait for each other */
+#define CHAINS 4           /* additions that do not wait for each other */
+#define CLIP_EPSILON 1e-6  /* as learning/gradient_steps.py has it */
 
 /* Blocks keep float sums accurate, and the order of summation fixed. */
 double squared_norm(const real *x, int64_t count) {
@@ -22,7 +23,7 @@ double squared_norm(const real *x, int64_t count) {
   return sum;
 }
 
-APART void take_step(real *restrict value, const real *restrict gradient, real *restrict first,
+APART void adam_step(real *restrict value, const real *restrict gradient, real *restrict first,
                      real *restrict second, int64_t count, double scale, double beta1, double beta2, double epsilon,
                      double step_size, double root_correction) {
   const real s = scale, b1 = beta1, b2 = beta2, eps = epsilon, size = step_size, root = 1 / root_correction;
@@ -45,6 +46,26 @@ APART void take_step(real *restrict value, const real *restrict gradient, real *
 void adam(real *value, const real *gradient, real *first, real *second, int64_t count, double scale, double beta1,
           double beta2, double epsilon, double step_size, double root_correction) {
   const Subnormals before = flush_subnormals();
-  take_step(value, gradient, first, second, count, scale, beta1, beta2, epsilon, step_size, root_correction);
+  adam_step(value, gradient, first, second, count, scale, beta1, beta2, epsilon, step_size, root_correction);
   restore_subnormals(before);
+}
+
+/* As torch's lerp: from the nearer end, so that shares of 0 and 1 are exact. */
+static void follow(real *restrict average, const real *restrict value, int64_t count, double share) {
+  const real near = share, far = 1 - share;
+  if (share < 0.5)
+    for (int64_t i = 0; i < count; i++) average[i] += near * (value[i] - average[i]);
+  else
+    for (int64_t i = 0; i < count; i++) average[i] = value[i] - (value[i] - average[i]) * far;
+}
+
+int take_step(const Weights *w, Step *step) {
+  const double squared = squared_norm(w->gradient, w->count);
+  step->norm = squared >= 0 ? sqrt(squared) : squared;
+  if (!isfinite(step->norm)) return 0;
+  const double scale = step->norm > w->max_norm ? w->max_norm / (step->norm + CLIP_EPSILON) : 1;
+  adam(w->value, w->gradient, w->first, w->second, w->count, scale, w->beta1, w->beta2, step->epsilon, step->step_size,
+       step->root_correction);
+  if (w->average) follow(w->average, w->value, w->averaged, step->share);
+  return 1;
 }

@@ -73,6 +73,24 @@ class EwmaNetwork:
             self._values.lerp_(self._current, 1.0 / now.total_weight)
             self._average = now
 
+    @property
+    def values(self) -> Tensor:
+        """The averaged weights as one vector, of which the policy's parameters are views."""
+        return self._values
+
+    def shares_ahead(self, decay: float, steps: int) -> list[float]:
+        """By how much the averaged weights move towards the current ones in each of the next steps."""
+        average, shares = self._average, list[float]()
+        for _ in range(steps):
+            average = average.advanced(decay, 0.0)
+            shares.append(1.0 / float(average.total_weight))
+        return shares
+
+    def count_updates(self, count: int, decay: float, env_steps: float) -> None:
+        """Updates that native code has made, by `shares_ahead`."""
+        for _ in range(count):
+            self._average = self._average.advanced(decay, env_steps)
+
     def settle(self) -> None:
         """Read the numbers that flagged steps have left on the device."""
         self._average = Average(*map(float, self._average))

@@ -17,7 +17,7 @@ from anybatch.algorithms.ppo.loss import policy_loss
 from anybatch.algorithms.ppo.samples import PolicyBatch, PolicyRecord, Samples
 from anybatch.algorithms.ppo.stale import scaled_learning_rate
 from anybatch.algorithms.ppo.state import PPOState, keep_proximal_age
-from anybatch.algorithms.steps import gradient, minibatches
+from anybatch.algorithms.steps import Minibatch, gradient, minibatches, steps_ahead
 from anybatch.config import PPOConfig
 from anybatch.distributed import collectives
 from anybatch.equations import divergence, returns
@@ -167,19 +167,58 @@ def one_epoch(
 
     Returns what the last step saw; None where the policy moved too far within the epoch, to stop there.
     """
-    steps = state.steps
     seen: list[PolicyRecord] = []
-    for batch in minibatches(samples.all_valid, state, config, device=samples.obs.device):
-        add_gradient = minibatch_gradient(
-            samples, batch.own, batch.count, state, config, with_value=with_value
-        )
-        seen = gradient(config, steps, batch, add_gradient)
+    left = minibatches(samples.all_valid, state, config, device=samples.obs.device)
+    while left:
+        ahead = steps_ahead(config, state.steps, left) if takes_steps_together(state, config) else 0
+        if ahead:
+            used, seen = steps_together(samples, left[:ahead], state, config, with_value=with_value)
+        else:
+            used, seen = 1, gradient_of(samples, left[0], state, config, with_value=with_value)
+            if config.update.target_kl_check == "minibatch" and moved_too_far(seen, config):
+                records += seen
+                return None
+            taken = state.steps.apply(partial(bad_value, samples, state, left[0].own))
+            state.advance_proximal(taken)
         records += seen
-        if config.update.target_kl_check == "minibatch" and moved_too_far(seen, config):
-            return None
-        taken = steps.apply(partial(bad_value, samples, state, batch.own))
-        state.advance_proximal(taken)
+        left = left[used:]
     return seen
+
+
+def takes_steps_together(state: PPOState, config: PPOConfig) -> bool:
+    """Whether native code may take several steps in one call: nothing is to be looked at between them.
+
+    Between steps on few samples, Python would take most of the time.
+    """
+    return (
+        state.kernel is not None
+        and state.periodic_copy is None
+        and config.update.target_kl is None
+        and config.objective.advantage_normalization != "minibatch"
+    )
+
+
+def steps_together(
+    samples: Samples, batches: list[Minibatch], state: PPOState, config: PPOConfig, *, with_value: bool
+) -> tuple[int, list[PolicyRecord]]:
+    """Gradient steps in native code. Returns how many minibatches were used, and what they saw."""
+    objective = native.objective(config.objective, value_coefficient(config, with_value=with_value))
+    used, record = native.take_steps(
+        samples, batches, state, objective, lambda batch: bad_value(samples, state, batch.own)
+    )
+    return used, [record]
+
+
+def gradient_of(
+    samples: Samples, batch: Minibatch, state: PPOState, config: PPOConfig, *, with_value: bool
+) -> list[PolicyRecord]:
+    """Leave the mean gradient of a minibatch in the buffer. Returns what its microbatches saw."""
+    add_gradient = minibatch_gradient(samples, batch.own, batch.count, state, config, with_value=with_value)
+    return gradient(config, state.steps, batch, add_gradient)
+
+
+def value_coefficient(config: PPOConfig, *, with_value: bool) -> float:
+    return config.objective.value_coefficient if with_value else 0.0
 
 
 def minibatch_gradient(
@@ -189,16 +228,16 @@ def minibatch_gradient(
     shift, scale = NOT_MOVED
     if config.objective.advantage_normalization == "minibatch":
         shift, scale = minibatch_moments(samples.advantage[indices], count)
-    value_coefficient = config.objective.value_coefficient if with_value else 0.0
+    coefficient = value_coefficient(config, with_value=with_value)
     if state.kernel is not None:
-        objective = native.objective(config.objective, value_coefficient, float(shift), float(scale))
+        objective = native.objective(config.objective, coefficient, float(shift), float(scale))
         return native.add_gradient(state.kernel, samples, objective)
 
     def loss_of(part: Tensor) -> tuple[Tensor, PolicyRecord]:
         batch = gather(samples, part, state, config)
         if config.objective.advantage_normalization == "minibatch":
             batch = batch._replace(advantage=(batch.advantage - shift) / scale)
-        return policy_loss(state.network, batch, config.objective, value_coefficient=value_coefficient)
+        return policy_loss(state.network, batch, config.objective, value_coefficient=coefficient)
 
     return by_autograd(loss_of)
 

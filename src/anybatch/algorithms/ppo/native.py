@@ -1,10 +1,14 @@
 """The gradient of the policy's loss in native code: `loss.policy_loss` and its backward pass in one call."""
 
 import math
+from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
 from anybatch.algorithms.ppo.samples import PolicyRecord, Samples
+from anybatch.algorithms.ppo.state import PPOState
+from anybatch.algorithms.steps import Minibatch
 from anybatch.config import ObjectiveConfig
 from anybatch.equations.objectives import log_clip_range
 from anybatch.kernels.policy import PolicyKernel
@@ -24,8 +28,35 @@ def add_gradient(
     return add
 
 
+def take_steps(
+    samples: Samples,
+    batches: Sequence[Minibatch],
+    state: PPOState,
+    objective: ObjectiveStruct,
+    culprit_of: Callable[[Minibatch], str],
+) -> tuple[int, PolicyRecord]:
+    """Take a gradient step on each of the minibatches, up to the first whose gradient is non-finite.
+
+    The proximal average follows each step. Returns how many minibatches were used, and what they saw.
+    """
+    kernel, steps, ewma = state.kernel, state.steps, state.ewma
+    decay = state.plan.hyperparameters.proximal_decay
+    assert kernel is not None
+    sizes = [len(batch.own) for batch in batches]
+    if ewma is None:
+        weights, schedule = steps.schedule(sizes)
+    else:
+        weights, schedule = steps.schedule(sizes, ewma.values, ewma.shares_ahead(decay, len(sizes)))
+    indices = torch.cat([batch.own for batch in batches])
+    taken, seen = kernel.take_steps(samples.addresses, objective, indices, weights, schedule)
+    if ewma is not None:
+        ewma.count_updates(taken, decay, state.batch.env_steps_per_gradient_step)
+    used = steps.count_scheduled(schedule, taken, lambda place: culprit_of(batches[place]))
+    return used, PolicyRecord(*seen[:, : sum(sizes[:used])])
+
+
 def objective(
-    config: ObjectiveConfig, value_coefficient: float, shift: float, scale: float
+    config: ObjectiveConfig, value_coefficient: float, shift: float = 0.0, scale: float = 1.0
 ) -> ObjectiveStruct:
     """The numbers of the objective. Advantages are shifted and scaled first: (Â - shift) ÷ scale."""
     lower, upper = log_clip_range(math.inf if config.clip is None else config.clip)

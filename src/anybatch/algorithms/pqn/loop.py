@@ -15,7 +15,7 @@ from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.control import control_batch, probe
 from anybatch.algorithms.ppo.diagnostics import first_bad_value
 from anybatch.algorithms.pqn.state import PQNState
-from anybatch.algorithms.steps import gradient, minibatches
+from anybatch.algorithms.steps import Minibatch, gradient, minibatches, steps_ahead
 from anybatch.config import PQNConfig
 from anybatch.distributed import collectives
 from anybatch.equations import returns
@@ -123,21 +123,51 @@ def improve_values(
     add_gradient = value_gradient(samples, state, config.objective.loss_coefficient)
     records: list[ValueRecord] = []
     for _ in range(state.batch.epochs):
-        for batch in minibatches(samples.all_valid, state, config, device=samples.obs.device):
-            records += gradient(config, steps, batch, add_gradient)
-            steps.apply(partial(bad_value, samples, state, batch.own))
+        left = minibatches(samples.all_valid, state, config, device=samples.obs.device)
+        while left:
+            ahead = steps_ahead(config, steps, left) if state.kernel is not None else 0
+            if ahead:
+                used, seen = steps_together(samples, left[:ahead], state, config.objective.loss_coefficient)
+            else:
+                used, seen = 1, gradient(config, steps, left[0], add_gradient)
+                steps.apply(partial(bad_value, samples, state, left[0].own))
+            records += seen
+            left = left[used:]
     if not records:  # reset steps only
         return {"batch/valid_fraction": 0.0}
     steps.settle()
     return iteration_metrics(records, samples, state)
 
 
+def steps_together(
+    samples: QSamples, batches: list[Minibatch], state: PQNState, coefficient: float
+) -> tuple[int, list[ValueRecord]]:
+    """Gradient steps in native code, up to the first non-finite gradient.
+
+    Returns how many minibatches were used, and what they saw.
+    """
+    assert state.kernel is not None
+    sizes = [len(batch.own) for batch in batches]
+    weights, schedule = state.steps.schedule(sizes)
+    indices = torch.cat([batch.own for batch in batches])
+    taken, seen = state.kernel.take_steps(addresses(samples), coefficient, indices, weights, schedule)
+    used = state.steps.count_scheduled(
+        schedule, taken, lambda place: bad_value(samples, state, batches[place].own)
+    )
+    return used, [ValueRecord(*seen[:, : sum(sizes[:used])])]
+
+
+def addresses(samples: QSamples) -> QSamplesStruct:
+    """Where the samples are in memory, for native code."""
+    return QSamplesStruct(pointer(samples.obs), pointer(samples.action), pointer(samples.target))
+
+
 def value_gradient(samples: QSamples, state: PQNState, coefficient: float) -> AddGradient[ValueRecord]:
     """The gradient of any microbatch: `coefficient` · (Q(s, a) - target)²."""
     kernel = state.kernel
     if kernel is not None:
-        addresses = QSamplesStruct(pointer(samples.obs), pointer(samples.action), pointer(samples.target))
-        return lambda part, count: ValueRecord(*kernel.add_gradient(addresses, coefficient, part, count))
+        where = addresses(samples)
+        return lambda part, count: ValueRecord(*kernel.add_gradient(where, coefficient, part, count))
 
     def loss_of(part: Tensor) -> tuple[Tensor, ValueRecord]:
         obs, action, target = (

@@ -1,0 +1,28 @@
+/* Gradient steps on one flat vector. */
+#ifndef ANYBATCH_STEP_H
+#define ANYBATCH_STEP_H
+
+#include "arithmetic.h"
+
+/* A network's parameters as one vector, with what Adam keeps of their gradients. */
+typedef struct {
+  real *value, *gradient, *first, *second; /* [count] */
+  int64_t count;
+  double beta1, beta2;
+  double max_norm;  /* gradients are clipped to it; infinite where they are not */
+  real *average;    /* [averaged]: an average of the first parameters, or null */
+  int64_t averaged;
+} Weights;
+
+typedef struct {
+  int64_t samples;
+  double step_size, root_correction, epsilon; /* as `adam` takes them */
+  double share;                               /* by which the average moves towards the parameters */
+  double norm;                                /* of the gradient before clipping: an output */
+} Step;
+
+/* Takes a step with the gradients that are there, and lets the average follow. Returns 0, and leaves everything
+   as it is, where they are non-finite. */
+int take_step(const Weights *weights, Step *step);
+
+#endif
