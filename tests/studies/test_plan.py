@@ -74,13 +74,14 @@ def test_the_number_of_seeds_can_be_asked_for():
 def test_another_environment_of_the_family_keeps_the_base_and_one_of_another_has_its_preset():
     study = files.load("invariance")
     seaquest = make_plan(study, Request(study="invariance", envs=("minatar:Seaquest",)))
-    assert seaquest.cells[1].config["optimizer"]["learning_rate"] == 4e-3
+    assert seaquest.cells[1].config["optimizer"]["learning_rate"] == 2e-3
     acrobot = make_plan(study, Request(study="invariance", envs=("Acrobot-v1",)))
     config = acrobot.cells[1].config
     assert (config["env"], config["num_envs"], config["update"]["epochs"]) == ("Acrobot-v1", 16, 1)
     assert config["network"]["encoder"] == "mlp" and config["total_env_steps"] == 500_000
-    assert {cell.ratio for cell in acrobot.cells} == {"1", "1/4", "1/16"}
-    assert any("1/64 of 16 envs" in entry["reason"] for entry in acrobot.left_out)
+    assert {cell.ratio for cell in acrobot.cells} == {"4", "1", "1/4", "1/16"} and not acrobot.left_out
+    smoke = make_plan(study, Request(study="invariance", envs=("Acrobot-v1",), scale="smoke"))
+    assert any("1/32 of 16 envs" in entry["reason"] for entry in smoke.left_out)
     vector = make_plan(study, Request(study="invariance", envs=("Acrobot-v1",), preset="vector-ppo-ewma"))
     assert vector.cells[1].config["normalize"]["observations"] == "step"
 
