@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help train test check fmt dial slow bench docs package other-pythons clean
+.PHONY: help train test check fmt dial slow bench docs results package other-pythons clean
 
 help:
 	@echo 'make train          set up .venv, train PPO-EWMA on CartPole-v1, evaluate: a minute or two'
@@ -14,6 +14,7 @@ help:
 	@echo 'make slow           the slow tests'
 	@echo 'make bench          speed beside what this machine can do, most of an hour'
 	@echo 'make docs           build the documentation in build/site'
+	@echo 'make results        write what the recorded studies found into docs/results.md'
 	@echo 'make package        build a wheel and a source archive in dist/'
 	@echo 'make other-pythons  resolve the wheel and its dependencies for Python 3.12 and 3.13'
 	@echo 'make clean          remove .venv and caches'
@@ -49,6 +50,9 @@ bench: .venv/ready-to-bench
 
 docs: .venv/ready-to-test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+results: .venv/ready-to-test
+	$(BIN)/python -m docs_build.study_results
 
 package: .venv/ready-to-test
 	rm -rf dist

@@ -17,7 +17,7 @@ from anybatch import presets
 from anybatch.config import CONFIGS
 from anybatch.equations.objectives import decoupled_objective
 from anybatch.runs.metrics import METRICS
-from docs_build import api_reference, flag_reference, references, source_lines
+from docs_build import api_reference, flag_reference, references, source_lines, study_results
 
 ROOT = Path(__file__).parents[2]
 LOOKED_AT = (
@@ -156,3 +156,9 @@ def test_a_signature_is_as_it_is_written():
     shown = api_reference.signature("decoupled_objective", decoupled_objective)
     assert "max_importance: float = 100.0" in shown and "logp: Tensor" in shown
     assert "-> TrainedRun" in api_reference.signature("train", anybatch.train)
+
+
+def test_the_numbers_of_the_results_page_follow_from_the_recorded_cells():
+    page = study_results.PAGE.read_text()
+    assert study_results.MARK.search(page)
+    assert study_results.with_results(page) == page  # otherwise: make results

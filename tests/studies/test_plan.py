@@ -79,7 +79,7 @@ def test_another_environment_of_the_family_keeps_the_base_and_one_of_another_has
     config = acrobot.cells[1].config
     assert (config["env"], config["num_envs"], config["update"]["epochs"]) == ("Acrobot-v1", 16, 1)
     assert config["network"]["encoder"] == "mlp" and config["total_env_steps"] == 500_000
-    assert {cell.ratio for cell in acrobot.cells} == {"4", "1", "1/4", "1/16"} and not acrobot.left_out
+    assert {cell.ratio for cell in acrobot.cells} == {"4", "1", "1/4", "1/8"} and not acrobot.left_out
     smoke = make_plan(study, Request(study="invariance", envs=("Acrobot-v1",), scale="smoke"))
     assert any("1/32 of 16 envs" in entry["reason"] for entry in smoke.left_out)
     vector = make_plan(study, Request(study="invariance", envs=("Acrobot-v1",), preset="vector-ppo-ewma"))
