@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,12 @@ from toy_runs import (
 )
 
 from anybatch import native
+from anybatch.acting import native_rollout
+from anybatch.acting.collector import Collector
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.pqn import loop as pqn
 from anybatch.config import PPOConfig
+from anybatch.envs.episodes import EpisodeTracker
 from anybatch.errors import ConfigError
 
 UPDATES = 20
@@ -163,6 +167,53 @@ def test_native_code_acts_as_torch_does(env: str, heads: str, num_envs: int):
         rollouts.append(state.source.collector.collect(state.network, 9))
     for name, tensor in rollouts[0].tensors().items():
         torch.testing.assert_close(tensor, rollouts[1].tensors()[name], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("heads", ["shared", "dual"])
+@pytest.mark.parametrize(
+    "env", ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "minatar:Breakout", "minatar:SpaceInvaders"]
+)
+@pytest.mark.parametrize("num_envs", [1, 5])
+def test_a_rollout_in_one_native_call_is_the_one_collected_step_by_step(
+    env: str, heads: str, num_envs: int, monkeypatch: pytest.MonkeyPatch
+):
+    config = toy_config(
+        env=env,
+        num_envs=num_envs,
+        env_config={"max_episode_steps": 9},
+        network={"heads": heads},
+        normalize={"observations": "none"},
+        compile="on",
+        dtype="float32",
+    )
+    assert_same_rollouts(lambda: start(config).source.collector, monkeypatch)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "minatar:Asterix"])
+def test_so_is_a_rollout_by_action_values(env: str, monkeypatch: pytest.MonkeyPatch):
+    config = toy_pqn_config(env=env, env_config={"max_episode_steps": 9}, compile="on", dtype="float32")
+
+    def collector() -> Collector:
+        state = start_pqn(config)
+        state.network.epsilon = 0.3
+        return state.source.collector
+
+    assert_same_rollouts(collector, monkeypatch)
+
+
+def assert_same_rollouts(collector: Callable[[], Collector], monkeypatch: pytest.MonkeyPatch) -> None:
+    one_call, step_by_step = collector(), collector()
+    for _ in range(3):
+        assert one_call.kernel is not None and step_by_step.kernel is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(EpisodeTracker, "update", None)  # which steps in Python would call
+            here = one_call.collect(one_call.kernel.network, 31)
+        with monkeypatch.context() as patch:
+            patch.setattr(native_rollout, "is_possible", lambda *_: False)
+            there = step_by_step.collect(step_by_step.kernel.network, 31)
+        assert here.episodes == there.episodes and len(here.episodes) >= 2
+        torch.testing.assert_close(here.tensors(), there.tensors(), rtol=0, atol=0)
+    torch.testing.assert_close(one_call.state_dict(), step_by_step.state_dict(), rtol=0, atol=0)
 
 
 def test_native_code_acts_for_its_own_network_only():

@@ -1,19 +1,19 @@
 """Collecting an iteration batch: step the environments, keep what was seen, decided and returned."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from anybatch.acting import native_rollout
+from anybatch.acting.buffers import Buffers
 from anybatch.acting.observation_normalizer import ObservationNormalizer
-from anybatch.acting.rollout import START_OF_RUN, Origin, Rollout, observation_dtype
+from anybatch.acting.rollout import START_OF_RUN, Origin, Rollout
 from anybatch.distributed.shard import Shard
 from anybatch.envs.episodes import EpisodeTracker
-from anybatch.envs.protocol import BoxActions, EnvSpec, EnvStep, RestorableEnv, VectorEnv
+from anybatch.envs.protocol import BoxActions, EnvSpec, EnvStep, NativeEnv, RestorableEnv, VectorEnv
 from anybatch.errors import EnvError
 from anybatch.kernels.policy import PolicyKernel
 from anybatch.kernels.q import QKernel
@@ -25,45 +25,6 @@ from anybatch.runs.state_fit import refuse_unlike
 
 Actor = ActorCritic | QNetwork
 """What acts and values what it sees. A Q-network's locations are action values."""
-
-
-@dataclass
-class Buffers:
-    """What is written at every step, and numpy views of it for the engine's side."""
-
-    obs: Tensor
-    action: Tensor
-    location: Tensor
-    acting_value: Tensor
-    """Stays empty where the value network is not run while acting."""
-    reward: Tensor
-    terminated: Tensor
-    truncated: Tensor
-    valid: Tensor
-    final_obs: list[tuple[int, np.ndarray, np.ndarray]] = field(default_factory=list)
-    """Same-step reset: row, envs and the observations that ended their episodes."""
-
-    @cached_property
-    def views(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What the engine writes, as numpy sees it: made once, since a view costs more than a row."""
-        return self.reward.numpy(), self.terminated.numpy(), self.truncated.numpy(), self.valid.numpy()
-
-    @classmethod
-    def allocate(cls, spec: EnvSpec, num_steps: int, dtype: torch.dtype) -> "Buffers":
-        shape = (num_steps, spec.num_envs)
-        continuous = isinstance(spec.actions, BoxActions)
-        return cls(
-            obs=torch.empty(
-                num_steps + 1, spec.num_envs, *spec.obs_shape, dtype=observation_dtype(spec, dtype)
-            ),
-            action=torch.empty(*shape, *spec.action_shape, dtype=dtype if continuous else torch.int64),
-            location=torch.empty(*shape, spec.action_width, dtype=dtype),
-            acting_value=torch.empty(shape, dtype=dtype),
-            reward=torch.empty(shape, dtype=dtype),
-            terminated=torch.empty(shape, dtype=torch.bool),
-            truncated=torch.empty(shape, dtype=torch.bool),
-            valid=torch.empty(shape, dtype=torch.bool),
-        )
 
 
 class Collector:
@@ -108,7 +69,7 @@ class Collector:
     def collect(self, network: Actor, num_steps: int, origin: Origin = START_OF_RUN) -> Rollout:
         """Step every env `num_steps` times."""
         buffers = Buffers.allocate(self.env.spec, num_steps, self.dtype)
-        self._act(network, buffers, num_steps)
+        self._act(network, buffers)
         refuse_bad_numbers(buffers, self.shard.first)
         if self.time_limit_is_terminal:
             buffers.terminated |= buffers.truncated
@@ -134,27 +95,50 @@ class Collector:
             origin=origin,
         )
 
-    def _act(self, network: Actor, buffers: Buffers, num_steps: int) -> None:
-        # Everything per step is in this loop; at one env its cost per call is what decides the speed.
+    def _act(self, network: Actor, buffers: Buffers) -> None:
         continuous = isinstance(self.env.spec.actions, BoxActions)
         # Of all envs of the run, so that an env's noise does not depend on which process steps it.
         steps, _, width = buffers.location.shape
         noise = draw_noise(
             (steps, self.shard.total, width), self.generator, continuous=continuous, dtype=self.dtype
         )[:, self.shard.envs]
-        decide = (
-            decisions(network, buffers, noise.to(self.device))
-            if self.kernel is None or self.kernel.network is not network
-            else native_decisions(self.kernel, buffers, noise, with_value=network.shares_encoder)
-        )
+        kernel = self.kernel if self.kernel is not None and self.kernel.network is network else None
+        buffers.obs.numpy()[0] = self.obs
+        if kernel is None:
+            self._step_by_step(decisions(network, buffers, noise.to(self.device)), buffers)
+        elif self._collects_natively:
+            self._collect_natively(kernel, buffers, noise, with_value=network.shares_encoder)
+        else:
+            decide = native_decisions(kernel, buffers, noise, with_value=network.shares_encoder)
+            self._step_by_step(decide, buffers)
+
+    def _step_by_step(self, decide: Callable[[int], None], buffers: Buffers) -> None:
+        # Everything per step is in this loop; at one env its cost per call is what decides the speed.
         obs_views, engine_actions = buffers.obs.numpy(), engine_view(buffers.action)
-        obs_views[0] = self.obs
         with torch.inference_mode():
-            for t in range(num_steps):
+            for t in range(len(buffers.reward)):
                 decide(t)
                 step = self.env.step(engine_actions[t])
                 self._keep(buffers, t, step)
                 obs_views[t + 1] = self.obs
+
+    @property
+    def _collects_natively(self) -> bool:
+        """Whether native code can step the envs too: nothing else looks at observations in between."""
+        return (
+            self.normalizer is None
+            and isinstance(self.env, NativeEnv)
+            and native_rollout.is_possible(self.env.spec, self.dtype)
+        )
+
+    def _collect_natively(
+        self, kernel: PolicyKernel | QKernel, buffers: Buffers, noise: Tensor, *, with_value: bool
+    ) -> None:
+        assert isinstance(self.env, NativeEnv)
+        ended = native_rollout.collect(kernel, self.env, buffers, noise, with_value=with_value)
+        self.obs = buffers.obs[-1].numpy().copy()
+        reward, _, truncated, valid = buffers.views
+        self.episodes.update_all(reward, valid, ended, truncated)
 
     def _keep(self, buffers: Buffers, t: int, step: EnvStep) -> None:
         reward, terminated, truncated, valid = buffers.views
@@ -173,7 +157,7 @@ class Collector:
             if len(envs):
                 final = step.final_obs[envs]
                 seen = final if self.normalizer is None else self.normalizer.normalize(final)
-                buffers.final_obs.append((t, envs, seen))
+                buffers.final_obs.append((np.full(len(envs), t), envs, seen))
 
     def _seen(self, obs: np.ndarray, decides: np.ndarray | None) -> np.ndarray:
         """`obs` as the network sees it; statistics count those that a decision will be based on."""
@@ -198,7 +182,7 @@ class Collector:
         if buffers.final_obs:
             final = torch.from_numpy(np.concatenate([obs for _, _, obs in buffers.final_obs]))
             final_value = self._over(network.value, final.to(buffers.obs.dtype))
-            rows = np.concatenate([np.full(len(envs), t) for t, envs, _ in buffers.final_obs])
+            rows = np.concatenate([rows for rows, _, _ in buffers.final_obs])
             next_value[rows, np.concatenate([envs for _, envs, _ in buffers.final_obs])] = final_value
         return value[:-1], next_value
 

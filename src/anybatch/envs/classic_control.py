@@ -9,7 +9,7 @@ import numpy as np
 
 from anybatch import native
 from anybatch.config import EnvConfig
-from anybatch.envs.protocol import Actions, BoxActions, DiscreteActions, EnvSpec, EnvStep
+from anybatch.envs.protocol import Actions, BoxActions, DiscreteActions, EnvSpec, EnvStep, NativeEnvs
 from anybatch.errors import EnvError
 
 MOST_STATE = 4
@@ -81,7 +81,8 @@ class ClassicControlEnv:
         self._memory["seed"][:] = np.array(seeds, dtype=np.int64)
         places = {name: array.ctypes.data for name, array in self._memory.items()}
         limit = config.max_episode_steps or game.step_limit
-        self._envs = ctypes.byref(_Envs(game.number, num_envs, limit, **places))
+        self._struct = _Envs(game.number, num_envs, limit, **places)
+        self._envs = ctypes.byref(self._struct)
         self._float_actions = isinstance(game.actions, BoxActions)
         self.spec = EnvSpec(
             env_id=env_id,
@@ -109,6 +110,9 @@ class ClassicControlEnv:
         obs, reward = numbers[: width * num_envs].reshape(num_envs, width), numbers[width * num_envs :]
         terminated, truncated, valid, ended = flags
         return EnvStep(obs, reward, terminated, truncated, valid, reward, ended, None)
+
+    def native_envs(self) -> NativeEnvs:
+        return NativeEnvs.of(self._library.classic_control_row, self._struct)
 
     def close(self) -> None:
         pass

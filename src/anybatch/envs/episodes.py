@@ -40,6 +40,19 @@ class EpisodeTracker:
         if step.episode_end.any():
             self._finish(step.episode_end, step.truncated)
 
+    def update_all(
+        self, score: np.ndarray, valid: np.ndarray, ended: np.ndarray, truncated: np.ndarray
+    ) -> None:
+        """Add many steps, [T, N] each, as if they came one by one."""
+        start = 0
+        for end in (*(np.flatnonzero(ended.any(axis=1)) + 1).tolist(), len(score)):
+            self.steps += end - start
+            self._returns += score[start:end].sum(axis=0, dtype=np.float64)
+            self._lengths += valid[start:end].sum(axis=0)
+            if end > start and ended[end - 1].any():
+                self._finish(ended[end - 1], truncated[end - 1])
+            start = end
+
     def _finish(self, ended: np.ndarray, truncated: np.ndarray) -> None:
         for env in np.flatnonzero(ended & (self._lengths > 0)):
             self._finished.append(

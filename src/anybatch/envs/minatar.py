@@ -9,7 +9,7 @@ import numpy as np
 
 from anybatch import native
 from anybatch.config import EnvConfig
-from anybatch.envs.protocol import DiscreteActions, EnvSpec, EnvStep
+from anybatch.envs.protocol import DiscreteActions, EnvSpec, EnvStep, NativeEnvs
 from anybatch.errors import EnvError
 
 SIDE = 10
@@ -135,9 +135,8 @@ class MinAtarEnv:
         self._kept["seed"][:] = np.array(words, dtype=np.uint64).view(np.int64)
         places = {name: array.ctypes.data for name, array in (self._kept | self._step).items()}
         limit = min(config.max_episode_steps or NO_LIMIT, NO_LIMIT)
-        self._envs = ctypes.byref(
-            _Envs(game.number, num_envs, limit, config.sticky, self._state.ctypes.data, **places)
-        )
+        self._struct = _Envs(game.number, num_envs, limit, config.sticky, self._state.ctypes.data, **places)
+        self._envs = ctypes.byref(self._struct)
         self._every_step_is_valid = np.ones(num_envs, dtype=np.bool_)
         self.spec = EnvSpec(
             env_id=f"minatar:{name}",
@@ -166,6 +165,9 @@ class MinAtarEnv:
             self._library.start_minatar(self._envs, _place(obs))
         valid = self._every_step_is_valid
         return EnvStep(obs, reward, terminated, truncated, valid, reward, ended, final_obs)
+
+    def native_envs(self) -> NativeEnvs:
+        return NativeEnvs.of(self._library.minatar_row, self._struct)
 
     def close(self) -> None:
         pass

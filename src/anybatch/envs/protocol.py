@@ -1,5 +1,6 @@
 """The protocol of environments: N of them, stepped together, with one kind of step."""
 
+import ctypes
 import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -172,6 +173,27 @@ class VectorEnv(Protocol):
     def step(self, action: np.ndarray) -> EnvStep: ...
 
     def close(self) -> None: ...
+
+
+class NativeEnvs(NamedTuple):
+    """Envs that native code can step by itself, as native/rollout.h says."""
+
+    step: int
+    """Address of the function that takes a step of all envs."""
+    envs: int
+    """Address of what it steps."""
+
+    @classmethod
+    def of(cls, step: Any, envs: ctypes.Structure) -> "NativeEnvs":
+        """`step` is the function of a library that was loaded with ctypes."""
+        return cls(ctypes.cast(step, ctypes.c_void_p).value or 0, ctypes.addressof(envs))
+
+
+@runtime_checkable
+class NativeEnv(VectorEnv, Protocol):
+    """A VectorEnv in native code."""
+
+    def native_envs(self) -> NativeEnvs: ...
 
 
 @runtime_checkable

@@ -13,6 +13,7 @@ from anybatch.kernels.structs import (
     MOST_LAYERS,
     ObjectiveStruct,
     RecordStruct,
+    RolloutStruct,
     SamplesStruct,
     Schedule,
     WeightsStruct,
@@ -73,6 +74,12 @@ class PolicyKernel:
             ctypes.c_void_p(action),
             ctypes.c_void_p(value),
             self._workspace.for_samples(count),
+        )
+
+    def collect(self, rollout: RolloutStruct) -> None:
+        """Act and step envs of native code in turns, for a whole rollout."""
+        self._library.ppo_rollout(
+            byref(self._network), byref(rollout), self._workspace.for_samples(rollout.num_envs)
         )
 
     def add_gradient(self, samples: SamplesStruct, objective: ObjectiveStruct, part: Tensor) -> list[Tensor]:

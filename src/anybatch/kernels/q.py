@@ -9,7 +9,14 @@ from torch import Tensor, nn
 from anybatch import native
 from anybatch.envs.protocol import EnvSpec
 from anybatch.kernels import structs
-from anybatch.kernels.structs import MOST_LAYERS, QSamplesStruct, Schedule, WeightsStruct, pointer
+from anybatch.kernels.structs import (
+    MOST_LAYERS,
+    QSamplesStruct,
+    RolloutStruct,
+    Schedule,
+    WeightsStruct,
+    pointer,
+)
 from anybatch.kernels.workspace import Workspace
 from anybatch.networks.q_network import NormalizedLayers, NormalizedMinAtar, QNetwork, Scaled
 
@@ -59,6 +66,15 @@ class QKernel:
             ctypes.c_void_p(action),
             ctypes.c_void_p(value),
             self._workspace.for_samples(count),
+        )
+
+    def collect(self, rollout: RolloutStruct) -> None:
+        """Act and step envs of native code in turns, for a whole rollout."""
+        self._library.q_rollout(
+            byref(self._network),
+            ctypes.c_double(self.network.epsilon),
+            byref(rollout),
+            self._workspace.for_samples(rollout.num_envs),
         )
 
     def add_gradient(

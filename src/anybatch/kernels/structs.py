@@ -128,6 +128,35 @@ class RecordStruct(ctypes.Structure):
     ]
 
 
+class RolloutStruct(ctypes.Structure):
+    _fields_ = [
+        ("step", Pointer),
+        ("envs", Pointer),
+        ("num_envs", ctypes.c_int32),
+        ("num_steps", ctypes.c_int32),
+        *((name, ctypes.c_int64) for name in ("obs_bytes", "action_bytes", "location_width", "noise_row")),
+        *(
+            (name, Pointer)
+            for name in (
+                "obs",
+                "noise",
+                "location",
+                "value",
+                "action",
+                "reward",
+                "terminated",
+                "truncated",
+                "valid",
+                "ended",
+                "final_obs",
+                "final_step",
+                "final_env",
+            )
+        ),
+        ("num_finals", ctypes.c_int64),
+    ]
+
+
 class WeightsStruct(ctypes.Structure):
     _fields_ = [
         ("value", Pointer),

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "random.h"
+#include "rollout.h"
 
 #define MOST_STATE 4
 #define PI 3.14159265358979323846
@@ -207,4 +208,10 @@ void step_envs(const Envs *e, const void *action, const Step *out) {
     out->valid[env] = valid;
     out->ended[env] = terminated || truncated;
   }
+}
+
+/* A step of a rollout. */
+void classic_control_row(const void *envs, const EnvRow *row) {
+  const Step out = {row->obs, row->reward, row->terminated, row->truncated, row->valid, row->ended};
+  step_envs(envs, row->action, &out);
 }

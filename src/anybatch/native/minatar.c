@@ -5,6 +5,7 @@
    `sticky`, also over the end of an episode, as in the original. An env whose episode has ended stays at its end
    until `start_minatar`. */
 #include "minatar.h"
+#include "rollout.h"
 
 static const MinAtarGame *const GAMES[] = {&asterix, &breakout, &freeway, &seaquest, &space_invaders};
 
@@ -74,4 +75,25 @@ int play_minatar(const Envs *e, Plane *obs) {
     num_ended += e->ended[env];
   }
   return num_ended;
+}
+
+/* A step of a rollout: what ends an episode is kept apart, and the row shows the start of the next. */
+void minatar_row(const void *envs, const EnvRow *row) {
+  Envs here = *(const Envs *)envs;
+  const int planes = GAMES[here.game]->planes;
+  Plane *obs = row->obs;
+  Finals *finals = row->finals;
+  here.action = row->action;
+  here.reward = row->reward;
+  here.terminated = row->terminated, here.truncated = row->truncated, here.ended = row->ended;
+  memset(row->valid, 1, here.num_envs);
+  if (!play_minatar(&here, obs)) return;
+  for (int env = 0; env < here.num_envs; env++) {
+    if (!here.ended[env]) continue;
+    memcpy(finals->obs + finals->count * planes * sizeof(Plane), obs + env * planes, planes * sizeof(Plane));
+    finals->step[finals->count] = row->number;
+    finals->env[finals->count] = env;
+    finals->count++;
+  }
+  start_minatar(&here, obs);
 }

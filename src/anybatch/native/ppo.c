@@ -3,6 +3,7 @@
    The same arithmetic as networks/actor_critic.py and algorithms/ppo/loss.py, which are the reference: tests
    compare the two in double precision. */
 #include "network.h"
+#include "rollout.h"
 #include "step.h"
 
 typedef struct {
@@ -75,6 +76,17 @@ void act(const ActorCritic *net, int32_t n, const void *obs, const real *noise, 
       if (location[i * actions + j] + noise[i * actions + j] > location[i * actions + best] + noise[i * actions + best])
         best = j;
     ((int64_t *)action)[i] = best;
+  }
+}
+
+/* Acts and steps the envs, in turns. */
+void ppo_rollout(const ActorCritic *net, Rollout *r, real *work) {
+  for (int t = 0; t < r->num_steps; t++) {
+    const int64_t at = (int64_t)t * r->num_envs;
+    act(net, r->num_envs, r->obs + at * r->obs_bytes, (const real *)r->noise + t * r->noise_row,
+        (real *)r->location + at * r->location_width, r->action + at * r->action_bytes,
+        r->value ? (real *)r->value + at : 0, work);
+    step_row(r, t);
   }
 }
 

@@ -1,6 +1,7 @@
 /* Acting with action values, and the gradient of their squared errors. Reference: networks/q_network.py and
    algorithms/pqn/loop.py. */
 #include "network.h"
+#include "rollout.h"
 #include "step.h"
 
 typedef struct {
@@ -40,6 +41,16 @@ void q_act(const QNetwork *net, double epsilon, int32_t n, const void *obs, cons
     const int best = best_of(actions, here), other = best_of(actions, chance);
     value[i] = here[best];
     action[i] = exp(-actions * exp(-(double)chance[other])) < epsilon ? other : best;
+  }
+}
+
+/* Acts and steps the envs, in turns. */
+void q_rollout(const QNetwork *net, double epsilon, Rollout *r, real *work) {
+  for (int t = 0; t < r->num_steps; t++) {
+    const int64_t at = (int64_t)t * r->num_envs;
+    q_act(net, epsilon, r->num_envs, r->obs + at * r->obs_bytes, (const real *)r->noise + t * r->noise_row,
+          (real *)r->location + at * r->location_width, (int64_t *)r->action + at, (real *)r->value + at, work);
+    step_row(r, t);
   }
 }
 
