@@ -20,6 +20,7 @@ from toy_runs import (
 )
 
 from anybatch.algorithms.ppo import loop as ppo
+from anybatch.algorithms.ppo.diagnostics import first_bad_value
 from anybatch.algorithms.steps import Minibatch, gradient
 from anybatch.config import OptimizerConfig, PPOConfig
 from anybatch.distributed.shard import Shard
@@ -184,6 +185,12 @@ def test_five_skipped_steps_in_a_row_end_the_run_naming_env_step_and_value(field
     with pytest.raises(TrainingError, match=f"{said} of environment {env} at step {step} "):
         ppo.improve_policy(samples, state, config, 1e-3)
     assert (state.steps.counts.taken, state.steps.counts.skipped) == (0, 5)
+
+
+def test_a_rank_without_samples_of_a_bad_minibatch_names_none_of_them():
+    named = {"observation": torch.zeros(0, 2, 3), "advantage": torch.zeros(0)}
+    none = torch.zeros(0, dtype=torch.int64)
+    assert first_bad_value(named, none, Shard(0, 2, 5)).startswith("no single value is the cause")
 
 
 class OutOfMemory:
