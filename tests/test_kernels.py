@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -337,6 +338,28 @@ def test_what_cannot_be_compiled_is_refused_only_if_it_is_asked_for():
         start(changed(config, compile="on"))
     with pytest.raises(ConfigError, match="several choices"):
         start(toy_config(env="toy:MultiMatch", compile="on"))
+
+
+@pytest.mark.parametrize("heads", ["shared", "dual"])
+def test_linear_networks_are_left_to_torch(heads: str):
+    network: dict[str, Any] = {"hidden_sizes": []}
+    config, q_config = toy_config(network=network | {"heads": heads}), toy_pqn_config(network=network)
+    assert start(config).kernel is None and start_pqn(q_config).kernel is None
+    with pytest.raises(ConfigError, match=r"compile = on: .*at least one layer"):
+        start(changed(config, compile="on"))
+    with pytest.raises(ConfigError, match=r"compile = on: .*at least one layer"):
+        start_pqn(changed(q_config, compile="on"))
+
+
+def test_the_convolution_of_planes_needs_no_layer_behind_it():
+    config = toy_pqn_config(env="minatar:Breakout", dtype="float64", network={"hidden_sizes": []})
+    left = []
+    for compiled in ("on", "off"):
+        state = start_pqn(changed(config, compile=compiled))
+        data = state.source.collector.collect(state.network, config.num_steps)
+        pqn.improve_values(pqn.prepare(data, config), state, config, 1e-2)
+        left.append({"parameters": state.steps.flat.values, "rollout": data.tensors()})
+    close(*left)
 
 
 def test_a_second_process_does_not_compile_again(tmp_path: Path):

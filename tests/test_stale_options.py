@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from toy_runs import (
 
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo.samples import Samples
-from anybatch.algorithms.ppo.stale import effective_share
+from anybatch.algorithms.ppo.stale import current_logp, effective_share
 from anybatch.algorithms.ppo.state import PPOState, keep_proximal_age
 from anybatch.batch.plan import make_plan
 from anybatch.batch.table import plan_table
@@ -92,6 +93,16 @@ def test_a_weight_that_is_not_finite_leaves_the_learning_rate_as_it_is():
     assert state.steps.optimizer.param_groups[0]["lr"] == 1e-2
     samples.valid[:] = False
     assert effective_share(samples, state, config) == 1.0
+
+
+@pytest.mark.parametrize("policy", ["behavior", "iteration_start", "ewma"])
+def test_the_weights_are_computed_where_the_samples_are(policy: str):
+    """PPG has moved them to the device that trains on them before it asks."""
+    config, state, samples = stale_samples(proximal={"policy": policy})
+    elsewhere = {"behavior_logp": samples.behavior_logp.to("meta")}
+    if policy == "iteration_start":
+        elsewhere["proximal_logp"] = samples.proximal_logp.to("meta")
+    assert current_logp(replace(samples, **elsewhere), state, config).device.type == "meta"
 
 
 def test_the_weights_of_fresh_data_are_not_computed():

@@ -20,6 +20,7 @@ from toy_runs import (
 )
 
 from anybatch.algorithms.ppo import loop as ppo
+from anybatch.algorithms.ppo.diagnostics import first_bad_value
 from anybatch.algorithms.steps import Minibatch, gradient
 from anybatch.config import OptimizerConfig, PPOConfig
 from anybatch.distributed.shard import Shard
@@ -186,6 +187,12 @@ def test_five_skipped_steps_in_a_row_end_the_run_naming_env_step_and_value(field
     assert (state.steps.counts.taken, state.steps.counts.skipped) == (0, 5)
 
 
+def test_a_rank_without_samples_of_a_bad_minibatch_names_none_of_them():
+    named = {"observation": torch.zeros(0, 2, 3), "advantage": torch.zeros(0)}
+    none = torch.zeros(0, dtype=torch.int64)
+    assert first_bad_value(named, none, Shard(0, 2, 5)).startswith("no single value is the cause")
+
+
 class OutOfMemory:
     """Sums what it is asked for, but has no memory for a part of more than `limit` samples."""
 
@@ -299,6 +306,7 @@ def linear_problem(
         FlatParameters(module),
         config or OptimizerConfig(),
         microbatch=10**6,
+        noise_part=10**6,
         say=say,
         networks={"policy": slice(None)},
     )
@@ -311,10 +319,10 @@ def measurement(steps: GradientSteps) -> tuple[float, float]:
     return noise.trace / noise.weight, noise.signal / noise.weight
 
 
-@pytest.mark.parametrize("microbatch", [10**6, 20, 7])
-def test_noise_and_signal_are_unbiased_on_a_problem_of_known_noise(microbatch: int):
+@pytest.mark.parametrize("part", [10**6, 20, 7])
+def test_noise_and_signal_are_unbiased_on_a_problem_of_known_noise(part: int):
     steps, data = linear_problem()
-    steps.microbatch = microbatch
+    steps.noise_part = part
     generator = torch.Generator().manual_seed(1)
     measurements = []
     for _ in range(600):
@@ -329,12 +337,12 @@ def test_noise_and_signal_are_unbiased_on_a_problem_of_known_noise(microbatch: i
     assert (error < truth / 20).all()
 
 
-@pytest.mark.parametrize("microbatch", [10**6, 20, 7, 1])
-def test_the_measurement_is_that_of_the_equation(microbatch: int):
+@pytest.mark.parametrize("part", [10**6, 20, 7, 1])
+def test_the_measurement_is_that_of_the_equation(part: int):
     steps, data = linear_problem()
-    steps.microbatch = microbatch
+    steps.noise_part = part
     steps.measured_gradient(torch.arange(67), by_autograd(data.loss), 67.0)
-    assert len(data.parts) == max(2, math.ceil(67 / microbatch))
+    assert len(data.parts) == max(2, math.ceil(67 / part))
     assert sorted(torch.cat(data.parts).tolist()) == list(range(67))
     means = torch.stack([data.gradients[part].mean(0) for part in data.parts])
     counts = torch.tensor([len(part) for part in data.parts])
@@ -343,7 +351,19 @@ def test_the_measurement_is_that_of_the_equation(microbatch: int):
     assert steps.noise["policy"].scale == pytest.approx(trace / signal, rel=1e-9)
 
 
-def test_microbatches_of_a_measurement_are_drawn_at_random_by_run_and_step():
+@pytest.mark.parametrize("microbatch", [30, 4, 1])
+def test_any_microbatch_gives_the_same_measurement(microbatch: int):
+    whole, data = linear_problem()
+    whole.measured_gradient(torch.arange(67), by_autograd(data.loss), 67.0)
+    steps, data = linear_problem()
+    steps.microbatch = microbatch
+    steps.measured_gradient(torch.arange(67), by_autograd(data.loss), 67.0)
+    assert len(data.parts) > 2
+    assert measurement(steps) == pytest.approx(measurement(whole), rel=1e-9)
+    torch.testing.assert_close(steps.flat.grads, whole.flat.grads, rtol=1e-12, atol=1e-12)
+
+
+def test_parts_of_a_measurement_are_drawn_at_random_by_run_and_step():
     def first_part(seed: int, gradient_steps: int) -> list[int]:
         steps, data = linear_problem()
         steps.counts.taken = gradient_steps
@@ -392,7 +412,7 @@ def test_the_noise_scale_is_that_of_the_training_loss_before_clipping():
     for index in indices:
         state.steps.gradient(index[None], add_gradient, 1.0)
         per_sample.append(state.steps.flat.grads.clone())
-    state.steps.microbatch = 1
+    state.steps.noise_part = 1
     ppo.improve_policy(samples, state, config, 1e-2)
     assert state.steps.counts.norms[0] > 0.2  # it was clipped
     policy = state.network.policy_numel
@@ -408,12 +428,12 @@ def test_the_noise_scale_is_that_of_the_training_loss_before_clipping():
 def test_the_noise_scale_is_measured_by_parts_of_all_ranks(monkeypatch: pytest.MonkeyPatch):
     """Each of two ranks has some samples of a part, or none of them; both measure what one rank would."""
     alone, data = linear_problem()
-    alone.microbatch = 20
+    alone.noise_part = 20
     alone.measured_gradient(torch.arange(67), by_autograd(data.loss), 67.0)
 
     for has in (lambda part: part < 25, lambda part: part >= 25):
         steps, data = linear_problem()
-        steps.microbatch = 20
+        steps.noise_part = 20
         elsewhere = iter(rest_of(data, has))
         monkeypatch.setattr(
             update.collectives, "sum_over_ranks", lambda own, rest=elsewhere: own.add_(next(rest))
@@ -439,6 +459,7 @@ def test_a_loaded_optimizer_is_on_the_device_of_the_parameters():
         FlatParameters(nn.ParameterList([nn.Parameter(torch.ones(5, dtype=torch.float64, device="meta"))])),
         OptimizerConfig(),
         microbatch=8,
+        noise_part=8,
         say=print,
         networks={"policy": slice(None)},
     )

@@ -21,7 +21,7 @@ from anybatch.algorithms import schedules
 from anybatch.algorithms.schedules import Schedules
 from anybatch.batch.control import BatchControl
 from anybatch.batch.plan import Plan
-from anybatch.batch.sizes import BatchSizes
+from anybatch.batch.sizes import BatchSizes, noise_part
 from anybatch.config import RunConfig
 from anybatch.distributed import collectives
 from anybatch.distributed.shard import Shard
@@ -77,6 +77,7 @@ class Learner(Generic[Network]):
             FlatParameters(network),
             config.optimizer,
             microbatch=control.plan.batch.microbatch,
+            noise_part=noise_part(encoder),
             say=say,
             networks=noise_of,
         )

@@ -64,3 +64,11 @@ class BatchSizes:
 def automatic_microbatch(encoder: str, device: str) -> int:
     """The fixed rule behind `--microbatch 0`."""
     return AUTO_MICROBATCH[encoder, "cpu" if device == "cpu" else "gpu"]
+
+
+def noise_part(encoder: str) -> int:
+    """Most samples in each of the parts of a minibatch that its noise scale is measured by.
+
+    Neither the microbatch nor the device decides it: they must not change what a run measures.
+    """
+    return AUTO_MICROBATCH[encoder, "cpu"]

@@ -33,6 +33,8 @@ def unsupported(network: ActorCritic, spec: EnvSpec) -> str | None:
         return "it is for the encoders mlp, of plain vectors, and minatar"
     if any(len(encoder.layers) > MOST_LAYERS for encoder in encoders if isinstance(encoder, MLPEncoder)):
         return f"it is for at most {MOST_LAYERS} layers"
+    if any(len(encoder.layers) == 0 for encoder in encoders if isinstance(encoder, MLPEncoder)):
+        return "it is for at least one layer"
     if policy.masked_layout is not None or policy.action_counts is not None:
         return "it has no action masks and no actions of several choices"
     if policy.head.weight.device.type != "cpu":

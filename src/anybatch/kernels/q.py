@@ -30,6 +30,8 @@ def unsupported(network: QNetwork, spec: EnvSpec) -> str | None:
         return "it has no residual blocks"
     if len(network.trunk.layers) > MOST_LAYERS:
         return f"it is for at most {MOST_LAYERS} layers"
+    if len(network.trunk.layers) == 0 and spec.obs_kind == "vector":
+        return "it is for at least one layer"
     if network.masked_layout is not None:
         return "it has no action masks"
     if network.head.weight.device.type != "cpu":

@@ -97,15 +97,18 @@ class GradientSteps:
         config: OptimizerConfig,
         *,
         microbatch: int,
+        noise_part: int,
         say: Callable[[str], None],
         networks: Mapping[str, slice],
     ):
-        """`networks` names the stretches of the flat vector whose noise scales are measured apart."""
+        """`networks` names the stretches of the flat vector whose noise scales are measured apart.
+
+        `noise_part` is the most samples in each of the parts that they are measured by.
+        """
         self.flat = flat
         self.config = config
         self.microbatch = microbatch
-        self._planned: int | None = None
-        """The microbatch before memory ran out, if it did."""
+        self.noise_part = noise_part
         self.say = say
         self.parameter = flat.as_parameter()
         self.optimizer = make_optimizer(self.parameter, config)
@@ -166,8 +169,7 @@ class GradientSteps:
         records: list[Record] = []
         weighted_squares = [0.0] * len(self.networks)
         self.flat.grads.zero_()
-        # Not by what memory leaves of the microbatch here: the parts are those of all ranks.
-        parts = microbatches(indices, min(self._planned or self.microbatch, max(1, -(-len(indices) // 2))))
+        parts = microbatches(indices, min(self.noise_part, max(1, -(-len(indices) // 2))))
         for part in parts:
             before = self.flat.grads.clone()
             records += self._within_memory(before, own_indices(part), add_gradient, count)
@@ -296,7 +298,6 @@ class GradientSteps:
         # On a CPU torch has no error class of its own for it.
         if not (out_of_memory or "allocate memory" in str(error)) or self.microbatch == 1:
             raise error
-        self._planned = self._planned or self.microbatch
         self.microbatch = -(-self.microbatch // 2)
         self.say(f"Out of memory: trying again with a microbatch of {self.microbatch}.")
 

@@ -172,6 +172,7 @@ def start(
             policy.steps.flat,
             optimizer,
             microbatch=policy.batch.microbatch,
+            noise_part=policy.steps.noise_part,
             say=say,
             networks=policy.steps.networks,
         )

@@ -87,10 +87,10 @@ def bad_value(samples: Samples, state: PPOState, indices: Tensor) -> str:
 def first_bad_value(named: Mapping[str, Tensor], indices: Tensor, shard: Shard) -> str:
     """Of tensors [B, …], each a row for each of the `indices` into [T · N], the first with a bad number.
 
-    The N envs are those of `shard`.
+    The N envs are those of `shard`, of which a minibatch may have no sample.
     """
     for name, tensor in named.items():
-        bad = ~torch.isfinite(tensor.float()).view(len(tensor), -1).all(1)
+        bad = ~torch.isfinite(tensor.float()).view(len(tensor), math.prod(tensor.shape[1:])).all(1)
         if bad.any():
             step, env = divmod(int(indices[int(bad.nonzero()[0, 0])]), shard.count)
             return (

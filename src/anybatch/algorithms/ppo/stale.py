@@ -34,7 +34,7 @@ def effective_share(samples: Samples, state: PPOState, config: PPOConfig) -> flo
     """
     if samples.age_iterations == 0:
         return 1.0
-    valid = samples.valid.flatten()
+    valid = samples.valid.flatten().to(samples.behavior_logp.device)
     log_weights = (current_logp(samples, state, config) - samples.behavior_logp)[valid]
     sums = stale_data.capped_weight_sums(log_weights, config.objective.max_importance)
     weight_sum, square_sum, count = collectives.sum_over_ranks(sums).tolist()
@@ -50,4 +50,4 @@ def current_logp(samples: Samples, state: PPOState, config: PPOConfig) -> Tensor
         return samples.proximal_logp
     location = state.learner.over(state.network.locate, samples.obs)
     policy = state.network.distribution(location.to(state.device))
-    return policy.log_prob(samples.action.to(state.device)).cpu()
+    return policy.log_prob(samples.action.to(state.device)).to(samples.behavior_logp.device)
