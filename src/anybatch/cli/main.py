@@ -1,5 +1,6 @@
 """`anybatch COMMAND …`: which command, and how its errors reach a person."""
 
+import difflib
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -88,5 +89,7 @@ def command(name: str) -> Callable[[list[str]], None]:
         "doctor": doctor.doctor,
     }
     if name not in table:
-        raise UserError(f"there is no such command; there are {', '.join(table)}")
+        near = difflib.get_close_matches(name, table, n=1)
+        hint = f"did you mean anybatch {near[0]}?" if near else "`anybatch --help` lists the commands"
+        raise UserError(f"there is no such command; {hint}")
     return table[name]
