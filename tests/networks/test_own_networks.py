@@ -162,15 +162,23 @@ def test_the_network_of_the_program_is_the_start_and_stays_as_it_is(make: type, 
 
 def test_weights_depend_on_the_seed_also_where_two_threads_make_networks():
     alone = actor_critic(seed=1).state_dict()
-    other = threading.Thread(target=lambda: actor_critic(seed=2))
+    inside, done = threading.Event(), threading.Event()
+
+    def waiting(spec: EnvSpec) -> torch.nn.Module:
+        inside.set()
+        done.wait()
+        return encoder(spec)
+
+    other = threading.Thread(target=lambda: actor_critic(waiting, seed=2))
 
     def interrupted(spec: EnvSpec) -> torch.nn.Module:
-        if not other.ident:
+        if other.ident is None:
             other.start()
-            other.join(timeout=0.5)  # time enough to seed torch's generator, were it allowed to
+            inside.wait(timeout=0.5)  # time enough to seed torch's generator, were it allowed to
         return encoder(spec)
 
     together = actor_critic(interrupted, seed=1).state_dict()
+    done.set()
     other.join()
     assert together.keys() == alone.keys()
     assert all(torch.equal(together[name], alone[name]) for name in alone)
