@@ -28,6 +28,11 @@ SHORT = [
     "--evaluation.num-envs=2",
 ]
 
+COMMANDS = (
+    *("train", "plan", "resume", "evaluate", "watch", "export", "push", "pull", "advise", "report", "plot"),
+    *("dial", "tune", "study", "presets", "doctor"),
+)
+
 
 def run_in(base: Path) -> Path:
     (folder,) = base.iterdir()
@@ -103,6 +108,20 @@ def test_the_plan_breaks_no_word_on_a_terminal(
     text = " ".join(" ".join(lines).split())
     assert "8 gradient steps per iteration" in text and "6 auxiliary epochs of 2,048 gradient steps" in text
     assert any("center of mass ÷ 0.0625 (env steps per gradient step)" in line for line in lines)
+
+
+@pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS), ["plan", "--from", "sb3"]])
+def test_help_fits_a_terminal_of_80_columns(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    try:
+        main([*words, "--help"])
+    except SystemExit as end:
+        assert end.code == 0
+    out = capsys.readouterr().out
+    assert "usage: anybatch" in out
+    assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
 
 
 def test_a_wrong_flag_is_one_sentence_also_where_the_frame_is_in_color():

@@ -60,10 +60,11 @@ class TuneFlags:
 
 
 def tune(words: list[str]) -> None:
-    """Search the numbers of a preset at a small batch, and check the best of them on fresh seeds."""
+    """Search the numbers of a preset at a small batch, and check the best of them."""
     prog = "anybatch tune"
     if HELP_FLAGS & set(words):
-        tyro.cli(TuneFlags, args=["--help"], prog=prog, description=tune.__doc__)
+        with FLAG_VALUES:
+            tyro.cli(TuneFlags, args=["--help"], prog=prog, description=tune.__doc__)
     with as_user_error(), FLAG_VALUES:
         flags = tyro.cli(TuneFlags, args=words, prog=prog, description=tune.__doc__)
     request = request_of(flags)
