@@ -84,10 +84,22 @@ def test_a_plan_prints_as_a_table_and_becomes_json():
 
 
 def test_unknown_settings_are_refused_by_name(tmp_path: Path):
-    with pytest.raises(anybatch.ConfigError, match="num_env"):
+    with pytest.raises(anybatch.ConfigError, match=r"unknown num_env; did you mean num_envs\?"):
         train(tmp_path, num_env=3)
-    with pytest.raises(anybatch.ConfigError, match="learning_rat"):
+    with pytest.raises(anybatch.ConfigError, match=r"unknown learning_rat; did you mean learning_rate\?"):
         train(tmp_path, optimizer={"learning_rat": 1.0})
+    for name in ("learning_rate", "optimizer.learning_rate"):
+        with pytest.raises(anybatch.ConfigError, match=r"; did you mean optimizer\.learning_rate\?"):
+            train(tmp_path, **{name: 1.0})
+
+
+def test_a_count_can_be_written_as_1e6(tmp_path: Path):
+    assert anybatch.plan("cartpole-ppo", total_env_steps=1e6).config.total_env_steps == 1_000_000
+    file = tmp_path / "mine.toml"
+    file.write_text('extends = "cartpole-ppo"\ntotal_env_steps = 1e6\n')
+    assert anybatch.plan(file).config.total_env_steps == 1_000_000
+    with pytest.raises(anybatch.ConfigError, match=r"total_env_steps = 1000\.5: must be a whole number"):
+        anybatch.plan("cartpole-ppo", total_env_steps=1000.5)
 
 
 def test_a_resume_continues_at_another_batch(tmp_path: Path):
@@ -188,7 +200,11 @@ def test_a_function_that_makes_an_env_is_an_environment(tmp_path: Path):
 
 def test_a_vector_env_is_an_environment_and_stays_open(tmp_path: Path):
     vector = gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")
-    run = train(tmp_path, env=vector, num_envs=8)
+    with pytest.raises(anybatch.ConfigError, match=r"num_envs = 8: the environment object has 3"):
+        train(tmp_path, env=vector, num_envs=8)
+    run = train(tmp_path, env=vector, num_envs=3)
+    with pytest.raises(anybatch.ConfigError, match=r"num_envs = 8: the environment object has 3"):
+        anybatch.resume(run.folder, env=vector, num_envs=8)
     assert run.config.num_envs == 3 and run.plan.numbers.batch.num_envs == 3
     assert run.result["evaluation"]["episodes"] == 3
     assert run.evaluate(episodes=6).to_json()["episodes"] == 6
@@ -199,16 +215,20 @@ def test_a_vector_env_is_an_environment_and_stays_open(tmp_path: Path):
 
 
 def test_a_single_env_and_an_object_with_four_methods_are_environments(tmp_path: Path):
-    assert train(tmp_path, env=make_cartpole()).config.num_envs == 1
+    assert train(tmp_path, env=make_cartpole(), num_envs=1).config.num_envs == 1
     own = ToyEnv("Match", EnvConfig(), seeds=range(5))
-    run = train(tmp_path, env=own)
+    run = anybatch.train(
+        "cartpole-ppo-ewma",
+        run_dir=tmp_path,
+        **{name: value for name, value in SMALL.items() if name != "num_envs"} | {"env": own},
+    )
     assert run.config.env == "object:ToyEnv" and run.config.num_envs == 5
     with pytest.raises(anybatch.EnvError, match="env must be a Gymnasium env"):
         train(tmp_path, env=3)
     with pytest.raises(anybatch.EnvError, match="must make a Gymnasium env, but it made int"):
         train(tmp_path, env=lambda: 3)
     with pytest.raises(anybatch.EnvError, match="cannot change object:CartPoleEnv"):
-        train(tmp_path, env=make_cartpole(), env_config={"max_episode_steps": 5})
+        train(tmp_path, env=make_cartpole(), num_envs=1, env_config={"max_episode_steps": 5})
 
 
 @pytest.mark.parametrize("preset", ["cartpole-ppo-ewma", "cartpole-ppo", "cartpole-pqn", "procgen-ppg-ewma"])

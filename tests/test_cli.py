@@ -19,6 +19,7 @@ from anybatch import __version__
 from anybatch.cli import doctor, main
 from anybatch.cli.usage_error import sentence_in
 from anybatch.runs import log
+from anybatch.runs.record import RunRecord
 
 SHORT = [
     "--total-env-steps=300",
@@ -26,6 +27,11 @@ SHORT = [
     "--update.minibatches-per-epoch=4",
     "--evaluation.num-envs=2",
 ]
+
+COMMANDS = (
+    *("train", "plan", "resume", "evaluate", "watch", "export", "push", "pull", "advise", "report", "plot"),
+    *("dial", "tune", "study", "presets", "doctor"),
+)
 
 
 def run_in(base: Path) -> Path:
@@ -104,6 +110,20 @@ def test_the_plan_breaks_no_word_on_a_terminal(
     assert any("center of mass ÷ 0.0625 (env steps per gradient step)" in line for line in lines)
 
 
+@pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS), ["plan", "--from", "sb3"]])
+def test_help_fits_a_terminal_of_80_columns(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    try:
+        main([*words, "--help"])
+    except SystemExit as end:
+        assert end.code == 0
+    out = capsys.readouterr().out
+    assert "usage: anybatch" in out
+    assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
+
+
 def test_a_wrong_flag_is_one_sentence_also_where_the_frame_is_in_color():
     box = (
         "\x1b[31m╭─\x1b[0m\x1b[31m Parsing error ─╮\x1b[0m\n"
@@ -115,14 +135,66 @@ def test_a_wrong_flag_is_one_sentence_also_where_the_frame_is_in_color():
     assert sentence_in(box) == "Unrecognized options: --num-env, 3; did you mean --num-envs?"
 
 
+@pytest.mark.parametrize("ruler", ["─" * 40, "-" * 40])  # the second where the terminal has no ─
+def test_similar_flags_are_named_without_rulers_and_commas(ruler: str):
+    box = (
+        "╭─ Parsing error ─╮\n│ Unrecognized options: --learning-rate, 3 │\n"
+        f"│ {ruler} │\n│ Perhaps you meant: │\n│     --optimizer.learning-rate FLOAT │\n"
+        "│     --staleness.scale-learning-rate, --staleness.no-scale-learning-rate │\n"
+        f"│ {ruler} │\n│ For full helptext, run anybatch plan --help │\n"
+    )
+    meant = "--optimizer.learning-rate, --staleness.scale-learning-rate"
+    assert sentence_in(box) == f"Unrecognized options: --learning-rate, 3; did you mean {meant}?"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["plan", "--lr", "3"], "Unrecognized options: --lr, 3; --help lists the flags"),
+        (
+            ["plan", "--evaluation.greedy", "true"],
+            "Unrecognized options: true; a switch takes no value, and --help lists the flags",
+        ),
+        (["plan", "--device"], "--device needs a value"),
+        (
+            ["plan", "--normalize.observations", "Step"],
+            "--normalize.observations Step: must be one of none, step, iteration",
+        ),
+        (["tarin"], "there is no such command; did you mean anybatch train?"),
+        (["--foo"], "there is no such command; `anybatch --help` lists the commands"),
+    ],
+)
+def test_what_was_mistyped_is_said_with_a_way_on(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as refusal:
+        main(words)
+    assert refusal.value.code == 2
+    assert capsys.readouterr().err == f"anybatch {words[0]}: {sentence}\n"
+
+
+@pytest.mark.parametrize("none", ["none", "None", "NONE"])
+def test_none_is_accepted_as_the_help_shows_it(none: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    flags = ["--optimizer.max-grad-norm", none, "--minibatch-limit", none]
+    said(capsys, "train", "--env=toy:Match", f"--run-dir={tmp_path}", *flags, *SHORT)
+    config = RunRecord(tmp_path).config
+    assert config.optimizer.max_grad_norm is None and config.minibatch_limit is None
+
+
+def test_of_a_flag_given_twice_the_last_counts(capsys: pytest.CaptureFixture[str]):
+    twice = said(capsys, "plan", "--preset", "cartpole-ppo", "--preset=cartpole-pqn")
+    assert twice == said(capsys, "plan", "--preset", "cartpole-pqn")
+
+
 @pytest.mark.parametrize(
     ("flag", "rule"),
     [
         ("--num-envs", "a whole number"),
-        ("--env-config.max-episode-steps", "a whole number or None"),
+        ("--env-config.max-episode-steps", "a whole number or none"),
         ("--network.hidden-sizes", "whole numbers"),
+        ("--minibatch-limit", "a whole number, noise-scale or none"),
         ("--optimizer.learning-rate", "a number"),
-        ("--objective.clip", "a number or None"),
+        ("--objective.clip", "a number or none"),
     ],
 )
 def test_a_word_for_a_number_is_refused_in_plain_words(

@@ -144,7 +144,7 @@ def test_a_file_may_extend_the_preset_of_its_own_name(tmp_path: Path):
     [
         (
             'extends = "cartpol-ppo"',
-            "extends 'cartpol-ppo': there is no preset 'cartpol-ppo'; the nearest are",
+            "extends 'cartpol-ppo': there is no preset 'cartpol-ppo'; did you mean cartpole-ppo,",
         ),
         ('extends = "cartpol-ppo"', "cartpole-ppo-ewma"),
         ('extends = "nowhere/base.toml"', "extends 'nowhere/base.toml': there is no preset file"),
@@ -284,7 +284,8 @@ def test_the_list_says_what_a_preset_extends_and_is_chosen_for(capsys: pytest.Ca
 
 
 def test_a_word_in_no_name_is_answered_with_the_nearest_names(capsys: pytest.CaptureFixture[str]):
-    assert "there is no preset 'atri'; the nearest are atari-" in refused(capsys, "atri")
+    assert "there is no preset 'atri'; did you mean atari-" in refused(capsys, "atri")
+    assert "there is no preset 'foo'; `anybatch presets` lists them" in refused(capsys, "foo")
     assert "no preset file" in refused(capsys, "missing.toml")
     assert "one name or word" in refused(capsys, "atari", "ppo")
     assert "--fast" in refused(capsys, "--fast")

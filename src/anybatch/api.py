@@ -56,14 +56,16 @@ def train(
     by the rules of the dial.
 
     `env` is an environment's id, a Gymnasium env or vector env, a function that makes a single Gymnasium env,
-    or an object with the four methods of `VectorEnv`. `network` is a torch module, or a function from the
-    environment's spec to one: an encoder, to which heads are added, or a whole ActorCritic or QNetwork. It
-    can also be the name of such a function, my_package:make_network, or settings of the library's networks.
+    or an object with the four methods of `VectorEnv`; an object fixes num_envs. `network` is a torch module,
+    or a function from the environment's spec to one: an encoder, to which heads are added, or a whole
+    ActorCritic or QNetwork. It can also be the name of such a function, my_package:make_network, or settings
+    of the library's networks.
 
     With `progress`, the run shows what the command line shows; otherwise it is quiet, and messages go to the
     log named anybatch. A signal that stops the run lets it save first and then raises KeyboardInterrupt.
     """
     own, named = own_parts(env, network)
+    own.refuse_other_num_envs(changes.get("num_envs"))
     preset, base = base_config(config, named.get("env"), own)
     output = Output(shown=progress)
     settings = decoupled_by_default(
@@ -88,6 +90,7 @@ def resume(
     `env` and `network` must be given again where the run was trained on objects.
     """
     own, named = own_parts(env, network)
+    own.refuse_other_num_envs(changes.get("num_envs"))
     record = RunRecord(Path(folder))
     output = Output(shown=progress)
     settings = decoupled_by_default(

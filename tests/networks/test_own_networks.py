@@ -1,5 +1,7 @@
 """Networks of the user's own: what is added to an encoder, what it sees, and what is refused."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -156,3 +158,27 @@ def test_the_network_of_the_program_is_the_start_and_stays_as_it_is(make: type, 
     assert all(torch.equal(weight, before[name]) for name, weight in given.state_dict().items())
     trained = [weight for name, weight in saved.items() if name.endswith("encoder.encoder.weight")]
     assert trained and all(not torch.equal(weight, before["weight"]) for weight in trained)
+
+
+def test_weights_depend_on_the_seed_also_where_two_threads_make_networks():
+    alone = actor_critic(seed=1).state_dict()
+    inside, done = threading.Event(), threading.Event()
+
+    def waiting(spec: EnvSpec) -> torch.nn.Module:
+        inside.set()
+        done.wait()
+        return encoder(spec)
+
+    other = threading.Thread(target=lambda: actor_critic(waiting, seed=2))
+
+    def interrupted(spec: EnvSpec) -> torch.nn.Module:
+        if other.ident is None:
+            other.start()
+            inside.wait(timeout=0.5)  # time enough to seed torch's generator, were it allowed to
+        return encoder(spec)
+
+    together = actor_critic(interrupted, seed=1).state_dict()
+    done.set()
+    other.join()
+    assert together.keys() == alone.keys()
+    assert all(torch.equal(together[name], alone[name]) for name in alone)

@@ -16,11 +16,11 @@ from anybatch import envs, session
 from anybatch import presets as preset_files
 from anybatch.batch.table import plan_table
 from anybatch.cli import help_page, lost_output, ranks, show
+from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.plan_from import plan_from
 from anybatch.cli.preset_choice import choice_by_env
 from anybatch.cli.usage_error import as_user_error
-from anybatch.cli.whole_numbers import WHOLE_NUMBERS
 from anybatch.cli.words import value_of, without
 from anybatch.config import AnyConfig, PPOConfig
 from anybatch.distributed import group
@@ -328,8 +328,9 @@ def parse(defaults: AnyFlags, words: list[str], command: Command) -> AnyFlags:
     known = defaults.config.env_config.options
     defaults = with_options(defaults, {})
     if "--help-all" in words:
-        tyro.cli(type(defaults), default=defaults, args=["--help"], prog=prog, description=description)
-    with as_user_error(), WHOLE_NUMBERS:
+        with FLAG_VALUES:
+            tyro.cli(type(defaults), default=defaults, args=["--help"], prog=prog, description=description)
+    with as_user_error(), FLAG_VALUES:
         flags = tyro.cli(type(defaults), default=defaults, args=words, prog=prog, description=description)
     if value_of("--env", words) is not None:  # named here, not by a preset or by the record of a run
         envs.import_as_named(flags.config.env)

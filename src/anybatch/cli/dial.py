@@ -13,10 +13,11 @@ from anybatch.reports.pages import dial as dial_pages
 
 USAGE = """usage: anybatch dial [STUDY...] [--preset FILE...] [--out FILE]
 
-Write a page on which a preset is chosen and the batch is dragged, and every number follows. It needs
-no network and no other file.
+Write a page on which a preset is chosen and the batch is dragged, and every
+number follows. It needs no network and no other file.
 
-  STUDY          folders of studies, whose curves are shown at the batch nearest to the one chosen
+  STUDY          folders of studies, whose curves are shown at the batch nearest
+                 to the one chosen
   --preset FILE  presets of your own, ending in .toml, before the built-in ones
   --out FILE     the page to write [dial.html]
 """

@@ -1,5 +1,6 @@
 """`anybatch COMMAND …`: which command, and how its errors reach a person."""
 
+import difflib
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -14,24 +15,29 @@ USAGE = """anybatch: on-policy deep RL in which the batch size is a dial
 usage: anybatch COMMAND [OPTIONS]
 
   train      train a policy: `anybatch train` alone runs PPO-EWMA on CartPole-v1
-  plan       show the batches of a run and the numbers that follow, without training; --from another trainer
+  plan       show the batches of a run and the numbers that follow, without
+             training; --from another trainer
   resume     continue a run, also at another batch size
   evaluate   play episodes with a checkpoint of a run, the newest or the best
   watch      make a video of an agent, from a checkpoint of its run
-  export     write the policy of a run as an ONNX file, or as a folder for the Hugging Face Hub
+  export     write the policy of a run as an ONNX file, or as a folder for the
+             Hugging Face Hub
   push       publish the policy of a run on the Hugging Face Hub
   pull       download a policy from there, to be evaluated, watched or exported
   advise     say what a run's metrics mean for its settings
   report     write a page about runs: curves over each other, plans, advice
   plot       draw one metric of runs as PNG, SVG or PDF
   dial       write a page on which the batch is dragged and every number follows
-  tune       search the numbers of a preset at a small batch, and check what was found on fresh seeds
-  study      run an experiment of the papers, or one of your own, and judge its claims
-  presets    list the named configurations, or print one with the origin of each number
+  tune       search the numbers of a preset at a small batch, and check what was
+             found on fresh seeds
+  study      run an experiment of the papers, or one of your own, and judge its
+             claims
+  presets    list the named configurations, or print one with the origin of each
+             number
   doctor     check this machine: engines, libraries, speed
 
-`anybatch COMMAND --help` says how: the common flags of train, plan, resume, evaluate, watch,
-export and push, and `--help-all` every one.
+`anybatch COMMAND --help` says how: the common flags of train, plan, resume,
+evaluate, watch, export and push, and `--help-all` every one.
 """
 
 
@@ -88,5 +94,7 @@ def command(name: str) -> Callable[[list[str]], None]:
         "doctor": doctor.doctor,
     }
     if name not in table:
-        raise UserError(f"there is no such command; there are {', '.join(table)}")
+        near = difflib.get_close_matches(name, table, n=1)
+        hint = f"did you mean anybatch {near[0]}?" if near else "`anybatch --help` lists the commands"
+        raise UserError(f"there is no such command; {hint}")
     return table[name]

@@ -15,10 +15,12 @@ from anybatch.reports import plan_text
 USAGE = f"""usage: anybatch plan --from TRAINER KEY=VALUE … --num-envs N [--json]
        anybatch plan --from TRAINER FILE --num-envs N [--json]
 
-Show what another trainer's configuration becomes at another number of environments, in its own words.
+Show what another trainer's configuration becomes at another number of
+environments, in its own words.
 
   TRAINER     {", ".join(TRAINERS)}
-  KEY=VALUE   settings by the trainer's own names, at the batch that they were tuned at
+  KEY=VALUE   settings by the trainer's own names, at the batch that they were
+              tuned at
   FILE        the same as a JSON or YAML file; words after it change it
   --num-envs  environments of the run that is planned
   --json      print JSON, for programs

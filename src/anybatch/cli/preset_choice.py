@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import tyro
 
 from anybatch import envs, presets
+from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.usage_error import as_user_error
-from anybatch.cli.whole_numbers import WHOLE_NUMBERS
 from anybatch.config import EnvConfig
 from anybatch.presets import Choice
 
@@ -23,7 +23,7 @@ class EnvFlags:
 def choice_by_env(words: list[str]) -> Choice | None:
     """The choice for the environment that the words of a command name; None where they name none."""
     flags = [word for word in words if word not in HELP_FLAGS]
-    with as_user_error(), WHOLE_NUMBERS:
+    with as_user_error(), FLAG_VALUES:
         named, _ = tyro.cli(EnvFlags, args=flags, return_unknown_args=True)
     if not named.env:
         return None

@@ -8,6 +8,7 @@ from pathlib import Path
 import tyro
 
 from anybatch.cli.commands import RunFlags, with_run
+from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.usage_error import as_user_error
 from anybatch.errors import UserError
@@ -117,10 +118,11 @@ def upload(flags: PushFlags, folder: Path) -> None:
 
 
 def pull(words: list[str]) -> None:
-    """Download a policy from the Hugging Face Hub, to be evaluated, watched or exported."""
+    """Download a policy from the Hugging Face Hub, to evaluate, watch or export it."""
     if HELP_FLAGS & set(words):
-        tyro.cli(PullFlags, args=["--help"], prog="anybatch pull", description=pull.__doc__)
-    with as_user_error():
+        with FLAG_VALUES:
+            tyro.cli(PullFlags, args=["--help"], prog="anybatch pull", description=pull.__doc__)
+    with as_user_error(), FLAG_VALUES:
         flags = tyro.cli(PullFlags, args=words)
     out = flags.out or Path("runs") / flags.repository.rpartition("/")[2]
     record = hub.pull(flags.repository, out, revision=flags.revision)

@@ -19,10 +19,10 @@ from anybatch.tuning import tune
 
 REPORT_USAGE = """usage: anybatch report STUDY | TUNING | RUN... [--out FOLDER]
 
-Write a page about a study: its verdicts with their intervals, figures, scores, plans and commands;
-about a tuning: its check, what mattered, its numbers and trials; or about runs: their curves over
-each other, plans, advice and commands. Runs that differ in their seeds only are one line with its
-range.
+Write a page about a study: its verdicts with their intervals, figures, scores,
+plans and commands; about a tuning: its check, what mattered, its numbers and
+trials; or about runs: their curves over each other, plans, advice and commands.
+Runs that differ in their seeds only are one line with its range.
 
   STUDY         the folder of a study
   TUNING        the folder of a tuning
@@ -35,7 +35,8 @@ PLOT_USAGE = """usage: anybatch plot RUN... [--metric NAME] --out FILE
 Draw one metric of runs over each other, over env steps.
 
   RUN            a run folder, or a folder of runs: the newest one in it
-  --metric NAME  a metric as metrics.jsonl names it, such as losses/approx_kl [charts/episodic_return]
+  --metric NAME  a metric as metrics.jsonl names it, such as losses/approx_kl
+                 [charts/episodic_return]
   --out FILE     the picture to write: a name that ends in .png, .svg or .pdf
 """
 REPORT_FOLDER = "report"

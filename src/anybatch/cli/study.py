@@ -7,9 +7,10 @@ from pathlib import Path
 import tyro
 
 from anybatch import machine
+from anybatch.cli.flag_values import FLAG_VALUES
+from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.reporting import REPORT_FOLDER
 from anybatch.cli.usage_error import as_user_error
-from anybatch.cli.whole_numbers import WHOLE_NUMBERS
 from anybatch.envs import import_as_named
 from anybatch.errors import ConfigError
 from anybatch.reports import report_files, study_text, verdicts
@@ -57,8 +58,12 @@ def study(words: list[str]) -> None:
     if not words:
         study_text.show_list([files.load(name) for name in files.names()])
         return
-    with as_user_error(), WHOLE_NUMBERS:
-        flags = tyro.cli(StudyFlags, args=words, prog="anybatch study", description=study.__doc__)
+    prog = "anybatch study"
+    if HELP_FLAGS & set(words):
+        with FLAG_VALUES:
+            tyro.cli(StudyFlags, args=["--help"], prog=prog, description=study.__doc__)
+    with as_user_error(), FLAG_VALUES:
+        flags = tyro.cli(StudyFlags, args=words, prog=prog, description=study.__doc__)
     asked = files.load(flags.name)
     verdicts.parse(asked.verdicts, f"study {asked.name}")
     request = request_of(flags)

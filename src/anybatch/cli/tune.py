@@ -7,9 +7,9 @@ from pathlib import Path
 import tyro
 
 from anybatch import machine, presets
+from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.usage_error import as_user_error
-from anybatch.cli.whole_numbers import WHOLE_NUMBERS
 from anybatch.config import EnvConfig
 from anybatch.envs import import_as_named
 from anybatch.errors import ConfigError
@@ -60,11 +60,12 @@ class TuneFlags:
 
 
 def tune(words: list[str]) -> None:
-    """Search the numbers of a preset at a small batch, and check the best of them on fresh seeds."""
+    """Search the numbers of a preset at a small batch, and check the best of them."""
     prog = "anybatch tune"
     if HELP_FLAGS & set(words):
-        tyro.cli(TuneFlags, args=["--help"], prog=prog, description=tune.__doc__)
-    with as_user_error(), WHOLE_NUMBERS:
+        with FLAG_VALUES:
+            tyro.cli(TuneFlags, args=["--help"], prog=prog, description=tune.__doc__)
+    with as_user_error(), FLAG_VALUES:
         flags = tyro.cli(TuneFlags, args=words, prog=prog, description=tune.__doc__)
     request = request_of(flags)
     jobs = flags.jobs or machine.available_cores()

@@ -16,10 +16,17 @@ RULES = {
     r"Could not find valid parse for arguments: \['(?P<word>.*)'\]": "must be whole numbers",
     r"'(?P<word>.*)' must have at most (?P<digits>\d+) digits": "must have at most {digits} digits",
     r"could not convert.* '(?P<word>.*)'": "must be a number",
-    r"no type matching \{None\}\|FLOAT could be .* \['(?P<word>.*)'\]\.": "must be a number or None",
-    r"no type matching \{None\}\|INT could be .* \['(?P<word>.*)'\]\.": "must be a whole number or None",
+    r"no type matching \{none\}\|FLOAT could be .* \['(?P<word>.*)'\]\.": "must be a number or none",
+    r"no type matching \{none\}\|INT could be .* \['(?P<word>.*)'\]\.": "must be a whole number or none",
+    r"no type matching \{none\}\|INT\|\{(?P<choice>[\w-]+)\} could be .* \['(?P<word>.*)'\]\.": (
+        "must be a whole number, {choice} or none"
+    ),
 }
 """tyro's messages about a value that does not fit its flag, and the rule that it breaks."""
+NO_VALUE = re.compile(r"Missing value for argument '(?P<flag>.*)'\..*")
+NO_CHOICE = re.compile(
+    r"invalid choice '(?P<word>.*)' for argument '(?P<flag>.*)'\. Expected one of \((?P<all>.*)\)\."
+)
 
 
 @contextlib.contextmanager
@@ -54,11 +61,30 @@ def sentence_in(box: str) -> str:
     rulers = [not line.strip("-") for line in lines]  # drawn with - where the terminal has no ─
     blocks = groupby(zip(rulers, lines, strict=True), key=lambda pair: pair[0])
     wrong = next((" ".join(line for _, line in block) for is_ruler, block in blocks if not is_ruler), "")
-    meant = [line.split()[0] for line in lines if line.startswith("--")]
-    hint = f"; did you mean {', '.join(meant)}?" if meant and wrong.startswith("Unrecognized") else ""
+    if wrong.startswith("Unrecognized"):
+        return wrong + hint([line for line, is_ruler in zip(lines, rulers, strict=True) if not is_ruler])
+    return plain_rule(wrong) or re.sub(r"^Error parsing config[\w.-]*: ", "", wrong)
+
+
+def hint(lines: list[str]) -> str:
+    """The flags that tyro lists as similar, where a comma separates a switch from its opposite."""
+    meant = [line.split()[0].rstrip(",") for line in lines if line.startswith("--")]
+    if meant:
+        return f"; did you mean {', '.join(meant)}?"
+    is_flag = lines[0].startswith("Unrecognized options: -")
+    return f"; {'' if is_flag else 'a switch takes no value, and '}--help lists the flags"
+
+
+def plain_rule(wrong: str) -> str | None:
+    """What tyro says about the value of a flag in our own words; None where it is about something else."""
     for said, rule in RULES.items():
         unfit = re.fullmatch(rf"Error parsing (?P<flag>--[\w.-]+): {said}", wrong)
         if unfit:
             words = unfit["word"].replace("', '", " ")
             return f"{unfit['flag']} {words}: {rule.format(**unfit.groupdict())}"
-    return re.sub(r"^Error parsing config[\w.-]*: ", "", wrong) + hint
+    if missing := NO_VALUE.fullmatch(wrong):
+        return f"{missing['flag']} needs a value"
+    if unknown := NO_CHOICE.fullmatch(wrong):
+        choices = ", ".join(choice.strip("'") for choice in unknown["all"].rstrip(",").split(", "))
+        return f"{unknown['flag']} {unknown['word']}: must be one of {choices}"
+    return None

@@ -2,13 +2,14 @@
 
 
 def value_of(flag: str, words: list[str]) -> str | None:
-    """The value of a flag that must be known before the others are parsed."""
-    for position, word in enumerate(words):
-        if word == flag and position + 1 < len(words):
-            return words[position + 1]
+    """The value of a flag that must be known before the others are parsed: the last one, as tyro takes it."""
+    value = None
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        if word == flag and following is not None:
+            value = following
         if word.startswith(f"{flag}="):
-            return word.removeprefix(f"{flag}=")
-    return None
+            value = word.removeprefix(f"{flag}=")
+    return value
 
 
 def without(flag: str, words: list[str]) -> list[str]:

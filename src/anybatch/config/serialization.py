@@ -1,6 +1,7 @@
 """Configs as plain dicts, for config.json, and back, checked."""
 
 import dataclasses
+import difflib
 import types
 from typing import Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -45,8 +46,10 @@ def config_from_dict(
         missing = [name for name in missing if name in _required(kind)]
     wrong = {"unknown": unknown, "missing": missing}
     parts = [f"{word} {', '.join(names)}" for word, names in wrong.items() if names]
-    if parts:
+    if parts and may_lack_settings:
         raise ConfigError(f"the settings of {title} do not fit this version: {'; '.join(parts)}")
+    if parts:
+        raise ConfigError(f"{title}: {'; '.join(parts)}{_meant(hints, unknown)}")
     prefix = f"{where}." if where else ""
     return kind(
         **{
@@ -55,6 +58,21 @@ def config_from_dict(
             if name in settings
         }
     )
+
+
+def _meant(hints: dict[str, Any], unknown: list[str]) -> str:
+    """The settings that unknown ones may stand for: similar names, and the same names within groups."""
+    groups = {name: group for name, hint in hints.items() if (group := _group(hint)) is not None}
+    near = [
+        *(name for wrong in unknown for name in difflib.get_close_matches(wrong, hints, n=1)),
+        *(
+            f"{name}.{wrong}"
+            for wrong in (name.rpartition(".")[2] for name in unknown)
+            for name, group in groups.items()
+            if name != "tuned_at" and wrong in get_type_hints(group)
+        ),
+    ]
+    return f"; did you mean {', '.join(near)}?" if near else ""
 
 
 def _required(kind: Any) -> set[str]:
@@ -87,6 +105,8 @@ def _value(hint: Any, value: object, where: str, may_lack_settings: bool) -> obj
         value = None
     if type(value) is int and float in (hint, *get_args(hint)) and abs(value) <= LARGEST_COUNT:
         value = float(value)  # larger ones are refused as they are
+    if isinstance(value, float) and value.is_integer() and not _fits(hint, value) and _fits(hint, int(value)):
+        value = int(value)  # 1e6 is a float in Python and in TOML
     if not _fits(hint, value):
         raise ConfigError(f"{where} = {value!r}: must be {_description(hint)}")
     return value

@@ -28,6 +28,7 @@ from anybatch.networks.packed import (
     PackedNumbers,
     forbidden_actions,
 )
+from anybatch.networks.seeded import seeded
 
 EncoderName = Literal["mlp", "nature", "impala", "minatar"]
 MakeHead = Callable[[int, int, float], nn.Linear]
@@ -157,8 +158,7 @@ def make(
     The weights depend on `generator_seed` alone; torch's global generator is left as it was.
     """
     name = encoder_name(config, layout=layout)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(generator_seed)
+    with seeded(generator_seed):
         return assembled(
             config,
             lambda: _make_encoder(name, config, layout),

@@ -14,6 +14,7 @@ from anybatch.networks.actor_critic import ActorCritic, assembled
 from anybatch.networks.encoders import image_to_float, planes_to_float
 from anybatch.networks.packed import BRANCH_FEATURES, FeatureEncoder, PackedImage, PackedNumbers
 from anybatch.networks.q_network import QNetwork, assembled_q_network
+from anybatch.networks.seeded import seeded
 
 NetworkFactory = Callable[[EnvSpec], nn.Module]
 """Makes a network for an environment, whose `spec.obs_layout.seen_shape` is what an encoder sees."""
@@ -62,8 +63,7 @@ def own_actor_critic(
     factory: NetworkFactory, config: NetworkConfig, spec: EnvSpec, *, generator_seed: int, auxiliary: bool
 ) -> ActorCritic:
     """The network of PPO or PPG around what `factory` makes; its weights depend on `generator_seed` alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(generator_seed)
+    with seeded(generator_seed):
         made = factory(spec)
         if isinstance(made, ActorCritic):
             return _checked(made, spec, auxiliary=auxiliary)
@@ -84,8 +84,7 @@ def own_q_network(
     factory: NetworkFactory, config: QNetworkConfig, spec: EnvSpec, *, generator_seed: int
 ) -> QNetwork:
     """The network of PQN around what `factory` makes; its weights depend on `generator_seed` alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(generator_seed)
+    with seeded(generator_seed):
         made = factory(spec)
         if isinstance(made, QNetwork):
             return made

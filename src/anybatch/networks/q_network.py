@@ -33,6 +33,7 @@ from anybatch.networks.packed import (
     PackedNumbers,
     forbidden_actions,
 )
+from anybatch.networks.seeded import seeded
 
 QEncoderName = Literal["mlp", "nature", "minatar"]
 
@@ -247,8 +248,7 @@ def make_q_network(
 ) -> QNetwork:
     """The network of a run; its weights depend on `generator_seed` alone."""
     name = q_encoder_name(config, layout=layout)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(generator_seed)
+    with seeded(generator_seed):
         encoder = _make_encoder(name, config, layout)
         sizes = (DENSE_WIDTH,) if name == "nature" else config.hidden_sizes
         return assembled_q_network(config, encoder, sizes, layout=layout, num_actions=num_actions)

@@ -41,8 +41,9 @@ def read(name: str, folder: Path | None = None) -> PresetFile:
     if name.endswith(".toml"):
         return read_path(name if folder is None else str(folder / name))
     if name not in names():
-        near = difflib.get_close_matches(name, names(), n=3, cutoff=0.3)
-        raise ConfigError(f"there is no preset {name!r}; the nearest are {', '.join(near or names())}")
+        near = difflib.get_close_matches(name, names(), n=3, cutoff=0.5)
+        hint = f"did you mean {', '.join(near)}?" if near else "`anybatch presets` lists them"
+        raise ConfigError(f"there is no preset {name!r}; {hint}")
     text = (resources.files(__package__ or "") / f"{name}.toml").read_text(encoding="utf-8")
     return parsed(name, text, identity=name, folder=Path())
 

@@ -64,7 +64,7 @@ def find_run(path: Path) -> Path:
             f"{path} is not a run folder, and there is none in it: a run folder holds {CONFIG_FILE}."
         )
     nearby = ", ".join(run.name for run in _runs_in(path.parent)[:5])
-    place = "this folder" if path.parent == Path() else str(path.parent)
+    place = "the current folder" if path.parent == Path() else str(path.parent)
     hint = f"the newest runs in {place} are {nearby}" if nearby else f"there is no run in {place}"
     raise UserError(f"There is no folder {path}; {hint}.")
 

@@ -46,6 +46,15 @@ class OwnParts:
         named = network if inspect.isfunction(network) or inspect.isclass(network) else type(network)
         return cls(own_env, _factory(network), f"{OBJECT_PREFIX}{named.__name__}")
 
+    def refuse_other_num_envs(self, num_envs: int | None) -> None:
+        """Refuse a number of envs other than that of the environment object."""
+        fixed = None if self.env is None else self.env.num_envs
+        if num_envs is not None and fixed is not None and num_envs != fixed:
+            raise ConfigError(
+                f"num_envs = {num_envs}: the environment object has {fixed}; leave num_envs out, or pass a "
+                "function that makes a single env"
+            )
+
     def named_in(self, config: Config) -> Config:
         """The config with the names of the objects, and the number of envs that an object fixes."""
         if self.env is not None:
