@@ -1,6 +1,7 @@
 """Ranks are hardware: a run is the same on 1, 2 and 3 of them, and so is a resume of its checkpoints."""
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from anybatch.config import CONFIGS, AnyConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.distributed import collectives, group
 from anybatch.errors import EnvError, UserError
+from anybatch.learning.gradient_steps import give_up
 from anybatch.presets import overlaid
 from anybatch.runs import log
 from anybatch.runs.checkpoint import Checkpoints
@@ -88,21 +90,38 @@ def resume_all(base: Path) -> None:
         session.resume(record, record.config, show_plan=lambda *_: None, output=QUIET)
 
 
-def train_then_resume(base: Path, others: Path) -> tuple[str, str]:
+def train_then_resume(base: Path, others: Path) -> list[tuple[str, str]]:
     train_all(base)
     resume_all(others)
-    return refused_by_all_but_the_first()
+    refusals = [refuse_on_all_but_the_first, give_up_on_the_last, fail_on_all]
+    return [error_of(refuse) for refuse in refusals]
 
 
-def refused_by_all_but_the_first() -> tuple[str, str]:
-    """The error of this rank, where only some ranks have a reason to refuse."""
+def error_of(function: Callable[[], None]) -> tuple[str, str]:
+    """The error that a function raises on this rank."""
     try:
-        with group.failing_together():
-            if collectives.rank() > 0:
-                raise EnvError(f"rank {collectives.rank()} has no such environment")
+        function()
     except UserError as error:
         return type(error).__name__, str(error)
     return "", ""
+
+
+def refuse_on_all_but_the_first() -> None:
+    with group.failing_together():
+        if collectives.rank() > 0:
+            raise EnvError(f"rank {collectives.rank()} has no such environment")
+
+
+def give_up_on_the_last() -> None:
+    """As after gradients that are non-finite because of a sample that only the last rank has."""
+    is_last = collectives.rank() == collectives.world_size() - 1
+    give_up("the first is the advantage of environment 4" if is_last else None)
+
+
+def fail_on_all() -> None:
+    """As where the environments of each rank fail at the same step."""
+    if collectives.world_size() > 1 and group.is_first_to_fail():
+        raise EnvError("an environment returned a non-finite reward")
 
 
 @dataclass
@@ -111,7 +130,8 @@ class Found:
 
     trained: dict[int, Path]
     resumed: dict[int, Path]
-    refusals: list[tuple[str, str]]
+    refusals: list[list[tuple[str, str]]]
+    """The errors of each of three ranks, and of one process."""
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +145,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
             half = sorted((trained[2] / name / "checkpoints").glob("step_*"))
             cut_back(trained[2] / name, folder / name, int(half[len(half) // 2].name.removeprefix("step_")))
     refusals = in_ranks(3, train_then_resume, trained[3], resumed[3], meeting=base / "three")
-    assert train_then_resume(trained[1], resumed[1]) == ("", "")
+    refusals.append(train_then_resume(trained[1], resumed[1]))
     return Found(trained, resumed, refusals)
 
 
@@ -148,11 +168,22 @@ def test_a_checkpoint_of_two_ranks_continues_on_any_number(name: str, found: Fou
 
 
 def test_what_some_ranks_refuse_is_refused_by_all_and_said_by_the_first_of_them(found: Found):
-    assert found.refusals == [
+    assert [refused for refused, *_ in found.refusals] == [
         ("RankError", ""),
         ("EnvError", "rank 1 has no such environment"),
         ("RankError", ""),
+        ("", ""),
     ]
+
+
+def test_of_ranks_that_give_up_together_the_one_that_knows_the_cause_says_it(found: Found):
+    *others, last, alone = [gave_up for _, gave_up, _ in found.refusals]
+    assert others == [("RankError", "")] * 2 and last == alone
+    assert last[0] == "TrainingError" and "the advantage of environment 4." in last[1]
+
+
+def test_of_ranks_that_fail_on_their_own_the_first_says_why(found: Found):
+    assert [failed for *_, (failed, _) in found.refusals].count("EnvError") == 1
 
 
 def test_only_one_rank_writes(found: Found):
