@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -50,26 +52,61 @@ def test_what_ranks_cannot_do_is_one_sentence(
 
 
 @pytest.mark.timeout(600)
-def test_a_run_survives_a_killed_rank_and_a_stop_ends_it(tmp_path: Path):
+def test_gradients_that_end_all_ranks_are_one_sentence_of_one_rank(tmp_path: Path):
+    """A minibatch has fewer samples than there are ranks: one of them has none to look for a cause in."""
+    flags = ["--optimizer.learning-rate=1e38", "--update.minibatches-per-epoch=15"]
+    words = [*COMMAND, *TRAIN, f"--run-dir={tmp_path}", "--total-env-steps=10000", *flags]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("anybatch train: rank 0 of 2 on ")
+    assert "gradient steps in a row were non-finite" in done.stderr
+    assert done.stdout.count("iteration batch ") == 1  # it was not started again
+
+
+@pytest.mark.timeout(600)
+def test_a_run_survives_a_killed_rank_and_a_killed_launcher_and_a_stop_ends_it(tmp_path: Path):
     runs = tmp_path / "runs"
-    words = [*COMMAND, *TRAIN, f"--run-dir={runs}", "--total-env-steps=1000000000"]
-    with (tmp_path / "out").open("w+") as out:
-        process = subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT)
-        try:
-            before = wait_for_rows(runs, 3, process, out)
-            os.kill(ranks_of(process.pid)[-1], signal.SIGKILL)
-            wait_for_rows(runs, before + 8, process, out)
-            os.kill(process.pid, signal.SIGTERM)
-            assert process.wait(PATIENCE_SECONDS) == 128 + signal.SIGTERM, shown(out)
-        finally:
-            process.kill()
+    words = [*TRAIN, f"--run-dir={runs}", "--total-env-steps=1000000000"]
+    with launched(words, tmp_path / "first") as (process, out):
+        before = wait_for_rows(runs, 3, process, out)
+        os.kill(ranks_of(process.pid)[-1], signal.SIGKILL)
+        before = wait_for_rows(runs, before + 8, process, out)
+        ranks = ranks_of(process.pid)
+        process.kill()
+        wait_for_the_end_of(ranks)
+    (note,) = runs.glob(".elastic-*")
+    note.unlink()  # of a job that nothing will start again
+    (folder,) = runs.iterdir()  # it continued in its own folder
+    with launched(["resume", str(folder), "--ranks=2"], tmp_path / "second") as (process, out):
+        wait_for_rows(runs, before + 8, process, out)
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(PATIENCE_SECONDS) == 128 + signal.SIGTERM, shown(out)
         said = shown(out)
     assert "Stopped. Continue with: anybatch resume" in said
-    (folder,) = runs.iterdir()  # it continued in its own folder, and forgot the job
+    assert list(runs.iterdir()) == [folder]  # the job was forgotten
     rows = log.read(folder)
     steps = [row["env_steps"] for row in rows]
     assert steps == sorted(set(steps)) and {row["charts/ranks"] for row in rows} == {2}
     assert newest_learner(folder)["env_steps"] == steps[-1]
+
+
+@contextmanager
+def launched(words: list[str], path: Path) -> Iterator[tuple["subprocess.Popen[bytes]", IO[str]]]:
+    """A command whose output goes to a file, and which does not outlive the block."""
+    with path.open("w+") as out:
+        process = subprocess.Popen([*COMMAND, *words], stdout=out, stderr=subprocess.STDOUT)
+        try:
+            yield process, out
+        finally:
+            process.kill()
+            process.wait()
+
+
+def wait_for_the_end_of(processes: list[int]) -> None:
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{process}").exists() for process in processes):
+        assert time.monotonic() < deadline, "ranks outlive their launcher"
+        time.sleep(0.05)
 
 
 def ranks_of(launcher: int) -> list[int]:
