@@ -37,7 +37,7 @@ from anybatch.runs import log
 from anybatch.runs.checkpoint import Checkpoints
 
 HANG_SECONDS = 60.0
-GIVE_UP_SECONDS = 300.0
+GIVE_UP_SECONDS = 600.0
 FAULTS_OF_A_LEG = 10
 ITERATIONS = 8
 """A run has recovered when it is so many iterations further: more than its lag lets it do alone."""
@@ -105,6 +105,13 @@ class DisturbedRun:
             complaints.append(str(error))
         self._start(["resume", str(self.folder), *self._ranks])
         return len(complaints)
+
+    def wait_for_start(self) -> None:
+        """However long that takes on a busy machine."""
+        while self.env_steps() == 0:
+            if self.process.poll() is not None:
+                self.resume()
+            time.sleep(0.1)
 
     def recovery(self, env_steps: int) -> dict[str, Any]:
         """Wait until the run is beyond `env_steps`, resuming it where it has ended."""
@@ -184,7 +191,7 @@ class Soak:
         order: list[str] = []
         faults = 0
         try:
-            assert run.recovery(0)["seconds"] is not None, "the run did not start"
+            run.wait_for_start()
             while faults < FAULTS_OF_A_LEG and not self.is_over():
                 order = order or rng.sample(list(kinds), len(kinds))
                 kind = order.pop()
