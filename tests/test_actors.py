@@ -385,3 +385,23 @@ def test_what_another_process_cannot_build_is_refused(parts: dict[str, Any], sai
     with pytest.raises(ConfigError, match=said):
         anybatch.train("cartpole-ppo", run_dir=tmp_path, overlap=True, num_envs=1, **parts)
     assert not list(tmp_path.iterdir())
+
+
+def test_actors_on_the_command_line_cannot_build_the_object_of_a_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    trained = anybatch.train(
+        "cartpole-ppo",
+        env=make_pole(),
+        run_dir=tmp_path,
+        num_steps=8,
+        total_env_steps=8,
+        evaluation={"num_envs": 1, "max_episode_steps": 5},
+        record={"tensorboard": False},
+    )
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        main(["resume", str(trained.folder), "--actors=local:1", "--total-env-steps=99"])
+    said = capsys.readouterr().err
+    assert stop.value.code == 2 and said.count("\n") == 1
+    assert "this run has an environment object, CartPole" in said

@@ -2,9 +2,12 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -50,26 +53,111 @@ def test_what_ranks_cannot_do_is_one_sentence(
 
 
 @pytest.mark.timeout(600)
-def test_a_run_survives_a_killed_rank_and_a_stop_ends_it(tmp_path: Path):
+def test_gradients_that_end_all_ranks_are_one_sentence_of_one_rank(tmp_path: Path):
+    """A minibatch has fewer samples than there are ranks: one of them has none to look for a cause in."""
+    flags = ["--optimizer.learning-rate=1e38", "--update.minibatches-per-epoch=15"]
+    words = [*COMMAND, *TRAIN, f"--run-dir={tmp_path}", "--total-env-steps=10000", *flags]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("anybatch train: rank 0 of 2 on ")
+    assert "gradient steps in a row were non-finite" in done.stderr
+    assert done.stdout.count("iteration batch ") == 1  # it was not started again
+
+
+@pytest.mark.timeout(600)
+def test_a_run_survives_a_killed_rank_and_a_killed_launcher_and_a_stop_ends_it(tmp_path: Path):
     runs = tmp_path / "runs"
-    words = [*COMMAND, *TRAIN, f"--run-dir={runs}", "--total-env-steps=1000000000"]
-    with (tmp_path / "out").open("w+") as out:
-        process = subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT)
-        try:
-            before = wait_for_rows(runs, 3, process, out)
-            os.kill(ranks_of(process.pid)[-1], signal.SIGKILL)
-            wait_for_rows(runs, before + 8, process, out)
-            os.kill(process.pid, signal.SIGTERM)
-            assert process.wait(PATIENCE_SECONDS) == 128 + signal.SIGTERM, shown(out)
-        finally:
-            process.kill()
+    words = [*TRAIN, f"--run-dir={runs}", "--total-env-steps=1000000000"]
+    with launched(words, tmp_path / "first") as (process, out):
+        before = wait_for_rows(runs, 3, process, out)
+        os.kill(ranks_of(process.pid)[-1], signal.SIGKILL)
+        before = wait_for_rows(runs, before + 8, process, out)
+        ranks = ranks_of(process.pid)
+        process.kill()
+        wait_for_the_end_of(ranks)
+    (note,) = runs.glob(".elastic-*")
+    note.unlink()  # of a job that nothing will start again
+    (folder,) = runs.iterdir()  # it continued in its own folder
+    with launched(["resume", str(folder), "--ranks=2"], tmp_path / "second") as (process, out):
+        wait_for_rows(runs, before + 8, process, out)
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(PATIENCE_SECONDS) == 128 + signal.SIGTERM, shown(out)
         said = shown(out)
     assert "Stopped. Continue with: anybatch resume" in said
-    (folder,) = runs.iterdir()  # it continued in its own folder, and forgot the job
+    assert list(runs.iterdir()) == [folder]  # the job was forgotten
     rows = log.read(folder)
     steps = [row["env_steps"] for row in rows]
     assert steps == sorted(set(steps)) and {row["charts/ranks"] for row in rows} == {2}
     assert newest_learner(folder)["env_steps"] == steps[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_run_continues_when_one_of_two_agents_of_torchrun_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    runs = tmp_path / "runs"
+    words = [*(word for word in TRAIN if word != "--ranks=2"), f"--run-dir={runs}"]
+    agent = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1"]
+    agent += ["--max-restarts=8", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}"]
+    agent += ["--rdzv-id=job-1", "-m", "anybatch", *words, "--total-env-steps=1000000000"]
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    with launched([], tmp_path / "first", agent) as (first, out):
+        with launched([], tmp_path / "second", agent):
+            wait_for_ranks(runs, 2, first, out)
+        wait_for_ranks(runs, 1, first, out)
+    (folder,) = (path for path in runs.iterdir() if path.is_dir())
+    rows = log.read(folder)
+    steps = [row["env_steps"] for row in rows]
+    assert steps == sorted(set(steps))
+    changes = list(dict.fromkeys(row["charts/ranks"] for row in rows))
+    assert changes[-2:] == [2, 1]
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def wait_for_ranks(runs: Path, number: int, process: "subprocess.Popen[bytes]", out: IO[str]) -> None:
+    """Wait until the newest row is of so many ranks."""
+    rows = 0
+    while not rows or log.read(next(runs.glob("*/")))[-1]["charts/ranks"] != number:
+        rows = wait_for_rows(runs, rows + 1, process, out)
+
+
+@contextmanager
+def launched(
+    words: list[str], path: Path, command: list[str] = COMMAND
+) -> Iterator[tuple["subprocess.Popen[bytes]", IO[str]]]:
+    """A command whose output goes to a file; neither it nor what it starts outlives the block."""
+    with path.open("w+") as out:
+        process = subprocess.Popen([*command, *words], stdout=out, stderr=subprocess.STDOUT)
+        try:
+            yield process, out
+        finally:
+            below = descendants(process.pid)
+            process.kill()
+            process.wait()
+            for one in below:
+                with suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGKILL)
+
+
+def descendants(process: int) -> list[int]:
+    try:
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    except OSError:  # it has ended
+        return []
+    return [one for child in map(int, children) for one in (child, *descendants(child))]
+
+
+def wait_for_the_end_of(processes: list[int]) -> None:
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{process}").exists() for process in processes):
+        assert time.monotonic() < deadline, "ranks outlive their launcher"
+        time.sleep(0.05)
 
 
 def ranks_of(launcher: int) -> list[int]:

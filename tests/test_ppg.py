@@ -91,6 +91,20 @@ def test_no_auxiliary_step_is_without_a_sample_on_every_rank():
     assert [len(part) for part in parts] == [1] * numbers.env_steps
 
 
+def test_ranks_whose_number_changes_the_batch_within_a_phase_start_a_new_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """With envs_per_rank the batch is that of the ranks: four envs on two of them, continued by one."""
+    config = phase_config(num_envs=4, total_env_steps=90)
+    folder = train(config, tmp_path).folder
+    assert newest_state(folder)["own"]["phase_iterations"]  # it ended within a phase
+    assert resume(folder, with_changes(config, envs_per_rank=2, total_env_steps=200)).finished
+    said = capsys.readouterr().out
+    assert "The phase in progress does not fit the batch of this run: a new phase is started." in said
+    steps = [row["env_steps"] for row in rows(folder)]
+    assert steps == sorted(set(steps)) and steps[-1] >= 200
+
+
 @pytest.mark.parametrize(
     ("rescale", "expected"),
     [

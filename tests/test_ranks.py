@@ -1,6 +1,7 @@
-"""Ranks are hardware: a run is the same on 1, 2 and 3 of them, and so is a resume of its checkpoints."""
+"""Ranks are hardware: a run is the same on 1, 2 and 3 of them, and where their number changes on the way."""
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,16 @@ from anybatch.config import CONFIGS, AnyConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.distributed import collectives, group
 from anybatch.errors import EnvError, UserError
+from anybatch.learning.gradient_steps import give_up
 from anybatch.presets import overlaid
 from anybatch.runs import log
 from anybatch.runs.checkpoint import Checkpoints
 from anybatch.runs.display import QUIET
 from anybatch.runs.record import RunRecord
 
-ENVS = 5  # neither 2 nor 3 ranks can share them evenly
+ENVS = 5  # no number of ranks can share them evenly
 RANKS = (2, 3)
+ELASTIC = (4, 1, 3, 2)
 # What differs from run to run, or is of several ranks or of actors only.
 OF_THE_PROCESS = ("wall_seconds", "charts/SPS", "time/", "charts/ranks", "batch/rank_imbalance", "actors/")
 PER_ITERATION: dict[str, Any] = {"normalize": {"observations": "iteration", "rewards": "iteration"}}
@@ -63,7 +66,7 @@ def config_of(name: str, iterations: int = ITERATIONS) -> AnyConfig:
     size = {
         "num_envs": ENVS,
         "total_env_steps": iterations * ENVS * 6,
-        "record": {"checkpoint_every_iterations": 3},
+        "record": {"checkpoint_every_iterations": 1},
     }
     for overlay in (BASE, size, *overlays):
         settings = overlaid(settings, overlay)
@@ -88,45 +91,75 @@ def resume_all(base: Path) -> None:
         session.resume(record, record.config, show_plan=lambda *_: None, output=QUIET)
 
 
-def train_then_resume(base: Path, others: Path) -> tuple[str, str]:
+def train_then_resume(base: Path, others: Path) -> None:
     train_all(base)
     resume_all(others)
-    return refused_by_all_but_the_first()
 
 
-def refused_by_all_but_the_first() -> tuple[str, str]:
-    """The error of this rank, where only some ranks have a reason to refuse."""
+def all_refusals(base: Path) -> list[tuple[str, str]]:
+    train_all(base)
+    refusals = [refuse_on_all_but_the_first, give_up_on_the_last, fail_on_all]
+    return [error_of(refuse) for refuse in refusals]
+
+
+def error_of(function: Callable[[], None]) -> tuple[str, str]:
+    """The error that a function raises on this rank."""
     try:
-        with group.failing_together():
-            if collectives.rank() > 0:
-                raise EnvError(f"rank {collectives.rank()} has no such environment")
+        function()
     except UserError as error:
         return type(error).__name__, str(error)
     return "", ""
 
 
+def refuse_on_all_but_the_first() -> None:
+    with group.failing_together():
+        if collectives.rank() > 0:
+            raise EnvError(f"rank {collectives.rank()} has no such environment")
+
+
+def give_up_on_the_last() -> None:
+    """As after gradients that are non-finite because of a sample that only the last rank has."""
+    is_last = collectives.rank() == collectives.world_size() - 1
+    give_up("the first is the advantage of environment 4" if is_last else None)
+
+
+def fail_on_all() -> None:
+    """As where the environments of each rank fail at the same step."""
+    if collectives.world_size() > 1 and group.is_first_to_fail():
+        raise EnvError("an environment returned a non-finite reward")
+
+
 @dataclass
 class Found:
-    """The folders of the same runs on different numbers of ranks, and of resumes of those of two ranks."""
+    """The folders of the same runs on different numbers of ranks, and on numbers that changed on the way."""
 
     trained: dict[int, Path]
-    resumed: dict[int, Path]
-    refusals: list[tuple[str, str]]
+    elastic: Path
+    refusals: list[list[tuple[str, str]]]
+    """The errors of each of four ranks, and of one process."""
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     base = tmp_path_factory.mktemp("ranks")
     trained = {ranks: base / f"trained-{ranks}" for ranks in (1, *RANKS)}
-    resumed = {ranks: base / f"resumed-{ranks}" for ranks in (1, 3)}
-    in_ranks(2, train_all, trained[2], meeting=base / "two")
-    for folder in resumed.values():
-        for name in CASES:
-            half = sorted((trained[2] / name / "checkpoints").glob("step_*"))
-            cut_back(trained[2] / name, folder / name, int(half[len(half) // 2].name.removeprefix("step_")))
-    refusals = in_ranks(3, train_then_resume, trained[3], resumed[3], meeting=base / "three")
-    assert train_then_resume(trained[1], resumed[1]) == ("", "")
-    return Found(trained, resumed, refusals)
+    elastic = [base / f"elastic-{ranks}" for ranks in ELASTIC]
+    refusals = in_ranks(4, all_refusals, elastic[0], meeting=base / "four")
+    cut_back_all(elastic[0], elastic[1], 2)
+    refusals.append(all_refusals(trained[1]))
+    resume_all(elastic[1])
+    cut_back_all(elastic[1], elastic[2], 3)
+    in_ranks(3, train_then_resume, trained[3], elastic[2], meeting=base / "three")
+    cut_back_all(elastic[2], elastic[3], 4)
+    in_ranks(2, train_then_resume, trained[2], elastic[3], meeting=base / "two")
+    return Found(trained, elastic[3], refusals)
+
+
+def cut_back_all(runs: Path, copies: Path, checkpoint: int) -> None:
+    """Copies of all runs as if they had been killed after a checkpoint, counted from their first."""
+    for name in CASES:
+        saved = sorted((runs / name / "checkpoints").glob("step_*"))[checkpoint]
+        cut_back(runs / name, copies / name, int(saved.name.removeprefix("step_")))
 
 
 @pytest.mark.timeout(600)  # the first one trains all of them
@@ -140,19 +173,31 @@ def test_a_run_is_the_same_on_any_number_of_ranks(name: str, found: Found):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_checkpoint_of_two_ranks_continues_on_any_number(name: str, found: Found):
-    for folder in found.resumed.values():
-        compare(folder / name, found.trained[1] / name)
-        ranks = {row["charts/ranks"] for row in log.read(folder / name)}
-        assert ranks == ({2, 1} if folder == found.resumed[1] else {2, 3})
+def test_a_run_whose_ranks_change_is_the_undisturbed_one(name: str, found: Found):
+    """Also in the middle of a phase of PPG, and with data that wait."""
+    compare(found.elastic / name, found.trained[1] / name)
+    ranks = [int(row["charts/ranks"]) for row in log.read(found.elastic / name)]
+    assert list(dict.fromkeys(ranks)) == list(ELASTIC)
 
 
 def test_what_some_ranks_refuse_is_refused_by_all_and_said_by_the_first_of_them(found: Found):
-    assert found.refusals == [
+    assert [refused for refused, *_ in found.refusals] == [
         ("RankError", ""),
         ("EnvError", "rank 1 has no such environment"),
         ("RankError", ""),
+        ("RankError", ""),
+        ("", ""),
     ]
+
+
+def test_of_ranks_that_give_up_together_the_one_that_knows_the_cause_says_it(found: Found):
+    *others, last, alone = [gave_up for _, gave_up, _ in found.refusals]
+    assert others == [("RankError", "")] * 3 and last == alone
+    assert last[0] == "TrainingError" and "the advantage of environment 4." in last[1]
+
+
+def test_of_ranks_that_fail_on_their_own_the_first_says_why(found: Found):
+    assert [failed for *_, (failed, _) in found.refusals].count("EnvError") == 1
 
 
 def test_only_one_rank_writes(found: Found):

@@ -42,15 +42,26 @@ class Block:
         return named[1] if named else None
 
     @property
+    def _shown(self) -> str | None:
+        return self.text.partition("\n")[2] if self.text.startswith("$ ") else None
+
+    @property
+    def lines(self) -> list[list[str]]:
+        """The words of each command of a shell block."""
+        if self.language != "bash":
+            return []
+        whole = re.sub(r"\\\n\s*", "", self.text).splitlines()  # lines that go on behind a backslash
+        lines = whole if self._shown is None else whole[:1]
+        parts = [part for line in lines for part in re.split(r"\|\||&&", line.removeprefix("$ "))]
+        return [shlex.split(part, comments=True) for part in parts]
+
+    @property
     def commands(self) -> list["Command"]:
         """The `anybatch` lines of a shell block, and what torchrun is told to start."""
-        shown = self.text.partition("\n")[2] if self.text.startswith("$ ") else None
-        whole = re.sub(r"\\\n\s*", "", self.text).splitlines()  # lines that go on behind a backslash
-        lines = whole[:1] if shown is not None else whole
-        parts = [part for line in lines for part in re.split(r"\|\||&&", line.removeprefix("$ "))]
-        words = [shlex.split(part, comments=True) for part in parts]
+        shown = self._shown
         started = [
-            found[found.index("-m") + 1 :] if {"torchrun", "-m"} <= {*found} else found for found in words
+            found[found.index("-m") + 1 :] if {"torchrun", "-m"} <= {*found} else found
+            for found in self.lines
         ]
         return [Command(tuple(found[1:]), shown) for found in started if found[:1] == ["anybatch"]]
 

@@ -134,6 +134,16 @@ def test_a_command_that_is_not_run_could_be(command: Command):
         main(["plan", *without("--name", list(command.words[1:]))])
 
 
+@pytest.mark.parametrize(
+    "words", [line for _, block in unrun for line in block.lines if "torchrun" in line], ids=" ".join
+)
+def test_torchrun_understands_what_it_is_told(words: list[str]):
+    from torch.distributed.run import get_args_parser
+
+    told = get_args_parser().parse_args(words[words.index("torchrun") + 1 :])
+    assert told.module and told.training_script == "anybatch"
+
+
 def test_every_block_says_what_it_is():
     for page in PAGES:
         for block in blocks_of(page):

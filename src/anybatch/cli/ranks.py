@@ -5,13 +5,14 @@ was refused, and what a person has stopped, is not started again.
 """
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
-from multiprocessing import active_children
+from multiprocessing import active_children, parent_process
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -28,6 +29,8 @@ MAX_RESTARTS = 8
 """How often lost ranks are started again in one run."""
 LOST = 1
 """Exit code of a rank that has lost another one."""
+PR_SET_PDEATHSIG = 1
+"""Of Linux's prctl: which signal a process gets when its parent has ended."""
 STOPPED = "ANYBATCH_STOPPED"
 """Environment variable of ranks that are started after a stop was asked for: they must not train."""
 
@@ -68,8 +71,8 @@ def as_a_rank() -> Iterator[None]:
         try:
             yield
         except UserError as error:
-            group.tell_failure()
-            raise type(error)(f"{group.name()}{error}" if str(error) else "") from error
+            speaks = str(error) and group.is_first_to_fail()
+            raise type(error)(f"{group.name()}{error}" if speaks else "") from error
         except LostRankError as error:
             if group.failure_was_told():
                 raise SystemExit(2) from None
@@ -122,6 +125,7 @@ def work(words: list[str]) -> int:
 
     # A terminal sends Ctrl-C to every process; the launcher forwards it as one signal to each rank.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_launcher()
     if STOPPED in os.environ:
         return 128 + int(os.environ[STOPPED])
     try:
@@ -132,6 +136,19 @@ def work(words: list[str]) -> int:
             raise
         return code
     return 0
+
+
+def end_with_launcher() -> None:
+    """Let Linux end this rank with its launcher: one that trained on would keep the run from a resume.
+
+    torch asks for SIGINT in that case, which ranks ignore.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "prctl"):
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    launcher = parent_process()
+    if launcher is not None and os.getppid() != launcher.pid:  # it was gone before
+        raise SystemExit(LOST)
 
 
 class ForwardedSignals(contextlib.AbstractContextManager["ForwardedSignals"]):

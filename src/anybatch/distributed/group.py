@@ -106,10 +106,12 @@ def name() -> str:
     return f"rank {collectives.rank()} of {ranks} on {socket.gethostname()}: " if ranks > 1 else ""
 
 
-def tell_failure() -> None:
-    """Let the other ranks know that this one has said why the run ends, so that they end in the same way."""
-    if collectives.world_size() > 1:
-        dist.distributed_c10d._get_default_store().set(_FAILURE, "told")
+def is_first_to_fail() -> bool:
+    """Let the other ranks know that a reason is given, and say whether it is for this one to give it."""
+    try:
+        return dist.distributed_c10d._get_default_store().add(_FAILURE, 1) == 1
+    except RuntimeError:  # the store went with the rank that had it: twice is better than never
+        return True
 
 
 def failure_was_told() -> bool:

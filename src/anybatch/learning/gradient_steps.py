@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from anybatch.batch.rescaling import Hyperparameters
 from anybatch.config import OptimizerConfig
 from anybatch.distributed import collectives
 from anybatch.equations import noise_scale
-from anybatch.errors import TrainingError
+from anybatch.errors import RankError, TrainingError
 from anybatch.kernels.adam import AdamKernel
 from anybatch.kernels.structs import Schedule, StepStruct, WeightsStruct
 from anybatch.learning.minibatch import microbatches
@@ -41,8 +41,9 @@ LossOf = Callable[[Tensor], tuple[Tensor, Record]]
 """Sample indices to per-sample losses [b] and whatever per-sample tensors are to be kept for metrics."""
 AddGradient = Callable[[Tensor, float], Record]
 """Adds the gradient of the losses of sample indices, divided by a number, to the flat buffer of gradients."""
-Culprit = Callable[[], str]
-"""Says what the first bad number of a non-finite gradient step is."""
+Culprit = Callable[[], str | None]
+"""Says what the first bad number of a non-finite gradient step is; None where this rank has none."""
+NO_SINGLE_VALUE = "no single value is the cause: the loss itself overflowed"
 
 
 def by_autograd(loss_of: LossOf[Record]) -> AddGradient[Record]:
@@ -78,10 +79,18 @@ class StepCounts:
         self.skipped += 1
         self.skipped_in_a_row += 1
         if self.skipped_in_a_row >= SKIPS_BEFORE_GIVING_UP:
-            raise TrainingError(
-                f"{SKIPS_BEFORE_GIVING_UP} gradient steps in a row were non-finite; {culprit()}. The newest "
-                "checkpoint is from before them; a lower learning rate or a gradient clip may help"
-            )
+            give_up(culprit())
+
+
+def give_up(cause: str | None) -> NoReturn:
+    """End the run. All ranks come here at the same step; the first that knows the cause says it."""
+    knows = collectives.of_all_ranks(torch.tensor(cause is not None)).flatten().tolist()
+    if collectives.rank() != (knows.index(True) if any(knows) else 0):
+        raise RankError("")
+    raise TrainingError(
+        f"{SKIPS_BEFORE_GIVING_UP} gradient steps in a row were non-finite; {cause or NO_SINGLE_VALUE}. The "
+        "newest checkpoint is from before them; a lower learning rate or a gradient clip may help"
+    )
 
 
 def unknown_culprit() -> str:
@@ -232,7 +241,7 @@ class GradientSteps:
         )
         return weights, (StepStruct * len(steps))(*steps)
 
-    def count_scheduled(self, schedule: Schedule, taken: int, culprit_of: Callable[[int], str]) -> int:
+    def count_scheduled(self, schedule: Schedule, taken: int, culprit_of: Callable[[int], str | None]) -> int:
         """Count the steps that native code took, which ends at the first non-finite gradient.
 
         `culprit_of` the minibatch says what made it so. Returns how many minibatches were used, that one

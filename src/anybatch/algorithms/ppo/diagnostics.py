@@ -68,8 +68,8 @@ def iteration_metrics(
     )
 
 
-def bad_value(samples: Samples, state: PPOState, indices: Tensor) -> str:
-    """The first non-finite value of the last minibatch, and where it came from."""
+def bad_value(samples: Samples, state: PPOState, indices: Tensor) -> str | None:
+    """The first non-finite value of the last minibatch on this rank, and where it came from."""
     with torch.no_grad():
         policy, value = state.network(samples.obs[indices].to(state.device))
     candidates = {
@@ -84,10 +84,10 @@ def bad_value(samples: Samples, state: PPOState, indices: Tensor) -> str:
     return first_bad_value(candidates, indices, state.shard)
 
 
-def first_bad_value(named: Mapping[str, Tensor], indices: Tensor, shard: Shard) -> str:
+def first_bad_value(named: Mapping[str, Tensor], indices: Tensor, shard: Shard) -> str | None:
     """Of tensors [B, …], each a row for each of the `indices` into [T · N], the first with a bad number.
 
-    The N envs are those of `shard`, of which a minibatch may have no sample.
+    The N envs are those of `shard`; B may be 0. None where all numbers are finite.
     """
     for name, tensor in named.items():
         bad = ~torch.isfinite(tensor.float()).view(len(tensor), math.prod(tensor.shape[1:])).all(1)
@@ -96,4 +96,4 @@ def first_bad_value(named: Mapping[str, Tensor], indices: Tensor, shard: Shard) 
             return (
                 f"the first is the {name} of environment {shard.first + env} at step {step} of the iteration"
             )
-    return "no single value is the cause: the loss itself overflowed"
+    return None

@@ -33,7 +33,7 @@ def take_steps(
     batches: Sequence[Minibatch],
     state: PPOState,
     objective: ObjectiveStruct,
-    culprit_of: Callable[[Minibatch], str],
+    culprit_of: Callable[[Minibatch], str | None],
 ) -> tuple[int, PolicyRecord]:
     """Take a gradient step on each of the minibatches, up to the first whose gradient is non-finite.
 

@@ -195,7 +195,7 @@ def iteration_metrics(
     }
 
 
-def bad_value(samples: QSamples, state: PQNState, indices: Tensor) -> str:
+def bad_value(samples: QSamples, state: PQNState, indices: Tensor) -> str | None:
     """The first non-finite value of the last minibatch, and where it came from."""
     with torch.no_grad():
         values = state.network.locate(samples.obs[indices].to(state.device))
