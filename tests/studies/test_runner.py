@@ -20,7 +20,7 @@ from anybatch.errors import ConfigError, UserError
 from anybatch.runs.display import QUIET
 from anybatch.studies import cells, curves, in_progress, opening, runner
 from anybatch.studies.plan import Request
-from anybatch.studies.processes import Worker, ended
+from anybatch.studies.processes import LocalEngine, Worker, ended
 
 COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
 KILLS = 5
@@ -222,7 +222,7 @@ def test_a_process_that_dies_is_a_failed_cell_and_not_the_end(tmp_path: Path):
     dies = f'{before}    if cell.arm == "all":\n        __import__("os").abort()\n'
     assert before in copy.read_text()
     copy.write_text(copy.read_text().replace(before, dies))
-    results = runner.run(tmp_path, plan, jobs=1, output=QUIET)
+    results = runner.run(tmp_path, plan, LocalEngine(1), output=QUIET)
     (failed,) = [result for result in results if result.failed]
     assert failed.cell.arm == "all" and "SIGABRT" in str(failed.failed) and len(results) == 3
 

@@ -12,9 +12,10 @@ from anybatch.studies import source
 from anybatch.studies.cells import RANDOM_ARM, RUNS, SOURCE, Cell
 from anybatch.studies.differences import refuse_another
 from anybatch.studies.duration import in_words
+from anybatch.studies.engine import DONE
 from anybatch.studies.files import Study
 from anybatch.studies.plan import Request, StudyPlan, file_name, make_plan
-from anybatch.studies.processes import DONE, LOG_FILE, Worker
+from anybatch.studies.processes import LOG_FILE, Worker
 from anybatch.studies.work import kind, makespan
 
 SECONDS_PER_CELL = 5.0
