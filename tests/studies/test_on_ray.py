@@ -131,7 +131,7 @@ def test_a_study_on_ray_that_is_stopped_or_killed_leaves_no_process(number: sign
 
 
 def wait_until(is_so: Any) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -43,7 +43,7 @@ class StudyFlags:
     jobs: int | None = None
     """Cells that run side by side. As many as the cores allow, here or in the cluster, where not given."""
     budget: str | None = None
-    """Time that may be used, such as 20m or 2h: as many seeds are run as fit."""
+    """Time that may be used, such as 20m or 2h: as many seeds are run as fit, by a short measurement."""
     on: On = "local"
     """Where cells run. local: in processes of this machine. ray: on Ray, here or on other machines (extra
     `ray`)."""
