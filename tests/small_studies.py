@@ -7,7 +7,9 @@ from typing import Any
 from anybatch.runs.display import QUIET
 from anybatch.studies import files, opening, runner
 from anybatch.studies.cells import RANDOM_ARM, Cell, Result
+from anybatch.studies.engine import Engine
 from anybatch.studies.plan import Request, StudyPlan, make_plan
+from anybatch.studies.processes import LocalEngine
 
 STUDY = """
 title = "Small"
@@ -76,10 +78,12 @@ def plan_of(*changes: tuple[str, str], **request: Any) -> StudyPlan:
     return make_plan(study(*changes), Request(study="small", **request))
 
 
-def run_study(out: Path, *changes: tuple[str, str], jobs: int = 1, **options: Any) -> list[Result]:
+def run_study(
+    out: Path, *changes: tuple[str, str], jobs: int = 1, engine: Engine | None = None, **options: Any
+) -> list[Result]:
     """Run what is missing in a folder."""
     known = opening.open_study(study(*changes), Request(study="small"), out, jobs=jobs, say=lambda _: None)
-    return runner.run(out, known, jobs=jobs, output=QUIET, **options)
+    return runner.run(out, known, engine or LocalEngine(jobs), output=QUIET, **options)
 
 
 def made_up(study_plan: StudyPlan, score: Callable[[Cell], float | None], **more: Any) -> list[Result]:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import ray
 from actor_runs import assert_equal_runs, assert_equals_the_queue, cartpole_config, pqn_config, without_actors
+from process_trees import processes_below
 from toy_runs import train
 
-from anybatch.acting.actors import ray_engine
 from anybatch.acting.actors.source import ActorPool, Job
 from anybatch.cli import main
+from anybatch.distributed import ray_connection
 
 # Where a test before has imported JAX, it warns of the processes that Ray starts.
 pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
@@ -23,7 +24,7 @@ ACTORS = 2
 @pytest.fixture(scope="module")
 def private_ray() -> Iterator[None]:
     """One for all runs of this file, which a run of its own would start and end."""
-    assert ray_engine.connect(None, ACTORS)
+    assert ray_connection.connect(None, ACTORS)
     yield
     ray.shutdown()
 
@@ -46,24 +47,10 @@ def listening_addresses(processes: set[int]) -> set[str]:
     return found
 
 
-def processes_of_ray() -> set[int]:
-    """This process and all below it."""
-    parents = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    found = {os.getpid()}
-    while below := {process for process, parent in parents.items() if parent in found} - found:
-        found |= below
-    return found
-
-
 @pytest.mark.usefixtures("private_ray")
 def test_two_actors_of_ray_are_the_queue_to_the_bit(tmp_path: Path):
     assert_equals_the_queue(pqn_config(actors="ray:2", staleness={"iterations": 2}), tmp_path)
-    addresses = listening_addresses(processes_of_ray())
+    addresses = listening_addresses(processes_below(os.getpid()))
     local = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
     assert addresses and addresses <= local  # 127.0.0.1 and ::1
 

@@ -10,7 +10,7 @@ import pytest
 from made_studies import plan_of, result_of, write_study
 
 from anybatch.cli.main import main
-from anybatch.reports import study_charts, study_curves, study_parts, study_sweeps
+from anybatch.reports import study_charts, study_curves, study_parts, study_sweeps, study_text
 from anybatch.reports.charts.chart import HeatMap, Intervals, Panels
 from anybatch.reports.pages import studies as study_page
 from anybatch.reports.pages import verdicts as verdict_page
@@ -172,13 +172,13 @@ ANSWERS = {
 
 
 def test_the_page_names_the_ratios_that_its_batch_cannot_reach():
-    asked = Request(study="invariance", scale="cpu", envs=("Acrobot-v1",), seeds=2)
+    asked = Request(study="invariance", scale="smoke", envs=("Acrobot-v1",), seeds=2)
     view = StudyView(make_plan(files.load("invariance"), asked), [])
     assert study_page.limits(view)[1:] == [
-        "Left out: ratio 1/64, since 1/64 of 16 envs is not a whole number."
+        "Left out: ratio 1/32, since 1/32 of 16 envs is not a whole number."
     ]
     assert study_page.lead(view).startswith(
-        "Undecided: 2 seeds on Acrobot-v1 cannot tell whether with all rules, the small batch equals the "
+        "Undecided: 2 seeds on Acrobot-v1 cannot tell whether with all rules, the other batches equal the "
         "base."
     )
 
@@ -226,6 +226,20 @@ def test_what_was_left_out_is_named():
     view = view_of(made_studies.SWEEP.replace('"1/16"]\nfactors', '"1/128"]\nfactors'))
     page = study_page.report(view, []).page
     assert "left out: " in page and "r1/128" in page
+
+
+def test_what_the_budget_left_out_is_named_in_words(capsys: pytest.CaptureFixture[str]):
+    grid = 'ratios = ["1"]\nsweep = { "staleness.iterations" = [0, 2, 8] }\n'
+    both = f'arms = ["decoupled", "behavior"]\n{grid}'
+    assert both in made_studies.STALE
+    one_each = f'arms = ["decoupled"]\n{grid}[[scales.smoke.grid]]\narms = ["behavior"]\n{grid}'
+    plan = plan_of(made_studies.STALE.replace(both, one_each)).within(parts=1, seeds=2)
+    title = plan_of(made_studies.STALE).arms["behavior"]
+    named = "; ".join(f"{title} at ratio 1, iterations={age}" for age in (0, 2, 8))
+    view = StudyView(plan, [result_of(plan, cell) for cell in plan.cells])
+    assert f"Left out: {named}, since the budget is too small." in study_page.report(view, []).page
+    study_text.show_plan(plan)
+    assert f"Left out: {named}, since the budget is too small." in capsys.readouterr().out
 
 
 def test_a_study_and_a_run_are_not_one_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

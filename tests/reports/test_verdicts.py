@@ -266,6 +266,31 @@ def test_regret_is_what_the_best_factor_would_have_gained(lost: float, state: st
     assert found.state == state and found.comparisons[0].value == pytest.approx(lost / 10)
 
 
+@pytest.mark.parametrize(("ratios", "state"), [('"1"', "fails"), ('["1", "1/4"]', "undecided")])
+def test_one_of_many_regrets_fails_only_beyond_their_number(ratios: str, state: str):
+    """Student's t is 2.5 with 4 degrees of freedom: p = 0.03 is below 0.05 and above 0.05 ÷ 2."""
+    rule = with_rule(
+        'rule = "regret"',
+        f'this = {{ arm = "all", ratio = {ratios} }}',
+        'that = { arm = "none" }',
+        'setting = "optimizer.learning_rate"',
+        "margin = 0.1",
+    )
+    both_ratios = 'ratios = ["1", "1/4"]'
+    swept = (
+        f'arms = ["all", "none"]\n{both_ratios}',
+        f'arms = ["all"]\n{both_ratios}\n\n[[scales.cpu.grid]]\narms = ["none"]\n{both_ratios}\n'
+        'factors = { "optimizer.learning_rate" = [1, 2] }',
+    )
+
+    def score(cell: Cell) -> float:
+        tuned = cell.factors.get("optimizer.learning_rate") == 2
+        return 5 + (2.8 if tuned else 0 if cell.factors else noise(cell, 1.0))
+
+    found = judged(plan_of(FIVE, KNOWN, rule, swept), score)
+    assert found.state == state
+
+
 def test_the_best_of_noise_is_no_regret():
     rng = np.random.default_rng(0)
     regrets = []

@@ -71,9 +71,10 @@ RATE = "charts/learning_rate"
 
 
 def test_data_that_waited_and_had_been_counted_are_trained_on_and_not_counted_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     folder = kept("ppo", tmp_path)
+    assert newest_state(folder).keys() >= {"train"}  # of schema 1
     before, expected = rows(folder), continued(folder)
     config = RunRecord(folder).config
     waiting = config.staleness.iterations
@@ -90,6 +91,7 @@ def test_data_that_waited_and_had_been_counted_are_trained_on_and_not_counted_ag
 
     monkeypatch.setattr(Learner, "learning_rate", property(recorded_rate))
     outcome = resume(folder, config)
+    assert "cannot be restored" not in capsys.readouterr().out
     shown = rows(folder)
     assert shown[: len(before)] == before
     after = shown[len(before) :]

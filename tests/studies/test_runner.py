@@ -20,7 +20,7 @@ from anybatch.errors import ConfigError, UserError
 from anybatch.runs.display import QUIET
 from anybatch.studies import cells, curves, in_progress, opening, runner
 from anybatch.studies.plan import Request
-from anybatch.studies.processes import Worker, ended
+from anybatch.studies.processes import LocalEngine, Worker, ended
 
 COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
 KILLS = 5
@@ -222,7 +222,7 @@ def test_a_process_that_dies_is_a_failed_cell_and_not_the_end(tmp_path: Path):
     dies = f'{before}    if cell.arm == "all":\n        __import__("os").abort()\n'
     assert before in copy.read_text()
     copy.write_text(copy.read_text().replace(before, dies))
-    results = runner.run(tmp_path, plan, jobs=1, output=QUIET)
+    results = runner.run(tmp_path, plan, LocalEngine(1), output=QUIET)
     (failed,) = [result for result in results if result.failed]
     assert failed.cell.arm == "all" and "SIGABRT" in str(failed.failed) and len(results) == 3
 
@@ -259,10 +259,11 @@ def test_as_many_seeds_are_run_as_fit_the_budget_and_later_calls_keep_them(
     plan = opening.open_study(study(), one_seed, tmp_path, jobs=1, say=said.append)
     assert {cell.seed for cell in plan.cells} == {1} and len(plan.cells) == 5
     assert len(asked) == 2  # one for each batch
-    assert said[-1] == (
+    assert said[-2:] == [
         "A budget of 2 min: 1 of 1 parts of the grid fit, with 1 of 2 seeds, 5 cells in about 1 min 42 s, "
-        "one after another."
-    )
+        "one after another.",
+        "One seed cannot decide a verdict. Two of them take about 3 min 19 s.",
+    ]
     monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1e-9})
     assert opening.open_study(study(), one_seed, tmp_path, jobs=1, say=said.append) == plan
     both = opening.open_study(
@@ -281,14 +282,25 @@ def test_a_budget_is_spent_on_three_seeds_before_it_is_spent_on_further_parts(
         ("seeds = [1, 2]", "seeds = [1, 2, 3, 4]"),
     )
     # The first part has two cells for each seed, the second one more; random play takes 5 s.
-    expected = {25: (1, 1), 75: (1, 3), 95: (2, 3), 125: (2, 4)}
+    expected = {28: (1, 1), 78: (1, 3), 98: (2, 3), 128: (2, 4)}  # with some seconds to measure
     for budget, (parts, seeds) in expected.items():
         request = Request(study="small", budget_seconds=budget)
         plan = opening.open_study(study(*two_parts), request, tmp_path / str(budget), **SILENT)
         assert (plan.parts, plan.most_seeds) == (parts, seeds)
         reasons = [entry["what"] for entry in plan.left_out if "budget" in entry["reason"]]
-        assert reasons == (["toy-Match__none__r1"] if parts == 1 else [])
+        assert reasons == (["no rule at ratio 1"] if parts == 1 else [])
         assert opening.open_study(study(*two_parts), request, tmp_path / str(budget), **SILENT) == plan
+
+
+def test_measuring_is_part_of_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def ask(*_: Any, **__: Any) -> dict[str, Any]:
+        time.sleep(1.5)  # for each of two batches
+        return {"answer": "done", "seconds": 1e-9}
+
+    monkeypatch.setattr(Worker, "ask", ask)
+    # Cells of 5 s each: five of them fit 27 s, but not what is left of it.
+    with pytest.raises(ConfigError, match="takes about 25 s"):
+        opening.open_study(study(), Request(study="small", budget_seconds=27), tmp_path, **SILENT)
 
 
 def test_a_grid_that_does_not_fit_the_budget_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -297,7 +309,8 @@ def test_a_grid_that_does_not_fit_the_budget_is_refused(tmp_path: Path, monkeypa
     with pytest.raises(ConfigError) as refused:
         opening.open_study(study(), request, tmp_path / "out", **SILENT)
     assert "takes about 13 min with a single seed, its 5 cells one after another" in str(refused.value)
-    assert "more than the budget of 1 min" in str(refused.value)
+    assert "more than what measuring has left of the budget of 1 min" in str(refused.value)
+    assert "--env" not in str(refused.value)  # there is only one
     assert not (tmp_path / "out").exists()
 
 

@@ -20,10 +20,9 @@ from anybatch.algorithms.state import make_collector, place_network
 from anybatch.batch.sizes import automatic_microbatch
 from anybatch.config import CONFIGS, AnyConfig, PPGConfig, PQNConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
-from anybatch.distributed import collectives
+from anybatch.distributed import collectives, ray_package
 from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec, VectorEnv
-from anybatch.errors import ConfigError
 from anybatch.kernels.choice import policy_kernel, q_kernel
 from anybatch.kernels.policy import PolicyKernel
 from anybatch.kernels.q import QKernel
@@ -75,13 +74,8 @@ def make_engine(config: AnyConfig) -> Engine:
     assert collection is not None
     if collection.engine == "local":
         return LocalEngine(collection.actors, timeout_seconds=config.actor_timeout)
-    try:
+    with ray_package.needed_for(f"actors = {config.actors}"):
         from anybatch.acting.actors.ray_engine import RayEngine
-    except ImportError as error:
-        raise ConfigError(
-            f"actors = {config.actors} needs the package ray ({error}); "
-            "pip install 'anybatch[ray]' installs it"
-        ) from None
     return RayEngine(collection.actors, address=config.ray_address, timeout_seconds=config.actor_timeout)
 
 

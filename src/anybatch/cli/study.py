@@ -1,5 +1,6 @@
 """`anybatch study`: run an experiment of the papers, or one of your own, and say what came out."""
 
+import contextlib
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,8 @@ from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
 from anybatch.runs.stop import Stopped
 from anybatch.studies import duration, files, opening, runner
+from anybatch.studies import engine as engines
+from anybatch.studies.engine import On
 from anybatch.studies.files import Study
 from anybatch.studies.plan import Request, StudyPlan, make_plan
 
@@ -40,9 +43,15 @@ class StudyFlags:
     seeds: int | None = None
     """Number of seeds. Those of the study where it is not given."""
     jobs: int | None = None
-    """Cells that run side by side. As many as the cores allow where it is not given."""
+    """Cells that run side by side. As many as the cores allow, here or in the cluster, where not given."""
     budget: str | None = None
-    """Time that may be used, such as 20m or 2h: as many seeds are run as fit."""
+    """Time that may be used, such as 20m or 2h: as many seeds are run as fit, by a short measurement."""
+    on: On = "local"
+    """Where cells run. local: in processes of this machine. ray: on Ray, here or on other machines (extra
+    `ray`)."""
+    ray_address: str | None = None
+    """Address of a Ray cluster, such as auto or 10.0.0.1:6379. None: a Ray of this study alone, on this
+    machine and reachable from it only."""
     out: Path | None = None
     """Folder of the study. Named after what was asked for, in studies/, where it is not given."""
     tune: bool = False
@@ -83,6 +92,8 @@ def request_of(flags: StudyFlags) -> Request:
         budget = None if flags.budget is None else duration.seconds(flags.budget)
     except ValueError as error:
         raise ConfigError(f"--budget: {error}") from None
+    if flags.ray_address is not None and flags.on != "ray":
+        raise ConfigError(f"--ray-address {flags.ray_address} is for --on ray, but --on is {flags.on}")
     return Request(
         study=flags.name,
         scale=flags.scale,
@@ -98,21 +109,22 @@ def run(asked: Study, request: Request, flags: StudyFlags, *, again: str) -> Non
     """Open the folder, run what is missing, and say what came out. `again` is the command line."""
     output = Output(shown=True)
     out = flags.out or opening.default_folder(request)
-    jobs = flags.jobs or max(1, machine.available_cores() // asked.threads)
-    plan = opening.open_study(asked, request, out, jobs=jobs, say=output.say)
-    study_text.show_plan(plan)
-    with run_folder.lock(out):
-        try:
-            runner.run(
-                out,
-                plan,
-                jobs=jobs,
-                output=output,
-                named_envs=request.envs,
-                retry_failed=flags.retry_failed,
-            )
-        except Stopped as stopped:
-            raise Stopped(stopped.signal, f"{stopped} Continue with: {again}") from None
+    engine = engines.start(flags.on, ray_address=flags.ray_address, jobs=flags.jobs, threads=asked.threads)
+    with contextlib.closing(engine):
+        plan = opening.open_study(asked, request, out, jobs=engine.jobs, say=output.say)
+        study_text.show_plan(plan)
+        with run_folder.lock(out):
+            try:
+                runner.run(
+                    out,
+                    plan,
+                    engine,
+                    output=output,
+                    named_envs=request.envs,
+                    retry_failed=flags.retry_failed,
+                )
+            except Stopped as stopped:
+                raise Stopped(stopped.signal, f"{stopped} Continue with: {again}") from None
     conclude(out, plan)
     if plan.tune:
         tuned = verdicts.Scores(plan, runner.results(out, plan))

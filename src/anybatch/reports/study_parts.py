@@ -1,5 +1,6 @@
 """The parts of a study's grid, whose cells differ in environment and seed only, with scores and names."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,6 +19,8 @@ from anybatch.studies.plan import StudyPlan
 LEVEL = 0.95
 """Confidence of the intervals in figures and tables."""
 METRIC_NAMES = {"area": "area under the curve", "final": "final return"}
+MOST_LEFT_OUT = 5
+"""Parts of the grid that a sentence names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,3 +170,22 @@ def read(path: Path) -> StudyView:
     if plan is None:
         raise UserError(f"{path} is not the folder of a study: it has no {plans.PLAN_FILE}")
     return StudyView(plan, runner.results(path, plan))
+
+
+def left_out(plan: StudyPlan) -> list[str]:
+    """A sentence for each reason why parts of the grid are not run."""
+    by_reason: dict[str, dict[str, None]] = {}
+    for entry in plan.left_out:
+        by_reason.setdefault(entry["reason"], {})[ratio_or_all(entry["what"])] = None
+    sentences: list[str] = []
+    for reason, parts in by_reason.items():
+        names = list(parts)
+        more = f"; and {len(names) - MOST_LEFT_OUT} more" if len(names) > MOST_LEFT_OUT else ""
+        sentences.append(f"Left out: {'; '.join(names[:MOST_LEFT_OUT])}{more}, since {reason}.")
+    return sentences
+
+
+def ratio_or_all(what: str) -> str:
+    """The ratio of a part that cannot be reached, which is so for all arms; any other part as it is."""
+    ratio = re.search(r"\br(\d+(?:/\d+)?)\b", what)
+    return f"ratio {ratio[1]}" if ratio else what

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from anybatch.reports import statistics
+from anybatch.reports.study_parts import left_out
 from anybatch.reports.verdicts import Scores, Verdict
 from anybatch.reports.verdicts.power import Outlook
 from anybatch.reports.verdicts.rule import Selector
@@ -17,7 +18,6 @@ from anybatch.studies.files import Study
 from anybatch.studies.plan import StudyPlan, point_words
 
 COLORS = {"holds": "green", "fails": "red", "undecided": "yellow", "measured": "cyan"}
-MOST_LEFT_OUT = 5
 LEVEL = 0.95
 
 
@@ -49,10 +49,8 @@ def show_plan(plan: StudyPlan) -> None:
     console.print(table)
     total = sum(cell.total_env_steps for cell in plan.cells)
     console.print(f"{len(plan.cells)} cells, {total:,} env steps, {plan.threads} thread each", markup=False)
-    for entry in plan.left_out[:MOST_LEFT_OUT]:
-        console.print(f"left out: {entry['what']}: {entry['reason']}", markup=False, soft_wrap=True)
-    if len(plan.left_out) > MOST_LEFT_OUT:
-        console.print(f"left out: {len(plan.left_out) - MOST_LEFT_OUT} more", markup=False)
+    for sentence in left_out(plan):
+        console.print(sentence, markup=False, soft_wrap=True)
 
 
 def by_arm(plan: StudyPlan) -> dict[tuple[str, str, str], list[Cell]]:

@@ -1,6 +1,7 @@
 """Opening the folder of a study: its plan is made and written, or found there and compared."""
 
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,10 @@ from anybatch.studies import source
 from anybatch.studies.cells import RANDOM_ARM, RUNS, SOURCE, Cell
 from anybatch.studies.differences import refuse_another
 from anybatch.studies.duration import in_words
+from anybatch.studies.engine import DONE
 from anybatch.studies.files import Study
 from anybatch.studies.plan import Request, StudyPlan, file_name, make_plan
-from anybatch.studies.processes import DONE, LOG_FILE, Worker
+from anybatch.studies.processes import LOG_FILE, Worker
 from anybatch.studies.work import kind, makespan
 
 SECONDS_PER_CELL = 5.0
@@ -64,20 +66,23 @@ def within_budget(
 ) -> StudyPlan:
     """The plan with as many parts of its grid as fit the budget, and as many seeds of them."""
     say("Measuring how long cells take …")
+    began = time.monotonic()
     rates = measured(plan, named_envs)
+    left = budget - (time.monotonic() - began)
 
     def seconds(parts: int, seeds: int) -> float:
         cells = plan.within(parts=parts, seeds=seeds).cells
         return makespan((cell_seconds(cell, rates) for cell in cells), jobs)
 
     side_by_side = f"{jobs} at a time" if jobs > 1 else "one after another"
-    chosen = most_that_fits(plan, budget, seconds)
+    chosen = most_that_fits(plan, left, seconds)
     if chosen is None:
         smallest = plan.within(parts=1, seeds=1)
+        fewer = "fewer environments with --env, " if len({cell.env for cell in plan.cells}) > 1 else ""
         raise ConfigError(
             f"the first part of the grid takes about {in_words(seconds(1, 1))} with a single seed, its "
-            f"{len(smallest.cells)} cells {side_by_side}, which is more than the budget of "
-            f"{in_words(budget)}: choose a larger budget, fewer environments with --env, or a smaller --scale"
+            f"{len(smallest.cells)} cells {side_by_side}, which is more than what measuring has left of the "
+            f"budget of {in_words(budget)}: choose a larger budget, {fewer}or a smaller --scale"
         )
     parts, seeds = chosen
     fits = plan.within(parts=parts, seeds=seeds)
@@ -86,6 +91,8 @@ def within_budget(
         f"{plan.most_seeds} seeds, {len(fits.cells)} cells in about {in_words(seconds(parts, seeds))}, "
         f"{side_by_side}."
     )
+    if seeds == 1 < plan.most_seeds:
+        say(f"One seed cannot decide a verdict. Two of them take about {in_words(seconds(1, 2))}.")
     return fits
 
 

@@ -88,12 +88,18 @@ class StudyPlan:
     def within(self, *, parts: int, seeds: int) -> Self:
         """The same with the first parts of the grid only, and the first seeds of each."""
         kept = {cell.name for cells in self.groups().values() for cell in cells[:seeds] if cell.part <= parts}
-        dropped = dict.fromkeys(cell.group for cell in self.cells if cell.part > parts)
-        left_out = ({"what": group, "reason": "the budget is too small for it"} for group in dropped)
+        dropped = dict.fromkeys(self.part_words(cell) for cell in self.cells if cell.part > parts)
+        left_out = ({"what": words, "reason": "the budget is too small"} for words in dropped)
         return replace(
             self,
             cells=tuple(cell for cell in self.cells if cell.name in kept),
             left_out=(*self.left_out, *left_out),
+        )
+
+    def part_words(self, cell: Cell) -> str:
+        """What a cell shares with those of other seeds and environments: no rule at ratio 1/4."""
+        return ", ".join(
+            [f"{self.arms[cell.arm]} at ratio {cell.ratio}", *point_words(cell.point, cell.factors)]
         )
 
     def groups(self) -> dict[str, list[Cell]]:

@@ -1,4 +1,4 @@
-"""Worker processes as the runner sees them."""
+"""Cells on this machine: workers that are processes."""
 
 import contextlib
 import json
@@ -13,10 +13,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from anybatch.studies.cells import SOURCE
-
-DONE, FAILED, STOPPED, ERROR, DIED = "done", "failed", "stopped", "error", "died"
-"""Answers: the cell is written, with or without a result; a signal came; the study cannot continue; there is
-no answer, since the process has ended."""
+from anybatch.studies.engine import DIED, STOPPED
 
 LOG_FILE = "log.txt"
 COMMAND = """
@@ -31,11 +28,27 @@ them on, as SIGTERM, so that a cell is saved and not taken for one whose process
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
+class LocalEngine:
+    """Processes of this machine."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+
+    def worker(self, out: Path, *, threads: int, named_envs: Sequence[str]) -> "Worker":
+        return Worker(out, threads=threads, named_envs=named_envs)
+
+    def close(self) -> None:
+        """Each worker ends its own process."""
+
+
 class Worker:
     """A process that runs cells from the study's copy of the package. It is started when it gets a job."""
 
-    def __init__(self, out: Path, *, threads: int, named_envs: Sequence[str] = ()) -> None:
-        self._out, self._threads, self._named = out.resolve(), threads, named_envs
+    def __init__(
+        self, out: Path, *, threads: int, named_envs: Sequence[str] = (), folder: str | None = None
+    ) -> None:
+        """`folder` is the working folder of the process; None: that of this one."""
+        self._out, self._threads, self._named, self._folder = out.resolve(), threads, named_envs, folder
         self._process: subprocess.Popen[str] | None = None
         self._log: IO[bytes] | None = None
         self._stopping = False
@@ -104,6 +117,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
+            cwd=self._folder,
             env=os.environ | threads | {"PYTHONPATH": path},
             text=True,
         )

@@ -1,4 +1,4 @@
-"""Running what is missing of a study: cells side by side, in processes of their own."""
+"""Running what is missing of a study: cells side by side, wherever an engine has workers for them."""
 
 import threading
 import time
@@ -13,20 +13,22 @@ from anybatch.runs.display import Output
 from anybatch.runs.stop import GracefulStop, Stopped
 from anybatch.studies import cells
 from anybatch.studies.cells import Cell, Result
+from anybatch.studies.engine import DIED, ERROR, LOST, STOPPED, CellWorker, Engine
 from anybatch.studies.failures import failure
 from anybatch.studies.in_progress import newest
 from anybatch.studies.plan import StudyPlan
-from anybatch.studies.processes import DIED, ERROR, STOPPED, Worker
 from anybatch.studies.work import work
 
 LOOK_EVERY_SECONDS = 0.2
+MOST_LOSSES = 5
+"""Times that a cell is run whose worker was lost, before it counts as failed."""
 
 
 def run(
     out: Path,
     plan: StudyPlan,
+    engine: Engine,
     *,
-    jobs: int,
     output: Output,
     named_envs: Sequence[str] = (),
     retry_failed: bool = False,
@@ -34,7 +36,8 @@ def run(
     """Run the cells that are missing, and return the results of all. Raises Stopped at a signal."""
     study = RunningStudy(out, plan, retry_failed=retry_failed)
     workers = [
-        Worker(out, threads=plan.threads, named_envs=named_envs) for _ in range(min(jobs, study.missing))
+        engine.worker(out, threads=plan.threads, named_envs=named_envs)
+        for _ in range(min(engine.jobs, study.missing))
     ]
     title = f"{plan.study['name']}, {plan.scale}: {len(plan.cells)} cells"
     with (
@@ -100,7 +103,7 @@ class RunningStudy:
     def total_env_steps(self) -> int:
         return sum(cell.total_env_steps for cell in self._plan.cells)
 
-    def work_off(self, worker: Worker, say: Callable[[str], None]) -> None:
+    def work_off(self, worker: CellWorker, say: Callable[[str], None]) -> None:
         """Let a worker run cells until none is left."""
         with worker:
             while self.error is None:
@@ -110,7 +113,7 @@ class RunningStudy:
                     return
                 with self._lock:
                     self._running.add(cell.name)
-                answer = worker.ask(cell=cell.name)
+                answer = answer_of(worker, cell, say)
                 if answer["answer"] == STOPPED:
                     return
                 if answer["answer"] == ERROR:
@@ -143,6 +146,18 @@ class RunningStudy:
             failed = sum(reason is not None for reason in self._done.values())
             done = len(self._done) - failed
         return f"{done} of {len(self._plan.cells)} cells done" + (f", {failed} failed" if failed else "")
+
+
+def answer_of(worker: CellWorker, cell: Cell, say: Callable[[str], None]) -> dict[str, Any]:
+    """What became of a cell, which is run again where its worker was lost."""
+    reason = ""
+    for _ in range(MOST_LOSSES):
+        answer = worker.ask(cell=cell.name)
+        if answer["answer"] != LOST:
+            return answer
+        reason = answer["reason"]
+        say(f"{cell.name}: {reason}. The cell is run again.")
+    return {"answer": DIED, "reason": f"{reason}, {MOST_LOSSES} times in a row"}
 
 
 def in_order(left: Sequence[Cell]) -> list[Cell]:

@@ -29,7 +29,7 @@ from anybatch.errors import UserError
 from anybatch.runs.stop import Stopped, request_stop
 from anybatch.studies import cells, plan, speed
 from anybatch.studies.cells import Cell, Origin
-from anybatch.studies.processes import DONE, ERROR, FAILED, STOPPED
+from anybatch.studies.engine import DONE, ERROR, FAILED, STOPPED
 from anybatch.studies.training import run_cell
 
 Job = Mapping[str, Any]

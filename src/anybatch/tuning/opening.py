@@ -16,9 +16,10 @@ from anybatch.studies.cells import PLAN_FILE as CHECK_FILE
 from anybatch.studies.cells import Cell
 from anybatch.studies.differences import differences, refusal
 from anybatch.studies.duration import in_words
+from anybatch.studies.engine import DONE
 from anybatch.studies.opening import NOT_KEPT, SECONDS_PER_CELL
 from anybatch.studies.plan import file_name
-from anybatch.studies.processes import DONE, Worker
+from anybatch.studies.processes import Worker
 from anybatch.studies.work import makespan
 from anybatch.tuning import optuna_trials
 from anybatch.tuning import plan as plans

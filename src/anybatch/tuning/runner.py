@@ -17,8 +17,9 @@ from anybatch.runs.display import Output
 from anybatch.runs.stop import GracefulStop, Stopped
 from anybatch.studies import cells, curves, in_progress
 from anybatch.studies.cells import RUNS, Cell, Result
+from anybatch.studies.engine import DIED, ERROR, STOPPED
 from anybatch.studies.failures import failure
-from anybatch.studies.processes import DIED, ERROR, STOPPED, Worker
+from anybatch.studies.processes import Worker
 from anybatch.tuning.optuna_trials import FIRST_REPORT, REPORTS_PER_RUN, TrialBook
 from anybatch.tuning.plan import TuningPlan
 from anybatch.tuning.settings import THREADS

@@ -10,7 +10,7 @@ from anybatch.runs.display import Output
 from anybatch.studies import plan as study_plans
 from anybatch.studies import runner as study_runner
 from anybatch.studies.cells import CELLS
-from anybatch.studies.processes import LOG_FILE
+from anybatch.studies.processes import LOG_FILE, LocalEngine
 from anybatch.tuning import check, opening, page, runner, tuned_file
 from anybatch.tuning import plan as plans
 from anybatch.tuning.optuna_trials import TrialBook, importances
@@ -34,7 +34,8 @@ def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Ou
         best = the_best(out, trials)
         tuned_file.write(out, plan, best, len(trials))
         checked = check.open_check(out, plan)
-        study_runner.run(out, checked, jobs=jobs, output=output, named_envs=named, retry_failed=True)
+        engine = LocalEngine(jobs)
+        study_runner.run(out, checked, engine, output=output, named_envs=named, retry_failed=True)
         outcome = outcome_of(out, plan, trials)
         sentence = f"Final check: {outcome.verdict.sentence}"
         tuned_file.write(out, plan, best, len(trials), checked=sentence)

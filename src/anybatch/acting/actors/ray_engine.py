@@ -1,38 +1,30 @@
-"""Actors of Ray, on this machine or on others. The one module that imports ray.
+"""Actors of Ray, on this machine or on others.
 
 All that we hand to Ray is bytes: tensors and JSON, which `runs/message.py` packs.
 """
 
 import contextlib
-import logging
 import os
 import signal
 import socket
-import textwrap
 from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
 import ray
-from ray._private import ray_constants
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 from anybatch.acting.actors.engine import CHECK_SECONDS, START_SECONDS, ActorLost, Watch
 from anybatch.acting.actors.failures import packed_error
 from anybatch.acting.actors.process import build
 from anybatch.acting.actors.worker import ActorWorker
-from anybatch.errors import ConfigError
+from anybatch.distributed.ray_connection import CONNECT_SECONDS, connect
 
-PRIVATE: dict[str, Any] = {"address": "local", "include_dashboard": False}
-"""A Ray of this run alone."""
 OPTIONS: dict[str, Any] = {
     "num_cpus": 1,
     "max_restarts": -1,  # for ever
     "max_task_retries": 0,  # the learner asks again, with the state to continue from
     "concurrency_groups": {"signs": 1},
 }
-QUIET: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-CONNECT_SECONDS = 10.0
 RETRIES_WHILE_STARTING = 5
 """Times that Ray asks an actor again that it is starting again."""
 
@@ -172,50 +164,3 @@ class _RayActor:
             host, process_id = ray.get(self._place, timeout=CHECK_SECONDS)
             if self.hangs and host == socket.gethostname():
                 os.kill(process_id, signal.SIGKILL)
-
-
-@contextlib.contextmanager
-def on_loopback_only() -> Iterator[None]:
-    """Let a Ray that is started here listen on 127.0.0.1, as Ray does on systems where it has no clusters.
-
-    On Linux it takes an address that other machines can reach, also where it is told 127.0.0.1. Its switch
-    for other systems is a constant of this process and an environment variable of those that it starts.
-    """
-    before = ray_constants.ENABLE_RAY_CLUSTER
-    os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
-        del os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR]
-
-
-def refuse_unreachable(address: str) -> None:
-    """Raise OSError or ValueError where nothing answers, for which Ray itself would wait for minutes."""
-    if address == "auto":  # Ray knows at once whether there is one on this machine
-        return
-    host, _, port = address.rpartition(":")
-    if "/" in address or not host or not port.isdigit():
-        raise ValueError("it must be auto or host:port, such as 10.0.0.1:6379")
-    socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
-
-
-def connect(address: str | None, actors: int) -> bool:
-    """Connect to a cluster, or start a Ray of this run alone. Returns whether it is ours to end."""
-    if ray.is_initialized():  # by the program that trains
-        return False
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        if address is None:
-            with on_loopback_only():
-                ray.init(**PRIVATE, **QUIET, num_cpus=actors)
-        else:
-            refuse_unreachable(address)
-            ray.init(address=address, **QUIET)
-    except (OSError, RuntimeError, ValueError) as error:
-        where = "on this machine" if address is None else f"at ray-address = {address}"
-        reason = textwrap.shorten(str(error), 300)
-        raise ConfigError(f"no Ray of version {ray.__version__} could be used {where}: {reason}") from error
-    return True

@@ -1,6 +1,5 @@
 """The page of a study: its claim and verdicts first, then figures, tables, plans and commands."""
 
-import re
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
@@ -20,6 +19,7 @@ from anybatch.reports.study_parts import (
     Part,
     StudyView,
     interquartile_mean_of,
+    left_out,
     mean_of,
 )
 from anybatch.reports.study_sweeps import sweep_drawings
@@ -57,8 +57,9 @@ def report(view: StudyView, words: Sequence[str]) -> Report:
             element("p", plan.study["source"], class_="soft") if plan.study["source"] else None,
             *body,
         ),
-        foot="Made by anybatch. The folder of this page has its figures as PNG and SVG in figures/ and their "
-        "numbers as CSV in data/, with the scores of all cells in data/cells.csv.",
+        foot="Made by anybatch. The folder of this page has its numbers as CSV in data/, with the scores of "
+        "all cells in data/cells.csv. Where anybatch report made it with matplotlib installed, the figures "
+        "are in figures/ as PNG and SVG.",
     )
     return Report(content, [*forests.values(), *figures], {"cells": cells_csv(view)})
 
@@ -87,12 +88,8 @@ def lead(view: StudyView) -> str:
 
 def limits(view: StudyView) -> list[str]:
     """What the lead is about: its scale, and the parts of the grid that could not be run, by reason."""
-    parts: dict[str, list[str]] = {}
-    for entry in view.plan.left_out:
-        ratio = re.search(r"\br(\d+(?:/\d+)?)\b", entry["what"])
-        parts.setdefault(entry["reason"], []).append(f"ratio {ratio[1]}" if ratio else entry["what"])
-    named = [f"Left out: {', '.join(dict.fromkeys(names))}, since {why}." for why, names in parts.items()]
-    return [f"Differences are those of normalized scores: {SCALE}.", *named] if view.verdicts else named
+    scale = [f"Differences are those of normalized scores: {SCALE}."] if view.verdicts else []
+    return [*scale, *left_out(view.plan)]
 
 
 def within_a_sentence(claim: str) -> str:

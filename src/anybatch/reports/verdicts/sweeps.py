@@ -83,11 +83,12 @@ def share_within(sweep: Sweep, near: list[float]) -> float:
 
 def regrets(rule: Rule, scores: Scores) -> list[Comparison]:
     """What is lost by not tuning a setting at each batch, against the best factor in the oracle's cells."""
+    pairs = [
+        (this, oracle, scores.select(this), sweeps(rule, scores, oracle)) for this, oracle in rule.pairs()
+    ]
+    there = [pair for pair in pairs if pair[2].scores.keys() & pair[3].keys()]
     found: list[Comparison] = []
-    for this, oracle in rule.pairs():
-        these, tuned = scores.select(this), sweeps(rule, scores, oracle)
-        if not these.scores.keys() & tuned.keys():
-            continue
+    for this, oracle, these, tuned in there:
         label = f"{this.words(scores.plan.arms)} against the best {rule.setting} there"
         open_point = obstacle(these, scores.select(oracle))
         if open_point:
@@ -98,7 +99,7 @@ def regrets(rule: Rule, scores: Scores) -> list[Comparison]:
             for env in these.scores
             if env in tuned
         }
-        found.append(judged_regret(rule, label, lost))
+        found.append(judged_regret(rule, label, lost, count=len(there)))
     return found
 
 
@@ -119,8 +120,11 @@ def left_one_out(sweep: Sweep, untuned: dict[int, float]) -> list[float]:
     return lost
 
 
-def judged_regret(rule: Rule, label: str, lost: dict[str, list[float]]) -> Comparison:
-    """Whether a regret is below the margin of its rule."""
+def judged_regret(rule: Rule, label: str, lost: dict[str, list[float]], *, count: int) -> Comparison:
+    """Whether a regret is below the margin of its rule, one of the `count` comparisons that the rule makes.
+
+    Only failing is corrected for their number, as in `compare.judged`.
+    """
     found = statistics.difference(lost, {env: [0.0, 0.0] for env in lost})
     level = 1 - 2 * rule.alpha
     low, high = found.interval(level)
@@ -129,7 +133,7 @@ def judged_regret(rule: Rule, label: str, lost: dict[str, list[float]]) -> Compa
     ending = f"not shown to be below or above {rule.margin:g}"
     if found.p_below(rule.margin) <= rule.alpha:
         state, ending = "holds", f"less than {rule.margin:g}"
-    elif found.p_above(rule.margin) <= rule.alpha:
+    elif found.p_above(rule.margin) <= rule.alpha / count:
         state, ending = "fails", f"more than {rule.margin:g}"
     return Comparison(
         label=label,

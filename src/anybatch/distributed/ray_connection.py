@@ -1,0 +1,69 @@
+"""The connection to Ray: to a cluster, or to a Ray that is started for this process alone."""
+
+import contextlib
+import logging
+import os
+import socket
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import ray
+from ray._private import ray_constants
+
+from anybatch.errors import ConfigError
+
+PRIVATE: dict[str, Any] = {"address": "local", "include_dashboard": False}
+"""A Ray of this process alone."""
+QUIET: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+CONNECT_SECONDS = 10.0
+
+
+@contextlib.contextmanager
+def on_loopback_only() -> Iterator[None]:
+    """Let a Ray that is started here listen on 127.0.0.1, as Ray does on systems where it has no clusters.
+
+    On Linux it takes an address that other machines can reach, also where it is told 127.0.0.1. Its switch
+    for other systems is a constant of this process and an environment variable of those that it starts.
+    """
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        del os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR]
+
+
+def refuse_unreachable(address: str) -> None:
+    """Raise OSError or ValueError where nothing answers, for which Ray itself would wait for minutes."""
+    if address == "auto":  # Ray knows at once whether there is one on this machine
+        return
+    host, _, port = address.rpartition(":")
+    if "/" in address or not host or not port.isdigit():
+        raise ValueError("it must be auto or host:port, such as 10.0.0.1:6379")
+    socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+
+
+def connect(address: str | None, cores: int) -> bool:
+    """Connect to a cluster, or start a Ray of this process alone, which offers so many cores to its actors.
+
+    Returns whether it is ours to end.
+    """
+    if ray.is_initialized():  # by the program that calls us
+        return False
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        if address is None:
+            with on_loopback_only():
+                ray.init(**PRIVATE, **QUIET, num_cpus=cores)
+        else:
+            refuse_unreachable(address)
+            ray.init(address=address, **QUIET)
+    except (OSError, RuntimeError, ValueError) as error:
+        where = "on this machine" if address is None else f"at ray-address = {address}"
+        reason = textwrap.shorten(str(error), 300)
+        raise ConfigError(f"no Ray of version {ray.__version__} could be used {where}: {reason}") from error
+    return True

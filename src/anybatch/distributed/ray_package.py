@@ -1,0 +1,17 @@
+"""What is said where ray, which is an optional dependency, is needed and missing."""
+
+import contextlib
+from collections.abc import Iterator
+
+from anybatch.errors import ConfigError
+
+
+@contextlib.contextmanager
+def needed_for(asked: str) -> Iterator[None]:
+    """Refuse what was `asked` for where the import within fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(
+            f"{asked} needs the package ray ({error}); pip install 'anybatch[ray]' installs it"
+        ) from None

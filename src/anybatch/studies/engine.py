@@ -1,0 +1,64 @@
+"""Where cells run: what the runner asks of it, and the choice."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
+
+from anybatch import machine
+from anybatch.distributed import ray_package
+
+On = Literal["local", "ray"]
+
+DONE, FAILED, STOPPED, ERROR, DIED, LOST = "done", "failed", "stopped", "error", "died", "lost"
+"""Answers: the cell is written, with or without a result; a signal came; the study cannot continue; there is
+no answer, since the cell's process has ended, or since the place where it ran is gone, which the cell may not
+be blamed for."""
+
+
+class CellWorker(Protocol):
+    """Runs cells from the study's copy of the package, one after another. Left, it leaves no process."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def ask(self, **job: Any) -> dict[str, Any]:
+        """Let it do a job, as `worker.py` describes them, and wait for the answer."""
+        ...
+
+    def stop(self) -> None:
+        """Ask it to save what it is training and to take no more jobs. From any thread, also repeatedly."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once. From any thread."""
+        ...
+
+
+class Engine(Protocol):
+    """A place for as many workers as there are jobs."""
+
+    @property
+    def jobs(self) -> int:
+        """Cells that run side by side."""
+        ...
+
+    def worker(self, out: Path, *, threads: int, named_envs: Sequence[str]) -> CellWorker: ...
+
+    def close(self) -> None:
+        """End what was started for the workers."""
+        ...
+
+
+def start(on: On, *, ray_address: str | None, jobs: int | None, threads: int) -> Engine:
+    """The engine that was asked for. Without a number of jobs it has as many as there are cores for."""
+    own_jobs = jobs or max(1, machine.available_cores() // threads)
+    if on == "local":
+        from anybatch.studies.processes import LocalEngine
+
+        return LocalEngine(own_jobs)
+    with ray_package.needed_for("--on ray"):
+        from anybatch.studies.ray_engine import RayEngine
+    return RayEngine(ray_address, jobs=jobs if ray_address else own_jobs, threads=threads)
