@@ -1,7 +1,7 @@
 """What recorded studies found, written into docs/results.md from their cells: `make results`.
 
-The page has a mark for each study, with the figures that it shows. What stands between the mark and its end is
-replaced, and the figures are drawn into docs/pictures:
+The page has a mark for each study, with the figures that it shows. What stands between the mark and its
+end is replaced, and the figures are drawn into docs/pictures:
 
     <!-- study: results/studies/invariance score-ratio -->
     <!-- end -->

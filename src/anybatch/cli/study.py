@@ -7,7 +7,6 @@ from pathlib import Path
 
 import tyro
 
-from anybatch import machine
 from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.reporting import REPORT_FOLDER
