@@ -304,12 +304,12 @@ SMALL = ["train", "--env=toy:Match", "--num-envs=3", "--record.no-tensorboard"]
         (["--actors=cluster:2"], "actors = 'cluster:2': must be local:N or ray:N"),
         (["--actors=local:0"], "actors = local:0: must be from 1 to 4,096 actors"),
         (["--actors=local:4"], "actors = local:4 is more than num-envs = 3: every actor needs"),
-        (["--overlap", "--ray-address=auto"], "ray-address = auto is for actors of Ray"),
+        (["--overlap", "--ray-address=auto"], "ray-address = auto needs actors on Ray"),
         (["--overlap", "--actor-timeout=0"], "actor-timeout = 0.0: must be positive"),
         (
             ["--actors=local:2", "--normalize.observations=step"],
-            "normalize.observations = step has statistics that 2 actors cannot share: "
-            "--overlap, or --actors with one actor",
+            "normalize.observations = step keeps statistics that 2 actors cannot share: "
+            "collect in one process with --overlap or --actors local:1, or use",
         ),
     ],
 )

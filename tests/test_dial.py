@@ -249,7 +249,7 @@ def test_help_names_the_defaults_of_both_kinds(capsys: pytest.CaptureFixture[str
         main(["plan", "--help-all"])
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "None: 0.05 for divergence, 0.01 for kl." in text
-    assert "None: twice tuned-at.num-steps, for kl four times." in text
+    assert "None: twice tuned-at.num-steps; four times for kl." in text
 
 
 SMALLER = ["--preset", "procgen-ppg-ewma", "--env", "toy:Pixels", "--num-envs", "16"]  # 1/16 of the minibatch
@@ -301,14 +301,14 @@ def test_a_rule_that_is_asked_for_replaces_the_optimizers(optimizer: Any, rescal
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("learning-rate=cubic", "'learning-rate=cubic' is not a rule; there are all, none, learning-rate, "),
+        ("learning-rate=cubic", "'learning-rate=cubic' is not a rule; the rules are all, none, "),
         ("proximal-ewma=linear", "'proximal-ewma=linear' is not a rule"),
         ("learning-rate=", "'learning-rate=' is not a rule"),
         ("all=linear", "'all=linear' is not a rule"),
         ("momentum,all", "'momentum' is not a rule"),
         ("all,none", "'none' is not a rule"),
         ("", "'' is not a rule"),
-        ("learning-rate=linear,learning-rate=square-root", "there must be one form of learning-rate"),
+        ("learning-rate=linear,learning-rate=square-root", "only one form of learning-rate can be given"),
     ],
 )
 def test_unknown_rules_are_refused(text: str, sentence: str, capsys: pytest.CaptureFixture[str]):

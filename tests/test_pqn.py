@@ -258,7 +258,7 @@ def test_continuous_actions_are_refused_in_one_sentence(tmp_path: Path, capsys: 
 
 def test_a_limit_on_the_kl_is_refused():
     with pytest.raises(
-        ConfigError, match=r"^update.target-kl = 0.01 is for policies with probabilities: PQN"
+        ConfigError, match=r"^update.target-kl = 0.01 needs a policy with probabilities, which PQN"
     ):
         toy_pqn_config(update={"target_kl": 0.01})
 

@@ -74,7 +74,7 @@ function rescaleRules(text) {
     if (RESCALE_RULES.includes(part)) names.add(part);
     if (form) names.add("learning-rate");
   }
-  require(forms.size <= 1, `rescale = '${text}': there must be one form of learning-rate`);
+  require(forms.size <= 1, `rescale = '${text}': only one form of learning-rate can be given`);
   return { names, form: [...forms][0] ?? null };
 }
 
@@ -268,7 +268,7 @@ function refuseDecay(settings) {
   const [decay, normalization] = [settings["objective.advantage-decay"], settings["objective.advantage-normalization"]];
   require(
     decay === 0 || normalization === "iteration",
-    `objective.advantage-decay = ${plain(decay)} needs moments kept over iterations, but ` +
+    `objective.advantage-decay = ${plain(decay)} needs moments kept across iterations, but ` +
       `objective.advantage-normalization = ${normalization}`,
   );
 }
@@ -283,7 +283,7 @@ function refuseLimit(settings) {
   require(
     !hasController(settings),
     `minibatch-limit = noise-scale and controller.kind = ${settings["controller.kind"]} both change the minibatch within a ` +
-      "run: use one of them; a number as the limit goes with every controller",
+      "run: use one of them; a number as the limit works with every controller",
   );
 }
 
