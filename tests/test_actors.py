@@ -336,8 +336,7 @@ def test_a_plan_says_who_collects_and_how_old_data_are_and_why_the_objective_is_
     shown = capsys.readouterr().out
     assert "collected by     2 actors on this machine, while the learner learns: lag of 3 iterations" in shown
     assert (
-        "proximal.policy is iteration_start: data collected while the learner learns are 3 iterations"
-        in shown
+        "proximal.policy is iteration_start: data collected while the learner learns is 3 iterations" in shown
     )
     main([*plan, "--proximal.policy=behavior"])
     assert "proximal.policy is" not in capsys.readouterr().out

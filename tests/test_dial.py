@@ -130,7 +130,7 @@ def test_advice_counts_iterations_of_the_batch_of_an_open_config():
     rows = [{"proximal/age_env_steps": 2100.0}]
     config = unpinned(proximal={"policy": "ewma"})  # 3 × 7 samples
     (found,) = advice.advise(rows, config)
-    assert "100 iterations of the batch tuned at" in found.measured
+    assert "100 iterations of the tuned batch" in found.measured
 
 
 def test_the_plan_of_an_open_config_notes_no_change_of_rollout_length():
@@ -263,10 +263,10 @@ def test_the_linear_rule_can_be_asked_for(capsys: pytest.CaptureFixture[str]):
     plan = planned(capsys, *SMALLER, "--rescale", "all,learning-rate=linear")
     rows = {row["number"]: row for row in plan["rows"]}
     assert plan["hyperparameters"]["learning_rate"] == pytest.approx(5e-4 / 16)
-    assert rows["learning rate"]["rule"] == "× 0.0625 (minibatch), linear rule asked for"
+    assert rows["learning rate"]["rule"] == "× 0.0625 (minibatch), linear rule requested"
     # The auxiliary minibatch is at its floor, a quarter.
     assert plan["phase"]["auxiliary_learning_rate"] == pytest.approx(5e-4 / 4)
-    assert rows["auxiliary learning rate"]["rule"] == "× 0.25 (auxiliary minibatch), linear rule asked for"
+    assert rows["auxiliary learning rate"]["rule"] == "× 0.25 (auxiliary minibatch), linear rule requested"
     others = {"proximal EWMA decay", "iterations per phase", "auxiliary minibatch"}
     by_default = rule_rows(capsys, *SMALLER)
     assert {name: rows[name] for name in others} == {name: by_default[name] for name in others}

@@ -158,7 +158,7 @@ def test_a_checkpoint_of_another_network_says_what_differs(refused: Refused, run
     config["network"]["hidden_sizes"] = [13]
     (run / run_folder.CONFIG_FILE).write_text(json.dumps(config))
     for words in (("resume", str(run), "--total-env-steps=999"), ("evaluate", str(run))):
-        assert "(11, 5) there and (13, 5) here" in refused(*words)
+        assert "(11, 5) in the checkpoint and (13, 5) here" in refused(*words)
 
 
 def damage(checkpoint: Path) -> None:

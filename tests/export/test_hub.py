@@ -127,7 +127,7 @@ def test_a_folder_plays_as_its_run_does_but_cannot_be_resumed(
         results.append(json.loads(capsys.readouterr().out))
     assert results[0]["returns"] == results[1]["returns"]
     said = failing(capsys, "resume", str(folder), "--total-env-steps", "400")
-    assert "holds a policy to play, not what a resume needs" in said
+    assert "holds a policy to evaluate, without the state that a resume needs" in said
 
 
 def test_a_folder_has_a_video_where_the_environment_can_be_drawn(tmp_path: Path):

@@ -19,7 +19,7 @@ RULES = {
     r"no type matching \{None\}\|FLOAT could be .* \['(?P<word>.*)'\]\.": "must be a number or None",
     r"no type matching \{None\}\|INT could be .* \['(?P<word>.*)'\]\.": "must be a whole number or None",
 }
-"""tyro's messages about a value that does not fit its flag, and the rule that it breaks."""
+"""tyro's messages about an invalid value of a flag, and the rule it breaks."""
 
 
 @contextlib.contextmanager
@@ -48,10 +48,10 @@ def one_line() -> Iterator[None]:
 
 
 def sentence_in(box: str) -> str:
-    """What was wrong and the flags that may have been meant, without the frame and the help around it."""
-    plain = COLORS.sub("", box)  # on a terminal the frame is drawn in color
+    """The error and the flags that may have been meant, without the frame and the help around it."""
+    plain = COLORS.sub("", box)  # on a terminal the frame is colored
     _title, *lines = [line.strip(FRAME) for line in plain.splitlines()] or [""]
-    rulers = [not line.strip("-") for line in lines]  # drawn with - where the terminal has no ─
+    rulers = [not line.strip("-") for line in lines]  # drawn with - if the terminal has no ─
     blocks = groupby(zip(rulers, lines, strict=True), key=lambda pair: pair[0])
     wrong = next((" ".join(line for _, line in block) for is_ruler, block in blocks if not is_ruler), "")
     meant = [line.split()[0] for line in lines if line.startswith("--")]
