@@ -143,11 +143,7 @@ def test_a_run_without_a_checkpoint_is_left_out_and_named(
     main(["evaluate", str(started), str(pong), "--suite=atari-57", "--json"])
     captured = capsys.readouterr()
     assert [len(game["runs"]) for game in json.loads(captured.out)["games"]] == [1]
-    assert (
-        captured.err
-        == f"{started} has no checkpoint yet and is left out\
-"
-    )
+    assert captured.err == f"{started} has no checkpoint yet and is left out\n"
 
 
 def test_settings_of_another_version_are_refused_with_the_name_of_the_run(

@@ -35,7 +35,7 @@ class Buffers:
     action: Tensor
     location: Tensor
     acting_value: Tensor
-    """Stays empty where the value network is not run while acting."""
+    """Stays empty if the value network is not run while acting."""
     reward: Tensor
     terminated: Tensor
     truncated: Tensor
@@ -263,7 +263,7 @@ def example_rollout(spec: EnvSpec, num_steps: int, dtype: torch.dtype) -> Rollou
 def drop_episodes_unlike(here: dict[str, Any], saved: dict[str, Any]) -> None:
     """Leave episodes in progress out of a collector's saved state, unless they are of the engine of `here`.
 
-    `here` is the state of this run's envs, empty where they cannot be restored.
+    `here` is the state of this run's envs, empty if they cannot be restored.
     """
     there = saved.get("env", {})
     if not isinstance(there, dict) or there.keys() == here.keys():

@@ -33,7 +33,7 @@ class Evaluation:
 
     @property
     def normalized_return(self) -> float | None:
-        """On the published scale of the game; None where there is none."""
+        """On the published scale of the game; None if there is none."""
         return on_published_scale(self.env_id, self.mean_return)
 
     @property

@@ -70,7 +70,7 @@ class Source(Protocol):
     ) -> bool:
         """Continue from `state`. Returns whether the episodes in progress were restored.
 
-        `num_steps` is the length of this run's rollouts, None where they may differ in length.
+        `num_steps` is the length of this run's rollouts, None if they may differ in length.
         """
         ...
 

@@ -101,7 +101,7 @@ def local_ranks() -> int:
 
 
 def name() -> str:
-    """This process among the ranks, for people to read; nothing where it is alone."""
+    """This process among the ranks, for people to read; nothing if it is alone."""
     ranks = collectives.world_size()
     return f"rank {collectives.rank()} of {ranks} on {socket.gethostname()}: " if ranks > 1 else ""
 

@@ -59,7 +59,7 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
 
 
 def spec_of_one(env_id: str, config: EnvConfig) -> EnvSpec | None:
-    """What is known of an environment, from a single env that is built for it; None where that fails."""
+    """What is known of an environment, from a single env that is built for it; None if that fails."""
     try:
         env = make(env_id, config, seeds=[0])
     except EnvError:
@@ -69,7 +69,7 @@ def spec_of_one(env_id: str, config: EnvConfig) -> EnvSpec | None:
 
 
 def observation_bytes(env_id: str, config: EnvConfig) -> int | None:
-    """The size of one observation; None where it cannot be known here."""
+    """The size of one observation; None if it cannot be known here."""
     if procgen.return_range(env_id) is not None:
         return procgen.OBSERVATION_BYTES
     spec = spec_of_one(env_id, config)

@@ -126,7 +126,7 @@ def predicted_median(suite: str, scores: Mapping[str, float]) -> float | None:
 
         10^{Σ_g c_g · log10(1 + max(0, 100 · HNS_g))} - 1
 
-    Aitchison, Sweetser, Hutter 2023 (arXiv:2210.02019). `scores` are the games', by name. None where one of
+    Aitchison, Sweetser, Hutter 2023 (arXiv:2210.02019). `scores` are the games', by name. None if one of
     the suite's games is missing, and for a suite that is all of the games.
     """
     coefficients = COEFFICIENTS.get(suite)

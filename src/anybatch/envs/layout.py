@@ -34,7 +34,7 @@ class ObsLayout:
     as they are."""
     vector_width: int = 0
     mask_width: int = 0
-    """Entries of the action mask: 1 where an action is allowed. 0 if there is no mask."""
+    """Entries of the action mask: 1 if an action is allowed. 0 if there is no mask."""
 
     @classmethod
     def single(cls, shape: Sequence[int], kind: ObsKind) -> "ObsLayout":

@@ -17,7 +17,7 @@ PRESENCE_KEY = "_action_mask"
 class ActionMasks:
     """The masks of N envs, [N, A]: each choice of a decision must have an allowed action.
 
-    `decides` [N] is False where no decision follows, since an episode has just ended, and None where all envs
+    `decides` [N] is False where no decision follows, since an episode has just ended, and None if all envs
     decide. A mask without a decision may allow nothing, or be missing: then it allows everything.
     """
 

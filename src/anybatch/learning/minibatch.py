@@ -19,7 +19,7 @@ def epoch(
 ) -> list[Tensor]:
     """Index vectors into the flattened [T · N] samples, one for each gradient step of an epoch.
 
-    `valid` is [T, N]. Together the parts hold every valid sample once. A part can be empty where there are
+    `valid` is [T, N]. Together the parts hold every valid sample once. A part can be empty if there are
     fewer valid samples than minibatches; every rank makes the same number of parts.
     """
     if minibatch_of == "samples":

@@ -1,4 +1,4 @@
-"""Running what is missing of a study: cells side by side, in processes of their own."""
+"""Running the missing cells of a study in parallel processes."""
 
 import threading
 import time
@@ -50,7 +50,7 @@ def run(
                         worker.stop()
                 display.update(study.env_steps(), {}, study.note())
                 time.sleep(LOOK_EVERY_SECONDS)
-        except KeyboardInterrupt:  # the second one: nothing is waited for
+        except KeyboardInterrupt:  # the second signal: do not wait
             for worker in workers:
                 worker.kill()
             raise
@@ -65,7 +65,7 @@ def run(
 
 
 def results(out: Path, plan: StudyPlan) -> list[Result]:
-    """The results that there are, in the order of the plan. Cells of another plan are refused."""
+    """The results so far, in plan order. Cells of another plan are refused."""
     found: list[Result] = []
     for cell in plan.cells:
         result = cells.read(out, cell.name)
@@ -78,7 +78,7 @@ def results(out: Path, plan: StudyPlan) -> list[Result]:
 
 
 class RunningStudy:
-    """The cells that are left, shared by the threads that look after the workers."""
+    """The remaining cells, shared by the threads that manage the workers."""
 
     def __init__(self, out: Path, plan: StudyPlan, *, retry_failed: bool) -> None:
         self._out, self._plan = out, plan
@@ -101,7 +101,7 @@ class RunningStudy:
         return sum(cell.total_env_steps for cell in self._plan.cells)
 
     def work_off(self, worker: Worker, say: Callable[[str], None]) -> None:
-        """Let a worker run cells until none is left."""
+        """Let a worker run cells until none remains."""
         with worker:
             while self.error is None:
                 try:
@@ -122,7 +122,7 @@ class RunningStudy:
         reason = answer.get("reason")
         if reason is not None:
             say(f"{cell.name} failed: {reason}")
-        if answer["answer"] == DIED:  # before it could write so itself
+        if answer["answer"] == DIED:  # before it could write the failure itself
             cells.write(self._out, failure(self._plan, cell, answer["reason"]))
         with self._lock:
             self._running.discard(cell.name)
@@ -146,5 +146,6 @@ class RunningStudy:
 
 
 def in_order(left: Sequence[Cell]) -> list[Cell]:
-    """The order in which cells are run: that of the study file's grids, the longest of each grid first."""
+    """The order in which cells are run: that of the study file's grids, the longest cells of each grid
+    first."""
     return sorted(left, key=lambda cell: (cell.part, -work(cell)))

@@ -45,7 +45,7 @@ def write_frame(stream: IO[bytes], kind: bytes, payload: bytes = b"") -> None:
 
 
 def read_frame(stream: IO[bytes]) -> tuple[bytes, bytes] | None:
-    """The next frame; None where the other side has ended."""
+    """The next frame; None if the other side has ended."""
     header = stream.read(_HEADER.size)
     if len(header) < _HEADER.size:
         return None

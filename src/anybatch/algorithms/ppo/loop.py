@@ -165,7 +165,7 @@ def one_epoch(
 ) -> list[PolicyRecord] | None:
     """One pass over the samples; what each step saw is added to `records`.
 
-    Returns what the last step saw; None where the policy moved too far within the epoch, to stop there.
+    Returns what the last step saw; None if the policy moved too far within the epoch, to stop there.
     """
     steps = state.steps
     seen: list[PolicyRecord] = []

@@ -53,7 +53,7 @@ class PPOState(TrainState[ActorCritic]):
 
     @property
     def proximal_network(self) -> EwmaNetwork | PeriodicCopy | None:
-        """The weights that the update is held near; None where log-probabilities of the data are enough."""
+        """The weights that the update is held near; None if log-probabilities of the data are enough."""
         return self.ewma or self.periodic_copy
 
     def advance_proximal(self, taken: Taken) -> None:

@@ -103,7 +103,7 @@ def valued_now(data: Rollout, state: PQNState) -> Rollout:
 
 
 def age_metrics(data: Rollout, state: PQNState) -> dict[str, float | None]:
-    """How old data are as an iteration begins; nothing where they are fresh."""
+    """How old data are as an iteration begins; nothing if they are fresh."""
     age = state.iterations - data.origin.iteration
     if age == 0:
         return {}
