@@ -134,8 +134,8 @@ def test_an_actor_that_is_killed_or_hangs_changes_nothing(
     disturbed = train(config, tmp_path / "disturbed").folder
     said = capsys.readouterr().out
     assert disturbance.done == 2 and rows(disturbed)[-1]["actors/restarts"] >= 2
-    assert "Actor 1 was ended by SIGKILL: it is started again, and collects rollout" in said
-    assert "Actor 1 gave no sign of life for 3 seconds: it is started again" in said
+    assert "Actor 1 was ended by SIGKILL: it is restarted, and collects rollout" in said
+    assert "Actor 1 gave no sign of life for 3 seconds: it is restarted" in said
     assert_equal_runs(undisturbed, disturbed)
 
 

@@ -439,7 +439,7 @@ def test_a_resume_at_another_batch_fills_the_queue_anew_and_says_so(
     done = len(rows(folder))
     resume(folder, changed(config, num_envs=2, total_env_steps=170))
     assert (
-        "The waiting data has another shape than this run's batch: the queue is filled anew"
+        "The waiting data has another shape than this run's batch: the queue is filled again"
         in capsys.readouterr().out
     )
     after = rows(folder)[done:]

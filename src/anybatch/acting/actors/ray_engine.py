@@ -1,6 +1,6 @@
-"""Actors of Ray, on this machine or on others. The one module that imports ray.
+"""Ray actors, on this machine or others. The only module that imports ray.
 
-All that we hand to Ray is bytes: tensors and JSON, which `runs/message.py` packs.
+We hand Ray only bytes: tensors and JSON, packed by `runs/message.py`.
 """
 
 import contextlib
@@ -24,21 +24,21 @@ from anybatch.acting.actors.worker import ActorWorker
 from anybatch.errors import ConfigError
 
 PRIVATE: dict[str, Any] = {"address": "local", "include_dashboard": False}
-"""A Ray of this run alone."""
+"""Options of a Ray that is started for this run alone."""
 OPTIONS: dict[str, Any] = {
     "num_cpus": 1,
     "max_restarts": -1,  # for ever
-    "max_task_retries": 0,  # the learner asks again, with the state to continue from
+    "max_task_retries": 0,  # the learner repeats the request, with the state to continue from
     "concurrency_groups": {"signs": 1},
 }
 QUIET: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
 CONNECT_SECONDS = 10.0
 RETRIES_WHILE_STARTING = 5
-"""Times that Ray asks an actor again that it is starting again."""
+"""How often Ray retries a request to an actor that it is restarting."""
 
 
 class RemoteActor:
-    """An actor as Ray runs it. Signs of life have a thread of their own."""
+    """An actor as Ray runs it. Signs of life have their own thread."""
 
     def __init__(self) -> None:
         self._worker: ActorWorker | None = None
@@ -73,7 +73,7 @@ class RemoteActor:
 
 
 class RayEngine:
-    """Actors of Ray, which starts them again by itself where their process or machine is lost."""
+    """Ray actors, which Ray restarts by itself if their process or machine is lost."""
 
     def __init__(self, actors: int, *, address: str | None, timeout_seconds: float) -> None:
         self._owns_connection = connect(address, actors)
@@ -137,7 +137,7 @@ class _RayActor:
         self._answers.append(self._handle.answer.remote(request, weights))
 
     def receive(self) -> bytes:
-        """The next answer, looking for signs of life meanwhile."""
+        """The next answer, checking for signs of life meanwhile."""
         self._watch.begin(START_SECONDS if self._is_starting else 0.0)
         self._sign = None
         try:
@@ -166,7 +166,7 @@ class _RayActor:
         return ray.get(self._place, timeout=CONNECT_SECONDS)
 
     def kill(self) -> None:
-        """End it for good. Ray asks a process to end, which one that is stopped cannot hear."""
+        """End it for good. Ray asks a process to end, but a suspended one does not react."""
         ray.kill(self._handle, no_restart=True)
         with contextlib.suppress(RayError, GetTimeoutError, ProcessLookupError):
             host, process_id = ray.get(self._place, timeout=CHECK_SECONDS)
@@ -176,10 +176,10 @@ class _RayActor:
 
 @contextlib.contextmanager
 def on_loopback_only() -> Iterator[None]:
-    """Let a Ray that is started here listen on 127.0.0.1, as Ray does on systems where it has no clusters.
+    """Let a Ray that is started here listen on 127.0.0.1, as Ray does on systems without cluster support.
 
-    On Linux it takes an address that other machines can reach, also where it is told 127.0.0.1. Its switch
-    for other systems is a constant of this process and an environment variable of those that it starts.
+    On Linux it uses an address that other machines can reach, even if told 127.0.0.1. Its switch for other
+    systems is a constant in this process and an environment variable for the processes it starts.
     """
     before = ray_constants.ENABLE_RAY_CLUSTER
     os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"
@@ -192,17 +192,17 @@ def on_loopback_only() -> Iterator[None]:
 
 
 def refuse_unreachable(address: str) -> None:
-    """Raise OSError or ValueError where nothing answers, for which Ray itself would wait for minutes."""
-    if address == "auto":  # Ray knows at once whether there is one on this machine
+    """Raise OSError or ValueError if nothing answers; Ray itself would wait for minutes."""
+    if address == "auto":  # Ray finds out at once whether there is one on this machine
         return
     host, _, port = address.rpartition(":")
     if "/" in address or not host or not port.isdigit():
-        raise ValueError("it must be auto or host:port, such as 10.0.0.1:6379")
+        raise ValueError("must be auto or host:port, such as 10.0.0.1:6379")
     socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
 
 
 def connect(address: str | None, actors: int) -> bool:
-    """Connect to a cluster, or start a Ray of this run alone. Returns whether it is ours to end."""
+    """Connect to a cluster, or start Ray for this run alone. Returns whether we must end it."""
     if ray.is_initialized():  # by the program that trains
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

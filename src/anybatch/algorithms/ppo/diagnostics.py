@@ -85,7 +85,8 @@ def bad_value(samples: Samples, state: PPOState, indices: Tensor) -> str:
 
 
 def first_bad_value(named: Mapping[str, Tensor], indices: Tensor, shard: Shard) -> str:
-    """Of tensors [B, …], each a row for each of the `indices` into [T · N], the first with a bad number.
+    """The first of the tensors [B, …] with a non-finite number, and its place; rows are `indices` into [T ·
+    N].
 
     The N envs are those of `shard`.
     """
