@@ -598,8 +598,8 @@ def test_a_phase_beyond_memory_is_refused_with_its_numbers_before_anything_is_co
         patch.setattr("anybatch.acting.collector.Collector.collect", refuse)
         train(phase_config(), tmp_path)
     assert str(error.value) == (
-        "a phase of 3 iterations keeps 1.26 kB of observations in memory, in addition to 960 bytes of rollouts; "
-        "2.22 kB are available. phase.policy-iterations, 3 at the tuned batch, can be at most 2"
+        "a phase of 3 iterations keeps 1.26 kB of observations in memory, in addition to 960 bytes of "
+        "rollouts; 2.22 kB are available. phase.policy-iterations, 3 at the tuned batch, can be at most 2"
     )
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(ppg_state, "available_bytes", lambda: needed)
