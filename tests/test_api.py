@@ -253,7 +253,7 @@ def test_a_whole_network_can_be_given_and_unfit_ones_are_refused(tmp_path: Path)
     assert run(whole_network).finished
     with pytest.raises(anybatch.ConfigError, match="has 2 outputs, but toy:Match needs 5"):
         run(too_few_outputs)
-    with pytest.raises(anybatch.ConfigError, match=r"for one observation it gave \(5,\)"):
+    with pytest.raises(anybatch.ConfigError, match=r"for one observation it returned \(5,\)"):
         run(no_features)
     with pytest.raises(anybatch.ConfigError, match="PQN needs a QNetwork"):
         run(whole_network, "cartpole-pqn")
@@ -274,7 +274,7 @@ def test_the_command_line_finds_a_network_by_name_and_rebuilds_it(
     main(["resume", str(folder), "--total-env-steps=200"])
     assert anybatch.load(folder).env_steps >= 200
     capsys.readouterr()
-    for name, reason in (("own_networks:Nothing", "has no function"), ("TwoLayers", "must be of the form")):
+    for name, reason in (("own_networks:Nothing", "has no function"), ("TwoLayers", "must have the form")):
         with pytest.raises(SystemExit) as stop:
             main(["train", *flags, f"--network.factory={name}", f"--run-dir={tmp_path}"])
         assert stop.value.code == 2 and reason in capsys.readouterr().err

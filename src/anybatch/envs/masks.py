@@ -1,4 +1,4 @@
-"""Action masks as engines give them: which actions a decision may take, checked at every step."""
+"""Action masks from engines: which actions are allowed, checked at every step."""
 
 from collections.abc import Mapping
 from itertools import accumulate
@@ -11,7 +11,7 @@ from anybatch.errors import EnvError
 
 INFO_KEY = "action_mask"
 PRESENCE_KEY = "_action_mask"
-"""Entry in which Gymnasium's vector envs say whose info had a mask."""
+"""Entry in which Gymnasium's vector envs say which infos had a mask."""
 
 
 class ActionMasks:
@@ -22,7 +22,7 @@ class ActionMasks:
     """
 
     def __init__(self, env_id: str, actions: Actions, width: int | None = None) -> None:
-        """`width` is the number of entries where a space tells it."""
+        """`width` is the number of entries, if a space gives it."""
         self.width = action_width(actions)
         refuse_unfit_mask(env_id, actions, self.width if width is None else width)
         self._env_id = env_id

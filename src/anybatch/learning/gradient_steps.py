@@ -1,10 +1,11 @@
-"""One gradient step: microbatches summed, divided by the valid count over all ranks, clipped, stepped once.
+"""One gradient step: microbatch gradients summed, divided by the valid count over all ranks, clipped,
+applied.
 
-k microbatches equal one big batch up to float rounding, so the microbatch decides memory and speed only.
+k microbatches equal one big batch up to float rounding, so the microbatch affects only memory and speed.
 
-A gradient that is non-finite changes nothing. On a CPU the program looks at each norm. Elsewhere that would
-make it wait for the device at every step: flags on the device decide there, and `settle` reads the norms of
-an iteration at once.
+A non-finite gradient changes nothing. On a CPU the program checks each norm. Elsewhere that would make it
+wait for the device at every step: there flags on the device decide, and `settle` reads all norms of an
+iteration at once.
 """
 
 import math
@@ -30,21 +31,21 @@ from anybatch.networks.taken import Taken
 from anybatch.runs.state_fit import refuse_unlike
 
 CLIP_EPSILON = 1e-6
-"""As torch.nn.utils.clip_grad_norm_ has it."""
+"""As in torch.nn.utils.clip_grad_norm_."""
 SKIPS_BEFORE_GIVING_UP = 5
 """Non-finite gradient steps in a row before the run ends."""
 
 Record = TypeVar("Record", bound=tuple[Tensor, ...])
 LossOf = Callable[[Tensor], tuple[Tensor, Record]]
-"""Sample indices to per-sample losses [b] and whatever per-sample tensors are to be kept for metrics."""
+"""Maps sample indices to per-sample losses [b] and per-sample tensors to keep for metrics."""
 AddGradient = Callable[[Tensor, float], Record]
 """Adds the gradient of the losses of sample indices, divided by a number, to the flat buffer of gradients."""
 Culprit = Callable[[], str]
-"""Says what the first bad number of a non-finite gradient step is."""
+"""Names the first bad number of a non-finite gradient step."""
 
 
 def by_autograd(loss_of: LossOf[Record]) -> AddGradient[Record]:
-    """The gradient of a loss that is written in torch."""
+    """The gradient of a loss written in torch."""
 
     def add_gradient(part: Tensor, count: float) -> Record:
         loss, record = loss_of(part)
@@ -64,10 +65,10 @@ class StepCounts:
     norms: list[float] = field(default_factory=list[float])
     """Gradient norms of this iteration, before clipping."""
     imbalances: list[float] = field(default_factory=list[float])
-    """Of this iteration's minibatches, how unevenly they lie on several ranks; empty for one rank."""
+    """How unevenly this iteration's minibatches are spread over several ranks; empty for one rank."""
 
     def add(self, norm: float, culprit: Culprit) -> None:
-        """Count a step by its norm; give up after several in a row that were non-finite."""
+        """Count a step by its norm; end the run after several non-finite steps in a row."""
         if math.isfinite(norm):
             self.norms.append(norm)
             self.taken += 1
@@ -77,13 +78,14 @@ class StepCounts:
         self.skipped_in_a_row += 1
         if self.skipped_in_a_row >= SKIPS_BEFORE_GIVING_UP:
             raise TrainingError(
-                f"{SKIPS_BEFORE_GIVING_UP} gradient steps in a row were non-finite; {culprit()}. The newest "
-                "checkpoint is from before them; a lower learning rate or a gradient clip may help"
+                f"{SKIPS_BEFORE_GIVING_UP} gradient steps in a row were non-finite; {culprit()}. A lower "
+                "learning rate or a gradient clip may help; `anybatch resume` continues from the newest "
+                "checkpoint"
             )
 
 
 def unknown_culprit() -> str:
-    return "what the cause is has not been looked for"
+    return "the cause is unknown"
 
 
 class GradientSteps:
@@ -98,7 +100,7 @@ class GradientSteps:
         say: Callable[[str], None],
         networks: Mapping[str, slice],
     ):
-        """`networks` names the stretches of the flat vector whose noise scales are measured apart."""
+        """`networks` names the slices of the flat vector whose noise scales are measured separately."""
         self.flat = flat
         self.config = config
         self.microbatch = microbatch
@@ -117,7 +119,7 @@ class GradientSteps:
 
     @property
     def number(self) -> int:
-        """Of the next step. One that is skipped counts until the device has been asked."""
+        """Number of the next step. A skipped step counts until the device has been read."""
         return self.counts.taken + len(self._unread)
 
     def use_native_code(self) -> None:
@@ -127,7 +129,7 @@ class GradientSteps:
             self.optimizer.kernel = self.kernel
 
     def use_torch(self) -> None:
-        """Leave native code."""
+        """Switch from native code to torch."""
         self.kernel = None
         if isinstance(self.optimizer, FlatAdam):
             self.optimizer.kernel = None
@@ -136,7 +138,7 @@ class GradientSteps:
         self.optimizer.param_groups[0]["lr"] = learning_rate
 
     def begin_iteration(self, learning_rate: float, hyperparameters: Hyperparameters) -> None:
-        """Take over the numbers that this iteration's steps have, and count their norms anew."""
+        """Restore the counts of this iteration's steps, and restart the list of norms."""
         self.counts.norms.clear()
         self.counts.imbalances.clear()
         self.set_learning_rate(learning_rate)
@@ -145,7 +147,8 @@ class GradientSteps:
             group["betas"] = (hyperparameters.beta1, hyperparameters.beta2)
 
     def gradient(self, indices: Tensor, add_gradient: AddGradient[Record], count: float) -> list[Record]:
-        """Leave the mean gradient of a minibatch in the flat buffer; `count` is its size over all ranks."""
+        """Compute the mean gradient of a minibatch into the flat buffer; `count` is its size over all
+        ranks."""
         records = self._within_memory(None, indices, add_gradient, count)
         collectives.sum_over_ranks(self.flat.grads)
         return records
@@ -157,20 +160,20 @@ class GradientSteps:
         count: float,
         own_indices: Callable[[Tensor], Tensor] = lambda indices: indices,
     ) -> list[Record]:
-        """`gradient`, which also measures the noise scale, from parts of the minibatch.
+        """Like `gradient`, and also measure the noise scale from parts of the minibatch.
 
-        `indices` are the samples of all ranks, in random order; `own_indices` gives this rank's among some.
+        `indices` are the samples of all ranks, in random order; `own_indices` selects this rank's.
         """
         records: list[Record] = []
         weighted_squares = [0.0] * len(self.networks)
         self.flat.grads.zero_()
-        # Not by what memory leaves of the microbatch here: the parts are those of all ranks.
+        # By the configured microbatch, even if this rank has halved its own: all ranks use the same parts.
         parts = microbatches(indices, min(self._planned or self.microbatch, max(1, -(-len(indices) // 2))))
         for part in parts:
             before = self.flat.grads.clone()
             records += self._within_memory(before, own_indices(part), add_gradient, count)
             added = collectives.sum_over_ranks(self.flat.grads - before)
-            # What a part adds is its sum ÷ count: its mean gradient g has b‖g‖² = ‖added‖² count² / b.
+            # A part adds its sum ÷ count: its mean gradient g has b‖g‖² = ‖added‖² count² / b.
             scale = count**2 / max(len(part), 1)
             weighted_squares = [
                 total + scale * square
@@ -197,7 +200,7 @@ class GradientSteps:
         return taken
 
     def _apply_unread(self, culprit: Culprit) -> Tensor:
-        """`apply` without a look at the norm: the step is multiplied by a flag, which is returned."""
+        """`apply` without reading the norm: the step is multiplied by a flag, which is returned."""
         limit = self.config.max_grad_norm
         norm = torch.linalg.vector_norm(self.flat.grads).to(machine.number_dtype(self.flat.grads.device))
         taken = torch.isfinite(norm).to(norm.dtype)
@@ -233,7 +236,7 @@ class GradientSteps:
     def _within_memory(
         self, before: Tensor | None, indices: Tensor, add_gradient: AddGradient[Record], count: float
     ) -> list[Record]:
-        """Add gradients to `before`, or to 0; anew with smaller microbatches if memory runs out."""
+        """Add gradients to `before`, or to 0; start over with smaller microbatches if memory runs out."""
         while True:
             try:
                 if before is None:

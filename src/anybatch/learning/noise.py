@@ -10,7 +10,7 @@ NOISE_DECAY = 0.95
 
 @dataclass
 class NoiseAverage:
-    """Running means of tr(Σ) and |G|², kept apart."""
+    """Running means of tr(Σ) and |G|², kept separately."""
 
     trace: float = 0.0
     signal: float = 0.0

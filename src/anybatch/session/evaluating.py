@@ -177,7 +177,7 @@ def evaluation_protocol(config: AnyConfig) -> str | None:
         return protocol
     if protocol == "released":
         raise ConfigError(
-            f"evaluation.protocol = {protocol} is for EnvPool's Atari games, "
+            f"evaluation.protocol = {protocol} needs one of EnvPool's Atari games, "
             f"and {config.env} is not one of them"
         )
     return None
