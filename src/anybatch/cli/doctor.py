@@ -130,7 +130,9 @@ def packages() -> list[Check]:
         except importlib.metadata.PackageNotFoundError:
             wanted = f"'anybatch[{EXTRAS[name]}]'" if name in EXTRAS else name
             optional = " (optional)" * (name in EXTRAS)
-            checks.append(Check(name, False, f"not installed{optional}; `pip install {wanted}` adds it"))
+            checks.append(
+                Check(name, False, f"not installed{optional}; install it with pip install {wanted}")
+            )
     return checks
 
 

@@ -88,7 +88,7 @@ def show_list(known: Sequence[Preset]) -> None:
         indented(console, preset.description)
         indented(console, sizes(preset.config))
         for environments in chosen_for(preset.name):
-            indented(console, f"chosen for {environments}")
+            indented(console, f"selected by {environments}")
         if preset.extends:
             indented(console, f"extends {preset.extends[0]}", "dim")
         indented(console, f"from: {preset.source}", "dim")

@@ -144,7 +144,7 @@ class ForwardedSignals(contextlib.AbstractContextManager["ForwardedSignals"]):
 
     def __enter__(self) -> "ForwardedSignals":
         for number in SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:  # `nohup` asked for that
+            if signal.getsignal(number) != signal.SIG_IGN:  # `nohup` requested that
                 self._before[number] = signal.signal(number, self._forward)
         return self
 

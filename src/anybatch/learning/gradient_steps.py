@@ -249,7 +249,7 @@ class GradientSteps:
 
     def _halve_microbatch(self, error: Exception) -> None:
         out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
-        # On a CPU torch has no error class of its own for it.
+        # On a CPU torch has no separate error class for it.
         if not (out_of_memory or "allocate memory" in str(error)) or self.microbatch == 1:
             raise error
         self._planned = self._planned or self.microbatch

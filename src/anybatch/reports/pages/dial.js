@@ -170,7 +170,7 @@ function showControls(settings) {
     const field = control.closest(".field");
     if (field) field.hidden = value === undefined || !concerns(setting, settings);
     if (value === undefined || setting === "minibatch-limit" || setting === "rescale") continue;
-    if (Number.isNaN(value)) continue; // what was typed is no number, and stays to be corrected
+    if (Number.isNaN(value)) continue; // not a number: keep it to be corrected
     if (control.type !== "number" || Number(control.value) !== value || control.value === "") control.value = value;
   }
   for (const id of ["num-steps", "tuned-at-num-steps"]) byId(id).disabled = hasController(settings);
