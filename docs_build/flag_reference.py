@@ -20,8 +20,9 @@ the values of the preset or run that you name; `--help-all` shows every flag. Wh
 """
 SETTINGS = """## Settings of a run
 
-`train` and `plan` take every setting as a flag; `resume`, `evaluate`, `watch`, `export` and `push` start from those recorded with the run. The defaults are those of the config classes. A preset has its own:
-`anybatch presets NAME` prints them.
+`train` and `plan` take every setting as a flag; `resume`, `evaluate`, `watch`, `export` and `push` start from
+those recorded with the run. The defaults are those of the config classes. A preset has its own: `anybatch
+presets NAME` prints them.
 """
 
 

@@ -36,9 +36,9 @@ FAMILIES = {
 """Titles of presets by the first word of their names."""
 PRESETS_INTRODUCTION = """# Presets
 
-Made from the code when the site was built. A preset is a named configuration that states the source of
-its numbers and the batch they were tuned at. `anybatch presets NAME` prints one as a complete file with the origin
-of each number, and `anybatch plan --preset NAME` its batches. Your own file can extend any of them:
+Made from the code when the site was built. A preset is a named configuration that states the source of its
+numbers and the batch they were tuned at. `anybatch presets NAME` prints one as a complete file with the
+origin of each number, and `anybatch plan --preset NAME` its batches. Your own file can extend any of them:
 
 ```toml
 # my-preset.toml
