@@ -94,7 +94,7 @@ def test_a_resume_continues_at_another_batch(tmp_path: Path):
     run = train(tmp_path)
     resumed = anybatch.resume(run.folder, num_envs=6, total_env_steps=400)
     assert resumed.folder == run.folder and resumed.env_steps >= 400 and resumed.config.num_envs == 6
-    with pytest.raises(anybatch.ConfigError, match="lets it continue"):
+    with pytest.raises(anybatch.ConfigError, match="continue it with a larger --total-env-steps"):
         anybatch.resume(run.folder)
 
 

@@ -336,7 +336,11 @@ def test_the_game_under_way_is_drawn():
             {"reward_clip": True},
             "env-config.reward-clip = True needs one of EnvPool's Atari",
         ),
-        ("minatar:Breakout", {"options": {"size": "9"}}, "^minatar:Breakout has no option size; what can be"),
+        (
+            "minatar:Breakout",
+            {"options": {"size": "9"}},
+            "^minatar:Breakout has no option size; its settings are",
+        ),
         ("minatar:Breakout", {"engine": "toy"}, "^minatar:Breakout names the engine minatar, but env-config"),
         (
             "toy:Match",

@@ -74,7 +74,7 @@ def test_a_module_that_is_not_there_is_named(train_refused: Refused):
 
 def test_a_space_that_is_not_supported_is_named_with_those_that_are(train_refused: Refused):
     said = train_refused("--env=broken_envs:Unsupported-v0")
-    assert "Dict('position'" in said and "whose part words is Text" in said and "what works is Box" in said
+    assert "Dict('position'" in said and "whose part words is Text" in said and "supported are Box" in said
 
 
 @pytest.mark.parametrize(

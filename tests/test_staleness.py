@@ -339,7 +339,7 @@ def test_values_are_of_collection_time_but_the_bootstrap_at_the_end_is_of_now():
 
 @pytest.mark.parametrize("policy", ["behavior", "ewma", "periodic"])
 def test_other_pairs_of_proximal_and_importance_are_refused(policy: str):
-    with pytest.raises(ConfigError, match=f"importance = recent .*iteration_start only, not with {policy}"):
+    with pytest.raises(ConfigError, match=f"importance = recent .*iteration_start, not {policy}"):
         toy_config(proximal={"policy": policy, "importance": "recent"})
 
 
