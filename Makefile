@@ -7,12 +7,12 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 
 help:
 	@echo 'make train          set up .venv, train PPO-EWMA on CartPole-v1, evaluate: a minute or two'
-	@echo 'make test           all tests but the slow ones'
+	@echo 'make test           all tests except the slow ones'
 	@echo 'make check          lint, types, import order, spelling'
 	@echo 'make fmt            format the code'
 	@echo 'make dial           write docs/dial.html from the presets and the recorded studies'
 	@echo 'make slow           the slow tests'
-	@echo 'make bench          speed beside what this machine can do, most of an hour'
+	@echo 'make bench          speed relative to the serial limit of this machine, most of an hour'
 	@echo 'make docs           build the documentation in build/site'
 	@echo 'make results        write what the recorded studies found into docs/results.md'
 	@echo 'make package        build a wheel and a source archive in dist/'
@@ -36,7 +36,7 @@ fmt: .venv/ready-to-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The sweeps of a tuning are shown only as long as no study of the batch itself is recorded.
+# The sweeps of a tuning are shown only if no study of the batch itself is recorded.
 RECORDED := $(patsubst %/plan.json,%,$(wildcard $(foreach name,invariance* upward,results/studies/$(name)/plan.json)))
 MEASURED := $(foreach folder,$(RECORDED),$(if $(findstring -tune,$(folder)),,$(folder)))
 dial: .venv/ready-to-train

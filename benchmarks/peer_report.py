@@ -1,6 +1,6 @@
 """Medians and ratios of what `peers.py` measured, as tables and as JSON.
 
-Ratios are taken within a round, in which the trainers ran one after the other, and above 1 where ours is the
+Ratios are taken within a round, in which the trainers ran one after the other, and above 1 if ours is the
 faster: rates are ours ÷ theirs, times to a return theirs ÷ ours.
 """
 

@@ -38,7 +38,7 @@ class SerialLimit(NamedTuple):
     act: float
     train: float
     auxiliary: float | None
-    """PPG's auxiliary phase; None where none is timed."""
+    """PPG's auxiliary phase; None if none is timed."""
 
     @property
     def together(self) -> float:

@@ -19,9 +19,9 @@ classes are the same as the [flags](flags.md#settings-of-a-run), with underscore
 """
 EQUATIONS_INTRODUCTION = """# Equations
 
-Made from the code when the site was built. `anybatch.equations` are the papers' formulas as pure functions on
-tensors and numbers. They import torch and the standard library only, so that one can be taken into another
-trainer.
+Made from the code when the site was built. `anybatch.equations` contains the papers' formulas as pure
+functions on tensors and numbers. They import only torch and the standard library, so that another trainer can
+use them.
 """
 LONGEST_LINE = 90
 SECTIONS: dict[str, Callable[[str, Any], bool]] = {

@@ -15,14 +15,14 @@ from anybatch.config import CONFIGS, RunConfig
 INTRODUCTION = """# Commands and flags
 
 Made from the code when the site was built. `anybatch COMMAND --help` shows the common flags of a command with
-the values of the preset or run that you name; `--help-all` shows every one. Whole numbers can be written as
+the values of the preset or run that you name; `--help-all` shows every flag. Whole numbers can be written as
 `10k`, `2.5M` or `1e6`.
 """
 SETTINGS = """## Settings of a run
 
 `train` and `plan` take every setting as a flag; `resume`, `evaluate`, `watch`, `export` and `push` start from
-those that the run was recorded with. The defaults are those of the config classes. A preset has its own:
-`anybatch presets NAME` prints them.
+those recorded with the run. The defaults are those of the config classes. A preset has its own: `anybatch
+presets NAME` prints them.
 """
 
 

@@ -12,7 +12,7 @@ METRICS_INTRODUCTION = """# Metrics
 
 Made from the code when the site was built. A run writes these names and no others, to `metrics.jsonl`, to
 TensorBoard and to any tracker. The x axis is env steps. Losses are means over the iteration's samples or
-gradient steps, never the last minibatch's. A metric that could not be measured is absent, never 0.
+gradient steps, never those of the last minibatch. A metric that could not be measured is absent, never 0.
 """
 METRIC_GROUPS = {
     "charts": "Progress",
@@ -36,9 +36,9 @@ FAMILIES = {
 """Titles of presets by the first word of their names."""
 PRESETS_INTRODUCTION = """# Presets
 
-Made from the code when the site was built. A preset is a named configuration: it says where its numbers are
-from and the batch they were tuned at. `anybatch presets NAME` prints one as a complete file with the origin
-of each number, and `anybatch plan --preset NAME` its batches. A file of your own can extend any of them:
+Made from the code when the site was built. A preset is a named configuration that states the source of its
+numbers and the batch they were tuned at. `anybatch presets NAME` prints one as a complete file with the
+origin of each number, and `anybatch plan --preset NAME` its batches. Your own file can extend any of them:
 
 ```toml
 # my-preset.toml
@@ -83,7 +83,7 @@ def preset_sections() -> Iterator[str]:
 
 def preset_section(preset: Preset) -> str:
     facts = [sizes(preset.config)]
-    facts += [f"chosen for {environments}" for environments in chosen_for(preset.name)]
+    facts += [f"selected by {environments}" for environments in chosen_for(preset.name)]
     if preset.extends:
         facts.append(f"extends [`{preset.extends[0]}`](#{preset.extends[0]})")
     lines = [f"### `{preset.name}` {{#{preset.name}}}", "", f"{full_stop(preset.description)}", ""]

@@ -134,8 +134,8 @@ def test_an_actor_that_is_killed_or_hangs_changes_nothing(
     disturbed = train(config, tmp_path / "disturbed").folder
     said = capsys.readouterr().out
     assert disturbance.done == 2 and rows(disturbed)[-1]["actors/restarts"] >= 2
-    assert "Actor 1 was ended by SIGKILL: it is started again, and collects rollout" in said
-    assert "Actor 1 gave no sign of life for 3 seconds: it is started again" in said
+    assert "Actor 1 was ended by SIGKILL: it is restarted, and collects rollout" in said
+    assert "Actor 1 gave no sign of life for 3 seconds: it is restarted" in said
     assert_equal_runs(undisturbed, disturbed)
 
 
@@ -304,12 +304,12 @@ SMALL = ["train", "--env=toy:Match", "--num-envs=3", "--record.no-tensorboard"]
         (["--actors=cluster:2"], "actors = 'cluster:2': must be local:N or ray:N"),
         (["--actors=local:0"], "actors = local:0: must be from 1 to 4,096 actors"),
         (["--actors=local:4"], "actors = local:4 is more than num-envs = 3: every actor needs"),
-        (["--overlap", "--ray-address=auto"], "ray-address = auto is for actors of Ray"),
+        (["--overlap", "--ray-address=auto"], "ray-address = auto needs actors on Ray"),
         (["--overlap", "--actor-timeout=0"], "actor-timeout = 0.0: must be positive"),
         (
             ["--actors=local:2", "--normalize.observations=step"],
-            "normalize.observations = step has statistics that 2 actors cannot share: "
-            "--overlap, or --actors with one actor",
+            "normalize.observations = step keeps statistics that 2 actors cannot share: "
+            "collect in one process with --overlap or --actors local:1, or use",
         ),
     ],
 )
@@ -336,8 +336,7 @@ def test_a_plan_says_who_collects_and_how_old_data_are_and_why_the_objective_is_
     shown = capsys.readouterr().out
     assert "collected by     2 actors on this machine, while the learner learns: lag of 3 iterations" in shown
     assert (
-        "proximal.policy is iteration_start: data collected while the learner learns are 3 iterations"
-        in shown
+        "proximal.policy is iteration_start: data collected while the learner learns is 3 iterations" in shown
     )
     main([*plan, "--proximal.policy=behavior"])
     assert "proximal.policy is" not in capsys.readouterr().out

@@ -75,7 +75,7 @@ def test_an_actor_of_ray_that_is_killed_or_hangs_changes_nothing(
 
 @pytest.mark.parametrize(
     ("address", "reason"),
-    [("127.0.0.1:1", "Connection refused"), ("ray://10.0.0.1:10001", "it must be auto or host:port")],
+    [("127.0.0.1:1", "Connection refused"), ("ray://10.0.0.1:10001", "must be auto or host:port")],
 )
 def test_an_address_without_a_ray_is_one_sentence(
     address: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -82,7 +82,7 @@ def test_a_proximal_policy_of_another_age_than_iterations_have_is_said(age: floa
     found = only(config, proximal__age_env_steps=age, batch__iteration=84)
     assert found.measured == (
         f"the proximal policy is {age:,} env steps old on average, "
-        f"{age / 84:.3g} iterations of the batch tuned at"
+        f"{age / 84:.3g} iterations of the tuned batch"
     )
     assert word in found.meaning and found.flag == "--proximal.ewma-decay"
     assert not advise(rows(proximal__age_env_steps=84, batch__iteration=84), config)

@@ -219,5 +219,5 @@ def test_the_plan_notes_a_run_that_ends_at_a_rate_of_zero(until: int | None, not
     config = changed(toy_config(**ANNEALED), optimizer={"anneal_until": until})
     warnings = plan_table(config, BatchControl(config, encoder="mlp").plan).warnings
     assert (
-        any("learning rate is 0 from optimizer.anneal-until = 150 on" in text for text in warnings) == noted
+        any("learning rate reaches 0 at optimizer.anneal-until = 150" in text for text in warnings) == noted
     )

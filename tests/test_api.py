@@ -106,7 +106,7 @@ def test_a_resume_continues_at_another_batch(tmp_path: Path):
     run = train(tmp_path)
     resumed = anybatch.resume(run.folder, num_envs=6, total_env_steps=400)
     assert resumed.folder == run.folder and resumed.env_steps >= 400 and resumed.config.num_envs == 6
-    with pytest.raises(anybatch.ConfigError, match="lets it continue"):
+    with pytest.raises(anybatch.ConfigError, match="continue it with a larger --total-env-steps"):
         anybatch.resume(run.folder)
 
 
@@ -273,7 +273,7 @@ def test_a_whole_network_can_be_given_and_unfit_ones_are_refused(tmp_path: Path)
     assert run(whole_network).finished
     with pytest.raises(anybatch.ConfigError, match="has 2 outputs, but toy:Match needs 5"):
         run(too_few_outputs)
-    with pytest.raises(anybatch.ConfigError, match=r"for one observation it gave \(5,\)"):
+    with pytest.raises(anybatch.ConfigError, match=r"for one observation it returned \(5,\)"):
         run(no_features)
     with pytest.raises(anybatch.ConfigError, match="PQN needs a QNetwork"):
         run(whole_network, "cartpole-pqn")
@@ -294,7 +294,7 @@ def test_the_command_line_finds_a_network_by_name_and_rebuilds_it(
     main(["resume", str(folder), "--total-env-steps=200"])
     assert anybatch.load(folder).env_steps >= 200
     capsys.readouterr()
-    for name, reason in (("own_networks:Nothing", "has no function"), ("TwoLayers", "must be of the form")):
+    for name, reason in (("own_networks:Nothing", "has no function"), ("TwoLayers", "must have the form")):
         with pytest.raises(SystemExit) as stop:
             main(["train", *flags, f"--network.factory={name}", f"--run-dir={tmp_path}"])
         assert stop.value.code == 2 and reason in capsys.readouterr().err

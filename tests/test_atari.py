@@ -172,7 +172,7 @@ def test_the_released_protocol_is_for_atari_games(tmp_path: Path, capsys: pytest
     assert is_atari("AirRaid-v5", EnvConfig()) and is_atari("envpool:Pong-v5", EnvConfig())
     for env in ("CartPole-v1", "gym:CartPole-v1", "toy:Match", "procgen:coinrun"):
         assert not is_atari(env, EnvConfig())
-        with pytest.raises(ConfigError, match=f"protocol = released is for .*Atari games, and {env} is not"):
+        with pytest.raises(ConfigError, match=f"protocol = released needs .*Atari games, and {env} is not"):
             evaluating.evaluation_env(toy_config(env=env, evaluation={"protocol": "released"}))
     with pytest.raises(SystemExit) as stop:
         main(["train", "--env=toy:Match", "--evaluation.protocol=released", f"--run-dir={tmp_path}"])

@@ -88,7 +88,7 @@ def test_numbers_follow_envs_per_rank_from_the_batch_tuned_at():
 
 
 def test_more_ranks_than_envs_are_refused():
-    with pytest.raises(ConfigError, match=r"5 ranks share num-envs = 3: each must have at least one"):
+    with pytest.raises(ConfigError, match=r"5 ranks share num-envs = 3: each must have at least one env"):
         toy_config(num_envs=3).on_ranks(5)
 
 

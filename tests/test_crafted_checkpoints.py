@@ -280,7 +280,7 @@ def test_weights_that_are_not_finite_are_refused(
     )
     change_tensor(tensor, lambda weights: torch.full_like(weights, value))(copy)
     for use in (evaluate, proceed):
-        with pytest.raises(UserError, match=r"step_\d+ cannot be used: .* has values that are not finite"):
+        with pytest.raises(UserError, match=r"step_\d+ cannot be used: .* has non-finite values"):
             use(RunRecord(copy), changed(config, total_env_steps=999))
 
 

@@ -130,7 +130,7 @@ def test_advice_counts_iterations_of_the_batch_of_an_open_config():
     rows = [{"proximal/age_env_steps": 2100.0}]
     config = unpinned(proximal={"policy": "ewma"})  # 3 × 7 samples
     (found,) = advice.advise(rows, config)
-    assert "100 iterations of the batch tuned at" in found.measured
+    assert "100 iterations of the tuned batch" in found.measured
 
 
 def test_the_plan_of_an_open_config_notes_no_change_of_rollout_length():
@@ -249,7 +249,7 @@ def test_help_names_the_defaults_of_both_kinds(capsys: pytest.CaptureFixture[str
         main(["plan", "--help-all"])
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "None: 0.05 for divergence, 0.01 for kl." in text
-    assert "None: twice tuned-at.num-steps, for kl four times." in text
+    assert "None: twice tuned-at.num-steps; four times for kl." in text
 
 
 SMALLER = ["--preset", "procgen-ppg-ewma", "--env", "toy:Pixels", "--num-envs", "16"]  # 1/16 of the minibatch
@@ -263,10 +263,10 @@ def test_the_linear_rule_can_be_asked_for(capsys: pytest.CaptureFixture[str]):
     plan = planned(capsys, *SMALLER, "--rescale", "all,learning-rate=linear")
     rows = {row["number"]: row for row in plan["rows"]}
     assert plan["hyperparameters"]["learning_rate"] == pytest.approx(5e-4 / 16)
-    assert rows["learning rate"]["rule"] == "× 0.0625 (minibatch), linear rule asked for"
+    assert rows["learning rate"]["rule"] == "× 0.0625 (minibatch), linear rule requested"
     # The auxiliary minibatch is at its floor, a quarter.
     assert plan["phase"]["auxiliary_learning_rate"] == pytest.approx(5e-4 / 4)
-    assert rows["auxiliary learning rate"]["rule"] == "× 0.25 (auxiliary minibatch), linear rule asked for"
+    assert rows["auxiliary learning rate"]["rule"] == "× 0.25 (auxiliary minibatch), linear rule requested"
     others = {"proximal EWMA decay", "iterations per phase", "auxiliary minibatch"}
     by_default = rule_rows(capsys, *SMALLER)
     assert {name: rows[name] for name in others} == {name: by_default[name] for name in others}
@@ -301,14 +301,14 @@ def test_a_rule_that_is_asked_for_replaces_the_optimizers(optimizer: Any, rescal
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("learning-rate=cubic", "'learning-rate=cubic' is not a rule; there are all, none, learning-rate, "),
+        ("learning-rate=cubic", "'learning-rate=cubic' is not a rule; the rules are all, none, "),
         ("proximal-ewma=linear", "'proximal-ewma=linear' is not a rule"),
         ("learning-rate=", "'learning-rate=' is not a rule"),
         ("all=linear", "'all=linear' is not a rule"),
         ("momentum,all", "'momentum' is not a rule"),
         ("all,none", "'none' is not a rule"),
         ("", "'' is not a rule"),
-        ("learning-rate=linear,learning-rate=square-root", "there must be one form of learning-rate"),
+        ("learning-rate=linear,learning-rate=square-root", "only one form of learning-rate can be given"),
     ],
 )
 def test_unknown_rules_are_refused(text: str, sentence: str, capsys: pytest.CaptureFixture[str]):

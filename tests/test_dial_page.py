@@ -351,7 +351,7 @@ def test_every_control_and_the_table_have_names(dial: browser.Browser):
     kinds = {"slider", "spinbutton", "combobox", "checkbox", "button", "table"}
     controls = [(role, name) for role, name in named if role in kinds]
     assert not [role for role, name in controls if not name]
-    assert ("slider", "Environments, of all ranks together") in controls
+    assert ("slider", "Environments, over all ranks") in controls
     assert ("table", "The batches and the numbers that follow them: as tuned, and in this run") in controls
     assert {"rowheader", "columnheader", "status"} <= {role for role, _ in named}
     assert len(controls) >= 20
@@ -385,7 +385,7 @@ def test_the_curves_are_those_of_the_nearest_batch(dial: browser.Browser):
     dial.evaluate("choose('minatar-pqn', {'num-envs': 1})")
     assert dial.evaluate(CURVES) == [[1 / 64, 3]] * 2
     assert "From results/studies/made." in dial.evaluate("byId('records').innerText")
-    assert "1/128 of the batch tuned at" in dial.evaluate("byId('nearest').textContent")
+    assert "1/128 of the tuned batch" in dial.evaluate("byId('nearest').textContent")
 
 
 # The command, and the page that is committed
@@ -413,7 +413,7 @@ def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize(
     "words, said",
-    [(["nowhere"], "is not the folder of a study"), (["--preset", "none-such"], "there is no preset")],
+    [(["nowhere"], "is not a study folder"), (["--preset", "none-such"], "there is no preset")],
 )
 def test_the_command_refuses_what_it_cannot_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str

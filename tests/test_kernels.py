@@ -304,7 +304,7 @@ def test_a_resumed_run_keeps_its_arithmetic_unless_told_otherwise():
         state = start_from(changed(config, compile=now), saved, said.append)
         assert (state.kernel is not None) == native_after == (state.steps.kernel is not None)
         assert (state.source.collector.kernel is not None) == native_after
-    assert any("continues so; --compile on is faster" in sentence for sentence in said)
+    assert any("continues with it; --compile on is faster" in sentence for sentence in said)
 
 
 def without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str) -> None:

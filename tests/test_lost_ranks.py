@@ -33,7 +33,7 @@ PATIENCE_SECONDS = 200
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--ranks=4"], "4 ranks share num-envs = 3: each must have at least one"),
+        (["--ranks=4"], "4 ranks share num-envs = 3: each must have at least one env"),
         (["--ranks=none"], "--ranks none: must be a whole number from 1 to 1,024"),
         (["--normalize.observations=step"], "use --normalize.observations iteration"),
         (["--update.epochs=0"], "epochs"),

@@ -329,15 +329,23 @@ def test_the_game_under_way_is_drawn():
         (
             "minatar:Breakout",
             {"episodic_life": True},
-            "env-config.episodic-life = True is for EnvPool's Atari",
+            "env-config.episodic-life = True needs one of EnvPool's Atari",
         ),
-        ("minatar:Breakout", {"reward_clip": True}, "env-config.reward-clip = True is for EnvPool's Atari"),
-        ("minatar:Breakout", {"options": {"size": "9"}}, "^minatar:Breakout has no option size; what can be"),
+        (
+            "minatar:Breakout",
+            {"reward_clip": True},
+            "env-config.reward-clip = True needs one of EnvPool's Atari",
+        ),
+        (
+            "minatar:Breakout",
+            {"options": {"size": "9"}},
+            "^minatar:Breakout has no option size; its settings are",
+        ),
         ("minatar:Breakout", {"engine": "toy"}, "^minatar:Breakout names the engine minatar, but env-config"),
         (
             "toy:Match",
             {"sticky": 0.1},
-            "sticky = 0.1 is for EnvPool's Atari games and MinAtar's, and toy:Match",
+            "sticky = 0.1 needs one of EnvPool's Atari games or MinAtar's, and toy:Match",
         ),
     ],
 )

@@ -173,10 +173,10 @@ def test_the_table_says_which_number_is_in_which_regime():
         assert held == (set(of_the_minibatch) if regime == "minibatch limit" else set())
     assert regimes(beyond)["minibatches per epoch"] == "iteration batch"
     assert next(row for row in beyond.rows if row.number == "minibatches per epoch").this_run == "32"
-    assert below.lines[3].startswith("minibatch limit  2,048 samples, 4 × tuned at: not reached, so 8 ")
+    assert below.lines[3].startswith("minibatch limit  2,048 samples, 4 × tuned: not reached, so 8 ")
     assert beyond.lines[3] == (
-        "minibatch limit  2,048 samples, 4 × tuned at: reached, so 32 minibatches per epoch instead of 8, "
-        "and what follows the minibatch stays"
+        "minibatch limit  2,048 samples, 4 × tuned: reached, so 32 minibatches per epoch instead of 8, "
+        "and numbers that follow the minibatch stay the same"
     )
     assert regimes(below)["minibatches per epoch"] == "kept"
     assert set(regimes(table(num_envs=1024, minibatch_limit=2048, rescale="none")).values()) == {
@@ -201,7 +201,7 @@ def test_the_command_line_plans_with_a_limit(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"minibatch_limit": 511}, "minibatch-limit = 511 is below the minibatch of 512 samples that"),
+        ({"minibatch_limit": 511}, "minibatch-limit = 511 is below the tuned minibatch of 512 samples;"),
         ({"minibatch_limit": 0}, "minibatch-limit = 0: must be at least 1"),
         (
             {"minibatch_limit": "noise-scale"},
@@ -296,7 +296,7 @@ def test_a_measured_limit_starts_at_the_minibatch_tuned_at():
     assert found.plan.minibatch_limit is not None and found.plan.minibatch_limit.samples == 512
     assert found.plan.batch.minibatches_per_epoch == 128
     (line,) = [line for line in table(**MEASURING, num_envs=1024).lines if "limit" in line]
-    assert "512 samples, 1 × tuned at, until the noise scale is measured; then the noise scale" in line
+    assert "512 samples, 1 × tuned, until the noise scale is measured; then the noise scale" in line
 
 
 def test_a_measured_limit_is_the_noise_scale_between_the_tuned_and_the_largest_minibatch():
@@ -347,7 +347,7 @@ def test_the_limit_survives_a_checkpoint_and_a_damaged_one_is_refused():
     again.load_state_dict(saved, env_steps=5)
     assert again.plan == found.plan
     for wrong in (math.inf, -1.0, "many"):
-        with pytest.raises(CheckpointError, match="limit of its minibatch"):
+        with pytest.raises(CheckpointError, match="its minibatch limit is"):
             control().load_state_dict(saved | {"minibatch_limit": wrong}, env_steps=5)
 
 

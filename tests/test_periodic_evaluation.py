@@ -226,15 +226,15 @@ def test_a_checkpoint_that_is_absent_is_named_with_those_that_are_there(tmp_path
     folder = train(with_evaluations(toy_config()), tmp_path).folder
     record = RunRecord(folder)
     best, last = BestCheckpoint(folder).env_steps, RunRecord(folder).rows[-1]["env_steps"]
-    listed = f"there are those at 0, {last} env steps and the best one, at {best}$"
+    listed = f"there are checkpoints at 0, {last} env steps and the best one, at {best}$"
     with pytest.raises(CheckpointError, match=f"at 77 env steps; {listed}"):
         record.load_checkpoint(pytest.fail, "77")
-    with pytest.raises(UserError, match="checkpoint = wurst: it must be newest, best or a number"):
+    with pytest.raises(UserError, match="checkpoint = wurst: must be newest, best or a number"):
         record.load_checkpoint(pytest.fail, "wurst")
     assert record.load_checkpoint(pytest.fail, "0").env_steps == 0
     assert record.load_checkpoint(pytest.fail).env_steps == last
     plain = train(toy_config(), tmp_path).folder
-    with pytest.raises(CheckpointError, match=r"no best checkpoint, which evaluation.every-env-steps lets"):
+    with pytest.raises(CheckpointError, match=r"no best checkpoint, which evaluation.every-env-steps makes"):
         RunRecord(plain).load_checkpoint(pytest.fail, "best")
 
 

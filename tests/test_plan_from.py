@@ -223,7 +223,7 @@ def test_files_are_read_and_changed_by_words(tmp_path: Path):
     [
         ("--from sb4 n_envs=8", "must be one of sb3, cleanrl, rsl_rl, purejaxrl, rllib"),
         ("--from sb3 n_env=8", "has no setting n_env; the nearest names are n_envs"),
-        ("--from sb3 n_steps=8", "n_envs must be given, at the batch that the numbers were tuned at"),
+        ("--from sb3 n_steps=8", "n_envs must be given, at the batch the numbers were tuned at"),
         ("--from cleanrl num_envs=8", "num_steps, num_minibatches, update_epochs, learning_rate must be"),
         ("--from sb3 n_envs=x", "n_envs = x: must be a whole number of at least 1"),
         ("--from sb3 n_envs=8 n_steps=True", "n_steps = True: must be a whole number"),
@@ -233,7 +233,7 @@ def test_files_are_read_and_changed_by_words(tmp_path: Path):
         ("--from sb3 n_envs=8 learning_rate=lin_x", "must be a positive number"),
         ("--from rllib lr=[[0]]", "a schedule must be pairs"),
         ("--from sb3 n_envs=1 n_steps=8", "batch_size = 64 does not fit the 8 samples of an iteration"),
-        ("--from rsl_rl num_envs=1 num_steps_per_env=24 optimizer=lion", "not for this optimizer"),
+        ("--from rsl_rl num_envs=1 num_steps_per_env=24 optimizer=lion", "there are rules only for"),
         ("--from rllib num_env_runners=5", "must be a multiple of num_env_runners = 5"),
         ("--from sb3 learning_rate", "settings of Stable-Baselines3 must be key=value"),
         ("--from sb3 n_envs=8 --num-steps 3", "plan --from takes --num-envs and --json"),

@@ -127,8 +127,8 @@ def warnings_at(num_envs: int) -> tuple[str, ...]:
 
 
 def test_a_phase_that_cannot_be_kept_is_told():
-    assert "A phase would be 0.5 iterations; 1 is the nearest that can be." in warnings_at(64 * 256)
-    assert "A phase would be 81.92 iterations; 82 is the nearest that can be." in warnings_at(100)
+    assert "A phase would be 0.5 iterations; 1 is the nearest possible." in warnings_at(64 * 256)
+    assert "A phase would be 81.92 iterations; 82 is the nearest possible." in warnings_at(100)
     for envs in (3, 12, 32, 256, 512):
         exact = 32 * 256 / envs
         assert (
@@ -173,7 +173,7 @@ def test_plan_states_the_phase_its_memory_and_its_disk_and_that_they_do_not_foll
         capsys, "plan", "--preset=procgen-ppg", f"--num-envs={envs}", "--rescale=none", "--phase.no-save-data"
     )
     assert "the same at any batch" not in said
-    assert "none: checkpoints are saved between two phases only" in said
+    assert "none: checkpoints are saved only between phases" in said
 
 
 def test_plan_says_of_a_phase_that_was_rounded_how_large_it_is_and_not_that_it_is_so_at_any_batch(
@@ -181,7 +181,7 @@ def test_plan_says_of_a_phase_that_was_rounded_how_large_it_is_and_not_that_it_i
 ):
     said = words_of(capsys, "plan", "--preset=procgen-ppg", "--num-envs=16384")
     assert "= 51.5 GB of observations phase disk" in said
-    assert "A phase would be 0.5 iterations; 1 is the nearest that can be." in said
+    assert "A phase would be 0.5 iterations; 1 is the nearest possible." in said
 
 
 def test_an_auxiliary_minibatch_has_no_more_samples_than_a_phase():
@@ -612,8 +612,8 @@ def test_a_phase_beyond_memory_is_refused_with_its_numbers_before_anything_is_co
         patch.setattr("anybatch.acting.collector.Collector.collect", refuse)
         train(phase_config(), tmp_path)
     assert str(error.value) == (
-        "a phase of 3 iterations keeps 1.26 kB of observations in memory, beside 960 bytes of rollouts; "
-        "2.22 kB are available. phase.policy-iterations, 3 at the batch tuned at, can be 2 at most"
+        "a phase of 3 iterations keeps 1.26 kB of observations in memory, in addition to 960 bytes of "
+        "rollouts; 2.22 kB are available. phase.policy-iterations, 3 at the tuned batch, can be at most 2"
     )
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(ppg_state, "available_bytes", lambda: needed)

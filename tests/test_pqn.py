@@ -252,13 +252,13 @@ def test_continuous_actions_are_refused_in_one_sentence(tmp_path: Path, capsys: 
         main(["train", "--preset=cartpole-pqn", "--env=toy:Target", f"--run-dir={tmp_path}"])
     assert stop.value.code == 2
     said = capsys.readouterr().err
-    assert "which must be Discrete, but toy:Target has actions Box of 2 numbers" in said
+    assert "PQN needs one Discrete action, but toy:Target has actions Box of 2 numbers" in said
     assert len(said.strip().splitlines()) == 1 and not list(tmp_path.iterdir())
 
 
 def test_a_limit_on_the_kl_is_refused():
     with pytest.raises(
-        ConfigError, match=r"^update.target-kl = 0.01 is for policies with probabilities: PQN"
+        ConfigError, match=r"^update.target-kl = 0.01 needs a policy with probabilities, which PQN"
     ):
         toy_pqn_config(update={"target_kl": 0.01})
 

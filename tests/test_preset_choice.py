@@ -109,7 +109,7 @@ def test_the_plan_of_an_environment_is_that_of_its_preset(
 
 def test_which_preset_and_why_is_one_sentence(capsys: pytest.CaptureFixture[str]):
     first, second, *_ = said(capsys, "plan", "--env=Breakout-v5").splitlines()
-    assert first == "preset atari-ppo-ewma: Breakout-v5 is an Atari game; --preset chooses another"
+    assert first == "preset atari-ppo-ewma: Breakout-v5 is an Atari game; --preset selects another"
     assert second.startswith("iteration batch")
 
 
@@ -142,7 +142,7 @@ def test_help_shows_the_numbers_of_the_preset_chosen(capsys: pytest.CaptureFixtu
         main(["train", "--env=HalfCheetah-v4", "--help"])
     out = capsys.readouterr().out
     assert stop.value.code == 0
-    assert "[mujoco-ppo]" in out and "[2,048]" in out and "chooses another" not in out
+    assert "[mujoco-ppo]" in out and "[2,048]" in out and "selects another" not in out
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -280,7 +280,7 @@ def test_the_command_lists_the_presets_with_a_word_in_their_names(capsys: pytest
 
 def test_the_list_says_what_a_preset_extends_and_is_chosen_for(capsys: pytest.CaptureFixture[str]):
     out = said(capsys, "atari-ppo-")
-    assert "extends atari-ppo\n" in out and "chosen for Atari games\n" in out and "arXiv:2110.00641" in out
+    assert "extends atari-ppo\n" in out and "selected by Atari games\n" in out and "arXiv:2110.00641" in out
 
 
 def test_a_word_in_no_name_is_answered_with_the_nearest_names(capsys: pytest.CaptureFixture[str]):

@@ -199,7 +199,7 @@ def test_a_finished_run_is_left_as_it_is_and_an_evaluation_that_is_missing_is_ma
     config = toy_config()
     folder = train(config, tmp_path).folder
     before = {path.name: path.read_bytes() for path in folder.glob("*.json*")}
-    with pytest.raises(ConfigError, match=r"has done its .* --total-env-steps with a larger number"):
+    with pytest.raises(ConfigError, match=r"has done its .* continue it with a larger --total-env-steps"):
         resume(folder, changed(config, num_envs=2))
     assert {path.name: path.read_bytes() for path in folder.glob("*.json*")} == before
 

@@ -74,7 +74,7 @@ def test_a_module_that_is_not_there_is_named(train_refused: Refused):
 
 def test_a_space_that_is_not_supported_is_named_with_those_that_are(train_refused: Refused):
     said = train_refused("--env=broken_envs:Unsupported-v0")
-    assert "Dict('position'" in said and "whose part words is Text" in said and "what works is Box" in said
+    assert "Dict('position'" in said and "whose part words is Text" in said and "supported are Box" in said
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_checkpoint_of_another_network_says_what_differs(refused: Refused, run
     config["network"]["hidden_sizes"] = [13]
     (run / run_folder.CONFIG_FILE).write_text(json.dumps(config))
     for words in (("resume", str(run), "--total-env-steps=999"), ("evaluate", str(run))):
-        assert "(11, 5) there and (13, 5) here" in refused(*words)
+        assert "(11, 5) in the checkpoint and (13, 5) here" in refused(*words)
 
 
 def damage(checkpoint: Path) -> None:

@@ -329,9 +329,7 @@ def test_normalized_observations_keep_their_masks():
 
 
 def test_images_with_numbers_are_not_normalized():
-    with pytest.raises(
-        ConfigError, match=r"normalize.observations = step is for vectors, but toy:Mixed has "
-    ):
+    with pytest.raises(ConfigError, match=r"normalize.observations = step needs vectors, but toy:Mixed has "):
         start(masked_config("toy:Mixed", normalize={"observations": True}))
 
 
@@ -443,7 +441,7 @@ def test_several_choices_are_refused_by_pqn_with_their_name(
         main(["train", "--preset=cartpole-pqn", "--env=toy:MultiMatch", f"--run-dir={tmp_path}"])
     assert stop.value.code == 2
     said = capsys.readouterr().err
-    assert "which must be Discrete, but toy:MultiMatch has actions MultiDiscrete([2, 3, 5])" in said
+    assert "PQN needs one Discrete action, but toy:MultiMatch has actions MultiDiscrete([2, 3, 5])" in said
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "pqn"])

@@ -278,11 +278,11 @@ def test_a_run_with_both_options_ends_as_if_it_had_not_been_interrupted(policy: 
     [
         (
             HALF_LAG,
-            r"staleness\.proximal-age = half_lag goes with proximal\.policy = ewma or periodic, not with beh",
+            r"staleness\.proximal-age = half_lag needs proximal\.policy = ewma or periodic, not beh",
         ),
         (
             SCALED | {"proximal": {"policy": "iteration_start", "importance": "recent"}},
-            r"staleness\.scale-learning-rate goes by importance weights, which proximal\.importance = recent",
+            r"staleness\.scale-learning-rate uses importance weights, which proximal\.importance = recent",
         ),
     ],
 )

@@ -339,7 +339,7 @@ def test_values_are_of_collection_time_but_the_bootstrap_at_the_end_is_of_now():
 
 @pytest.mark.parametrize("policy", ["behavior", "ewma", "periodic"])
 def test_other_pairs_of_proximal_and_importance_are_refused(policy: str):
-    with pytest.raises(ConfigError, match=f"importance = recent .*iteration_start only, not with {policy}"):
+    with pytest.raises(ConfigError, match=f"importance = recent .*iteration_start, not {policy}"):
         toy_config(proximal={"policy": policy, "importance": "recent"})
 
 
@@ -439,7 +439,7 @@ def test_a_resume_at_another_batch_fills_the_queue_anew_and_says_so(
     done = len(rows(folder))
     resume(folder, changed(config, num_envs=2, total_env_steps=170))
     assert (
-        "The waiting data has another shape than this run's batch: the queue is filled anew"
+        "The waiting data has another shape than this run's batch: the queue is filled again"
         in capsys.readouterr().out
     )
     after = rows(folder)[done:]

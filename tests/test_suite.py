@@ -143,7 +143,7 @@ def test_a_run_without_a_checkpoint_is_left_out_and_named(
     main(["evaluate", str(started), str(pong), "--suite=atari-57", "--json"])
     captured = capsys.readouterr()
     assert [len(game["runs"]) for game in json.loads(captured.out)["games"]] == [1]
-    assert captured.err == f"{started} has no checkpoint yet: left out\n"
+    assert captured.err == f"{started} has no checkpoint yet and is left out\n"
 
 
 def test_settings_of_another_version_are_refused_with_the_name_of_the_run(
@@ -180,7 +180,7 @@ def test_without_a_suite_one_run_is_evaluated(runs: Path, capsys: pytest.Capture
         (["--suite", "atari-5", "{runs}/nothing"], ["no folder"]),
         (["--suite", "atari-5"], ["name the run folders"]),
         (["--suite", "atari-5", "--json", "{runs}"], ["name the run folders before"]),
-        (["{toy}", "--suite", "atari-5"], ["no run of a game of atari-5", "not in the suite: toy:Match"]),
+        (["{toy}", "--suite", "atari-5"], ["none of the named runs is on a game of atari-5: toy:Match"]),
         (["{runs}", "--suite", "atari-10", "--num-env=3"], ["--num-envs"]),
         (["{runs}", "--suite"], ["--suite"]),
     ],

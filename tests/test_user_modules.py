@@ -111,7 +111,7 @@ def test_a_module_that_was_imported_already_is_taken(folder: Path):
     [
         ("no_such_module", "No module named 'no_such_module'; is it installed"),
         ("my_envs.inner", "No module named 'my_envs.inner'"),
-        (".x", ".x is no module"),
+        (".x", ".x is not a module"),
         ("broken", "No module named 'no_dependency'; is it installed"),
     ],
 )

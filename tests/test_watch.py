@@ -134,7 +134,7 @@ def test_a_missing_renderer_is_named_with_the_command_that_installs_it(
 @pytest.mark.parametrize(
     ("module", "out", "said"),
     [
-        ("PIL", "play.gif", "a GIF needs the package pillow: pip install 'anybatch[video]' adds it"),
+        ("PIL", "play.gif", "a GIF needs the package pillow: install it with pip install 'anybatch[video]'"),
         ("imageio_ffmpeg", "play.mp4", "an MP4 needs the package imageio-ffmpeg: pip install"),
     ],
 )

@@ -140,7 +140,7 @@ def __getattr__(name: str) -> Any:
     modules = (module for module, names in _MODULES.items() if name in names)
     default = "anybatch.errors" if name.endswith("Error") else "anybatch.config"
     value = getattr(importlib.import_module(next(modules, default)), name)
-    globals()[name] = value  # the next access does not come here
+    globals()[name] = value  # so that the next access bypasses this function
     return value
 
 

@@ -1,4 +1,4 @@
-"""The library as a program uses it: train, resume, load, plan and tune."""
+"""The Python API: train, resume, load, plan and tune."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
@@ -51,9 +51,9 @@ def train(
     """Train a policy in a new run folder under `run_dir`.
 
     `config` is the name of a preset, the path of a preset file, or a config; without it, the environment
-    chooses the preset. `changes` are settings laid over it by their names in the config, such as num_envs=16
-    or optimizer={"learning_rate": 1e-3}. Where they change the batch, the numbers that belong to it follow
-    by the rules of the dial.
+    selects the preset. `changes` are settings that override it, by their names in the config, such as
+    num_envs=16 or optimizer={"learning_rate": 1e-3}. If they change the batch, the numbers that depend on it
+    follow by the rules of the dial.
 
     `env` is an environment's id, a Gymnasium env or vector env, a function that makes a single Gymnasium env,
     or an object with the four methods of `VectorEnv`; an object fixes num_envs. `network` is a torch module,
@@ -62,7 +62,7 @@ def train(
     of the library's networks.
 
     With `progress`, the run shows what the command line shows; otherwise it is quiet, and messages go to the
-    log named anybatch. A signal that stops the run lets it save first and then raises KeyboardInterrupt.
+    logger `anybatch`. A stop signal lets the run save first and then raises KeyboardInterrupt.
     """
     own, named = own_parts(env, network)
     own.refuse_other_num_envs(changes.get("num_envs"))
@@ -85,9 +85,9 @@ def train(
 def resume(
     folder: PathLike, *, env: Any = None, network: Any = None, progress: bool = False, **changes: Any
 ) -> "TrainedRun":
-    """Continue a run from its newest good checkpoint, also at another batch: num_envs=64.
+    """Continue a run from its newest good checkpoint, for example at another batch: num_envs=64.
 
-    `env` and `network` must be given again where the run was trained on objects.
+    `env` and `network` must be passed again if the run was trained with objects.
     """
     own, named = own_parts(env, network)
     own.refuse_other_num_envs(changes.get("num_envs"))
@@ -105,7 +105,7 @@ def resume(
 def load(folder: PathLike, *, env: Any = None, network: Any = None) -> "Agent":
     """The policy of a run's newest good checkpoint.
 
-    `env` and `network` must be given again where the run was trained on objects.
+    `env` and `network` must be passed again if the run was trained with objects.
     """
     own, _ = own_parts(env, network)
     record = RunRecord(Path(folder))
@@ -143,15 +143,15 @@ def tune(
     out: PathLike | None = None,
     progress: bool = False,
 ) -> "TunedPreset":
-    """Search the numbers of a preset with `num_envs` envs, and check the best of `trials` on fresh seeds.
+    """Tune a preset's numbers with `num_envs` envs, and check the best of `trials` on fresh seeds.
 
-    Arguments mean what the flags of `anybatch tune` mean (extra `tune`). `preset` is a name or the path of a
-    file; without it, the environment chooses. `search` has ranges other than the usual ones, such as
-    {"learning-rate": (1e-4, 1e-2), "clip": None}, where None keeps the preset's number. A second call with
-    the same `out` continues the first.
+    Arguments correspond to the flags of `anybatch tune` (extra `tune`). `preset` is a name or the path of a
+    file; by default the environment selects it. `search` holds changed ranges, such as {"learning-rate":
+    (1e-4, 1e-2), "clip": None}, where None keeps the preset's number. A second call with the same `out`
+    continues the first.
 
-    Trials run in worker processes, so that an environment is named, not given as an object. The outcome has
-    the best trial, what mattered, the verdict of the check, and `preset_file` for `train(preset_file)`.
+    Trials run in worker processes, so an environment must be named, not passed as an object. The outcome
+    holds the best trial, what mattered, the verdict of the check, and `preset_file` for `train(preset_file)`.
     """
     ranges = (search or {}).items()
     if preset is None:
@@ -175,7 +175,7 @@ def tune(
 
 
 def names_policy(changes: Mapping[str, Any]) -> bool:
-    """Whether the program has chosen the proximal policy."""
+    """Whether the program chose the proximal policy."""
     proximal = changes.get("proximal", {})
     return is_dataclass(proximal) or "policy" in proximal
 
@@ -205,10 +205,10 @@ class PlanView:
 
 
 class TrainedRun:
-    """A run in its folder: its config, its plan, what it measured, and its policy."""
+    """A run in its folder: its config, plan, metrics and policy."""
 
     def __init__(self, folder: PathLike, *, env: Any = None, network: Any = None) -> None:
-        """`folder` is a run folder, or a folder of runs: the newest one in it."""
+        """`folder` is a run folder, or a folder of runs, of which the newest is used."""
         self._record = RunRecord(Path(folder))
         self._own, _ = own_parts(env, network)
 
@@ -229,18 +229,18 @@ class TrainedRun:
 
     @property
     def env_steps(self) -> int:
-        """Env steps of the newest row of metrics."""
+        """Env steps of the newest metrics row."""
         rows = self._record.rows
         return int(rows[-1]["env_steps"]) if rows else 0
 
     @property
     def finished(self) -> bool:
-        """Whether the run has done all its env steps."""
+        """Whether the run has completed its env steps."""
         return bool((self._record.result or {}).get("finished"))
 
     @property
     def result(self) -> Mapping[str, Any]:
-        """Training return and final evaluation, as in result.json. Empty before the run has ended."""
+        """Training return and final evaluation, as in result.json. Empty until the run has ended."""
         return self._record.result or {}
 
     def returns(self) -> Curve:
@@ -248,7 +248,7 @@ class TrainedRun:
         return self.metric("charts/episodic_return")
 
     def metric(self, name: str) -> Curve:
-        """A metric along the run, where it was measured."""
+        """A metric over the run, at the env steps where it was measured."""
         known = [row for row in self._record.rows if row.get(name) is not None]
         return Curve(
             np.array([row["env_steps"] for row in known], dtype=np.int64),
@@ -258,7 +258,8 @@ class TrainedRun:
     def evaluate(
         self, episodes: int | None = None, *, greedy: bool | None = None, progress: bool = False
     ) -> Evaluation:
-        """Play `episodes` with the newest checkpoint, by default as many as the run's config says."""
+        """Evaluate the newest checkpoint on `episodes` episodes, by default as many as the run's config
+        says."""
         settings: dict[str, Any] = {} if greedy is None else {"greedy": greedy}
         if episodes is not None:
             slots = self._own.env.num_envs if self._own.env is not None else None
@@ -268,21 +269,21 @@ class TrainedRun:
         return played
 
     def export_onnx(self, path: PathLike, *, checkpoint: str = NEWEST) -> OnnxFile:
-        """Write the policy of a checkpoint as an ONNX file, compared with torch before (extra `onnx`).
+        """Write the policy of a checkpoint as an ONNX file, after comparing it with torch (extra `onnx`).
 
-        `checkpoint` is newest, best or the env steps of one.
+        `checkpoint` is newest, best or the env steps of a checkpoint.
         """
         return onnx_file.export_run(
             self._record, self.config, Path(path), output=QUIET, own=self._own, checkpoint=checkpoint
         )
 
     def advice(self) -> list[Advice]:
-        """What the run's metrics mean for its settings. Empty where nothing stands out."""
+        """What the run's metrics suggest about its settings. Empty if nothing stands out."""
         return advice_report.advise(self._record.rows, self.config)
 
 
 class Agent:
-    """A trained policy that takes observations and gives actions as the environment has them."""
+    """A trained policy that takes the environment's observations and returns its actions."""
 
     def __init__(self, player: Player, spec: EnvSpec, interface: Interface, env_steps: int) -> None:
         self._player = player
@@ -295,7 +296,7 @@ class Agent:
         """An action for one observation, or an array of actions for a batch of observations.
 
         `greedy` takes the most probable action, or the mean of continuous ones; otherwise actions are
-        sampled. `action_mask` is for environments that give masks in their infos.
+        sampled. `action_mask` is for environments that provide masks in their infos.
         """
         single = self._interface.is_single(obs)
         batch = self._interface.batch_of_one(obs) if single else obs
@@ -309,7 +310,7 @@ class Agent:
 def base_config(
     config: str | Path | AnyConfig | None, env_id: str | None, own: OwnParts
 ) -> tuple[str, AnyConfig]:
-    """The name of a config and the config itself: changes of its batch are changes from this one."""
+    """The name of a config and the config, whose batch is pinned as the tuned batch."""
     if config is None:
         config = preset_for(env_id, own)
     if not isinstance(config, str | Path):
@@ -319,7 +320,7 @@ def base_config(
 
 
 def preset_for(env_id: str | None, own: OwnParts) -> str:
-    """The preset that an environment chooses."""
+    """The preset that an environment selects."""
     if own.env is not None:
         made = own.env.make(EnvConfig(), range(own.env.num_envs or 1))
         own.close(made)
@@ -328,14 +329,14 @@ def preset_for(env_id: str | None, own: OwnParts) -> str:
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """`config` with settings laid over it; a group takes a dict, or a config group as a whole."""
+    """`config` with changed settings; a group takes a dict or a whole config group."""
     plain = {name: config_to_dict(value) if is_dataclass(value) else value for name, value in changes.items()}
     settings = presets.overlaid(config_to_dict(config), plain)
     return config_from_dict(type(config), settings)
 
 
 def own_parts(env: Any, network: Any) -> tuple[OwnParts, dict[str, Any]]:
-    """Objects of the program, and the settings that stand for what was given by name."""
+    """Objects of the program, and the settings for what was given by name."""
     named: dict[str, Any] = {}
     if isinstance(env, str):
         named["env"], env = env, None
@@ -347,12 +348,12 @@ def own_parts(env: Any, network: Any) -> tuple[OwnParts, dict[str, Any]]:
 
 
 def evaluation_size(episodes: int, slots: int | None) -> dict[str, int]:
-    """Settings for evaluating so many episodes, in slots of their own where the environment allows it."""
+    """Settings for evaluating `episodes` episodes, each in its own slot if the environment allows it."""
     if slots is None:
         return {"num_envs": episodes, "episodes_per_env": 1}
     if episodes % slots:
         raise ConfigError(
-            f"episodes = {episodes} must be a multiple of {slots}, the envs of the environment object"
+            f"episodes = {episodes} must be a multiple of {slots}, the number of envs in the object"
         )
     return {"episodes_per_env": episodes // slots}
 

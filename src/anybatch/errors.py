@@ -2,7 +2,7 @@
 
 
 class UserError(ValueError):
-    """Something asked for cannot be done; the message says what, and what would work.
+    """A request cannot be fulfilled; the message says which, and what would work.
 
     A ValueError, because that is what tyro turns into a usage error when a config refuses its values.
     """
@@ -17,11 +17,11 @@ class EnvError(UserError):
 
 
 class CheckpointError(UserError):
-    """A run folder holds no checkpoint that can be used here."""
+    """A run folder has no usable checkpoint."""
 
 
 class DiskError(UserError):
-    """A file could not be written. What had been saved before is intact."""
+    """A file could not be written. Earlier files are intact."""
 
 
 class TrainingError(UserError):
@@ -29,8 +29,8 @@ class TrainingError(UserError):
 
 
 class RankError(UserError):
-    """A run on several ranks ends because of another rank, which has said why: the message is empty."""
+    """A run on several ranks ends because of another rank, which has reported why: the message is empty."""
 
 
 class LostRankError(RuntimeError):
-    """Another rank has ended or does not answer. What started the ranks may start them again."""
+    """Another rank has ended or does not answer. Whatever started the ranks may restart them."""

@@ -1,4 +1,4 @@
-"""What the machine has: memory, cores and devices."""
+"""The machine's memory, cores and devices."""
 
 import os
 import textwrap
@@ -10,12 +10,12 @@ from anybatch.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
-# Where Linux says what a container may use; version 2 of the interface, then version 1.
+# Where Linux states a container's memory limit: version 2 of the interface, then version 1.
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def available_bytes() -> int:
-    """Memory that can still be used: the machine's, or the container's limit where that is less."""
+    """Memory that can still be used: the machine's, or the container's limit if that is less."""
     free = _meminfo_available() or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in map(Path, _LIMITS):
         text = path.read_text().strip() if path.is_file() else ""
@@ -43,7 +43,7 @@ def readable(count: int) -> str:
 
 
 def device_name(name: str) -> str:
-    """The device that `auto` stands for here, cuda where there is one; other names as they are."""
+    """The device name, with `auto` resolved to cuda if available and cpu otherwise."""
     if name != "auto":
         return name
     import torch
@@ -52,7 +52,7 @@ def device_name(name: str) -> str:
 
 
 def usable_device(name: str) -> "torch.device":
-    """The device of that name, or a refusal if torch cannot put anything there."""
+    """The device of that name, or a ConfigError if torch cannot allocate on it."""
     import torch
 
     try:
@@ -64,12 +64,12 @@ def usable_device(name: str) -> "torch.device":
 
 
 def reads_are_free(device: "torch.device") -> bool:
-    """Whether the program can look at a number on `device` without waiting for all work before it."""
+    """Whether the program can read a number on `device` without waiting for all earlier work."""
     return device.type == "cpu"
 
 
 def number_dtype(device: "torch.device") -> "torch.dtype":
-    """The type of single numbers kept on `device`: double, where it has that."""
+    """The type of single numbers kept on `device`: double if it is supported."""
     import torch
 
     return torch.float32 if device.type == "mps" else torch.float64
@@ -87,14 +87,14 @@ def fits_beside_training(count: int, device: "torch.device") -> bool:
 
 
 def vector_instructions() -> list[str]:
-    """The vector instructions that matter here, of those that this processor says it has."""
+    """The relevant vector instructions that this processor reports."""
     information = Path("/proc/cpuinfo")
     flags = set(information.read_text().split()) if information.is_file() else set[str]()
     return [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags]
 
 
 def has_fast_bf16() -> bool:
-    """Whether this processor computes with bf16 numbers itself."""
+    """Whether this processor has bf16 instructions."""
     return not {"avx512_bf16", "amx_bf16"}.isdisjoint(vector_instructions())
 
 

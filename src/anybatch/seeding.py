@@ -1,7 +1,7 @@
 """Independent random streams for every role and env, all from the one seed of a run.
 
-No stream knows which process draws from it: environments are numbered over the whole run, and what is drawn
-for all of them is drawn by every process, which keeps its own part.
+No stream depends on the process that draws from it: environments are numbered over the whole run, and every
+process draws the numbers of all of them and keeps its own part.
 
 Engines give env i the seed s + i, so that runs with neighboring seeds share most of their episodes. Here each
 env has a child of one numpy SeedSequence instead, and neighboring seeds share nothing.
@@ -17,7 +17,7 @@ GeneratorRole = Literal[
     "network", "actions", "minibatches", "evaluation", "noise_scale", "auxiliary", "probe"
 ]
 
-# A number, once given to a role, stays: changing it changes every run.
+# A role's number must never change: changing it changes every run.
 _ENV_STREAMS: dict[EnvRole, int] = {"train": 0, "evaluation": 1}
 _GENERATOR_STREAMS: dict[GeneratorRole, int] = {
     "network": 2,
@@ -28,7 +28,7 @@ _GENERATOR_STREAMS: dict[GeneratorRole, int] = {
     "auxiliary": 7,
     "probe": 8,
 }
-_RANK_0 = 0  # streams once had the number of a rank here; the key stays so that seeds do
+_RANK_0 = 0  # once the number of a rank; kept so that seeds stay the same
 _LARGEST_SEED = 2**31 - 1  # engines take a C int
 
 
@@ -36,7 +36,7 @@ def env_seeds(seed: int, *, role: EnvRole, num_envs: int, env_steps: int = 0) ->
     """One seed per env of the whole run, all distinct, each in [0, 2³¹).
 
     The seeds of the first envs do not depend on how many there are. `env_steps` is 0 at the start of a run; a
-    resume whose engine cannot restore its episodes gives the env steps done, and gets fresh episodes.
+    resume whose engine cannot restore its episodes passes the env steps done, to get fresh episodes.
     """
     seeds: dict[int, None] = {}  # a dict keeps the order and finds duplicates
     for env in range(num_envs):
@@ -50,7 +50,7 @@ def env_seeds(seed: int, *, role: EnvRole, num_envs: int, env_steps: int = 0) ->
 
 
 def torch_generator(seed: int, *, role: GeneratorRole, draw: tuple[int, ...] = ()) -> torch.Generator:
-    """A generator of its own for one role, and for one numbered draw where that is given."""
+    """The generator of one role or, if given, of one numbered draw of it."""
     stream = np.random.SeedSequence(seed, spawn_key=(_GENERATOR_STREAMS[role], _RANK_0, *draw))
     generator = torch.Generator()
     generator.manual_seed(int(stream.generate_state(1, np.uint64)[0]))

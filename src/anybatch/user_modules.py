@@ -1,8 +1,9 @@
 """Modules that a person names by a string, such as the my_package of --env my_package:MyEnv-v0.
 
-What a command line or a program names, its author means: it is found in the working folder too, after all
-installed packages. What a record names, such as the config of a run folder, somebody else may have written:
-it is imported from installed packages only, never from the folder that happens to be the working one.
+Modules named by a command line or a program are intended by its author: they are also searched for in the
+working folder, after all installed packages. A record, such as the config of a run folder, may have been
+written by somebody else: modules it names are imported from installed packages only, never from the working
+folder.
 """
 
 import contextlib
@@ -17,28 +18,28 @@ from typing import Any
 from anybatch.errors import UserError
 
 OBJECT_PREFIX = "object:"
-"""Begins what a run records of an environment or a network that a program gave as an object."""
+"""Prefix of the recorded name of an environment or network that a program passed as an object."""
 
 _of_working_folder: set[str] = set()
 
 
 def import_named(module: str, *, flag: str, trusted: bool) -> ModuleType:
-    """The module of that name. `flag` are the words of a command line that name it, for the messages.
+    """The module of that name. `flag` is the part of a command line that names it, for error messages.
 
     `trusted` searches the working folder last, and lets the module find its neighbors there.
     """
     try:
         with _without_working_folder():
             return importlib.import_module(module)
-    except (TypeError, ValueError) as error:  # .x or an empty part is no name of a module
-        raise UserError(f"{module} is no module: {error}") from error
+    except (TypeError, ValueError) as error:  # .x or an empty part is not a valid module name
+        raise UserError(f"{module} is not a module: {error}") from error
     except ModuleNotFoundError as error:
         if not _lies_here(module) or not _is_part_of(error.name, module):
             raise _not_found(error) from error
         if not trusted:
             raise UserError(
-                f"{module} is not installed, and the one in this folder is imported only where the command "
-                f"line itself names it: {flag}"
+                f"{module} is not installed, and the one in this folder is imported only if the command "
+                f"line names it: {flag}"
             ) from None
     sys.path.append(os.getcwd())
     _of_working_folder.add(module)
@@ -49,12 +50,12 @@ def import_named(module: str, *, flag: str, trusted: bool) -> ModuleType:
 
 
 def must_be_named(module: str) -> bool:
-    """Whether a module was found in the working folder only, so that other commands must name it again."""
+    """Whether a module was found only in the working folder, so that other commands must name it again."""
     return module in _of_working_folder
 
 
 def importable_name(thing: object) -> str | None:
-    """How another process finds a function or class, as my_package:make_env; None where it cannot.
+    """The name by which another process finds a function or class, as my_package:make_env; None if it cannot.
 
     It cannot find what was defined in the main program or within a function.
     """
@@ -68,7 +69,7 @@ def importable_name(thing: object) -> str | None:
 
 
 def named_object(path: str) -> Any:
-    """What `importable_name` named."""
+    """The object that `importable_name` named."""
     module, _, name = path.partition(":")
     found: Any = importlib.import_module(module)
     for part in name.split("."):
@@ -78,7 +79,7 @@ def named_object(path: str) -> Any:
 
 @contextlib.contextmanager
 def _without_working_folder() -> Iterator[None]:
-    """Take out what means the working folder, whichever it is; the import may add to the rest."""
+    """Remove the entries of sys.path that mean the working folder; the import may add to the rest."""
     places = [place for place, entry in enumerate(sys.path) if entry in ("", os.curdir)]
     taken = [sys.path.pop(place) for place in reversed(places)][::-1]
     try:
@@ -93,7 +94,7 @@ def _lies_here(module: str) -> bool:
 
 
 def _is_part_of(missing: str | None, module: str) -> bool:
-    """Whether what could not be found is the module or a package around it, and nothing that it imports."""
+    """Whether the missing module is this one or a package around it, rather than something it imports."""
     return missing is not None and f"{module}.".startswith(f"{missing}.")
 
 

@@ -103,18 +103,18 @@ def test_a_module_that_does_not_exist_is_named(make):
     ("field", "value"), [("episodic_life", True), ("reward_clip", True), ("sticky", 0.25)]
 )
 def test_atari_settings_are_refused_elsewhere(make, env_id, field, value):
-    games = "EnvPool's Atari games" + (" and MinAtar's" if field == "sticky" else "")
-    expected = f"env-config.{field.replace('_', '-')} = {value} is for {games}, and "
+    games = "EnvPool's Atari games" + (" or MinAtar's" if field == "sticky" else "")
+    expected = f"env-config.{field.replace('_', '-')} = {value} needs one of {games}, and "
     with pytest.raises(EnvError, match=f"^{expected}.*{env_id.split(':')[-1]} is not one of them$"):
         make(env_id, **{field: value})
 
 
 def test_spaces_that_envpool_has_and_we_do_not_are_refused_by_name(make):
     with pytest.raises(
-        EnvError, match=r"^BinPack-v2 has actions Box\(0, \[39 19\], \(2,\), int32\); what works"
+        EnvError, match=r"^BinPack-v2 has actions Box\(0, \[39 19\], \(2,\), int32\); supported are"
     ):
         make("BinPack-v2")
-    with pytest.raises(EnvError, match=r"^ConnectFour-v1 is a game of 2 players; what works is"):
+    with pytest.raises(EnvError, match=r"^ConnectFour-v1 is a game of 2 players; only environments"):
         make("ConnectFour-v1")
 
 

@@ -110,7 +110,7 @@ def test_levels_can_be_split_for_training_and_testing(make: Make):
 
 def test_a_step_limit_which_the_engine_does_not_keep_is_refused(make: Make):
     with pytest.raises(
-        EnvError, match=r"^env-config.max-episode-steps = 20 cannot be kept: StarpilotEasy-v0 has"
+        EnvError, match=r"^env-config.max-episode-steps = 20 cannot be enforced: StarpilotEasy-v0 has"
     ):
         make("procgen-easy:starpilot", seeds=[0], max_episode_steps=20)
 

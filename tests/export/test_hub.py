@@ -127,7 +127,7 @@ def test_a_folder_plays_as_its_run_does_but_cannot_be_resumed(
         results.append(json.loads(capsys.readouterr().out))
     assert results[0]["returns"] == results[1]["returns"]
     said = failing(capsys, "resume", str(folder), "--total-env-steps", "400")
-    assert "holds a policy to play, not what a resume needs" in said
+    assert "holds a policy to evaluate, without the state that a resume needs" in said
 
 
 def test_a_folder_has_a_video_where_the_environment_can_be_drawn(tmp_path: Path):
@@ -177,7 +177,9 @@ def test_a_name_that_is_taken_is_refused_unless_it_is_an_update(
 ):
     main(["push", str(run), "user/match", "--no-video"])
     before = hub.files("user/match")
-    assert "user/match is taken; --update" in failing(capsys, "push", str(run), "user/match", "--no-video")
+    assert "user/match exists already; --update" in failing(
+        capsys, "push", str(run), "user/match", "--no-video"
+    )
     assert hub.files("user/match") is before
     anybatch.resume(run, total_env_steps=600)
     main(["push", str(run), "user/match", "--no-video", "--update"])
@@ -229,7 +231,7 @@ def test_a_download_that_is_no_policy_is_refused_and_leaves_nothing(
     name = next(name for name in files if name.endswith(".safetensors"))
     files[name] = files[name][:-1] + bytes([files[name][-1] ^ 1])
     said = failing(capsys, "pull", "user/match", "--out", str(out))
-    assert "has no policy that this version can play" in said and "is damaged" in said
+    assert "has no policy that this version can load" in said and "is damaged" in said
     hub.repositories["user/other"] = [{"README.md": b"a card"}]
     assert "has no policy" in failing(capsys, "pull", "user/other", "--out", str(out))
     assert not out.exists() and not list(tmp_path.glob(".aside*"))
@@ -244,8 +246,8 @@ def test_what_the_hub_refuses_is_one_sentence(
 ):
     out = str(tmp_path / "pulled")
     assert "there is no repository user/nothing" in failing(capsys, "pull", "user/nothing", "--out", out)
-    assert "of the form USER/NAME" in failing(capsys, "pull", "nothing", "--out", out)
-    assert "of the form USER/NAME" in failing(capsys, "push", str(run), "a/b/c")
+    assert "the form USER/NAME" in failing(capsys, "pull", "nothing", "--out", out)
+    assert "the form USER/NAME" in failing(capsys, "push", str(run), "a/b/c")
     assert "anybatch push RUN USER/NAME" in failing(capsys, "push", str(run))
     hub.repositories["user/there"] = [{}]
     said = failing(capsys, "pull", "user/there", "--out", out, "--revision", "v9")

@@ -294,7 +294,7 @@ def test_what_cannot_be_exported_is_one_sentence(
 ):
     run = str(trained(tmp_path, env="toy:Match").folder)
     onnx = str(tmp_path / "agent.onnx")
-    assert "say what to write" in failing(capsys, run)
+    assert "choose what to write" in failing(capsys, run)
     assert "must end in .onnx" in failing(capsys, run, "--onnx", "agent.pt")
     assert "has no checkpoint at 7 env steps" in failing(capsys, run, "--onnx", onnx, "--checkpoint", "7")
     (empty := tmp_path / "empty").mkdir()

@@ -133,7 +133,7 @@ def test_a_policy_for_continuous_actions_has_a_standard_deviation():
         (lambda _: actor_critic(), True, "PPG needs an ActorCritic with an auxiliary_head"),
         (lambda _: q_network(), False, "QNetwork, which is for PQN"),
         (lambda _: "a string", False, "must make a torch.nn.Module, but it made str"),
-        (lambda _: torch.nn.Unflatten(1, (3, 1)), False, r"for one observation it gave \(1, 3, 1\)"),
+        (lambda _: torch.nn.Unflatten(1, (3, 1)), False, r"for one observation it returned \(1, 3, 1\)"),
     ],
 )
 def test_what_cannot_be_a_network_is_refused_in_one_sentence(

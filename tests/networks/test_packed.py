@@ -297,5 +297,5 @@ def test_the_image_decides_the_encoder_and_with_it_the_microbatch(layout: ObsLay
     assert automatic_microbatch(name, "cpu") == sizes[name]
     takes = {"vector": ["mlp"], "image": ["mlp", "nature", "impala"], "planes": ["mlp", "minatar"]}
     for other in sizes.keys() - takes[layout.kind]:
-        with pytest.raises(ConfigError, match=f"network.encoder = {other} needs .*; mlp takes them"):
+        with pytest.raises(ConfigError, match=f"network.encoder = {other} needs .*; mlp works for them"):
             networks.encoder_name(NetworkConfig(encoder=other), layout=layout)  # type: ignore[arg-type]

@@ -320,8 +320,8 @@ def test_auto_chooses_the_encoder_by_the_observations(
             "vector",
             "nature needs images of channels × height × width, these .* are 7 n",
         ),
-        ("nature", (4, 10, 10), "planes", "nature needs images .* are 4×10×10 0/1 planes; mlp takes"),
-        ("minatar", ATARI, "image", "minatar needs 0/1 planes .* are 4×84×84 bytes; mlp takes them"),
+        ("nature", (4, 10, 10), "planes", "nature needs images .* are 4×10×10 0/1 planes; mlp works"),
+        ("minatar", ATARI, "image", "minatar needs 0/1 planes .* are 4×84×84 bytes; mlp works for them"),
         ("nature", (3, 16, 16), "image", "nature needs images of at least 36 pixels a side, .* 16×16; .*mlp"),
     ],
 )

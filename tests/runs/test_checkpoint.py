@@ -197,7 +197,7 @@ def test_a_checkpoint_under_the_name_of_another_is_passed_over(tmp_path: Path):
     said: list[str] = []
     loaded = checkpoints.load_latest(said.append)
     assert loaded is not None and loaded.env_steps == 1
-    assert len(said) == 1 and "it was saved at 2 env steps, and its name says 9" in said[0]
+    assert len(said) == 1 and "it was saved at 2 env steps, but its name says 9" in said[0]
 
 
 def test_what_a_run_did_not_write_is_never_deleted(tmp_path: Path):

@@ -14,7 +14,7 @@ def test_the_first_signal_asks_for_a_stop_and_says_so_once(number: signal.Signal
         assert not stop.requested
         os.kill(os.getpid(), number)
         assert stop.requested
-    assert len(said) == 1 and "Ctrl-C again" in said[0] and "send the signal again" in said[0]
+    assert len(said) == 1 and "press Ctrl-C" in said[0] and "send the signal again" in said[0]
 
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

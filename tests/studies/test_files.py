@@ -70,7 +70,7 @@ def test_a_wrong_field_is_named():
         ('metric = "area"', 'metric = "end"', "metric = 'end' must be one of area, final"),
         ("seeds = [1, 2]", "seeds = 2", "seeds = 2 must be a list of whole numbers"),
         ("seeds = [1, 2]", "seeds = []", "seeds = [] must be a list of whole numbers, at least one"),
-        ('arms = ["all", "none"]', 'arms = ["every"]', "there is no 'every'; there are all, none"),
+        ('arms = ["all", "none"]', 'arms = ["every"]', "there is no 'every'; the names are all, none"),
         ('base = "toy"', 'base = "game"', "base = 'game' must be one of toy"),
         ('ratios = ["1", "1/4"]', 'ratios = ["0"]', "the ratio '0' must be a positive fraction"),
         ("total_env_steps = 192", "total_env_steps = -1", "a whole number that is not negative"),

@@ -121,8 +121,8 @@ def test_a_folder_of_another_plan_is_refused_with_the_difference(tmp_path: Path)
     ) as refused:
         changes = (("margin = 0.1", "margin = 0.2"), ("seeds = [1, 2]", "seeds = [1]"))
         opening.open_study(study(*changes), Request(study="small"), tmp_path, **SILENT)
-    assert "is there and not asked for" in str(refused.value) and "--out" in str(refused.value)
-    with pytest.raises(UserError, match=r"s1\.config\.num_steps is 8 there, 9 asked for"):
+    assert "is in the folder but was not requested" in str(refused.value) and "--out" in str(refused.value)
+    with pytest.raises(UserError, match=r"s1\.config\.num_steps is 8 in the folder, 9 requested"):
         opening.open_study(
             study(("num_steps = 8", "num_steps = 9")), Request(study="small"), tmp_path, **SILENT
         )

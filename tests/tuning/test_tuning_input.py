@@ -40,7 +40,10 @@ def said_by(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (("--trials", "9"), "at least 10 are needed"),
         (("--env", "CartPol-v1"), "CartPole-v1"),
         (("--preset", "cartpol"), "there is no preset 'cartpol'"),
-        (("--search", "learning-rat=1..2"), "nothing is called 'learning-rat'; there are learning-rate"),
+        (
+            ("--search", "learning-rat=1..2"),
+            "there is no number 'learning-rat'; the nearest are learning-rate",
+        ),
         (("--search", "clip=0.1..0.3", "clip=fixed"), "--search names clip twice"),
         (("--search", "discount=0.9..1.1"), "both ends must be at least 0 and below 1"),
         (("--search", "learning-rate=-1..1"), "both ends must be above 0 and at most 1"),
@@ -53,7 +56,7 @@ def said_by(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (("--search", "proximal-copy-every=2..9"), "proximal.policy = periodic, and this preset has ewma"),
         (("--num-envs", "0"), "--num-envs 0: must be at least 1"),
         (("--jobs", "0"), "--jobs 0: must be at least 1"),
-        (("--seeds", "3", "3"), "--seeds 3 3: must be one or more different numbers"),
+        (("--seeds", "3", "3"), "--seeds 3 3: must be one or more different non-negative"),
         (("--check-seeds", "1"), "at least 2 are needed for an interval"),
         (("--margin", "0"), "--margin 0: must be above 0 and below 1"),
         (("--budget", "soon"), "--budget: 'soon' must be a duration"),
@@ -80,11 +83,11 @@ def test_the_folder_of_another_tuning_is_refused_by_what_differs(tmp_path: Path)
     out = tmp_path / "out"
     plan = opening.open_tuning(request(tmp_path), out, **SILENT)
     assert opening.open_tuning(request(tmp_path), out, **SILENT) == plan
-    with pytest.raises(UserError, match=r"base.num_envs is 4 there, 8 asked for"):
+    with pytest.raises(UserError, match=r"base.num_envs is 4 in the folder, 8 requested"):
         opening.open_tuning(request(tmp_path, num_envs=8), out, **SILENT)
-    with pytest.raises(UserError, match=r"ranges.clip is asked for and not there"):
+    with pytest.raises(UserError, match=r"ranges.clip was requested but is not in the folder"):
         opening.open_tuning(request(tmp_path, search=("learning-rate=1e-6..0.05",)), out, **SILENT)
-    with pytest.raises(UserError, match=r"margin is 0.1 there, 0.2 asked for"):
+    with pytest.raises(UserError, match=r"margin is 0.1 in the folder, 0.2 requested"):
         opening.open_tuning(request(tmp_path, margin=0.2), out, **SILENT)
     assert plans.read(out) == plan
 
@@ -92,7 +95,7 @@ def test_the_folder_of_another_tuning_is_refused_by_what_differs(tmp_path: Path)
 def test_more_trials_can_be_asked_for_until_the_check_and_fewer_never(tmp_path: Path):
     out = tmp_path / "out"
     opening.open_tuning(request(tmp_path), out, **SILENT)
-    with pytest.raises(UserError, match="was begun with 14 trials, and --trials 12 asks for fewer"):
+    with pytest.raises(UserError, match="was begun with 14 trials, and --trials 12 is less"):
         opening.open_tuning(request(tmp_path, trials=12), out, **SILENT)
     assert opening.open_tuning(request(tmp_path, trials=20), out, **SILENT).trials == 20
     (out / "plan.json").write_text("{}")

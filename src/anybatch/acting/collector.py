@@ -1,4 +1,4 @@
-"""Collecting an iteration batch: step the environments, keep what was seen, decided and returned."""
+"""Collecting an iteration batch: step the environments and store observations, decisions and results."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,11 +24,11 @@ from anybatch.networks.q_network import QNetwork
 from anybatch.runs.state_fit import refuse_unlike
 
 Actor = ActorCritic | QNetwork
-"""What acts and values what it sees. A Q-network's locations are action values."""
+"""A network that acts and estimates values. A Q-network's locations are action values."""
 
 
 class Collector:
-    """Steps one vector env with a policy, and knows where the envs stand between two rollouts."""
+    """Steps one vector env with a policy, and keeps the state of the envs between rollouts."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Collector:
     ):
         """`env` holds the environments of `shard`; `generator` draws the noise of the whole run's.
 
-        `kernel` is native code for a network; another one is run by torch.
+        `kernel` is native code for a network; any other network is run by torch.
         """
         self.env = env
         self.shard = shard
@@ -60,7 +60,7 @@ class Collector:
         self.obs = self._first_seen()
 
     def _first_seen(self) -> np.ndarray:
-        """The observations of fresh episodes. Statistics of whole iterations count those of steps only."""
+        """The observations of fresh episodes. Per-iteration statistics count only those returned by steps."""
         obs = self.env.reset()
         if self.normalizer is not None and not self.normalizer.per_step:
             return self.normalizer.normalize(obs)
@@ -97,7 +97,7 @@ class Collector:
 
     def _act(self, network: Actor, buffers: Buffers) -> None:
         continuous = isinstance(self.env.spec.actions, BoxActions)
-        # Of all envs of the run, so that an env's noise does not depend on which process steps it.
+        # Drawn for all envs of the run, so that an env's noise does not depend on the process that steps it.
         steps, _, width = buffers.location.shape
         noise = draw_noise(
             (steps, self.shard.total, width), self.generator, continuous=continuous, dtype=self.dtype
@@ -149,7 +149,7 @@ class Collector:
         self.episodes.update(step)
         ended = step.terminated | step.truncated
         if step.final_obs is None:
-            # Next-step reset: the coming row shows the final observation, and decides nothing.
+            # Next-step reset: the next row shows the final observation, and its action is ignored.
             self.obs = self._seen(step.obs, decides=~ended)
         else:
             self.obs = self._seen(step.obs, decides=None)
@@ -160,7 +160,7 @@ class Collector:
                 buffers.final_obs.append((np.full(len(envs), t), envs, seen))
 
     def _seen(self, obs: np.ndarray, decides: np.ndarray | None) -> np.ndarray:
-        """`obs` as the network sees it; statistics count those that a decision will be based on."""
+        """`obs` as the network sees it; statistics count only observations that decisions are based on."""
         if self.normalizer is None:
             return obs
         if decides is None or decides.all():
@@ -171,7 +171,7 @@ class Collector:
 
     @torch.no_grad()
     def _values(self, network: Actor, buffers: Buffers) -> tuple[Tensor, Tensor]:
-        """Values of the observations acted on, and of those returned. Both [T, N]."""
+        """Values of the observations before and after each step. Both [T, N]."""
         if network.shares_encoder:
             last = self._over(network.value, buffers.obs[-1])
             value = torch.cat([buffers.acting_value, last[None]])
@@ -190,11 +190,11 @@ class Collector:
         return in_chunks(network, obs, chunk=self.chunk, device=self.device)
 
     def example(self, num_steps: int) -> Rollout:
-        """A rollout of this length without memory or contents: its parts, shapes and types."""
+        """A rollout of this length without data: its parts, shapes and types."""
         return example_rollout(self.env.spec, num_steps, self.dtype)
 
     def state_dict(self) -> dict[str, object]:
-        """All that is needed to continue; engines that cannot be restored start fresh episodes instead."""
+        """All that is needed to continue; engines that cannot be restored will start fresh episodes."""
         state: dict[str, object] = {
             "generator": self.generator.get_state(),
             "num_envs": self.shard.total,
@@ -204,7 +204,7 @@ class Collector:
         return state
 
     def drop_episodes_of_another_engine(self, saved: dict) -> None:
-        """Leave out of a saved state the episodes in progress that the engine of this run cannot continue."""
+        """Remove from a saved state the episodes in progress that this run's engine cannot continue."""
         drop_episodes_unlike(self.env.state_dict() if isinstance(self.env, RestorableEnv) else {}, saved)
 
     def load_state_dict(self, state: dict) -> bool:
@@ -212,7 +212,7 @@ class Collector:
         self.generator.set_state(state["generator"])
         same_envs = state.get("env") is not None and state["num_envs"] == self.shard.total
         if not isinstance(self.env, RestorableEnv) or not same_envs:
-            # The first observations were seen with statistics that had not been restored yet.
+            # The first observations were normalized before the statistics were restored.
             self.obs = self._first_seen()
             return False
         refuse_unlike(state, self.state_dict(), "the collector", finite=False)
@@ -223,7 +223,7 @@ class Collector:
 
 
 def example_rollout(spec: EnvSpec, num_steps: int, dtype: torch.dtype) -> Rollout:
-    """A rollout of this length without memory or contents: its parts, shapes and types."""
+    """A rollout of this length without data: its parts, shapes and types."""
     with torch.device("meta"):
         buffers = Buffers.allocate(spec, num_steps, dtype)
         log_std = torch.empty(spec.action_width, dtype=dtype)
@@ -245,9 +245,9 @@ def example_rollout(spec: EnvSpec, num_steps: int, dtype: torch.dtype) -> Rollou
 
 
 def drop_episodes_unlike(here: dict[str, Any], saved: dict[str, Any]) -> None:
-    """Leave episodes in progress out of a collector's saved state, unless they are of the engine of `here`.
+    """Remove episodes in progress from a collector's saved state, unless they match the engine of `here`.
 
-    `here` is the state of this run's envs, empty where they cannot be restored.
+    `here` is the state of this run's envs, empty if they cannot be restored.
     """
     there = saved.get("env", {})
     if not isinstance(there, dict) or there.keys() == here.keys():
@@ -259,7 +259,7 @@ def drop_episodes_unlike(here: dict[str, Any], saved: dict[str, Any]) -> None:
 
 
 def decisions(network: Actor, buffers: Buffers, noise: Tensor) -> Callable[[int], None]:
-    """What decides on the actions of row t, and keeps what it decided by."""
+    """A function that decides the actions of row t and stores the policy's outputs."""
     obs, action, location = buffers.obs.unbind(), buffers.action.unbind(), buffers.location.unbind()
     values, noises = buffers.acting_value.unbind(), noise.unbind()
 
@@ -279,7 +279,7 @@ def decisions(network: Actor, buffers: Buffers, noise: Tensor) -> Callable[[int]
 def native_decisions(
     kernel: PolicyKernel | QKernel, buffers: Buffers, noise: Tensor, *, with_value: bool
 ) -> Callable[[int], None]:
-    """`decisions` in native code, which reads and writes the rows in place."""
+    """The same in native code, which reads and writes the rows in place."""
     rows = [buffers.obs, noise, buffers.location, buffers.action]
     if with_value:
         rows.append(buffers.acting_value)
@@ -293,12 +293,12 @@ def native_decisions(
 
 
 def engine_view(actions: Tensor) -> "np.ndarray | RoundedRows":
-    """The actions [T, N, …] as engines take them, row by row: continuous ones in float32."""
+    """The actions [T, N, …] in the form for engines, row by row: continuous ones in float32."""
     return RoundedRows(actions.numpy()) if actions.dtype == torch.float64 else actions.numpy()
 
 
 class RoundedRows:
-    """Rows of an array, in float32 when they are looked at."""
+    """Rows of an array, converted to float32 on access."""
 
     def __init__(self, rows: np.ndarray) -> None:
         self._rows = rows
@@ -308,9 +308,9 @@ class RoundedRows:
 
 
 def refuse_bad_numbers(buffers: Buffers, first_env: int) -> None:
-    """Refuse non-finite rewards and observations, which would spoil every statistic, naming the first.
+    """Refuse non-finite rewards and observations, which would spoil every statistic, and name the first.
 
-    `first_env` is the number in the run of the first env in the buffers.
+    `first_env` is the run-wide number of the first env in the buffers.
     """
     named = {"reward": buffers.reward}
     if buffers.obs.is_floating_point():

@@ -17,13 +17,14 @@ from anybatch.networks.distributions import draw_noise
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores of the episodes played, slot by slot."""
+    """Scores of the evaluated episodes, slot by slot."""
 
     env_id: str
     episodes: tuple[Episode, ...]
     greedy: bool
     protocol: str | None = None
-    """How an Atari game was played, `evaluation.protocol`; None for environments that know one way only."""
+    """How an Atari game was evaluated, `evaluation.protocol`; None for environments with only one
+    protocol."""
     cap: int | None = None
     """The evaluation's own cap on the decisions of an episode; None: no cap."""
 
@@ -33,12 +34,12 @@ class Evaluation:
 
     @property
     def normalized_return(self) -> float | None:
-        """On the published scale of the game; None where there is none."""
+        """Mean return on the published scale of the game; None if there is none."""
         return on_published_scale(self.env_id, self.mean_return)
 
     @property
     def standard_error(self) -> float:
-        """Of the mean; 0 for a single episode, which says nothing about it."""
+        """Standard error of the mean; 0 for a single episode, which says nothing about it."""
         returns = [episode.episode_return for episode in self.episodes]
         return float(np.std(returns, ddof=1) / np.sqrt(len(returns))) if len(returns) > 1 else 0.0
 
@@ -52,9 +53,9 @@ class Evaluation:
         return float(np.mean([episode.truncated for episode in self.episodes]))
 
     def _cuts(self) -> str:
-        """Which shares of the episodes ended at whose limit, where any did."""
+        """The shares of episodes that ended at each limit, if any did."""
         cut = [episode for episode in self.episodes if episode.truncated]
-        # In Atari the engine itself cuts at the cap, where resets within a game count too.
+        # In Atari the engine itself cuts at the cap, and resets within a game count towards it.
         at_cap = [
             episode
             for episode in cut
@@ -94,7 +95,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Player:
-    """A policy that is evaluated. Statistics of observations do not change."""
+    """A policy under evaluation. Its observation statistics do not change."""
 
     network: Actor
     normalizer: ObservationNormalizer | None
@@ -102,11 +103,11 @@ class Player:
     generator: torch.Generator
     greedy: bool
     shard: Shard | None = None
-    """The env slots that it plays in, of all that there are; None: all of them."""
+    """The env slots it runs in; None: all of them."""
 
     @torch.inference_mode()
     def act(self, obs: np.ndarray, *, greedy: bool | None = None) -> np.ndarray:
-        """An action for each of the observations [N, …]; `greedy` as the player is where not given."""
+        """An action for each of the observations [N, …]; `greedy` defaults to the player's."""
         seen = torch.from_numpy(obs if self.normalizer is None else self.normalizer.normalize(obs))
         if seen.is_floating_point():
             seen = seen.to(next(self.network.parameters()).dtype)
@@ -122,7 +123,7 @@ class Player:
 
 
 class Slots:
-    """The episodes that each env slot has played, and where one goes on that was cut at the step cap.
+    """The episodes of each env slot, including episodes that were cut at the step cap but continue.
 
     An engine resets a slot by itself when its episode ends, and otherwise only all slots together.
     """
@@ -158,7 +159,7 @@ class Slots:
 
     @property
     def must_restart(self) -> bool:
-        """Whether every slot that lacks episodes is within one that was cut."""
+        """Whether every slot that still needs episodes is in the middle of one that was cut."""
         lacking = self._lacking > 0
         return bool(lacking.any() and self._was_cut[lacking].all())
 
@@ -183,7 +184,7 @@ def evaluate(
     protocol: str | None = None,
     report: Callable[[Slots], None] = lambda _: None,
 ) -> Evaluation:
-    """Play until every slot has finished `episodes_per_env` episodes. `report` is called at every step."""
+    """Run until every slot has finished `episodes_per_env` episodes. `report` is called at every step."""
     slots = Slots(env.spec.num_envs, episodes_per_env=episodes_per_env, max_episode_steps=max_episode_steps)
     obs = env.reset()
     while not slots.are_done:

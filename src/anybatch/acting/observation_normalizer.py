@@ -10,11 +10,11 @@ from anybatch.runs.state_fit import refuse_unlike
 
 
 class ObservationNormalizer:
-    """Shifts and scales vector observations by the running moments of those that were decided upon.
+    """Shifts and scales vector observations by the running moments of those that decisions are based on.
 
-    `per_step`, the moments change with every step. Otherwise they change between two iterations only, by the
-    observations that the steps of all ranks returned, so that any number of ranks sees the same.
-    The last `mask_width` entries of an observation are its action mask, and stay as they are.
+    With `per_step`, the moments change with every step. Otherwise they change only between iterations, by the
+    observations that the steps of all ranks returned, so that they do not depend on the number of ranks. The
+    last `mask_width` entries of an observation are its action mask, and are unchanged.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class ObservationNormalizer:
         self.mean = np.zeros(obs_shape)
         self.square_sum = np.full(obs_shape, PRIOR_COUNT)  # Σ (x - mean)²: variance 1
         self._waiting = self._nothing()
-        """Moments of this iteration's observations on this rank, where they do not change with every step."""
+        """Moments of this iteration's observations on this rank, unless they change with every step."""
         self._refresh()
 
     def _nothing(self) -> RunningMoments[np.ndarray]:
@@ -40,7 +40,7 @@ class ObservationNormalizer:
         self.inverse_std = 1.0 / np.sqrt(self.square_sum / self.count + EPSILON)
 
     def update(self, obs: np.ndarray, envs: np.ndarray | None = None) -> None:
-        """Count `obs` [M, …]; `envs` [M] are whose they are."""
+        """Count `obs` [M, …]; `envs` [M] are their environments."""
         obs = self._without_mask(obs)
         finite = np.isfinite(obs)
         if not finite.all():
@@ -65,7 +65,7 @@ class ObservationNormalizer:
         self._refresh()
 
     def end_iteration(self) -> None:
-        """Count what the steps of all ranks returned in this iteration, where that waits for its end."""
+        """Count the observations of this iteration on all ranks, unless that happens at every step."""
         if self.per_step:
             return
         count, mean, square_sum = self._waiting

@@ -11,12 +11,12 @@ from anybatch.envs.protocol import EnvSpec
 
 
 class Origin(NamedTuple):
-    """How far the learner was when a rollout was collected."""
+    """The learner's progress when a rollout was collected."""
 
     iteration: int = 0
     gradient_steps: int = 0
     version: int = 0
-    """Version of the weights that acted: the iterations that had been trained before them."""
+    """Version of the weights that acted: the number of iterations trained before."""
 
 
 START_OF_RUN = Origin()
@@ -42,15 +42,16 @@ class Rollout:
     behavior_logp: Tensor
     value: Tensor
     next_value: Tensor
-    """[T, N] value of the observation that step t returned, the final one where an episode ended."""
+    """[T, N] value of the observation that step t returned, which is the final one if an episode ended."""
     episodes: list[Episode]
     """Episodes that ended in this rollout, in the order of their ends."""
     origin: Origin = START_OF_RUN
     was_counted: bool = False
-    """Whether its env steps and episodes were counted when it was collected, as earlier versions did."""
+    """Whether its env steps and episodes were already counted when it was collected, as in earlier
+    versions."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything but the origin."""
+        """Everything except the origin."""
         named = {field.name: getattr(self, field.name) for field in fields(self)}
         tensors = {name: value for name, value in named.items() if isinstance(value, Tensor)}
         return tensors if self.was_counted else tensors | {EPISODES: self._episode_table()}
@@ -90,10 +91,10 @@ class Rollout:
 
 
 def observation_dtype(spec: EnvSpec, dtype: torch.dtype) -> torch.dtype:
-    """The type in which observations are kept: images and planes as they come, numbers as `dtype`."""
+    """The type of stored observations: images and planes unchanged, numbers as `dtype`."""
     return {"uint8": torch.uint8, "bool": torch.bool}.get(spec.obs_dtype.name, dtype)
 
 
 def rollout_bytes(spec: EnvSpec, num_steps: int) -> int:
-    """Memory of one rollout: nearly all of it is observations."""
+    """Memory of one rollout, nearly all of which is observations."""
     return (num_steps + 1) * spec.num_envs * spec.obs_bytes

@@ -1,9 +1,10 @@
-"""The sources of a loop's data. The loop asks for what to train on; how it was collected is known here only.
+"""The sources of a loop's data. The loop asks for a rollout to train on; only the source knows how it was
+collected.
 
 Rollout i acts with the weights after i iterations, and iteration i trains on rollout i - K; K is the lag.
 Everything that iteration i counts and decides comes from the rollouts up to that one, so that a source that
 collects while the loop learns gives the same run as one that collects first and lets its data wait in a queue
-(arXiv:2110.00641, §5.1). Fresh data are a queue of length 0.
+(arXiv:2110.00641, §5.1). Fresh data is a queue of length 0.
 """
 
 from collections import deque
@@ -26,25 +27,25 @@ Say = Callable[[str], None]
 
 
 class Source(Protocol):
-    """What hands a loop its data."""
+    """Provides the data of a loop."""
 
     @property
     def spec(self) -> EnvSpec: ...
 
     @property
     def normalizer(self) -> ObservationNormalizer | None:
-        """How observations are seen, as known after the newest rollout."""
+        """The observation normalizer after the newest rollout."""
         ...
 
     def next(self, network: Actor, num_steps: int, origin: Origin) -> Rollout | None:
-        """Collect `num_steps` of every env, now or meanwhile, and give the rollout to train on.
+        """Collect `num_steps` of every env, now or in parallel, and return the rollout to train on.
 
-        None while the first rollouts are on their way. `origin` says how far the learner is.
+        None until the first rollout is due. `origin` is the learner's progress.
         """
         ...
 
     def example(self, num_steps: int) -> Rollout:
-        """A rollout of this length without memory or contents: its parts, shapes and types."""
+        """A rollout of this length without data: its parts, shapes and types."""
         ...
 
     def use_torch(self) -> None:
@@ -52,17 +53,17 @@ class Source(Protocol):
         ...
 
     def metrics(self) -> dict[str, float | None]:
-        """What is known of the collecting since the last call."""
+        """Metrics of collection since the last call."""
         ...
 
     def segments(self) -> dict[str, dict[str, Tensor]]:
-        """Collected data that has not been trained on, in files of its own."""
+        """Collected data that has not been trained on, each rollout in its own file."""
         ...
 
     def state_dict(self) -> dict[str, Any]: ...
 
     def drop_episodes_of_another_engine(self, saved: dict[str, Any]) -> None:
-        """Leave out of a saved state the episodes in progress that the engine of this run cannot continue."""
+        """Remove from a saved state the episodes in progress that this run's engine cannot continue."""
         ...
 
     def load_state_dict(
@@ -70,12 +71,12 @@ class Source(Protocol):
     ) -> bool:
         """Continue from `state`. Returns whether the episodes in progress were restored.
 
-        `num_steps` is the length of this run's rollouts, None where they may differ in length.
+        `num_steps` is the length of this run's rollouts, None if they may differ in length.
         """
         ...
 
     def close(self) -> None:
-        """End what collects. The environments of this process are closed by whoever made them."""
+        """End collection. The environments of this process are closed by whoever made them."""
         ...
 
 
@@ -127,7 +128,7 @@ class QueueSource:
 
 
 class WaitingRollouts:
-    """Rollouts that wait to be trained on, the oldest first."""
+    """Rollouts waiting to be trained on, the oldest first."""
 
     def __init__(self, delay: int) -> None:
         self.delay = delay
@@ -140,7 +141,7 @@ class WaitingRollouts:
         self._rollouts.append(rollout)
 
     def take_due(self, on_their_way: int = 0) -> Rollout | None:
-        """The oldest, if more than `delay` are there, with those `on_their_way`."""
+        """The oldest rollout, if there are more than `delay`, counting those `on_their_way`."""
         is_due = len(self._rollouts) + on_their_way > self.delay
         return self._rollouts.popleft() if is_due else None
 
@@ -153,18 +154,18 @@ class WaitingRollouts:
     def restore(
         self, origins: list[list[int]], segments: Segments, source: Source, *, num_steps: int | None, say: Say
     ) -> None:
-        """Take the saved rollouts, as far as they fit the envs, the length and the delay of this run."""
+        """Use the saved rollouts, as far as they fit the envs, the length and the delay of this run."""
         self._rollouts.clear()
         surplus = max(0, len(origins) - self.delay)
         if surplus:
-            oldest = f"the {surplus} oldest waiting rollouts are left out"
+            oldest = f"the {surplus} oldest waiting rollouts are dropped"
             say(f"staleness.iterations is now {self.delay}: {oldest}.")
         for origin in origins[surplus:]:
             tensors = segments[segment_name(origin[0])]
             rollout = Rollout.from_tensors(tensors, Origin(*origin))
             steps, envs = rollout.valid.shape
             if envs != source.spec.num_envs or steps != (num_steps or steps):
-                say("The waiting data has another shape than this run's batch: the queue is filled anew.")
+                say("The waiting data has another shape than this run's batch: the queue is filled again.")
                 self._rollouts.clear()
                 return
             refuse_unfit(tensors, source.example(steps).tensors(), segment_name(origin[0]))
@@ -172,7 +173,7 @@ class WaitingRollouts:
 
 
 def refuse_unfit(tensors: dict[str, Tensor], like: dict[str, Tensor], name: str) -> None:
-    """Refuse a segment whose parts are not those of a rollout; of episodes there may be any number."""
+    """Refuse a segment whose parts are not those of a rollout; the number of episodes may differ."""
     tensors, like = dict(tensors), dict(like)
     episodes, table = tensors.pop(EPISODES, None), like.pop(EPISODES)
     refuse_unlike(tensors, like, name, finite=False)
@@ -181,17 +182,17 @@ def refuse_unfit(tensors: dict[str, Tensor], like: dict[str, Tensor], name: str)
 
 
 def segment_name(iteration: int) -> str:
-    """The name of the file that keeps the rollout of an iteration for as long as it waits."""
+    """The name of the file that holds an iteration's rollout while it waits."""
     return f"iteration_{iteration:09d}"
 
 
 def rollouts_in_memory(delay: int) -> int:
-    """The number of rollouts that wait, are being collected, or are being trained on."""
+    """The number of rollouts that are waiting, being collected, or being trained on."""
     return delay + 2
 
 
 def refuse_rollouts_beyond_memory(delay: int, rollout_bytes: int) -> None:
-    """Refuse before anything is computed: a queue that cannot fit would end the run after hours."""
+    """Refuse a queue that does not fit into memory, which would end the run after hours."""
     number = rollouts_in_memory(delay)
     needed, there = number * rollout_bytes, available_bytes()
     if needed > there:

@@ -1,4 +1,4 @@
-"""The algorithms: for each a loop, its loss and its state, side by side."""
+"""The algorithms, each with its loop, loss and state."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ State = TypeVar("State", bound=AnyState)
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm(Generic[Config, State]):
-    """What a run needs of an algorithm."""
+    """What a run needs from an algorithm."""
 
     config: type[Config]
     start: Callable[..., State]
@@ -36,7 +36,7 @@ class Algorithm(Generic[Config, State]):
     restore: Callable[[State, Snapshot, Config, Callable[[str], None]], None]
     """Continue a fresh state from a snapshot, at the batch of the config."""
     train: Callable[[Config, State, Run], None]
-    """Train a state in place until the run is over or a stop is asked for."""
+    """Train a state in place until the run is over or a stop is requested."""
     for_playing: Callable[
         [Config, EnvSpec, Mapping[str, Any], NetworkFactory | None],
         tuple[Actor, ObservationNormalizer | None],
@@ -68,7 +68,7 @@ PQN: Algorithm[PQNConfig, PQNState] = Algorithm(
 
 
 def algorithm_of(config: AnyConfig) -> Algorithm[Any, Any]:
-    """The algorithm that a config is for."""
+    """The algorithm of a config."""
     return {"ppo": PPO, "ppg": PPG, "pqn": PQN}[config.algorithm]
 
 

@@ -1,4 +1,4 @@
-"""Actors of a run: what the learner tells them to build, and how they build it."""
+"""Actors of a run: the recipe that the learner sends them, and how they build it."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -43,9 +43,9 @@ def start_actors(
     env_steps: int,
     say: Callable[[str], None],
 ) -> ActorPool:
-    """The actors that the config asks for, with the environments of this rank, each having built its own.
+    """The actors that the config requests, which have built the environments of this rank.
 
-    `spec` is that of all of them; factories are names of functions that an actor can import.
+    `spec` describes all of them; factories are names of functions that an actor can import.
     """
     collection = config.collection
     assert collection is not None
@@ -80,7 +80,7 @@ def make_engine(config: AnyConfig) -> Engine:
 
 
 def build_worker(recipe: dict[str, Any]) -> ActorWorker:
-    """Build, in an actor, what a recipe says: environments, a network and what acts with it."""
+    """Build, in an actor, what a recipe describes: environments, a network and a collector."""
     config = config_from_dict(CONFIGS[recipe["algorithm"]], recipe["config"])
     torch.set_num_threads(recipe["threads"])
     shard = Shard(*recipe["shard"])
@@ -92,7 +92,7 @@ def build_worker(recipe: dict[str, Any]) -> ActorWorker:
     network = make_network(config, env.spec, None if path is None else import_factory(path, trusted=False))
     encoder = encoder_of(config, env.spec)
     device = place_network(config, network)
-    FlatParameters(network)  # native code takes parameters from there
+    FlatParameters(network)  # native code reads parameters from there
     collector = make_collector(
         config,
         env,
@@ -106,7 +106,7 @@ def build_worker(recipe: dict[str, Any]) -> ActorWorker:
 
 
 def make_env(config: AnyConfig, factory: str | None, seeds: Sequence[int]) -> VectorEnv:
-    """Environments by the id of the config, or by the name of a function that makes one."""
+    """Environments by the config's id, or by the name of a function that makes one."""
     if factory is None:
         return envs.make(config.env, config.env_config, seeds=seeds)
     from anybatch.envs import own  # imports gymnasium
@@ -121,7 +121,7 @@ def make_network(config: AnyConfig, spec: EnvSpec, factory: NetworkFactory | Non
 
 
 def encoder_of(config: AnyConfig, spec: EnvSpec) -> str:
-    """The name of the encoder, which decides the automatic microbatch."""
+    """The name of the encoder, which determines the automatic microbatch."""
     if isinstance(config, PQNConfig):
         return networks.q_encoder_name(config.network, layout=spec.obs_layout)
     return networks.encoder_name(config.network, layout=spec.obs_layout)
@@ -132,7 +132,7 @@ def make_normalizer(config: AnyConfig, spec: EnvSpec) -> ObservationNormalizer |
 
 
 def make_kernel(config: AnyConfig, network: Actor, spec: EnvSpec) -> PolicyKernel | QKernel | None:
-    """Native code to act with, where the learner would use it; whether it does, each request says."""
+    """Native code to act with, if the learner could use it; each request says whether it does."""
     choice = compile_choice(config)
     if isinstance(network, QNetwork):
         return q_kernel(choice, network, spec, print)

@@ -1,4 +1,4 @@
-"""What a controller sees of an iteration, and what follows from its decision."""
+"""The signals of an iteration for a controller, and the effect of its decision."""
 
 from typing import NamedTuple
 
@@ -31,10 +31,10 @@ class Probe(NamedTuple):
 
 @torch.no_grad()
 def probe(config: RunConfig, state: PPOState | PQNState, due: Rollout) -> Probe | None:
-    """The policy at some states of the rollout that is due, before it is trained on; None if not measured.
+    """The policy at some states of the next rollout, before it is trained on; None if not measured.
 
-    A fresh rollout has the policy's outputs. Of a stale one they are those of an earlier policy: the current
-    one is asked again.
+    A fresh rollout holds the policy's outputs. A stale one holds those of an earlier policy, so the current
+    policy is evaluated again.
     """
     iteration = state.iterations + 1
     if not controllers.measures_at(config.complete_controller, iteration):
@@ -48,7 +48,8 @@ def probe(config: RunConfig, state: PPOState | PQNState, due: Rollout) -> Probe 
 
 
 def probed_states(config: RunConfig, state: PPOState | PQNState, due: Rollout, iteration: int) -> Tensor:
-    """This rank's of the states that are measured, drawn from the valid ones of all: indices into [T · N]."""
+    """This rank's share of the measured states, drawn from the valid ones of all ranks: indices into [T ·
+    N]."""
     all_valid = collectives.envs_of_all_ranks(due.valid, state.batch.num_envs, axis=1)
     states = all_valid.flatten().nonzero().squeeze(1)
     generator = seeding.torch_generator(config.seed, role="probe", draw=(iteration,))
@@ -59,7 +60,7 @@ def probed_states(config: RunConfig, state: PPOState | PQNState, due: Rollout, i
 def control_batch(
     config: RunConfig, state: PPOState | PQNState, before_updates: Probe | None, run: Run
 ) -> dict[str, float]:
-    """Let the controller decide on the next batch. Call after an iteration has been counted."""
+    """Let the controller decide the next batch. Call after an iteration has been counted."""
     if config.controller.kind == "fixed" and config.minibatch_limit != "noise-scale":
         return {}
     moved = None if before_updates is None else behavioral_divergence(config, state, before_updates)
@@ -89,7 +90,7 @@ def behavioral_divergence(config: RunConfig, state: PPOState | PQNState, before:
         moved = divergence.greedy_action_churn(before.location, after)
     else:
         moved = policy_kl(state, before, after)
-    # A rank that has none of the states has no mean, and adds nothing to that of the others.
+    # A rank without any of the states has no mean and contributes nothing.
     count = len(before.obs)
     total = moved * count if count else torch.zeros_like(moved)
     sums = collectives.sum_over_ranks(torch.stack([total, torch.tensor(float(count))]))
@@ -97,7 +98,7 @@ def behavioral_divergence(config: RunConfig, state: PPOState | PQNState, before:
 
 
 def policy_kl(state: PPOState | PQNState, before: Probe, after: Tensor) -> Tensor:
-    """KL(current ‖ before the updates), exact, its mean over the states."""
+    """Exact KL(current ‖ before the updates), averaged over the states."""
     counts = state.network.action_counts
     current = make_distribution(after, state.network.distribution(after).log_std, counts)
     return make_distribution(before.location, before.log_std, counts).kl_from(current).mean()

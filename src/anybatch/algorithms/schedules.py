@@ -1,7 +1,7 @@
-"""The schedules of a run, in env steps: how far each has come, and how a resume continues it.
+"""The schedules of a run, in env steps: their progress, and how a resume continues them.
 
 A resume may move the end of a run. A schedule then continues from its current value to the new end, so that
-neither the learning rate nor the exploration jumps up. Only a learning rate that has reached 0 already, at
+neither the learning rate nor the exploration jumps up. Only a learning rate that has already reached 0, at
 which a longer run would learn nothing, takes the value that a run of the new length has at this point.
 """
 
@@ -21,7 +21,7 @@ class Schedule:
     until: float
     """Env steps at which it ends."""
     since: int = 0
-    """Env steps from which this line is drawn."""
+    """Env steps at which this line starts."""
     start: float = 0.0
     """Progress at `since`."""
 
@@ -37,12 +37,12 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedules:
-    """What a run changes by its env steps."""
+    """The numbers that a run changes with its env steps."""
 
     learning_rate: Schedule | None
     """None: the learning rate is not annealed."""
     exploration: Schedule | None
-    """None: the algorithm has no exploration of its own."""
+    """None: the algorithm has no ε."""
 
     @classmethod
     def of(cls, config: RunConfig) -> "Schedules":
@@ -73,7 +73,7 @@ class Schedules:
         )
 
     def annealed(self, learning_rate: float, env_steps: int) -> float:
-        """The learning rate at `env_steps` of a run whose full one is given."""
+        """The learning rate at `env_steps`, given the full one."""
         if self.learning_rate is None:
             return learning_rate
         return schedules.linear(learning_rate, 0.0, self.learning_rate.progress(env_steps))
@@ -98,7 +98,7 @@ def explores_until(config: PQNConfig) -> float:
 
 
 def continued_annealing(saved: Schedule | None, config: RunConfig, env_steps: int) -> Schedule | None:
-    """The annealing of a resume. An end that the config states is that of a line from the run's start."""
+    """The annealing of a resume. If the config states an end, the line begins at the run's start."""
     if not anneals(config):
         return None
     until = annealed_until(config)

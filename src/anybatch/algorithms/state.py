@@ -1,6 +1,6 @@
 """The parts that the state of every algorithm is composed of.
 
-All ranks share the `Learner`; a `RankState` is a rank's own. Each algorithm lists its parts in its own state
+All ranks share the `Learner`; each rank has its own `RankState`. Each algorithm lists its parts in its state
 module, with one function that starts them and one that restores them.
 """
 
@@ -39,12 +39,12 @@ from anybatch.runs.state_fit import refuse_unlike
 
 Network = TypeVar("Network", ActorCritic, QNetwork)
 Environments = VectorEnv | ActorPool
-"""Those of this process, or those of actors."""
+"""The environments of this process, or actors."""
 
 
 @dataclass(kw_only=True)
 class Learner(Generic[Network]):
-    """The network, its gradient steps, the plan in force and the counters: the same on every rank."""
+    """The network, its gradient steps, the current plan and the counters: the same on every rank."""
 
     network: Network
     steps: GradientSteps
@@ -67,7 +67,7 @@ class Learner(Generic[Network]):
     ) -> "Learner[Network]":
         """A learner before its first step.
 
-        `noise_of` names the stretches of the network's parameters whose noise scales are measured separately.
+        `noise_of` names the slices of the network's parameters whose noise scales are measured separately.
         """
         device = place_network(config, network)
         if config.precision == "bf16" and device.type == "cpu" and not machine.has_fast_bf16():
@@ -96,13 +96,13 @@ class Learner(Generic[Network]):
 
     @property
     def origin(self) -> Origin:
-        """What a rollout collected now is stamped with."""
+        """The origin of a rollout collected now."""
         return Origin(
             iteration=self.iterations, gradient_steps=self.steps.counts.taken, version=self.iterations
         )
 
     def over(self, network: Callable[[Tensor], Tensor], obs: Tensor) -> Tensor:
-        """`network` over any number of observations [B, …], on the CPU again."""
+        """`network` over any number of observations [B, …]; the result is on the CPU."""
         return in_chunks(network, obs, chunk=self.plan.batch.microbatch, device=self.device)
 
     def count(self, due: Rollout) -> None:
@@ -138,7 +138,7 @@ class Learner(Generic[Network]):
         }
 
     def load_state_dict(self, state: dict[str, Any], config: RunConfig, say: Callable[[str], None]) -> None:
-        """Continue from `state`, also at another batch or to another end: the plan is this run's."""
+        """Continue from `state`, possibly at another batch or to another end: the plan is this run's."""
         load_network(self.network, state["network"])
         self.env_steps, self.iterations = state["env_steps"], state["iterations"]
         self.steps.load_state_dict(state["steps"])
@@ -152,7 +152,7 @@ class Learner(Generic[Network]):
 
 @dataclass(kw_only=True)
 class RankState:
-    """What is a rank's own, its environments and data on its way, and the random stream of minibatches."""
+    """A rank's own part: its environments, waiting data, and the random stream of minibatches."""
 
     source: Source
     minibatch_generator: torch.Generator
@@ -224,7 +224,7 @@ def make_collector(
     device: torch.device,
     kernel: PolicyKernel | QKernel | None,
 ) -> Collector:
-    """What steps the environments of a shard, in the learner's process or in an actor."""
+    """The collector of a shard's environments, in the learner's process or in an actor."""
     return Collector(
         env,
         shard=shard,
@@ -244,7 +244,7 @@ class TrainState(Generic[Network]):
     learner: Learner[Network]
     rank: RankState
     kernel: Any
-    """Native code for the network, where that is used."""
+    """Native code for the network, if it is used."""
 
     @property
     def network(self) -> Network:
@@ -294,7 +294,7 @@ def place_network(config: RunConfig, network: torch.nn.Module) -> torch.device:
 
 
 def make_env(config: RunConfig, env_steps: int) -> VectorEnv:
-    """The training environments. `env_steps` is what a run to be resumed had done: they get other seeds."""
+    """The training environments. `env_steps` are those a resumed run has done; they change the seeds."""
     shard = collectives.own_shard(config.num_envs)
     if shard.count >= envs.MANY_ENVS:
         refuse_envs_beyond_memory(config, shard.count)
@@ -303,7 +303,7 @@ def make_env(config: RunConfig, env_steps: int) -> VectorEnv:
 
 
 def refuse_envs_beyond_memory(config: RunConfig, num_envs: int) -> None:
-    """Refuse before many envs are built, which can take minutes and all the memory that their data needs."""
+    """Refuse before building many envs, which can take minutes and the memory that their data needs."""
     one = envs.spec_of_one(config.env, config.env_config)
     if one is not None:
         spec = replace(one, num_envs=num_envs)
@@ -320,6 +320,6 @@ def saved_network(shared: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def load_network(network: torch.nn.Module, saved: dict[str, torch.Tensor]) -> None:
-    """Copy saved weights in, or say what differs."""
+    """Load saved weights, or report what differs."""
     refuse_unlike(saved, dict(network.state_dict()), "the network")
     network.load_state_dict(saved)

@@ -1,4 +1,4 @@
-"""What the loops of all algorithms do between a batch and its gradient steps."""
+"""The steps from a batch to its gradient steps, shared by all algorithms."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +22,10 @@ class Minibatch:
     """The samples behind one gradient step."""
 
     own: Tensor
-    """Those of this rank, as indices into its flattened samples, on the device that these are on."""
+    """The samples of this rank, as indices into its flattened samples, on their device."""
     of_all: Tensor
-    """All of them, as indices into the flattened samples of all envs: the same on every rank, on the host."""
+    """The samples of all ranks, as indices into the flattened samples of all envs: the same on every rank, on
+    the host."""
     shard: Shard
 
     @classmethod
@@ -36,14 +37,14 @@ class Minibatch:
         return float(len(self.of_all))
 
     def own_among(self, indices: Tensor) -> Tensor:
-        """Of samples of all envs, those of this rank, as `own` has them."""
+        """This rank's part of samples of all envs, in the order of `own`."""
         return staged(self.shard.own_indices(indices), self.own.device)
 
 
 def minibatches(
     all_valid: Tensor, state: TrainState[Any], config: RunConfig, *, device: torch.device
 ) -> list[Minibatch]:
-    """The gradient steps of one epoch: one draw over the samples of all ranks, which stay where they are.
+    """The gradient steps of one epoch: one draw over the samples of all ranks, which are not moved.
 
     `all_valid` is [T, N] over all envs of the run, on the host; the samples are on `device`.
     """
@@ -60,7 +61,7 @@ def minibatches(
 
 
 def imbalance(part: Minibatch) -> float:
-    """Samples of the rank that has most of them ÷ their mean over ranks: what the others wait for."""
+    """Largest number of samples on a rank ÷ the mean over ranks: how long the others wait."""
     shards = part.shard.whole(part.shard.total).split(collectives.world_size())
     ends = torch.tensor([shard.first + shard.count for shard in shards])
     owners = torch.bucketize(part.of_all % part.shard.total, ends, right=True)
@@ -78,11 +79,11 @@ def steps_ahead(config: RunConfig, steps: GradientSteps, batches: Sequence[Minib
 def gradient(
     config: RunConfig, steps: GradientSteps, batch: Minibatch, add_gradient: AddGradient[Record]
 ) -> list[Record]:
-    """Leave the mean gradient of a minibatch in the buffer; now and then, measure its noise scale too."""
+    """Compute the mean gradient of a minibatch into the buffer; at intervals, measure its noise scale too."""
     every, number = config.update.noise_scale_every, steps.number
     if every == 0 or number % every or batch.count < 2:
         return steps.gradient(batch.own, add_gradient, batch.count)
-    # A stream of its own: a run that measures takes the same minibatches as one that does not.
+    # A separate stream: a run that measures draws the same minibatches as one that does not.
     generator = seeding.torch_generator(config.seed, role="noise_scale", draw=(number,))
     mixed = batch.of_all[torch.randperm(len(batch.of_all), generator=generator)]
     return steps.measured_gradient(mixed, add_gradient, batch.count, batch.own_among)

@@ -1,1 +1,1 @@
-"""The batches of a run, the numbers that follow them, and what changes them within a run."""
+"""The batches of a run, the numbers that follow them, and the controllers that change them within a run."""

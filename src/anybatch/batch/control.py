@@ -1,4 +1,4 @@
-"""The controller of a run and the plan that follows from its decisions."""
+"""The controller of a run and the plan resulting from its decisions."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from anybatch.errors import ConfigError
 
 
 class BatchControl:
-    """The plan in force. It changes as a whole, when the controller decides on another batch."""
+    """The plan in force. It is replaced when the controller decides on another batch."""
 
     def __init__(self, config: RunConfig, *, encoder: str, obs_bytes: int | None = None):
         refuse_another_length(config)
@@ -24,7 +24,7 @@ class BatchControl:
         self.plan = self._plan()
 
     def decide(self, signals: Signals) -> bool:
-        """Let the controller decide on the next iteration. Returns whether the batch changed."""
+        """Let the controller decide the batch of the next iteration. Returns whether it changed."""
         self.controller, _ = controllers.decide(self._settings, self.controller, signals)
         limit = self.plan.minibatch_limit
         if limit is not None and limit.measured:
@@ -55,7 +55,7 @@ class BatchControl:
     def state_dict(self) -> dict[str, Any]:
         """The controller's state, the measured limit of the minibatch, and the clock of the proximal policy.
 
-        The first is None for a fixed batch, the second where nothing was measured.
+        The first is None for a fixed batch, the second if nothing was measured.
         """
         return {
             "controller": None if self.plan.step_range is None else self.controller.to_dict(),
@@ -74,9 +74,9 @@ class BatchControl:
 
 
 def refuse_another_length(config: RunConfig) -> None:
-    """Refuse a rollout length beside the controller's: it would move the learning rate and nothing else.
+    """Refuse a rollout length next to the controller's: it would change the learning rate and nothing else.
 
-    Not a rule of the config itself: a run that was trained so can still be evaluated.
+    The config itself does not check this, so that a run trained this way can still be evaluated.
     """
     kind, tuned_steps = config.controller.kind, config.tuned_batch().num_steps
     if kind == "fixed" or config.num_steps == tuned_steps:
@@ -88,6 +88,6 @@ def refuse_another_length(config: RunConfig) -> None:
     )
     raise ConfigError(
         f"num-steps = {config.num_steps} does not fit controller.kind = {kind}, which sets the rollout "
-        f"length itself: keep the {tuned_steps} that the numbers were tuned at and use {lengths}, or add "
+        f"length itself: keep the tuned {tuned_steps} and use {lengths}, or add "
         f"--tuned-at.num-steps {config.num_steps} if they were tuned there"
     )

@@ -1,4 +1,4 @@
-"""The limit of the minibatch: up to it a larger batch has larger minibatches, beyond it more of them."""
+"""The minibatch limit: a larger batch has larger minibatches up to it, and more minibatches beyond it."""
 
 import math
 from dataclasses import dataclass
@@ -10,38 +10,38 @@ from anybatch.equations.noise_scale import noise_scale
 from anybatch.errors import CheckpointError, ConfigError
 
 LEAST_NOISE_WEIGHT = 0.4
-"""Of the average of noise scales before it moves the limit: that of ten measurements."""
+"""Weight that the average noise scale must have before it moves the limit: that of ten measurements."""
 LEAST_CHANGE = math.sqrt(2)
-"""Factor by which the noise scale must differ from the limit in force to move it: less is mostly noise, and
-each move is a new learning rate."""
+"""Factor by which the noise scale must differ from the current limit to move it: smaller differences are
+mostly noise, and each move changes the learning rate."""
 LARGEST_GROWTH = 2.0
-"""Factor by which the limit grows at most after one iteration: a noise scale far above the minibatches that
-it was measured on is hardly more than a guess, and larger ones measure it better. It falls at once."""
+"""Largest factor by which the limit grows in one iteration: a noise scale far above the minibatches it was
+measured on is hardly more than a guess, and larger minibatches measure it better. The limit falls at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MinibatchLimit:
-    """The limit in force, and what it limits."""
+    """The current limit and its effect."""
 
     samples: float
     measured: bool
-    """Whether it follows the noise scale that the run measures; else it is a number of the config."""
+    """Whether it follows the measured noise scale; otherwise it is a number from the config."""
     ratio: float
-    """Limit ÷ minibatch tuned at."""
+    """Limit ÷ tuned minibatch."""
     reached: bool
     """Whether the minibatch would exceed the limit, so that there are more minibatches instead."""
     holds_numbers: bool
-    """Whether the numbers that follow the minibatch are those of the limit. They may belong to another batch
-    than the one in force where a controller changes it without compensation."""
+    """Whether the numbers that follow the minibatch are those of the limit. If a controller changes the batch
+    without compensation, they may refer to another batch than the current one."""
 
 
 def refuse_limit_below(tuned_at: TunedAt, config: RunConfig) -> None:
-    """Refuse a limit below the minibatch tuned at: it would change the numbers at the batch tuned at."""
+    """Refuse a limit below the tuned minibatch: it would change the numbers at the tuned batch."""
     limit = config.minibatch_limit
     if isinstance(limit, int) and limit < tuned_at.minibatch:
         raise ConfigError(
-            f"minibatch-limit = {limit:,} is below the minibatch of {tuned_at.minibatch:,.6g} samples that "
-            "the numbers were tuned at; --update.minibatches-per-epoch makes minibatches smaller"
+            f"minibatch-limit = {limit:,} is below the tuned minibatch of {tuned_at.minibatch:,.6g} samples; "
+            "--update.minibatches-per-epoch makes minibatches smaller"
         )
 
 
@@ -55,8 +55,8 @@ def limit_of(
 ) -> MinibatchLimit | None:
     """The limit of a run with this `batch`, whose numbers are those of the batch `followed`.
 
-    `measured` is the limit that its noise scale has set. Until that is known, the limit is the minibatch
-    tuned at: there the numbers are known to hold.
+    `measured` is the limit set by its noise scale. Until that is known, the limit is the tuned minibatch, for
+    which the numbers are known to work.
     """
     asked = config.minibatch_limit
     if asked is None:
@@ -73,19 +73,19 @@ def limit_of(
 
 
 def usable_limit(saved: object) -> float | None:
-    """The measured limit of a checkpoint, None if it has none."""
+    """The measured limit in a checkpoint, None if it has none."""
     if saved is None:
         return None
     if not isinstance(saved, float) or not math.isfinite(saved) or saved <= 0:
-        raise CheckpointError(f"the limit of its minibatch is {saved!r}, not a positive number")
+        raise CheckpointError(f"its minibatch limit is {saved!r}, not a positive number")
     return saved
 
 
 def moved_limit(limit: MinibatchLimit, signals: Signals, *, tuned: float, unlimited: float) -> float:
     """The limit after the signals of an iteration: the noise scale, once it differs enough.
 
-    It lies between the minibatch `tuned` at and the `unlimited` one of this run, and grows step by step.
-    Noise that hides the signal asks for the largest minibatch there is.
+    It lies between the `tuned` minibatch and the `unlimited` one of this run, and grows step by step. If
+    noise hides the signal, the largest minibatch is used.
     """
     trace, signal, weight = signals.noise_trace, signals.noise_signal, signals.noise_weight
     if trace is None or signal is None or weight < LEAST_NOISE_WEIGHT:

@@ -9,12 +9,12 @@ from anybatch.config import PPGConfig, rescale_rules
 from anybatch.equations import rescale
 
 SMALLEST_AUXILIARY_SHARE = 1 / 4
-"""The auxiliary minibatch does not fall below this share of its tuned size: smaller ones take too long."""
+"""Smallest auxiliary minibatch, as a share of its tuned size: smaller ones take too long."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhasePlan:
-    """The numbers of a phase, over all ranks. Reset steps are included, as in every nominal batch."""
+    """The numbers of a phase, over all ranks, including reset steps as in every nominal batch."""
 
     policy_iterations: int
     env_steps: int
@@ -25,11 +25,11 @@ class PhasePlan:
     """Gradient steps of an auxiliary epoch."""
     auxiliary_learning_rate: float
     obs_bytes: int | None
-    """Bytes of one observation; None where no environment could be built."""
+    """Bytes of one observation; None if no environment could be built."""
 
     @property
     def memory_bytes(self) -> int | None:
-        """Memory of the observations, nearly all of a phase's data."""
+        """Memory of the observations, which are nearly all of a phase's data."""
         return None if self.obs_bytes is None else self.env_steps * self.obs_bytes
 
 
@@ -40,11 +40,11 @@ def plan_phase(
     obs_bytes: int | None,
     largest_share: float = math.inf,
 ) -> PhasePlan:
-    """The plan of a phase: its env steps stay, its auxiliary minibatch follows the iteration batch.
+    """The plan of a phase: its env steps stay the same, its auxiliary minibatch follows the iteration batch.
 
-    With a limit of the minibatch it stops growing where the minibatch does, at `largest_share` of its size.
+    With a minibatch limit it stops growing when the minibatch does, at `largest_share` of its tuned size.
 
-    The paper kept the auxiliary minibatch of a worker and rescaled for the change from 4 workers to 1 only
+    The paper kept the auxiliary minibatch per worker and rescaled only for the change from 4 workers to 1
     (arXiv:2110.00641, App. A): for any number of ranks that is this floor.
     """
     phase, rules, ratio = config.phase, rescale_rules(config.rescale), ratios.iteration_batch

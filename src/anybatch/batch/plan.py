@@ -1,7 +1,7 @@
 """The plan of a run: its batches and every number that follows from them. The dial.
 
-A plan consists of numbers; `table.py` puts it into words. It is always computed from the numbers of the batch
-that they were tuned at, never from another plan.
+A plan consists of numbers; `table.py` puts it into words. It is always computed from the tuned-at numbers,
+never from another plan.
 """
 
 import math
@@ -28,7 +28,7 @@ class Plan:
     minibatch_limit: MinibatchLimit | None = None
     stale: StalePlan | None = None
     step_range: tuple[int, int] | None = None
-    """The shortest and the longest rollout that a controller may choose; None where it is fixed."""
+    """The shortest and the longest rollout that a controller may choose; None if the length is fixed."""
 
     def to_json(self) -> dict[str, object]:
         batches = {
@@ -59,9 +59,9 @@ def make_plan(
 ) -> Plan:
     """The plan of a run.
 
-    `encoder` decides the automatic microbatch; `obs_bytes`, where known, the memory of a phase. `num_steps`
+    `encoder` determines the automatic microbatch; `obs_bytes`, if known, the memory of a phase. `num_steps`
     and `epochs` are those that a controller chose; the other numbers follow them only with compensation.
-    `measured_limit` is the limit of the minibatch that the run's noise scale has set so far.
+    `measured_limit` is the minibatch limit that the run's noise scale has set so far.
     """
     configured = BatchSizes(
         num_envs=config.num_envs,

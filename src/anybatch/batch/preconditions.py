@@ -1,4 +1,4 @@
-"""Sentences about what, known before a run, may keep the rules from holding in it."""
+"""Warnings, before a run, about settings for which the rules may not hold."""
 
 import math
 
@@ -10,7 +10,7 @@ from anybatch.equations import rescale
 
 
 def broken_preconditions(config: RunConfig, plan: Plan) -> list[str]:
-    """One sentence for each reason, known before the run, why the rules may not hold in it."""
+    """One sentence for each reason why the rules may not hold in this run, as far as known beforehand."""
     epochs, tuned_steps = config.update.epochs, plan.tuned_at.num_steps
     anneal_until = config.optimizer.anneal_until
     rescales = bool(rescale_rules(config.rescale)) and not plan.ratios.are_one
@@ -21,12 +21,12 @@ def broken_preconditions(config: RunConfig, plan: Plan) -> list[str]:
         ),
         (
             config.num_steps != tuned_steps,
-            f"num-steps = {config.num_steps} where {tuned_steps} was tuned also changes how far returns look "
-            "before they bootstrap; changing num-envs does not.",
+            f"num-steps = {config.num_steps} instead of the tuned {tuned_steps} also changes how far "
+            "returns look before they bootstrap; changing num-envs does not.",
         ),
         (
             anneal_until is not None and anneal_until < config.total_env_steps,
-            f"The learning rate is 0 from optimizer.anneal-until = {anneal_until} on, before "
+            f"The learning rate reaches 0 at optimizer.anneal-until = {anneal_until}, before "
             f"total-env-steps = {config.total_env_steps}.",
         ),
     ]
@@ -78,5 +78,5 @@ def _broken_for_phases(config: PPGConfig, ratio: float, run: PhasePlan) -> tuple
     return (
         "phase-length" in rescale_rules(config.rescale)
         and not math.isclose(iterations, run.policy_iterations),
-        f"A phase would be {iterations:.4g} iterations; {run.policy_iterations} is the nearest that can be.",
+        f"A phase would be {iterations:.4g} iterations; {run.policy_iterations} is the nearest possible.",
     )

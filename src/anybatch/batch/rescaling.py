@@ -1,4 +1,4 @@
-"""The numbers that belong to a batch, and how they follow it from the batch that they were tuned at."""
+"""The numbers that depend on the batch, and how they follow from the batch they were tuned at."""
 
 from dataclasses import dataclass, replace
 
@@ -9,12 +9,12 @@ from anybatch.equations import rescale
 from anybatch.errors import ConfigError
 
 LARGEST_RATIO = 1e6
-"""No rule holds that far, and decays would round to 1."""
+"""No rule holds beyond this ratio, and decays would round to 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ratios:
-    """Nominal batch of this run ÷ batch it was tuned at. The paper's c is the inverse."""
+    """Nominal batches of this run ÷ those tuned at. The paper's c is the inverse."""
 
     minibatch: float
     env_steps_per_gradient_step: float
@@ -22,23 +22,23 @@ class Ratios:
 
     @property
     def are_one(self) -> bool:
-        """Whether the batch is the one tuned at."""
+        """Whether the batch is the tuned one."""
         return self.minibatch == self.iteration_batch == self.env_steps_per_gradient_step == 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
-    """The numbers that belong to a batch."""
+    """The numbers that depend on the batch."""
 
     learning_rate: float
     beta1: float
     beta2: float
     proximal_decay: float
-    """0 where there is no proximal policy."""
+    """Decay of the proximal EWMA; 0 if there is none."""
     advantage_decay: float
-    """0 where there are no advantages."""
+    """Decay of the advantage moments; 0 if there are no advantages."""
     proximal_copy_every: int = 0
-    """Gradient steps between two copies of the weights as the proximal policy; 0 where there are none."""
+    """Gradient steps between two copies of the weights as the proximal policy; 0 if there are none."""
 
 
 def batch_ratios(batch: BatchSizes, tuned_at: TunedAt) -> Ratios:
@@ -58,16 +58,16 @@ def batch_ratios(batch: BatchSizes, tuned_at: TunedAt) -> Ratios:
     for ratio in (ratios.minibatch, ratios.env_steps_per_gradient_step, ratios.iteration_batch):
         if not 1 / LARGEST_RATIO <= ratio <= LARGEST_RATIO:
             raise ConfigError(
-                f"the batch is {ratio:.3g} times the one that the numbers were tuned at, {tuned_at}: "
+                f"the batch is {ratio:.3g} times the tuned one, {tuned_at}: "
                 f"must be within a factor of {LARGEST_RATIO:,.0f}"
             )
     return ratios
 
 
 def rescaled(config: RunConfig, ratios: Ratios, stale: StalePlan | None = None) -> Hyperparameters:
-    """Each number after the batch that it belongs to (arXiv:2110.00641, §3.2 and §4).
+    """Each number rescaled by the batch it depends on (arXiv:2110.00641, §3.2 and §4).
 
-    `stale` has the age of the proximal policy where the lag of the data is to decide it.
+    `stale` holds the age of the proximal policy if it is set by the lag of the data.
     """
     rules = rescale_rules(config.rescale)
     optimizer = config.optimizer

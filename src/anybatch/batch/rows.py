@@ -64,7 +64,7 @@ def optimizer_rows(config: RunConfig, plan: Plan, rules: RescaleRules, regime: R
 
 
 def minibatches_row(plan: Plan, limit: MinibatchLimit) -> PlanRow:
-    """The row of what grows instead of the minibatch where that has a limit."""
+    """The row of the number of minibatches, which grows instead of a limited minibatch."""
     return PlanRow(
         number="minibatches per epoch",
         tuned_at=f"{plan.tuned_at.minibatches_per_epoch:,}",
@@ -99,7 +99,7 @@ def policy_rows(config: PPOConfig, plan: Plan, rules: RescaleRules, regime: Regi
 
 
 def proximal_row(config: PPOConfig, plan: Plan, rules: RescaleRules, regime: Regime) -> PlanRow:
-    """The row of what sets the age of the proximal policy."""
+    """The row of the number that sets the age of the proximal policy."""
     run, proximal = plan.hyperparameters, config.proximal
     name, age, number = "proximal-ewma", "center of mass", "proximal EWMA decay"
     tuned_at, this_run = (
@@ -167,7 +167,7 @@ def _regime(name: str, rules: RescaleRules, regime: Regime) -> Regime:
 def _learning_rate_rule(ratio: float, batch: str, optimizer: str, rules: RescaleRules) -> str:
     asked = rules.learning_rate
     root = "√" * ((asked or rescale.LEARNING_RATE_RULE[optimizer]) == "square-root")
-    return f"× {root}{ratio:.4g} ({batch})" + (f", {asked} rule asked for" if asked is not None else "")
+    return f"× {root}{ratio:.4g} ({batch})" + (f", {asked} rule requested" if asked is not None else "")
 
 
 def _for_stale_data(config: RunConfig) -> str:
@@ -181,7 +181,7 @@ def _held(row: PlanRow) -> str:
 
 
 def _while_it_changes(config: RunConfig) -> str:
-    """What to add to each rule: with a controller, the batch shown is only that of the start."""
+    """The addition to each rule: with a controller, the batch shown is only the initial one."""
     if config.controller.kind == "fixed" or config.controller.compensate == "all":
         return ""
     return "; kept while the batch changes"

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 
 from anybatch.equations import rescale
 
-# Samples per forward and backward pass. Large activations are mapped and unmapped at every step on a CPU, so
-# images go in small parts; a plain rule instead of a timing keeps two runs on one machine bitwise equal.
+# Samples per forward and backward pass. On a CPU, memory of large activations is mapped and unmapped at every
+# step, so images are processed in small parts. A fixed rule instead of a timing keeps two runs on one machine
+# bitwise equal.
 AUTO_MICROBATCH = {
     ("mlp", "cpu"): 4096,
     ("nature", "cpu"): 128,
@@ -49,7 +50,7 @@ class BatchSizes:
         return self.iteration_batch / self.gradient_steps_per_iteration
 
     def within(self, minibatch_limit: float | None) -> "BatchSizes":
-        """The same with as many more minibatches per epoch as keep the minibatch within a limit."""
+        """The same batch with enough minibatches per epoch to keep the minibatch within a limit."""
         if minibatch_limit is None:
             return self
         minibatches = rescale.minibatches_within(

@@ -1,4 +1,4 @@
-"""The lag of stale data in gradient steps, and half of it as the age of the proximal policy."""
+"""The lag of stale data in gradient steps, and half of it as an age of the proximal policy."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,13 @@ from anybatch.equations import rescale, stale_data
 
 @dataclass(frozen=True, kw_only=True)
 class StalePlan:
-    """The lag of data that wait, and the proximal policies whose mean age is half of it."""
+    """The lag of waiting data, and the proximal policies whose mean age is half of it."""
 
     iterations: int
     gradient_steps: int
     """Gradient steps that the policy takes while a rollout waits."""
     half_lag: float
-    """In gradient steps."""
+    """Half of the lag, in gradient steps."""
     ewma_decay: float
     """Decay of an average of weights with that center of mass."""
     copy_every: int
@@ -28,7 +28,7 @@ def proximal_follows_lag(config: PPOConfig) -> bool:
 
 
 def plan_stale_data(config: RunConfig, batch: BatchSizes) -> StalePlan | None:
-    """None where data are fresh."""
+    """The lag of a run's data; None if the data is fresh."""
     if not isinstance(config, PPOConfig) or config.lag == 0:
         return None
     lag = config.lag * batch.gradient_steps_per_iteration

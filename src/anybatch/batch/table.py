@@ -56,7 +56,7 @@ def batch_lines(batch: BatchSizes) -> list[str]:
 
 
 def limit_lines(config: RunConfig, plan: Plan) -> list[str]:
-    """The limit of the minibatch, and on which side of it this run is."""
+    """The minibatch limit, and whether this run reaches it."""
     limit = plan.minibatch_limit
     if limit is None:
         return []
@@ -64,12 +64,12 @@ def limit_lines(config: RunConfig, plan: Plan) -> list[str]:
     minibatches = config.update.minibatches_per_epoch
     effect = (
         f"reached, so {plan.batch.minibatches_per_epoch} minibatches per epoch instead of {minibatches}, and "
-        "what follows the minibatch stays"
+        "numbers that follow the minibatch stay the same"
         if limit.reached
         else f"not reached, so {minibatches} minibatches per epoch as configured, and the minibatch follows "
         "the iteration batch"
     )
-    return [f"minibatch limit  {limit.samples:,.6g} samples, {limit.ratio:.4g} × tuned at{start}: {effect}"]
+    return [f"minibatch limit  {limit.samples:,.6g} samples, {limit.ratio:.4g} × tuned{start}: {effect}"]
 
 
 def controller_lines(config: RunConfig, plan: Plan) -> list[str]:
@@ -142,9 +142,9 @@ def phase_lines(config: RunConfig, plan: Plan) -> list[str]:
     )
     at_any_batch = "; the same at any batch, since the rule keeps a phase's env steps" * keeps_env_steps
     on_disk = (
-        f"{once} in checkpoints, up to {twice} while they need two phases (--phase.no-save-data: none)"
+        f"{once} in checkpoints, up to {twice} while they span two phases (--phase.no-save-data: none)"
         if config.phase.save_data
-        else "none: checkpoints are saved between two phases only"
+        else "none: checkpoints are saved only between phases"
     )
     return [
         *lines,

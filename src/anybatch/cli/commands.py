@@ -1,4 +1,4 @@
-"""What each command does with its flags."""
+"""The commands and their flags."""
 
 import json
 import shlex
@@ -34,62 +34,62 @@ from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.runs.tag import tag_of
 from anybatch.session.decoupled import decoupled_by_default
 
-# The config's own fields are flags without a prefix: --num-envs, --optimizer.learning-rate. Which algorithm's
-# config it is depends on the preset or the run, which is known by then: there is no subcommand for it.
+# The config's own fields are flags without a prefix: --num-envs, --optimizer.learning-rate. The preset or the
+# run determines the algorithm and its config before the flags are parsed, so there is no subcommand for it.
 Flags = Annotated[AnyConfig, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainFlags:
     preset: str = preset_files.DEFAULT
-    """Where all other numbers come from: a name that `anybatch presets` lists, or a file ending in .toml.
-    Chosen by the environment where it is not given."""
+    """Source of all other settings: a name listed by `anybatch presets`, or a file ending in .toml. Default:
+    selected by the environment."""
     config: Flags = field(default_factory=PPOConfig)
     run_dir: Path = Path("runs")
-    """Run folders are made in here."""
+    """Folder in which run folders are created."""
     name: str | None = None
-    """Name of the run folder, with a number appended if it is taken. Where it is not given: the environment,
-    the preset, what differs from it, the seed and the time."""
+    """Name of the run folder, with a number appended if it exists. Default: the environment, the preset, what
+    differs from it, the seed and the time."""
     ranks: int = 1
-    """Learner processes on this machine, which share the environments; with several machines, torchrun starts
+    """Learner processes on this machine, which share the environments; on several machines, torchrun starts
     them. Any number gives the same run, up to rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanFlags:
     preset: str = preset_files.DEFAULT
-    """Where all other numbers come from: a name that `anybatch presets` lists, or a file ending in .toml.
-    Chosen by the environment where it is not given."""
+    """Source of all other settings: a name listed by `anybatch presets`, or a file ending in .toml. Default:
+    selected by the environment."""
     config: Flags = field(default_factory=PPOConfig)
     json: bool = False
     """Print the plan as JSON, for programs."""
     ranks: int = 1
-    """Learner processes of the run that is planned, for --envs-per-rank."""
+    """Learner processes of the planned run, for --envs-per-rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunFlags:
     run: tyro.conf.Positional[Path]
-    """A run folder, or a folder of runs: the newest one in it."""
+    """A run folder, or a folder of runs, of which the newest is used."""
     config: Flags = field(default_factory=PPOConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeFlags(RunFlags):
     ranks: int = 1
-    """Learner processes on this machine, whatever their number was before."""
+    """Learner processes on this machine. Their number may differ from before."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateFlags(RunFlags):
     run: tyro.conf.Positional[Path]
-    """A run folder, or a folder of runs: the newest one in it. With --suite any number of either, and all of
-    the runs in a folder."""
+    """A run folder, or a folder of runs, of which the newest is used. With --suite, any number of either; all
+    runs in a folder are used."""
     suite: str | None = None
-    """atari-5, atari-10 or atari-57: evaluate all runs of the suite's games and put them together by game."""
+    """atari-5, atari-10 or atari-57: evaluate all runs on the suite's games and summarize them by game."""
     checkpoint: str = NEWEST
-    """newest, best (of the evaluations during training, see --evaluation.every-env-steps), or the env steps
-    of one."""
+    """newest, best (by the evaluations during training, see --evaluation.every-env-steps), or the env steps
+    of a checkpoint."""
     json: bool = False
     """Print the result as JSON, for programs."""
 
@@ -97,14 +97,14 @@ class EvaluateFlags(RunFlags):
 @dataclass(frozen=True, kw_only=True)
 class WatchFlags(RunFlags):
     checkpoint: str = NEWEST
-    """newest, best (of the evaluations during training, see --evaluation.every-env-steps), or the env steps
-    of one."""
+    """newest, best (by the evaluations during training, see --evaluation.every-env-steps), or the env steps
+    of a checkpoint."""
     out: Path = Path("watch.gif")
-    """The video to write: a name that ends in .mp4 or .gif."""
+    """The video file to write, ending in .mp4 or .gif."""
     steps: int = 500
-    """Decisions of the agent, a frame each."""
+    """Number of decisions, one frame each."""
     frames_per_second: int = 30
-    """How fast the video shows them."""
+    """Frames per second of the video."""
 
 
 NewRun = TypeVar("NewRun", TrainFlags, PlanFlags)
@@ -117,7 +117,7 @@ def train(words: list[str]) -> None:
     """Train a policy."""
     number = ranks.asked_for(words)
     if number > 1:
-        with ranks.nothing_shown():  # what is refused here needs no ranks
+        with ranks.nothing_shown():  # refuse before starting ranks
             with_preset(TrainFlags, words, train).config.on_ranks(number)
         ranks.launch("train", words, number)
     with ranks.as_a_rank():
@@ -144,15 +144,15 @@ def train_here(words: list[str]) -> None:
 
 
 def exit_if_stopped(outcome: session.Outcome) -> None:
-    """Say how to continue, and exit with the code that a scheduler expects after a signal."""
+    """Print how to continue, and exit with the code that a scheduler expects after a signal."""
     if outcome.stopped_by is not None:
-        with lost_output.tolerated():  # the signal may have been that the terminal was closed
+        with lost_output.tolerated():  # the signal may mean that the terminal was closed
             show.outcome(outcome)
         sys.exit(128 + outcome.stopped_by)
 
 
 def smaller_batch(flags: TrainFlags, words: list[str]) -> str:
-    """The flags of the same run with a quarter of the envs; empty where it has only one env."""
+    """The flags of the same run with a quarter of the envs; empty if it has only one env."""
     if flags.config.num_envs == 1:
         return ""
     others = without("--name", without("--run-dir", without("--num-envs", words)))
@@ -162,7 +162,7 @@ def smaller_batch(flags: TrainFlags, words: list[str]) -> str:
 def plan(words: list[str]) -> None:
     """Show the batches of a run and the numbers that follow from them, without training.
 
-    `anybatch plan --from TRAINER --help` says how to do it for the settings of another trainer.
+    `anybatch plan --from TRAINER --help` explains how to plan with another trainer's settings.
     """
     if any(word.partition("=")[0] == "--from" for word in words):
         plan_from(words)
@@ -178,7 +178,7 @@ def plan(words: list[str]) -> None:
 
 
 def resume(words: list[str]) -> None:
-    """Continue a run from its newest good checkpoint, also at another batch size."""
+    """Continue a run from its newest good checkpoint, at the same or another batch size."""
     number = ranks.asked_for(words)
     if number > 1:
         with ranks.nothing_shown():
@@ -193,7 +193,7 @@ def resume_here(words: list[str]) -> None:
     with group.failing_together():
         flags = with_run(ResumeFlags, words, resume)
         record = RunRecord(flags.run)
-        # A run that had actors has what was chosen then.
+        # A run that already had actors keeps the choice made then.
         chosen = names_policy(words) or record.config.collection is not None
         output = Output(shown=True)
         config = decoupled_by_default(flags.config, output.say, policy_is_chosen=chosen)
@@ -203,7 +203,7 @@ def resume_here(words: list[str]) -> None:
 
 
 def evaluate(words: list[str]) -> None:
-    """Play episodes with a checkpoint of a run, or of all runs on a suite of games."""
+    """Evaluate a checkpoint of a run, or of all runs on a suite of games."""
     name = value_of("--suite", words)
     if name is not None and not HELP_FLAGS & set(words):
         evaluate_suite(name, words)
@@ -223,18 +223,18 @@ def evaluate_suite(name: str, words: list[str]) -> None:
     folders = dict.fromkeys(run for path in named for run in run_folder.find_runs(Path(path)))
     options = others[len(named) :]
     for folder in [folder for folder in folders if not RunRecord(folder).has_checkpoint]:
-        print(f"{folder} has no checkpoint yet: left out", file=sys.stderr)
+        print(f"{folder} has no checkpoint yet and is left out", file=sys.stderr)
         del folders[folder]
     runs = [with_run(EvaluateFlags, [str(folder), *options], evaluate) for folder in folders]
     wanted = [flags for flags in runs if suite.contains(name, flags.config.env)]
     left_out = sorted({flags.config.env for flags in runs} - {flags.config.env for flags in wanted})
     if not wanted:
-        raise UserError(f"no run of a game of {name} was named; not in the suite: {', '.join(left_out)}")
+        raise UserError(f"none of the named runs is on a game of {name}: {', '.join(left_out)}")
     played: list[suite.PlayedRun] = []
     for flags in wanted:
         played.append(play(flags))
         if not flags.json:
-            print(played[-1].text())  # at once: the others may take hours
+            print(played[-1].text())  # immediately: the others may take hours
     result = suite.summarize(name, played, left_out)
     if wanted[0].json:
         print(json.dumps(result.to_json(), indent=2))
@@ -243,7 +243,7 @@ def evaluate_suite(name: str, words: list[str]) -> None:
 
 
 def play(flags: EvaluateFlags) -> suite.PlayedRun:
-    output = Output(shown=True, stream=sys.stderr)  # the result is for stdout
+    output = Output(shown=True, stream=sys.stderr)  # stdout is for the result
     result, env_steps = session.evaluate_run(
         RunRecord(flags.run), flags.config, output=output, checkpoint=flags.checkpoint
     )
@@ -266,12 +266,12 @@ def watch(words: list[str]) -> None:
 
 
 def advise(words: list[str]) -> None:
-    """Say what a run's metrics mean for its settings."""
+    """Say what a run's metrics suggest about its settings."""
     if HELP_FLAGS & set(words):
-        print("usage: anybatch advise RUN\n\nRUN: a run folder, or a folder of runs: the newest one in it.")
+        print("usage: anybatch advise RUN\n\nRUN: a run folder, or a folder of runs (the newest is used).")
         return
     if len(words) != 1 or words[0].startswith("-"):
-        raise UserError("name one run folder, such as runs/ for the newest run in it")
+        raise UserError("name one run folder, such as runs/ for the newest run in that folder")
     record = RunRecord(Path(words[0]))
     rows = record.rows
     if not rows:
@@ -281,7 +281,7 @@ def advise(words: list[str]) -> None:
 
 
 def with_preset(kind: type[NewRun], words: list[str], command: Command) -> NewRun:
-    """Two passes: the preset named or chosen becomes the defaults, so that --help shows its numbers."""
+    """Parse twice: the preset becomes the defaults, so that --help shows its numbers."""
     name, choice = value_of("--preset", words), None
     if name is None:
         try:
@@ -292,10 +292,10 @@ def with_preset(kind: type[NewRun], words: list[str], command: Command) -> NewRu
             raise
         name = choice.preset if choice else preset_files.DEFAULT
     flags = parse(kind(preset=name, config=preset_files.load(name).config), words, command)
-    # JSON has the standard output for itself.
+    # Standard output is for JSON only.
     to_reader = sys.stderr if isinstance(flags, PlanFlags) and flags.json else sys.stdout
     if choice is not None:
-        print(f"preset {choice.preset}: {choice.reason}; --preset chooses another", file=to_reader)
+        print(f"preset {choice.preset}: {choice.reason}; --preset selects another", file=to_reader)
     config = decoupled_by_default(
         flags.config, partial(print, file=to_reader), policy_is_chosen=names_policy(words)
     )
@@ -307,24 +307,24 @@ def names_policy(words: list[str]) -> bool:
 
 
 def with_run(kind: type[KnownRun], words: list[str], command: Command) -> KnownRun:
-    """Two passes: the config that the run was recorded with becomes the defaults."""
+    """Parse twice: the run's recorded config becomes the defaults."""
     if not words or words[0].startswith("-"):
         if HELP_FLAGS & set(words):
             return parse(kind(run=Path("RUN")), words, command)
-        raise UserError("name the run folder first, such as runs/ for the newest run in it")
+        raise UserError("name the run folder first, such as runs/ for the newest run in that folder")
     record = RunRecord(Path(words[0]))
     flags = parse(kind(run=record.folder, config=record.config), words, command)
     return replace(flags, run=record.folder)
 
 
 def parse(defaults: AnyFlags, words: list[str], command: Command) -> AnyFlags:
-    """The flags over their defaults, whose numbers stay those of the batch that the defaults have."""
+    """The flags applied over their defaults, whose numbers refer to the batch of the defaults."""
     defaults = replace(defaults, config=defaults.config.pinned())
     prog, description = f"anybatch {command.__name__}", command.__doc__
     if {"-h", "--help"} & set(words):
         help_page.show(defaults, prog, description)
         sys.exit(0)
-    # tyro makes one flag per key of a dict that is not empty, and accepts no others.
+    # For a non-empty dict, tyro makes one flag per key and accepts no others.
     known = defaults.config.env_config.options
     defaults = with_options(defaults, {})
     if "--help-all" in words:

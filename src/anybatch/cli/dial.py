@@ -1,4 +1,4 @@
-"""`anybatch dial`: the plan of every preset as a page on which the batch can be dragged."""
+"""`anybatch dial`: a page with the plan of every preset and a slider for the batch."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +13,13 @@ from anybatch.reports.pages import dial as dial_pages
 
 USAGE = """usage: anybatch dial [STUDY...] [--preset FILE...] [--out FILE]
 
-Write a page on which a preset is chosen and the batch is dragged, and every
-number follows. It needs no network and no other file.
+Write a page with a slider for the batch of a preset; every number follows. It
+needs no network and no other file.
 
-  STUDY          folders of studies, whose curves are shown at the batch nearest
-                 to the one chosen
-  --preset FILE  presets of your own, ending in .toml, before the built-in ones
+  STUDY          study folders, whose curves are shown at the batch nearest to
+                 the chosen one
+  --preset FILE  your own presets, ending in .toml, listed before the built-in
+                 ones
   --out FILE     the page to write [dial.html]
 """
 

@@ -1,4 +1,4 @@
-"""`anybatch doctor`: what works on this machine, and how fast?"""
+"""`anybatch doctor`: what works on this machine, and how fast it is."""
 
 import importlib.metadata
 import json
@@ -36,7 +36,7 @@ EXTRAS = {
     "wandb": "wandb",
     "trackio": "trackio",
 }
-"""Optional packages, and the extra of ours that brings each."""
+"""Optional packages, and the extra that installs each."""
 PROBES = (
     "CartPole-v1",
     "Breakout-v5",
@@ -47,7 +47,7 @@ PROBES = (
 )
 MICROBATCHES = (32, 64, 128, 256, 512, 1024)
 IMAGES: dict[Literal["nature", "impala"], tuple[int, ...]] = {"nature": (4, 84, 84), "impala": (3, 64, 64)}
-"""The encoders measured, and an image for each."""
+"""The measured encoders, and an image for each."""
 SECONDS_PER_MEASUREMENT = 0.4
 
 
@@ -67,13 +67,13 @@ def doctor(words: list[str]) -> None:
         return
     unknown = [word for word in words if word != "--json"]
     if unknown:
-        raise UserError(f"doctor takes --json only, got {' '.join(unknown)}")
+        raise UserError(f"doctor takes only --json, got {' '.join(unknown)}")
     if "--json" in words:
         print(json.dumps([asdict(check) for check in checks()], indent=2, ensure_ascii=False))
         return
     width = max(map(len, (*PACKAGES, *EXTRAS, *PROBES, *map(microbatch_check, IMAGES))))
     for check in checks():
-        # At once: the next one may take seconds.
+        # Print immediately: the next check may take seconds.
         print(f"{'ok ' if check.works else 'no '} {check.name:{width}}  {check.finding}", flush=True)
 
 
@@ -95,7 +95,7 @@ def machine() -> Check:
 
 
 def bf16() -> Check:
-    """Whether `--precision bf16` pays here."""
+    """Whether `--precision bf16` is faster here."""
     if torch.cuda.is_available() and torch.cuda.is_bf16_supported():
         return Check("bf16", True, "the GPU supports it: --precision bf16 is faster for images")
     if has_fast_bf16():
@@ -104,7 +104,7 @@ def bf16() -> Check:
 
 
 def ranks() -> Check:
-    """Whether several ranks could exchange data here, over the device that `--ranks` uses."""
+    """Whether several ranks can exchange data here, over the device that `--ranks` uses."""
     try:
         backends = group.check_exchange()
     except (RuntimeError, OSError) as error:
@@ -130,12 +130,14 @@ def packages() -> list[Check]:
         except importlib.metadata.PackageNotFoundError:
             wanted = f"'anybatch[{EXTRAS[name]}]'" if name in EXTRAS else name
             optional = " (optional)" * (name in EXTRAS)
-            checks.append(Check(name, False, f"not installed{optional}; `pip install {wanted}` adds it"))
+            checks.append(
+                Check(name, False, f"not installed{optional}; install it with pip install {wanted}")
+            )
     return checks
 
 
 def engine(env_id: str) -> Check:
-    """Whether an environment runs, and how many steps a second 64 of them do."""
+    """Whether an environment runs, and the steps per second of 64 of them."""
     try:
         env = envs.make(env_id, EnvConfig(), seeds=range(64))
     except UserError as error:
@@ -150,7 +152,7 @@ def engine(env_id: str) -> Check:
 
 
 def microbatches(encoder: Literal["nature", "impala"]) -> Check:
-    """Images a second through a training pass of a network, by microbatch; the fastest is recommended."""
+    """Images per second of a training pass, by microbatch; the fastest is recommended."""
     shape = IMAGES[encoder]
     network = make(
         NetworkConfig(encoder=encoder, heads="shared"),

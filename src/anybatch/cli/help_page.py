@@ -1,4 +1,4 @@
-"""`--help` as one page: the common flags with their meaning, then the names of all others by group."""
+"""`--help` as one page: the common flags with their meaning, then the names of the others by group."""
 
 import ast
 import dataclasses
@@ -12,11 +12,11 @@ from rich.table import Table
 
 HELP_FLAGS = {"-h", "--help", "--help-all"}
 POSITIONAL = ("run", "repository")
-"""Flags that are given by their place, without a name."""
+"""Positional flags."""
 
 
 def show(flags: Any, prog: str, description: str | None) -> None:
-    """`flags` carries the defaults shown: those of the preset or run that was named."""
+    """Print the page. `flags` holds the defaults to show: those of the named preset or run."""
     console = Console(highlight=False)
     positional = [name for name in documented(type(flags)) if name in POSITIONAL]
     usage = " ".join([prog, *(name.upper() for name in positional), "[OPTIONS]"])
@@ -33,13 +33,13 @@ def show(flags: Any, prog: str, description: str | None) -> None:
         else:
             common.add_row(f"--{_flag(name)}", meaning, f"[{_shown(value)}]".replace("[", r"\["))
     console.print(common)
-    console.print("\nEvery other number, as --group.name VALUE:\n")
+    console.print("\nAll other settings, as --group.name VALUE:\n")
     console.print(groups)
-    console.print(f"\n`{prog} --help-all` says what each of them means and shows its value.", markup=False)
+    console.print(f"\n`{prog} --help-all` explains each of them and shows its value.", markup=False)
 
 
 def flag_rows(flags: Any) -> list[tuple[str, Any, str]]:
-    """Name, value and meaning of each flag, with the config's own fields in place of the config."""
+    """Name, value and meaning of each flag, with the config's fields in place of the config."""
     rows: list[tuple[str, Any, str]] = []
     for field in dataclasses.fields(flags):
         value = getattr(flags, field.name)

@@ -1,4 +1,4 @@
-"""Output whose reader has gone away: `anybatch presets | head`, or a terminal that was closed."""
+"""Output whose reader is gone: `anybatch presets | head`, or a closed terminal."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def tolerated() -> Iterator[None]:
-    """Continue where a print fails because its reader is gone."""
+    """Continue if a print fails because its reader is gone."""
     try:
         yield
         sys.stdout.flush()
@@ -18,7 +18,7 @@ def tolerated() -> Iterator[None]:
 
 
 def discard() -> None:
-    """Discard what could not be written: Python would try again at its exit, and fail."""
+    """Discard what could not be written: Python would try again at exit, and fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -1,4 +1,4 @@
-"""`anybatch COMMAND …`: which command, and how its errors reach a person."""
+"""`anybatch COMMAND …`: selects the command and prints its errors."""
 
 import difflib
 import signal
@@ -17,32 +17,31 @@ usage: anybatch COMMAND [OPTIONS]
   train      train a policy: `anybatch train` alone runs PPO-EWMA on CartPole-v1
   plan       show the batches of a run and the numbers that follow, without
              training; --from another trainer
-  resume     continue a run, also at another batch size
-  evaluate   play episodes with a checkpoint of a run, the newest or the best
+  resume     continue a run, at the same or another batch size
+  evaluate   evaluate a checkpoint of a run, the newest or the best
   watch      make a video of an agent, from a checkpoint of its run
   export     write the policy of a run as an ONNX file, or as a folder for the
              Hugging Face Hub
   push       publish the policy of a run on the Hugging Face Hub
-  pull       download a policy from there, to be evaluated, watched or exported
-  advise     say what a run's metrics mean for its settings
-  report     write a page about runs: curves over each other, plans, advice
+  pull       download a policy from the Hub, to evaluate, watch or export it
+  advise     say what a run's metrics suggest about its settings
+  report     write a page about runs: overlaid curves, plans, advice
   plot       draw one metric of runs as PNG, SVG or PDF
-  dial       write a page on which the batch is dragged and every number follows
-  tune       search the numbers of a preset at a small batch, and check what was
-             found on fresh seeds
-  study      run an experiment of the papers, or one of your own, and judge its
-             claims
+  dial       write a page with a slider for the batch, which every number follows
+  tune       tune a preset's numbers at a small batch, and check the result on
+             fresh seeds
+  study      run an experiment from the papers, or your own, and judge its claims
   presets    list the named configurations, or print one with the origin of each
              number
   doctor     check this machine: engines, libraries, speed
 
-`anybatch COMMAND --help` says how: the common flags of train, plan, resume,
-evaluate, watch, export and push, and `--help-all` every one.
+`anybatch COMMAND --help` explains a command. For train, plan, resume, evaluate,
+watch, export and push it shows the common flags, and `--help-all` every flag.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command. Exit code 2 and one sentence for what cannot be done, never a traceback."""
+    """Run one command. What cannot be done ends with exit code 2 and one sentence, never a traceback."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
@@ -54,10 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         command(name)(rest)
     except UserError as error:
-        if str(error):  # else another rank has said it
+        if str(error):  # otherwise another rank has reported it
             print(f"anybatch {name}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except BrokenPipeError:  # `anybatch presets | head`: the reader has read enough
+    except BrokenPipeError:  # `anybatch presets | head`: the reader has stopped reading
         lost_output.discard()
     except OSError as error:
         if error.filename is None:
@@ -72,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def command(name: str) -> Callable[[list[str]], None]:
-    # Imported late: `anybatch --help` must not wait for torch.
+    # Imported here: `anybatch --help` must not wait for torch.
     from anybatch.cli import commands, dial, doctor, preset_list, publish, reporting, study, tune
 
     table = {

@@ -15,20 +15,20 @@ from anybatch.reports import plan_text
 USAGE = f"""usage: anybatch plan --from TRAINER KEY=VALUE … --num-envs N [--json]
        anybatch plan --from TRAINER FILE --num-envs N [--json]
 
-Show what another trainer's configuration becomes at another number of
-environments, in its own words.
+Show another trainer's configuration at another number of environments, in its
+own settings.
 
   TRAINER     {", ".join(TRAINERS)}
-  KEY=VALUE   settings by the trainer's own names, at the batch that they were
-              tuned at
-  FILE        the same as a JSON or YAML file; words after it change it
-  --num-envs  environments of the run that is planned
+  KEY=VALUE   settings by the trainer's own names, at the batch they were tuned at
+  FILE        the same as a JSON or YAML file; KEY=VALUE words after it override
+              it
+  --num-envs  environments of the planned run
   --json      print JSON, for programs
 """
 
 
 def plan_from(words: list[str]) -> None:
-    """Show what another trainer's configuration becomes at another batch."""
+    """Show another trainer's configuration at another batch."""
     if HELP_FLAGS & set(words):
         print(USAGE, end="")
         return
@@ -37,7 +37,7 @@ def plan_from(words: list[str]) -> None:
         raise UserError(f"--from needs a trainer: {', '.join(TRAINERS)}")
     trainer = trainer_named(flags["--from"])
     if "--num-envs" not in flags:
-        raise UserError("--num-envs is missing: the number of environments of the run that is planned")
+        raise UserError("--num-envs is missing: the number of environments of the planned run")
     try:
         num_envs = whole_number(flags["--num-envs"])
     except ValueError as error:
@@ -50,7 +50,7 @@ def plan_from(words: list[str]) -> None:
 
 
 def split(words: list[str]) -> tuple[dict[str, str], list[str]]:
-    """The flags of this command, and the words that are settings."""
+    """The flags of this command, and the words with settings."""
     flags: dict[str, str] = {}
     given: list[str] = []
     rest = iter(words)
@@ -81,5 +81,5 @@ def show(made: ForeignPlan) -> None:
     )
     plan_text.show_table(made.rows, console)
     plan_text.show_notes(made.notes, console)
-    console.print(f"\nin {made.trainer.title}'s words:\n")
+    console.print(f"\nas {made.trainer.title} settings:\n")
     console.print(paste(made), markup=False, soft_wrap=True)

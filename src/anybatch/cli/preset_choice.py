@@ -1,4 +1,4 @@
-"""The preset of a new run: the one named, else the environment's, else the default."""
+"""The preset of a new run: the named one, else the environment's, else the default."""
 
 from dataclasses import dataclass, field
 
@@ -14,14 +14,14 @@ from anybatch.presets import Choice
 
 @dataclass(frozen=True, kw_only=True)
 class EnvFlags:
-    """What must be known of the environment before the other flags have their defaults."""
+    """Flags about the environment that must be known before the other flags have defaults."""
 
     env: str = ""
     env_config: EnvConfig = field(default_factory=EnvConfig)
 
 
 def choice_by_env(words: list[str]) -> Choice | None:
-    """The choice for the environment that the words of a command name; None where they name none."""
+    """The choice for the environment that a command line names; None if it names none."""
     flags = [word for word in words if word not in HELP_FLAGS]
     with as_user_error(), FLAG_VALUES:
         named, _ = tyro.cli(EnvFlags, args=flags, return_unknown_args=True)

@@ -18,7 +18,7 @@ from anybatch.presets.by_env import FAMILIES
 
 USAGE = """usage: anybatch presets [NAME | WORD] [--json]
 
-List the named configurations and where their numbers are from.
+List the named configurations and the sources of their numbers.
 
   NAME    print this preset, or a file ending in .toml, as one complete file
           with the origin of each number
@@ -47,7 +47,7 @@ def presets(words: list[str]) -> None:
 
 
 def matching(word: str) -> list[Preset]:
-    """The presets whose names contain a word; an error with the nearest names where there are none."""
+    """The presets whose names contain a word; an error with the nearest names if there are none."""
     found = [name for name in preset_files.names() if word.lower() in name]
     return [preset_files.load(name) for name in found or [word]]
 
@@ -77,7 +77,7 @@ def details(preset: Preset) -> dict[str, object]:
 
 
 def chosen_for(name: str) -> list[str]:
-    """The environments that get this preset where none is named."""
+    """The environments that select this preset if none is named."""
     return [family.all for family in FAMILIES if family.preset == name]
 
 
@@ -88,7 +88,7 @@ def show_list(known: Sequence[Preset]) -> None:
         indented(console, preset.description)
         indented(console, sizes(preset.config))
         for environments in chosen_for(preset.name):
-            indented(console, f"chosen for {environments}")
+            indented(console, f"selected by {environments}")
         if preset.extends:
             indented(console, f"extends {preset.extends[0]}", "dim")
         indented(console, f"from: {preset.source}", "dim")
@@ -104,7 +104,7 @@ def sizes(config: AnyConfig) -> str:
 
 
 def indented(console: Console, text: str, style: str = "") -> None:
-    """A paragraph below a name: wrapped on a terminal, one line in a file."""
+    """A paragraph below a name: wrapped on a terminal, a single line in a file."""
     if console.is_terminal:
         console.print(Padding(Text(text, style=style), (0, 0, 0, 2)))
     else:

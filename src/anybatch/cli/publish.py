@@ -1,4 +1,4 @@
-"""The commands that take a policy elsewhere: export, push and pull."""
+"""The commands that move policies: export, push and pull."""
 
 import sys
 import tempfile
@@ -20,16 +20,16 @@ from anybatch.runs.record import NEWEST, RunRecord
 @dataclass(frozen=True, kw_only=True)
 class ExportFlags(RunFlags):
     onnx: Path | None = None
-    """Write the policy as this ONNX file, with its observation normalizer: greedy actions and what sampling
-    needs, for any number of observations at once (needs the extra `onnx`)."""
+    """Write the policy with its observation normalizer as this ONNX file. It outputs greedy actions and what
+    sampling needs, for any number of observations at once (needs the extra `onnx`)."""
     hub: Path | None = None
     """Write a new folder for the Hugging Face Hub: model card with an evaluation, weights, config, video.
-    With --onnx, the folder holds an ONNX file too."""
+    With --onnx, the folder also holds an ONNX file."""
     video: bool = True
-    """A video of the agent in that folder (needs the extra `video`)."""
+    """Include a video of the agent in that folder (needs the extra `video`)."""
     checkpoint: str = NEWEST
-    """newest, best (of the evaluations during training, see --evaluation.every-env-steps), or the env steps
-    of one."""
+    """newest, best (by the evaluations during training, see --evaluation.every-env-steps), or the env steps
+    of a checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,16 +37,16 @@ class PushFlags(RunFlags):
     repository: tyro.conf.Positional[str] = ""
     """Name on the Hub, USER/NAME."""
     private: bool = False
-    """Only you can see it."""
+    """Make the repository visible only to you."""
     update: bool = False
-    """Upload into a repository that exists: its files of an earlier version are replaced."""
+    """Upload into an existing repository, replacing the files of an earlier version."""
     onnx: bool = False
-    """Publish the policy as an ONNX file too (needs the extra `onnx`)."""
+    """Also publish the policy as an ONNX file (needs the extra `onnx`)."""
     video: bool = True
     """Publish a video of the agent (needs the extra `video`)."""
     checkpoint: str = NEWEST
-    """newest, best (of the evaluations during training, see --evaluation.every-env-steps), or the env steps
-    of one."""
+    """newest, best (by the evaluations during training, see --evaluation.every-env-steps), or the env steps
+    of a checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +60,10 @@ class PullFlags:
 
 
 def export(words: list[str]) -> None:
-    """Write the policy of a run for use outside of anybatch."""
+    """Write the policy of a run for use outside anybatch."""
     flags = with_run(ExportFlags, words, export)
     if flags.onnx is None and flags.hub is None:
-        raise UserError("say what to write: --onnx agent.onnx, --hub FOLDER or both")
+        raise UserError("choose what to write: --onnx agent.onnx, --hub FOLDER or both")
     output, record = to_person(), RunRecord(flags.run)
     if flags.onnx is not None:
         exported = onnx_file.export_run(
@@ -90,7 +90,7 @@ def push(words: list[str]) -> None:
         raise UserError("name the repository after the run: anybatch push RUN USER/NAME")
     hub.refuse_taken(flags.repository, update=flags.update)  # before an evaluation that may take long
     if hub_folder.is_hub_folder(flags.run):
-        upload(flags, flags.run)  # as it is: its card may have been edited
+        upload(flags, flags.run)  # unchanged: its card may have been edited
         return
     with tempfile.TemporaryDirectory() as place:
         written = hub_folder.write(

@@ -1,7 +1,7 @@
-"""Several ranks on one machine: `--ranks` starts torch's own elastic agent, which starts the ranks.
+"""Several ranks on one machine: `--ranks` starts torch's elastic agent, which starts the ranks.
 
-The agent starts all ranks again when one is lost, and the run then continues from its newest checkpoint. What
-was refused, and what a person has stopped, is not started again.
+The agent restarts all ranks when one is lost, and the run then continues from its newest checkpoint. A run
+that was refused or stopped by a person is not restarted.
 """
 
 import contextlib
@@ -26,17 +26,17 @@ from anybatch.runs.stop import SIGNALS, Stopped
 
 MOST_RANKS = 1024
 MAX_RESTARTS = 8
-"""How often lost ranks are started again in one run."""
+"""How often lost ranks are restarted in one run."""
 LOST = 1
 """Exit code of a rank that has lost another one."""
 PR_SET_PDEATHSIG = 1
 """Of Linux's prctl: which signal a process gets when its parent has ended."""
 STOPPED = "ANYBATCH_STOPPED"
-"""Environment variable of ranks that are started after a stop was asked for: they must not train."""
+"""Environment variable of ranks that start after a stop was requested: they must not train."""
 
 
 def asked_for(words: list[str]) -> int:
-    """The processes that `--ranks` asks for; 1 where it does not, or where help is asked for."""
+    """The number of processes that `--ranks` requests; 1 without the flag or if help is requested."""
     word = value_of("--ranks", words)
     if word is None or HELP_FLAGS & set(words):
         return 1
@@ -53,14 +53,14 @@ def asked_for(words: list[str]) -> int:
 
 @contextlib.contextmanager
 def nothing_shown() -> Iterator[None]:
-    """Leave the standard output to somebody else."""
+    """Leave standard output to another process."""
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
         yield
 
 
 @contextlib.contextmanager
 def as_a_rank() -> Iterator[None]:
-    """Be the rank that the launcher of this process made it; the standard output is rank 0's."""
+    """Act as the rank that the launcher assigned; only rank 0 uses standard output."""
     if not group.is_rank():
         yield
         return
@@ -81,13 +81,13 @@ def as_a_rank() -> Iterator[None]:
 
 
 def launch(command: str, words: list[str], number: int) -> NoReturn:
-    """Run a command in so many ranks on this machine, and exit as it would have in one process."""
+    """Run a command in `ranks` ranks on this machine, and exit as it would have in one process."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     run_id = uuid.uuid4().hex
-    # Nothing listens beyond this machine: ranks meet in a file, and exchange data over the loopback device.
+    # No port is open to other machines: ranks meet in a file, and exchange data over the loopback device.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", group.LOOPBACK)
     with tempfile.TemporaryDirectory(prefix="anybatch-ranks-") as folder, ForwardedSignals() as signals:
         os.environ[group.MEETING_FILE] = str(Path(folder) / "meeting")
@@ -110,8 +110,8 @@ def launch(command: str, words: list[str], number: int) -> NoReturn:
             _, failure = failed.get_first_failure()
             how = f"signal {-failure.exitcode}" if failure.exitcode < 0 else f"exit code {failure.exitcode}"
             print(
-                f"anybatch {command}: rank {failure.local_rank} ended with {how}, and the ranks were started "
-                f"again {MAX_RESTARTS} times; `anybatch resume` continues the run",
+                f"anybatch {command}: rank {failure.local_rank} ended with {how}, and the ranks were "
+                f"restarted {MAX_RESTARTS} times; `anybatch resume` continues the run",
                 file=sys.stderr,
             )
             raise SystemExit(LOST) from None
@@ -120,7 +120,8 @@ def launch(command: str, words: list[str], number: int) -> NoReturn:
 
 
 def work(words: list[str]) -> int:
-    """A rank: run the command. Returns its exit code; a rank that lost another one ends with its own."""
+    """Run the command as a rank. Returns its exit code; a rank that lost another one ends with LOST's
+    code."""
     from anybatch.cli.main import main
 
     # A terminal sends Ctrl-C to every process; the launcher forwards it as one signal to each rank.
@@ -152,7 +153,7 @@ def end_with_launcher() -> None:
 
 
 class ForwardedSignals(contextlib.AbstractContextManager["ForwardedSignals"]):
-    """Hands the first signal that stops a run to the ranks, and ends them at the second."""
+    """Forwards the first stop signal to the ranks, and ends them at the second."""
 
     def __init__(self) -> None:
         self.first: int | None = None
@@ -160,7 +161,7 @@ class ForwardedSignals(contextlib.AbstractContextManager["ForwardedSignals"]):
 
     def __enter__(self) -> "ForwardedSignals":
         for number in SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:  # `nohup` asked for that
+            if signal.getsignal(number) != signal.SIG_IGN:  # `nohup` requested that
                 self._before[number] = signal.signal(number, self._forward)
         return self
 

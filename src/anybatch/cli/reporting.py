@@ -21,23 +21,23 @@ REPORT_USAGE = """usage: anybatch report STUDY | TUNING | RUN... [--out FOLDER]
 
 Write a page about a study: its verdicts with their intervals, figures, scores,
 plans and commands; about a tuning: its check, what mattered, its numbers and
-trials; or about runs: their curves over each other, plans, advice and commands.
-Runs that differ in their seeds only are one line with its range.
+trials; or about runs: overlaid curves, plans, advice and commands. Runs that
+differ only in their seeds are one line with a range.
 
   STUDY         the folder of a study
   TUNING        the folder of a tuning
-  RUN           a run folder, or a folder of runs: the newest one in it
+  RUN           a run folder, or a folder of runs, of which the newest is used
   --out FOLDER  where index.html, figures/ and data/ are written
                 [STUDY/report or RUN/report; report for several runs]
 """
 PLOT_USAGE = """usage: anybatch plot RUN... [--metric NAME] --out FILE
 
-Draw one metric of runs over each other, over env steps.
+Draw one metric of several runs over env steps.
 
-  RUN            a run folder, or a folder of runs: the newest one in it
-  --metric NAME  a metric as metrics.jsonl names it, such as losses/approx_kl
+  RUN            a run folder, or a folder of runs, of which the newest is used
+  --metric NAME  a metric named in metrics.jsonl, such as losses/approx_kl
                  [charts/episodic_return]
-  --out FILE     the picture to write: a name that ends in .png, .svg or .pdf
+  --out FILE     the picture file to write, ending in .png, .svg or .pdf
 """
 REPORT_FOLDER = "report"
 
@@ -69,14 +69,13 @@ def report(words: list[str]) -> None:
 
 
 def made_of(paths: tuple[Path, ...], words: list[str]) -> tuple[Path, Report]:
-    """The report of a study or of runs, and the folder that it belongs in."""
+    """The report of a study or of runs, and the folder it belongs in."""
     tunings = [path for path in paths if tune.is_tuning(path)]
     studies = [path for path in paths if study_parts.is_study(path)]
     if (tunings or studies) and len(paths) > 1:
         what = "a tuning" if tunings else "a study"
         raise UserError(
-            f"{(tunings or studies)[0]} is {what}, which has a report of its own: name no other folder "
-            "beside it"
+            f"{(tunings or studies)[0]} is {what}, which has its own report: name no other folder beside it"
         )
     if tunings:
         return tunings[0] / REPORT_FOLDER, tuning_page.report(tune.read(tunings[0]))
@@ -88,12 +87,12 @@ def made_of(paths: tuple[Path, ...], words: list[str]) -> tuple[Path, Report]:
 
 
 def show_written(made: Report, out: Path) -> None:
-    """Write a report and say where its files are."""
+    """Write a report and print where its files are."""
     print(f"page     {report_files.write(made, out)}")
     if files.is_available():
         print(f"figures  {out / report_files.FIGURES} (PNG and SVG)")
     else:
-        print(f"figures  none as PNG and SVG, which need the package matplotlib: {files.EXTRA}")
+        print(f"figures  no PNG or SVG files, which need the package matplotlib: {files.EXTRA}")
     print(f"data     {out / report_files.DATA} (CSV)")
 
 
@@ -104,7 +103,7 @@ def plot(words: list[str]) -> None:
         return
     flags = parsed(PlotFlags, words)
     if flags.out is None:
-        raise UserError("name the picture to write, such as --out curve.png")
+        raise UserError("name the picture file, such as --out curve.png")
     files.refuse_format(flags.out)
     groups = compared.grouped([run for run in compared.read_all(flags.paths) if run.rows])
     report_files.write_picture(run_charts.chart_of_metric(flags.metric, groups), flags.out)
@@ -115,5 +114,5 @@ def parsed(kind: type[Flags], words: list[str]) -> Flags:
     with as_user_error():
         flags = tyro.cli(kind, args=words)
     if not flags.paths:
-        raise UserError("name at least one run folder, such as runs/ for the newest run in it")
+        raise UserError("name at least one run folder, such as runs/ for the newest run in that folder")
     return flags

@@ -1,4 +1,4 @@
-"""Plans and outcomes for a person."""
+"""Display of plans and outcomes."""
 
 import shlex
 import sys
@@ -18,7 +18,7 @@ from anybatch.session import Outcome
 
 
 def advice(folder: Path, findings: Sequence[Advice]) -> None:
-    """What stood out in a run, one paragraph each."""
+    """Print what stands out in a run, one paragraph each."""
     console = Console(highlight=False)
     if not findings:
         console.print(f"\nadvice: nothing stands out in the metrics of {folder.name}", markup=False)
@@ -33,7 +33,7 @@ def advice(folder: Path, findings: Sequence[Advice]) -> None:
 
 
 def suite(result: SuiteResult) -> None:
-    """*game · runs · score · human-normalized · capped*, then the figures over the games."""
+    """Print the table *game · runs · score · human-normalized · capped*, then the summary over the games."""
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     for header in ("game", "runs", "score", "human-normalized", "capped"):
         table.add_column(header, justify="left" if header == "game" else "right")
@@ -52,7 +52,8 @@ def suite(result: SuiteResult) -> None:
 
 
 def outcome(result: Outcome, smaller: str = "") -> None:
-    """The outcome, and what to try next; `smaller` are the flags of the same run at a smaller batch."""
+    """Print the outcome, and what to try next; `smaller` holds the flags of the same run at a smaller
+    batch."""
     console = Console(highlight=False)
 
     def say(line: str) -> None:
@@ -90,7 +91,7 @@ def outcome(result: Outcome, smaller: str = "") -> None:
 
 
 def can_print(text: str) -> bool:
-    """Whether there is something to print, and the terminal has its characters."""
+    """Whether there is something to print and the terminal supports its characters."""
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:

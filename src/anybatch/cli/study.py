@@ -1,4 +1,4 @@
-"""`anybatch study`: run an experiment of the papers, or one of your own, and say what came out."""
+"""`anybatch study`: run an experiment from the papers, or your own, and report the outcome."""
 
 import contextlib
 import shlex
@@ -32,37 +32,37 @@ VERDICTS_FILE = "verdicts.json"
 @dataclass(frozen=True, kw_only=True)
 class StudyFlags:
     name: tyro.conf.Positional[str]
-    """A study that `anybatch study` lists, or a file ending in .toml."""
+    """A study listed by `anybatch study`, or a file ending in .toml."""
     scale: str = "cpu"
-    """smoke: seconds, to see that it runs. cpu: hours to days of a few cores. paper: as in the papers."""
+    """smoke: seconds, to see that it runs. cpu: hours to days on a few cores. paper: as in the papers."""
     env: tuple[str, ...] = ()
     """Environments instead of the study's own, such as Acrobot-v1."""
     preset: str | None = None
-    """Base of these environments. Chosen by the environment where it is not given."""
+    """Base for these environments. Default: selected by the environment."""
     seeds: int | None = None
-    """Number of seeds. Those of the study where it is not given."""
+    """Number of seeds. Default: the study's."""
     jobs: int | None = None
-    """Cells that run side by side. As many as the cores allow, here or in the cluster, where not given."""
+    """Cells that run in parallel. Default: as many as the cores allow, here or in the cluster."""
     budget: str | None = None
-    """Time that may be used, such as 20m or 2h: as many seeds are run as fit, by a short measurement."""
+    """Time limit, such as 20m or 2h: as many seeds are run as fit, by a short measurement."""
     on: On = "local"
     """Where cells run. local: in processes of this machine. ray: on Ray, here or on other machines (extra
     `ray`)."""
     ray_address: str | None = None
-    """Address of a Ray cluster, such as auto or 10.0.0.1:6379. None: a Ray of this study alone, on this
-    machine and reachable from it only."""
+    """Address of a Ray cluster, such as auto or 10.0.0.1:6379. None: a private Ray
+    on this machine, reachable only from it."""
     out: Path | None = None
-    """Folder of the study. Named after what was asked for, in studies/, where it is not given."""
+    """Folder of the study. Default: named after the study and its flags, in studies/."""
     tune: bool = False
-    """Sweep the learning rate of the base on seeds of their own, instead of running the study itself."""
+    """Sweep the learning rate of the base on separate seeds, instead of running the study."""
     plan: bool = False
     """Show what would be run, and run nothing."""
     retry_failed: bool = False
-    """Run cells that have failed once more."""
+    """Run failed cells again."""
 
 
 def study(words: list[str]) -> None:
-    """Run an experiment of the papers, or one of your own, and say what came out."""
+    """Run an experiment from the papers, or your own, and report the outcome."""
     if not words:
         study_text.show_list([files.load(name) for name in files.names()])
         return
@@ -105,7 +105,7 @@ def request_of(flags: StudyFlags) -> Request:
 
 
 def run(asked: Study, request: Request, flags: StudyFlags, *, again: str) -> None:
-    """Open the folder, run what is missing, and say what came out. `again` is the command line."""
+    """Open the folder, run what is missing, and report the outcome. `again` is the command line."""
     output = Output(shown=True)
     out = flags.out or opening.default_folder(request)
     engine = engines.start(flags.on, ray_address=flags.ray_address, jobs=flags.jobs, threads=asked.threads)
@@ -131,7 +131,7 @@ def run(asked: Study, request: Request, flags: StudyFlags, *, again: str) -> Non
 
 
 def conclude(out: Path, plan: StudyPlan) -> None:
-    """Write and show the verdicts on the cells that there are, and the page about them."""
+    """Write and show the verdicts on the finished cells, and the page about them."""
     results = runner.results(out, plan)
     found = verdicts.judge(plan, results)
     run_folder.write_json(out / VERDICTS_FILE, [verdict.to_json() for verdict in found])

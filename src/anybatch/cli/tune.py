@@ -1,4 +1,4 @@
-"""`anybatch tune`: search the numbers of a preset at a small batch, and check what was found."""
+"""`anybatch tune`: tune a preset's numbers at a small batch, and check the result."""
 
 import shlex
 from dataclasses import dataclass
@@ -24,43 +24,43 @@ from anybatch.tuning.tune import tune as run_tuning
 @dataclass(frozen=True, kw_only=True)
 class TuneFlags:
     preset: str | None = None
-    """The preset whose numbers are searched around: a name that `anybatch presets` lists, or a file ending in
-    .toml. Chosen by the environment where it is not given."""
+    """The preset to start from: a name listed by `anybatch presets`, or a file ending in .toml. Default:
+    selected by the environment."""
     env: str | None = None
-    """Environment to tune on. That of the preset where it is not given."""
+    """Environment to tune on. Default: the preset's."""
     trials: int = 40
-    """Number of trials: the preset itself, seven random ones, then those that follow what was found (TPE)."""
+    """Number of trials: the preset itself, seven random ones, then trials that build on the results (TPE)."""
     jobs: int | None = None
-    """Trials that run side by side. As many as the cores allow where it is not given. One job tries the same
-    numbers whether it was interrupted or not; with several, only the first eight are sure to be the same."""
+    """Trials that run in parallel. Default: as many as the cores allow. One job tries the same numbers
+    whether it was interrupted or not; with several, only the first eight are certain to be the same."""
     budget: str | None = None
-    """Time that may be used, such as 20m or 2h, check included. How many trials fit is said first."""
+    """Time limit, such as 20m or 2h, including the check. The number of trials that fit is printed first."""
     num_envs: int | None = None
-    """Envs of the trials: the batch tuned at. A quarter of the preset's where it is not given."""
+    """Envs of the trials, the batch to tune at. Default: a quarter of the preset's."""
     train_at: int | None = None
-    """Envs of the final check: the batch wanted. The preset's own where it is not given."""
+    """Envs of the final check, the target batch. Default: the preset's."""
     env_steps: int | None = None
-    """Length of every run, of trials and check alike. The preset's total-env-steps where it is not given."""
+    """Length of every run, in trials and check. Default: the preset's total-env-steps."""
     seeds: tuple[int, ...] = TUNING_SEEDS
-    """Seeds of each trial, whose areas under the return curve are averaged. The final check has other seeds,
-    those above all of these."""
+    """Seeds of each trial, whose areas under the return curve are averaged. The final check uses other seeds,
+    above all of these."""
     check_seeds: int = CHECK_SEEDS
-    """Number of fresh seeds of the final check."""
+    """Number of fresh seeds in the final check."""
     margin: float = MARGIN
-    """How much worse than the preset is still not worse, where 0 is random play and 1 the best return of the
-    preset. It is written down before the first trial."""
+    """How much worse than the preset still counts as not worse, where 0 is random play and 1 the best return
+    of the preset. It is recorded before the first trial."""
     search: tuple[str, ...] = ()
-    """Ranges other than the usual ones, such as learning-rate=1e-4..1e-2, and clip=fixed for what is to stay.
-    There are learning-rate, entropy-coefficient, discount, gae-lambda, q-lambda, clip, minibatches,
+    """Changed ranges, such as learning-rate=1e-4..1e-2, or clip=fixed for a number that stays. The names are
+    learning-rate, entropy-coefficient, discount, gae-lambda, q-lambda, clip, minibatches,
     proximal-center-of-mass, proximal-copy-every, exploration-end, exploration-fraction and
-    auxiliary-learning-rate, those that the algorithm has."""
+    auxiliary-learning-rate, as far as the algorithm has them."""
     out: Path | None = None
-    """Folder of the tuning, in which a second call continues. Named after environment and preset, in tuning/,
-    where it is not given."""
+    """Folder of the tuning, in which a second call continues. Default: named after environment and preset, in
+    tuning/."""
 
 
 def tune(words: list[str]) -> None:
-    """Search the numbers of a preset at a small batch, and check the best of them."""
+    """Tune a preset's numbers at a small batch, and check the best of them."""
     prog = "anybatch tune"
     if HELP_FLAGS & set(words):
         with FLAG_VALUES:

@@ -22,7 +22,7 @@ RULES = {
         "must be a whole number, {choice} or none"
     ),
 }
-"""tyro's messages about a value that does not fit its flag, and the rule that it breaks."""
+"""tyro's messages about an invalid value of a flag, and the rule it breaks."""
 NO_VALUE = re.compile(r"Missing value for argument '(?P<flag>.*)'\..*")
 NO_CHOICE = re.compile(
     r"invalid choice '(?P<word>.*)' for argument '(?P<flag>.*)'\. Expected one of \((?P<all>.*)\)\."
@@ -55,10 +55,10 @@ def one_line() -> Iterator[None]:
 
 
 def sentence_in(box: str) -> str:
-    """What was wrong and the flags that may have been meant, without the frame and the help around it."""
-    plain = COLORS.sub("", box)  # on a terminal the frame is drawn in color
+    """The error and the flags that may have been meant, without the frame and the help around it."""
+    plain = COLORS.sub("", box)  # on a terminal the frame is colored
     _title, *lines = [line.strip(FRAME) for line in plain.splitlines()] or [""]
-    rulers = [not line.strip("-") for line in lines]  # drawn with - where the terminal has no ─
+    rulers = [not line.strip("-") for line in lines]  # drawn with - if the terminal has no ─
     blocks = groupby(zip(rulers, lines, strict=True), key=lambda pair: pair[0])
     wrong = next((" ".join(line for _, line in block) for is_ruler, block in blocks if not is_ruler), "")
     if wrong.startswith("Unrecognized"):

@@ -13,7 +13,7 @@ def value_of(flag: str, words: list[str]) -> str | None:
 
 
 def without(flag: str, words: list[str]) -> list[str]:
-    """The words but for a flag and its value, if it is among them."""
+    """The words without a flag and its value, if present."""
     for place, word in enumerate(words):
         if word == flag or word.startswith(f"{flag}="):
             return words[:place] + without(flag, words[place + (2 if word == flag else 1) :])

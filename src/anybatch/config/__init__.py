@@ -1,7 +1,7 @@
 """Run configuration: one frozen dataclass per concern. A field's docstring is its command-line help.
 
-Numbers that belong to a batch (learning rate, EWMA decay, advantage decay) are those of the batch that they
-were tuned at, `TunedAt`. A run computes its own from them with `batch.plan.make_plan`; no config is edited.
+Numbers that depend on the batch (learning rate, EWMA decay, advantage decay) refer to the batch they were
+tuned at, `TunedAt`. A run derives its own with `batch.plan.make_plan`; the config is never edited.
 """
 
 from anybatch.config.controller import CompleteController, ControllerConfig, schedule_points

@@ -15,16 +15,17 @@ class Collection:
     """Actors that collect while the learner learns, each with a shard of the environments."""
 
     engine: Engine
-    """local: processes of this machine. ray: actors of Ray, here or on other machines."""
+    """local: processes on this machine. ray: Ray actors, here or on other machines."""
     actors: int
 
     def __str__(self) -> str:
-        places = {"local": "on this machine", "ray": "of Ray"}
+        places = {"local": "on this machine", "ray": "on Ray"}
         return f"{self.actors} actor{'s' * (self.actors > 1)} {places[self.engine]}"
 
 
 def collection_of(actors: str | None, *, overlap: bool, num_envs: int) -> Collection | None:
-    """What the settings `actors` and `overlap` ask for; None where the learner collects by itself."""
+    """The collection that the settings `actors` and `overlap` request; None if the learner collects by
+    itself."""
     if actors is None:
         return Collection("local", 1) if overlap else None
     match = re.fullmatch(r"(local|ray):(\d{1,9})", actors)

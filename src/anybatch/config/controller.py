@@ -15,18 +15,18 @@ class ControllerConfig:
     """Controller of the rollout length within a run, and so of the iteration batch and the minibatch."""
 
     kind: Kind = "fixed"
-    """fixed: num-steps throughout. divergence: Adaptive Batch Scaling by the share of states whose best
-    action an iteration changed. kl: the same by the KL divergence from the policy before the iteration.
-    noise_scale: by the gradient noise scale. schedule: by env steps."""
+    """What sets the rollout length. fixed: num-steps. divergence: the share of states whose best action an
+    iteration changed (Adaptive Batch Scaling). kl: the KL divergence from the policy before the iteration.
+    noise_scale: the gradient noise scale. schedule: the env steps done."""
     min_steps: int | None = None
     """Shortest rollout (L_min): steps of each environment between two optimizations. None: half of
     tuned-at.num-steps."""
     max_steps: int | None = None
-    """Longest rollout (L_max). None: twice tuned-at.num-steps, for kl four times."""
+    """Longest rollout (L_max). None: twice tuned-at.num-steps; four times for kl."""
     start_steps: int = 0
     """Rollout length at the start; 0: min-steps."""
     every: int | None = None
-    """Iterations between two measurements (K). None: 50, for kl 10."""
+    """Iterations between two measurements (K). None: 50; 10 for kl."""
     low: float | None = None
     """Divergence at or below which the target is the longest rollout. None: 0.05 for divergence, 0.01 for
     kl."""
@@ -35,35 +35,34 @@ class ControllerConfig:
     kl."""
     map: Literal["log", "linear", "exponential"] = "log"
     """How the length depends on the divergence between the two thresholds. log: as in Adaptive Batch Scaling.
-    exponential: the mirror image of log, in which only large divergences shorten the rollout much."""
+    exponential: the mirror image of log, so that only large divergences shorten the rollout a lot."""
     window: int = 20
-    """Number of latest divergences whose mean is used."""
+    """Number of recent divergences whose mean is used."""
     warmup: int = 10
     """Divergences measured before the first change of the length."""
     smoothing: float | None = None
-    """Share of the way to its target that the length moves at each adaptation; 1: the whole way. None: 0.1,
-    for noise_scale 1, since its measurements are averages."""
+    """Share of the way to its target that the length moves at each adaptation; 1: the whole way. None: 0.1; 1
+    for noise_scale, whose measurements are already averages."""
     states: int = 2048
     """Largest number of states of an iteration on which a divergence is measured."""
     rounding: Literal["float", "released"] = "float"
-    """float: keep the length as a real number and use the nearest whole one. released: truncate it at each
-    adaptation as in the released code, which stalls below its target, at 55 of 64 and 119 of 128."""
+    """float: keep the length as a real number and use the nearest whole number. released: truncate it at each
+    adaptation like the released code, which stalls below its target, at 55 of 64 and 119 of 128."""
     multiple_of: int = 1
-    """Divisor of the length in use; 32 in the released PPO code. With rounding = released, a rise by less
-    than this is lost."""
+    """The length in use is a multiple of this; 32 in the released PPO code. With rounding = released, an
+    increase smaller than this is lost."""
     noise_sets: Literal["minibatch", "iteration_batch"] = "minibatch"
-    """Batch that is made equal to the noise scale: the minibatch, or the iteration batch as in the released
-    code."""
+    """Batch that is set to the noise scale: the minibatch, or the iteration batch as in the released code."""
     schedule: tuple[str, ...] = ()
     """For kind = schedule: ENV_STEPS:NUM_STEPS pairs such as 0:16 1M:32, each in force from its env steps on.
-    These lengths are used as written."""
+    These lengths are used exactly as given."""
     epochs: Literal["constant", "at_least", "proportional"] = "constant"
-    """How epochs follow the length. constant: update.epochs. at_least: more for rollouts longer than tuned
-    at, never fewer (released PQN code). proportional: in proportion to the length, from the first change on
+    """How epochs follow the length. constant: update.epochs. at_least: more for rollouts longer than tuned,
+    never fewer (released PQN code). proportional: in proportion to the length, after the first change
     (released PPO code)."""
     compensate: Literal["none", "all"] = "none"
     """all: learning rate, proximal decay and advantage moments follow the batch as it changes within the run,
-    by the rules of rescale. none: they stay, as in Adaptive Batch Scaling."""
+    by the rules of rescale. none: they stay the same, as in Adaptive Batch Scaling."""
 
     def __post_init__(self) -> None:
         self._require_counts()
@@ -74,8 +73,8 @@ class ControllerConfig:
         )
         require(
             self.compensate == "none" or self.epochs == "constant",
-            f"controller.compensate = {self.compensate} and controller.epochs = {self.epochs} are two "
-            "compensations for one change of the batch: use one of them",
+            f"controller.compensate = {self.compensate} and controller.epochs = {self.epochs} both "
+            "compensate for a change of the batch: use one of them",
         )
         if self.kind in ("divergence", "kl"):
             self._require_thresholds()
@@ -83,18 +82,18 @@ class ControllerConfig:
             schedule_points(self.schedule)
         require(
             self.kind == "schedule" or not self.schedule,
-            f"controller.schedule = {' '.join(self.schedule)} goes with controller.kind = schedule only, "
-            f"not with {self.kind}",
+            f"controller.schedule = {' '.join(self.schedule)} needs controller.kind = schedule, "
+            f"not {self.kind}",
         )
 
     def with_defaults(self, num_steps: int) -> "ControllerConfig":
-        """The same with the defaults of its kind written down, around rollouts of `num_steps`."""
+        """The same config with the defaults of its kind filled in, around rollouts of `num_steps`."""
         defaults = DEFAULTS[self.kind].numbers(num_steps) if self.kind in DEFAULTS else {}
         return replace(self, **(defaults | self._given()))
 
     def completed(self, num_steps: int) -> "CompleteController":
         """The controller of a run whose numbers were tuned at rollouts of `num_steps`."""
-        # The kind does not read what is still None then.
+        # This kind of controller does not read fields that are still None here.
         return CompleteController(**(PQN.numbers(num_steps) | self.with_defaults(num_steps)._given()))
 
     def _given(self) -> dict[str, Any]:
@@ -150,7 +149,7 @@ class ControllerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CompleteController(ControllerConfig):
-    """A controller with every number known: those of its kind where its config leaves them open."""
+    """A controller with every number known: the defaults of its kind where its config has None."""
 
     min_steps: int = field()
     max_steps: int = field()
@@ -161,7 +160,7 @@ class CompleteController(ControllerConfig):
 
     @property
     def step_range(self) -> tuple[int, int]:
-        """Shortest and longest rollout that can be in use where the length is not fixed."""
+        """Shortest and longest rollout that can be in use, if the length is not fixed."""
         if self.kind == "schedule":
             lengths = [num_steps for _, num_steps in schedule_points(self.schedule)]
             return min(lengths), max(lengths)

@@ -1,7 +1,7 @@
-"""The defaults of each kind of controller that changes the rollout length by what it measures.
+"""The defaults of each kind of controller that changes the rollout length based on measurements.
 
-All are from Park 2026 (arXiv:2605.21557) and its released code. Lengths are multiples of the baseline's:
-a number of steps that suits 128 Atari games would be far off for one robot, and the reverse.
+All are from Park 2026 (arXiv:2605.21557) and its released code. Lengths are relative to the baseline's: a
+number of steps that suits 128 Atari games would not suit one robot, and vice versa.
 """
 
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ Kind = Literal["fixed", "divergence", "kl", "noise_scale", "schedule"]
 
 @dataclass(frozen=True, kw_only=True)
 class KindDefaults:
-    """The numbers of a controller where its config leaves them open."""
+    """The numbers of a controller where its config has None."""
 
     shortest: float
-    """Shortest rollout ÷ the rollout length tuned at."""
+    """Shortest rollout ÷ the tuned rollout length."""
     longest: float
-    """Longest rollout ÷ the rollout length tuned at."""
+    """Longest rollout ÷ the tuned rollout length."""
     every: int
     """Iterations between two measurements."""
     smoothing: float
-    """Share of the way to its target that the length moves at once."""
+    """Share of the way to its target that the length moves at each adaptation."""
     low: float | None = None
     """Lower threshold, where the kind measures a divergence."""
     high: float | None = None
@@ -46,4 +46,4 @@ PPO = KindDefaults(shortest=0.5, longest=4.0, every=10, smoothing=0.1, low=0.01,
 NOISE = KindDefaults(shortest=0.5, longest=2.0, every=50, smoothing=1.0)
 """The PQN code with the noise scale: 16 to 64 steps around 32, without smoothing."""
 DEFAULTS: dict[Kind, KindDefaults] = {"divergence": PQN, "kl": PPO, "noise_scale": NOISE}
-"""The defaults by kind. A length that is fixed or scheduled has none."""
+"""The defaults by kind. Fixed and scheduled lengths have none."""

@@ -11,14 +11,14 @@ class EnvConfig:
     """How the environment is built and how its episodes are treated."""
 
     engine: Literal["auto", "envpool", "gymnasium", "minatar", "native", "pgx", "toy"] = "auto"
-    """Engine of the environment. auto: our native code for classic control and MinAtar where there is a C
-    compiler; otherwise pgx for MinAtar, EnvPool where it has the id, and Gymnasium. minatar: as auto, for the
-    games of MinAtar."""
+    """Engine of the environment. auto: native code for classic control and MinAtar if there is a C compiler;
+    otherwise pgx for MinAtar, EnvPool if it has the id, else Gymnasium. minatar: like auto, for MinAtar
+    games."""
     max_episode_steps: int | None = None
-    """Step limit of an episode. None: the environment's own."""
+    """Step limit of an episode. None: the environment's own limit."""
     time_limit: Literal["bootstrap", "terminal"] = "bootstrap"
-    """bootstrap: an episode cut by its step limit is bootstrapped from its last observation. terminal: it has
-    ended."""
+    """bootstrap: an episode cut by its step limit is bootstrapped from its last observation. terminal: it
+    counts as terminated."""
     episodic_life: bool = False
     """Atari: a lost life ends the episode for learning; statistics still count whole games."""
     reward_clip: bool = False
@@ -28,12 +28,12 @@ class EnvConfig:
     engine_threads: int = 0
     """Threads of the EnvPool engine; 0: one for each core, at most one for each env."""
     vectorization: Literal["sync", "async"] = "sync"
-    """Gymnasium: sync steps the envs one after another in this process. async steps them in processes of
-    their own, which pays where a step takes about a millisecond or longer and there are cores to spare; below
-    that, handing data over costs more than it gains."""
+    """Gymnasium: sync steps the envs one after another in this process. async steps each in its own process,
+    which pays off if a step takes about a millisecond or longer and there are idle cores; for faster steps,
+    transferring the data costs more than it gains."""
     options: dict[str, str] = field(default_factory=dict[str, str])
-    """Further options passed to the engine as they are, such as num_levels 200 start_level 0 for Procgen
-    (numbers are recognized). Options of a preset or a recorded run that are not named here stay."""
+    """Further options passed unchanged to the engine, such as num_levels 200 start_level 0 for Procgen
+    (numbers are recognized). Options of a preset or a recorded run that are not named here are kept."""
 
     def __post_init__(self) -> None:
         require(
@@ -57,9 +57,9 @@ class NetworkConfig:
     """shared: one encoder for policy and value. detached: one, but the value loss does not train it.
     dual: two encoders."""
     factory: str | None = None
-    """A network of your own, as my_package:make_network: a function from the environment's spec to a module
-    that encodes observations, to which heads are added, or to a whole network. It takes the place of
-    `encoder`; its automatic microbatch and threads are those that encoder = auto would have."""
+    """Your own network, as my_package:make_network: a function from the environment's spec to a module that
+    encodes observations, to which heads are added, or to a whole network. It replaces `encoder`; its
+    automatic microbatch and threads are those of encoder = auto."""
     hidden_sizes: tuple[int, ...] = (64, 64)
     """Layers of the mlp encoder."""
     impala_channels: tuple[int, ...] = (16, 32, 32)
@@ -67,8 +67,9 @@ class NetworkConfig:
     impala_features: int = 256
     """Width of the impala encoder's last layer."""
     impala_fold: int = 1
-    """Pixels a side that become channels before impala's first convolution: 2 gives four times the channels
-    at half the sides, for 0.29 of the arithmetic with the default channels."""
+    """Side of the square of pixels that is folded into channels before impala's first convolution: 2 gives
+    four times the channels at half the height and width, and 0.29 of the arithmetic with the default
+    channels."""
     log_std: float = 0.0
     """Continuous actions: initial logarithm of the standard deviation, learned for each action dimension."""
 
@@ -82,24 +83,25 @@ class NetworkConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """The optimizer. Its numbers belong to the batch that they were tuned at."""
+    """The optimizer. Its numbers refer to the batch they were tuned at."""
 
     name: Literal["adam", "radam", "sgd"] = "adam"
-    """adam, radam: the learning rate follows the square root of the minibatch. sgd: the minibatch itself."""
+    """adam, radam: the learning rate follows the square root of the minibatch. sgd: it is proportional to
+    it."""
     learning_rate: float = 2.5e-4
     """Learning rate at the minibatch it was tuned at."""
     anneal: Literal["none", "linear"] = "none"
     """linear: the learning rate falls to 0 at anneal-until, counted in env steps."""
     anneal_until: int | None = None
-    """Env steps at which the learning rate reaches 0, on a line from the start of the run. None:
+    """Env steps at which the learning rate reaches 0, falling linearly from the start of the run. None:
     total-env-steps; if a resume changes that, the learning rate continues from its current value to 0 at the
-    new end, or, where it has reached 0, takes the value that a run of the new length has at this point."""
+    new end, or, if it has reached 0, takes the value that a run of the new length has at this point."""
     beta1: float = 0.9
     """Decay of Adam's mean of gradients."""
     beta2: float = 0.999
     """Decay of Adam's mean of squared gradients."""
     eps: float = 1e-8
-    """Adam's denominator offset."""
+    """Offset of Adam's denominator."""
     max_grad_norm: float | None = None
     """Norm that gradients are clipped to. None: no clipping."""
 
@@ -134,7 +136,7 @@ class UpdateConfig:
     epochs: int = 4
     """Passes over each iteration batch."""
     minibatches_per_epoch: int = 4
-    """Gradient steps per epoch: the samples are split into that many parts that differ by at most one."""
+    """Gradient steps per epoch: the samples are split into this many parts, equal up to one sample."""
     minibatch_of: Literal["samples", "sequences"] = "samples"
     """samples: shuffled single samples. sequences: whole rollouts of some envs, as in the paper's code."""
     target_kl: float | None = None
@@ -163,11 +165,11 @@ class UpdateConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DelayConfig:
-    """Age of the data when they are trained on."""
+    """Age of the data when it is trained on."""
 
     iterations: int = 0
-    """Iterations that each rollout waits before it is trained on; its env steps count then. At least 1 where
-    data is collected while the learner learns, which 0 stands for there."""
+    """Iterations that each rollout waits before it is trained on; its env steps count then. Where data is
+    collected while the learner learns, it is at least 1, and 0 means 1."""
 
     def __post_init__(self) -> None:
         require(self.iterations >= 0, f"staleness.iterations = {self.iterations}: must not be negative")
@@ -178,18 +180,18 @@ class NormalizeConfig:
     """Normalization of observations and rewards by running statistics."""
 
     observations: Literal["none", "step", "iteration"] = "none"
-    """Shift and scale vector observations by their running mean and standard deviation. step: as known at
-    each step, which needs all environments in one process. iteration: as known after the iteration before,
-    the same for any number of ranks; the first iteration sees observations as they are."""
+    """Shift and scale vector observations by their running mean and standard deviation. step: statistics are
+    updated at each step, which needs all environments in one process. iteration: they are updated after each
+    iteration and are the same for any number of ranks; the first iteration uses raw observations."""
     observation_clip: float = 10.0
     """Largest absolute value of normalized observations."""
     rewards: Literal["none", "step", "iteration"] = "none"
-    """Divide rewards by the running standard deviation of the discounted return. step: as known at each step
-    (CleanRL, SB3). iteration: as known after the whole iteration (the paper's code)."""
+    """Divide rewards by the running standard deviation of the discounted return. step: the deviation at each
+    step (CleanRL, SB3). iteration: the deviation after the whole iteration (the paper's code)."""
     reward_clip: float = 10.0
     """Largest absolute value of normalized rewards."""
     reward_discount: float = 0.99
-    """Discount of the return whose standard deviation is taken. The paper's code has 0.99 whatever γ is."""
+    """Discount of the return whose standard deviation is used. The paper's code has 0.99 for any γ."""
 
     def __post_init__(self) -> None:
         require(
@@ -209,21 +211,21 @@ class EvaluationConfig:
 
     every_env_steps: int = 0
     """Evaluate during training too, at the end of the first iteration beyond each multiple of this many env
-    steps, and keep the policy with the best mean return as a checkpoint of its own; 0: at the end only. The
-    training itself is the same bit for bit."""
+    steps, and keep the policy with the best mean return as a separate checkpoint; 0: only at the end.
+    Training is the same bit for bit."""
     num_envs: int = 10
     """Env slots, each with its own seed."""
     episodes_per_env: int = 1
-    """Episodes that each slot plays: a fixed number, so that short episodes are not counted more often."""
+    """Episodes per slot: a fixed number, so that short episodes do not count more often."""
     max_episode_steps: int | None = 27_000
-    """Decisions after which an episode is cut and counted as truncated, so that an evaluation ends also where
-    the environment has no limit of its own. The default is Atari's usual half an hour of play: 108,000 frames
-    at 4 frames a decision. None: no cap."""
+    """Decisions after which an episode is cut and counted as truncated, so that an evaluation ends even if
+    the environment has no limit. The default is Atari's usual half hour of play: 108,000 frames at 4 frames
+    per decision. None: no cap."""
     greedy: bool = False
     """Take the most probable action instead of sampling one."""
     protocol: Literal["lives", "released"] = "lives"
-    """Atari. lives: as in training, with its resets after lost lives, in which the engine presses FIRE; the
-    score is unclipped and up to the true game over. released: life loss off, as in the released code of
+    """Atari. lives: as in training, with resets after lost lives, in which the engine presses FIRE; the score
+    is unclipped and counts up to the true game over. released: life loss off, as in the released code of
     Adaptive Batch Scaling; an agent that never learned to press FIRE then stands still until the step cap."""
 
     def __post_init__(self) -> None:
@@ -251,13 +253,13 @@ class RecordConfig:
     """What is written to the run folder, and when."""
 
     checkpoint_every_seconds: float = 60.0
-    """Seconds after a checkpoint until the end of an iteration saves the next one."""
+    """Seconds after a checkpoint before the end of an iteration saves the next one."""
     checkpoint_every_iterations: int = 0
-    """Iterations after which a checkpoint is saved, whatever the time; 0: by time only."""
+    """Iterations after which a checkpoint is saved, regardless of time; 0: by time only."""
     keep_checkpoints: int = 3
-    """Number of newest checkpoints that are kept."""
+    """How many of the newest checkpoints are kept."""
     tensorboard: bool = True
-    """Write TensorBoard events beside metrics.jsonl."""
+    """Write TensorBoard events next to metrics.jsonl."""
     wandb: bool = False
     """Send metrics to Weights & Biases as well (needs the extra `wandb`)."""
     trackio: bool = False

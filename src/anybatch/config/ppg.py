@@ -9,13 +9,13 @@ from anybatch.config.require import require
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseConfig:
-    """Policy iterations, then an auxiliary phase on all their data. Numbers belong to the batch tuned at."""
+    """Policy iterations, then an auxiliary phase on all their data. Numbers refer to the tuned batch."""
 
     policy_iterations: int = 32
     """Iterations before each auxiliary phase (N_π)."""
     value_epochs: int = 1
-    """Epochs of the value function in the policy phase (E_V); update.epochs is the policy's (E_π). Where they
-    differ, each has an optimizer of its own."""
+    """Epochs of the value function in the policy phase (E_V); update.epochs is the policy's (E_π). If they
+    differ, each has its own optimizer."""
     auxiliary_epochs: int = 6
     """Passes over the phase's data in the auxiliary phase (E_aux)."""
     auxiliary_minibatch: int = 4096
@@ -25,7 +25,7 @@ class PhaseConfig:
     clone_coefficient: float = 1.0
     """Weight of the divergence from the policy before the auxiliary phase (β_clone)."""
     save_data: bool = True
-    """Keep the phase's data in checkpoints; otherwise checkpoints are saved at the ends of phases only."""
+    """Keep the phase's data in checkpoints; otherwise checkpoints are saved only at the ends of phases."""
 
     def __post_init__(self) -> None:
         counts = {
@@ -54,6 +54,6 @@ class PPGConfig(PPOConfig):
         require(
             self.controller.kind == "fixed",
             f"controller.kind = {self.controller.kind} changes the batch within a run, but all iterations of "
-            "a PPG phase have one size",
+            "a PPG phase must have the same size",
         )
         super().__post_init__()

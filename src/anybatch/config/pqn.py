@@ -15,12 +15,13 @@ class QLearningConfig:
     discount: float = 0.99
     """Discount γ."""
     q_lambda: float = 0.65
-    """λ of the Q(λ) targets: 0 looks one step ahead, 1 to the end of the rollout or episode."""
+    """λ of the Q(λ) targets: 0 looks one step ahead, 1 until the end of the rollout or episode."""
     loss_coefficient: float = 1.0
-    """Weight of the squared error: 1 in CleanRL and the code of adaptive batch scaling, 0.5 in PQN's own. It
-    affects gradient clipping only, since the optimizer's step does not depend on the loss's scale."""
+    """Weight of the squared error: 1 in CleanRL and the code of adaptive batch scaling, 0.5 in the original
+    PQN code. It affects only gradient clipping, since the optimizer's step does not depend on the scale of
+    the loss."""
     reward_scale: float = 1.0
-    """Factor of the rewards in learning; statistics still count the score."""
+    """Factor on the rewards used for learning; statistics still count the score."""
 
     def __post_init__(self) -> None:
         require(0 <= self.discount <= 1, f"objective.discount = {self.discount}: must be in [0, 1]")
@@ -39,10 +40,10 @@ class ExplorationConfig:
     start: float = 1.0
     """ε at the first env step."""
     end: float = 0.001
-    """ε from `fraction` of the run on."""
+    """ε after `fraction` of the run."""
     fraction: float = 0.1
-    """Share of total-env-steps over which ε falls, linearly. If a resume changes either, ε continues from its
-    current value to its end."""
+    """Share of total-env-steps over which ε falls linearly. If a resume changes either, ε continues from its
+    current value to `end`."""
 
     def __post_init__(self) -> None:
         require(
@@ -61,18 +62,19 @@ class QNetworkConfig:
     encoder: Literal["auto", "mlp", "nature", "minatar"] = "auto"
     """auto: mlp for vectors, minatar for 0/1 planes, nature for images."""
     factory: str | None = None
-    """A network of your own, as my_package:make_network: a function from the environment's spec to a module
-    that encodes observations, to which heads are added, or to a whole network. It takes the place of
-    `encoder`; its automatic microbatch and threads are those that encoder = auto would have."""
+    """Your own network, as my_package:make_network: a function from the environment's spec to a module that
+    encodes observations, to which heads are added, or to a whole network. It replaces `encoder`; its
+    automatic microbatch and threads are those of encoder = auto."""
     hidden_sizes: tuple[int, ...] = (256, 256)
-    """Layers of the mlp encoder; of minatar, those behind its convolution."""
+    """Layers of the mlp encoder; for minatar, those after its convolution."""
     channels: tuple[int, ...] = (32, 64, 64)
     """Channels of nature's three convolutions: 64, 128, 128 in PQN-L and PQN-XL."""
     blocks: int = 0
-    """Residual blocks of 512 units behind the convolutions: 5 in PQN-L, 10 in PQN-XL; 0: one dense layer."""
+    """Residual blocks of 512 units after the convolutions: 5 in PQN-L, 10 in PQN-XL; 0: one dense layer."""
     block_form: Literal["abs", "castanyer"] = "abs"
-    """How those blocks and the output are normalized: as in the code of adaptive batch scaling
-    (arXiv:2605.21557), which normalizes the action values too, or of arXiv:2506.15544, which does not."""
+    """How the residual blocks and the output are normalized. abs: as in the code of adaptive batch scaling
+    (arXiv:2605.21557), which also normalizes the action values. castanyer: as in arXiv:2506.15544, which does
+    not."""
 
     def __post_init__(self) -> None:
         require_layers((*self.hidden_sizes, *self.channels))
@@ -101,5 +103,6 @@ class PQNConfig(RunConfig):
         super().__post_init__()
         require(
             self.update.target_kl is None,
-            f"update.target-kl = {self.update.target_kl} is for policies with probabilities: PQN has none",
+            f"update.target-kl = {self.update.target_kl} needs a policy with probabilities, which PQN "
+            "does not have",
         )

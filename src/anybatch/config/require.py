@@ -1,4 +1,4 @@
-"""Checks of settings, each of which refuses a config in one sentence."""
+"""Checks of settings; each refuses a config with one sentence."""
 
 import math
 from collections.abc import Sequence
@@ -9,22 +9,22 @@ from anybatch.errors import ConfigError
 
 
 def require(condition: bool, sentence: str) -> None:
-    """Refuse a config: `sentence` names the fields and the values they have."""
+    """Refuse a config unless `condition` holds. `sentence` names the fields and their values."""
     if not condition:
         raise ConfigError(sentence)
 
 
 LARGEST_COUNT = 10**12
-"""Largest count of a setting: engines and torch count in 64 bits, and products of counts must fit."""
+"""Largest whole number in a setting: engines and torch count in 64 bits, and products of counts must fit."""
 LARGEST_FLOAT = 3.4e38
-"""Largest number of a setting: losses are computed in 32 bits."""
+"""Largest number in a setting: losses are computed in 32 bits."""
 LARGEST_LAYER = 2**14
 MOST_ENVS = 2**20
 MOST_THREADS = 1024
 
 
 def require_sense(config: Any, group: str = "") -> None:
-    """Refuse, in all groups, numbers that are not finite or too large to compute with."""
+    """Refuse numbers, in all groups, that are non-finite or too large to compute with."""
     for setting in fields(config):
         value = getattr(config, setting.name)
         path = group + setting.name.replace("_", "-")
@@ -38,7 +38,7 @@ def require_sense(config: Any, group: str = "") -> None:
 
 
 def require_layers(sizes: Sequence[int]) -> None:
-    """Refuse widths of layers that no network can have."""
+    """Refuse layer widths that are not positive or are too large."""
     require(
         all(1 <= size <= LARGEST_LAYER for size in sizes),
         f"network sizes must be positive and at most {LARGEST_LAYER:,}, got {tuple(sizes)}",

@@ -37,7 +37,7 @@ class RescaleRules:
 
 
 def rescale_rules(text: str) -> RescaleRules:
-    """The rules in a list such as proximal-ewma,learning-rate=linear; `all` or `none` of them."""
+    """The rules in a list such as proximal-ewma,learning-rate=linear, or in `all` or `none`."""
     if text == "none":
         return RescaleRules(frozenset())
     names: set[str] = set()
@@ -50,7 +50,8 @@ def rescale_rules(text: str) -> RescaleRules:
             asked.add(LEARNING_RATE_FORMS[part])
         else:
             known = ", ".join(("all", "none", *RESCALE_RULES, *LEARNING_RATE_FORMS))
-            require(part in RESCALE_RULES, f"rescale = {text!r}: {part!r} is not a rule; there are {known}")
+            sentence = f"rescale = {text!r}: {part!r} is not a rule; the rules are {known}"
+            require(part in RESCALE_RULES, sentence)
             names.add(part)
-    require(len(asked) <= 1, f"rescale = {text!r}: there must be one form of learning-rate")
+    require(len(asked) <= 1, f"rescale = {text!r}: only one form of learning-rate can be given")
     return RescaleRules(frozenset(names), next(iter(asked), None))

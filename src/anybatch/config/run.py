@@ -1,4 +1,4 @@
-"""Configuration of every run, whatever its algorithm."""
+"""Configuration shared by the runs of all algorithms."""
 
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
@@ -20,7 +20,7 @@ from anybatch.config.rescale import rescale_rules
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Settings of every run. Those without a group are the common flags of the command line."""
+    """Settings of every run. Those outside a group are the common flags of the command line."""
 
     algorithm: ClassVar[str]
 
@@ -28,54 +28,55 @@ class RunConfig:
     """Environment id: CartPole-v1, Breakout-v5, HalfCheetah-v4, procgen:coinrun, procgen-easy:coinrun,
     minatar:Breakout, gym:…, envpool:…, my_package:MyEnv-v0, toy:…"""
     num_envs: int = 8
-    """Environments stepped together, in the whole run: ranks share them, and change the speed only."""
+    """Environments stepped together in the whole run. Ranks share them and change only the speed."""
     envs_per_rank: int | None = None
-    """Environments of each rank, where the batch is to grow with the ranks: num-envs is then this times the
-    ranks, and the numbers follow the batch. None: num-envs stays, whatever the ranks."""
+    """Environments per rank, for a batch that grows with the ranks: num-envs is then this times the number of
+    ranks, and the numbers follow the batch. None: num-envs does not depend on the ranks."""
     num_steps: int = 128
     """Steps of each environment between two optimizations."""
     total_env_steps: int = 500_000
     """Length of the run, in valid samples over all ranks."""
     seed: int = 1
-    """Seed of everything that is random. Runs with neighboring seeds share nothing."""
+    """Seed of all randomness. Runs with neighboring seeds share nothing."""
     rescale: str = "all"
-    """The numbers that follow the batch: all, none, or a list with commas of learning-rate, proximal-ewma,
-    proximal-copy, advantage-moments, phase-length, auxiliary-phase and adam-betas, which is not part of all.
-    learning-rate=linear or learning-rate=square-root replaces the optimizer's own rule, also that of the
-    auxiliary phase."""
+    """The numbers that follow the batch: all, none, or a comma-separated list of learning-rate,
+    proximal-ewma, proximal-copy, advantage-moments, phase-length, auxiliary-phase and adam-betas, which is
+    not part of all. learning-rate=linear or learning-rate=square-root replaces the optimizer's own rule, also
+    in the auxiliary phase."""
     minibatch_limit: int | Literal["noise-scale"] | None = None
-    """Largest minibatch, in samples: at least the one tuned at. A larger iteration batch is split into more
-    minibatches per epoch, and the numbers that follow the minibatch stay. noise-scale: the gradient noise
-    scale that the run measures, from the minibatch tuned at upward. None: the minibatch grows with the
+    """Largest minibatch, in samples: at least the tuned one. A larger iteration batch is split into more
+    minibatches per epoch, and the numbers that follow the minibatch stay the same. noise-scale: the gradient
+    noise scale that the run measures, but at least the tuned minibatch. None: the minibatch grows with the
     iteration batch."""
     device: str = "cpu"
-    """cpu, cuda, cuda:1, …, or auto: cuda where there is one, else cpu."""
+    """cpu, cuda, cuda:1, …, or auto: cuda if available, else cpu."""
     threads: int = 0
-    """CPU threads of torch; 0: one for small networks, all cores for convolutions, which ranks on
-    one machine share."""
+    """CPU threads of torch; 0: one for small networks, all cores for convolutions. Ranks on one machine share
+    the cores."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of rollouts, networks and updates. float64 is for comparisons; it costs speed and memory."""
     precision: Literal["float32", "bf16"] = "float32"
-    """What the encoders compute in. bf16 pays on processors and GPUs that have it (`anybatch doctor` tells);
-    weights, heads, losses, optimizer, targets and averages stay float32."""
+    """Precision of the encoders. bf16 pays off on processors and GPUs that support it (see `anybatch
+    doctor`); weights, heads, losses, optimizer, targets and averages stay float32."""
     compile: Literal["auto", "on", "off"] = "auto"
     """Native code for acting and gradient steps, compiled at first use. auto: for small networks of plain
-    vectors on a CPU, where there is a C compiler; on: refused where it cannot be; off: torch. A resumed run
-    keeps what it had."""
+    vectors on a CPU, if there is a C compiler; on: an error if it is not possible; off: torch. A resumed run
+    keeps its choice."""
     microbatch: int = 0
-    """Samples per forward and backward pass: memory and speed only. 0: a fixed rule by network and device."""
+    """Samples per forward and backward pass: affects memory and speed only. 0: a fixed rule by network and
+    device."""
     overlap: bool = False
-    """Collect the next iteration in a second process while the learner learns. Data are then
-    staleness.iterations old, at least 1, exactly as if they had waited in a queue."""
+    """Collect the next iteration in a second process while the learner learns. The data is then
+    staleness.iterations old, at least 1, exactly as if it had waited in a queue."""
     actors: str | None = None
     """Processes that collect while the learner learns, each with a share of the environments: local:N on this
-    machine, ray:N on Ray (extra `ray`). The same results as with --overlap, up to rounding. None: the learner
-    collects by itself."""
+    machine, ray:N on Ray (extra `ray`). The results equal those of --overlap, up to rounding. None: the
+    learner collects by itself."""
     ray_address: str | None = None
-    """Address of a Ray cluster, such as auto or 10.0.0.1:6379. None: a Ray of this run alone, on this machine
-    and reachable from it only."""
+    """Address of a Ray cluster, such as auto or 10.0.0.1:6379. None: start Ray for this run alone, reachable
+    only from this machine."""
     actor_timeout: float = 300.0
-    """Seconds after which an actor that gives no sign of life, or is stuck in one step, is started again."""
+    """Seconds after which an actor that gives no sign of life, or is stuck in one step, is restarted."""
 
     update: UpdateConfig = field(default_factory=UpdateConfig)
     staleness: DelayConfig = field(default_factory=DelayConfig)
@@ -85,7 +86,7 @@ class RunConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     record: RecordConfig = field(default_factory=RecordConfig)
     tuned_at: TunedAt | None = None
-    """Batch at which the numbers were chosen. None: the batch of this config itself."""
+    """Batch at which the numbers were chosen. None: the batch of this config."""
 
     def __post_init__(self) -> None:
         require(self.num_envs <= MOST_ENVS, f"num-envs = {self.num_envs}: must be at most {MOST_ENVS:,}")
@@ -106,14 +107,14 @@ class RunConfig:
         require(self.total_env_steps >= 1, f"total-env-steps = {self.total_env_steps}: must be at least 1")
         require(
             self.threads >= 0 and self.microbatch >= 0,
-            f"threads = {self.threads}, microbatch = {self.microbatch}: both must be positive or 0, "
-            "which is automatic",
+            f"threads = {self.threads}, microbatch = {self.microbatch}: both must be positive, or 0 for "
+            "automatic",
         )
         require(
             self.precision == "float32"
             or (self.dtype, self.compile) in (("float32", "auto"), ("float32", "off")),
-            f"precision = {self.precision}, dtype = {self.dtype}, compile = {self.compile}: bf16 is for "
-            "dtype = float32, and native code has none",
+            f"precision = {self.precision}, dtype = {self.dtype}, compile = {self.compile}: bf16 needs "
+            "dtype = float32 and does not run in native code",
         )
         self._require_limit()
         self._require_collection()
@@ -145,25 +146,25 @@ class RunConfig:
         require(
             self.controller.kind == "fixed",
             f"minibatch-limit = noise-scale and controller.kind = {self.controller.kind} both change the "
-            "minibatch within a run: use one of them; a number as the limit goes with every controller",
+            "minibatch within a run: use one of them; a number as the limit works with every controller",
         )
 
     def _require_collection(self) -> None:
         on_ray = self.collection is not None and self.collection.engine == "ray"
         require(
             self.ray_address is None or on_ray,
-            f"ray-address = {self.ray_address} is for actors of Ray, but actors = {self.actors}",
+            f"ray-address = {self.ray_address} needs actors on Ray, but actors = {self.actors}",
         )
         require(self.actor_timeout > 0, f"actor-timeout = {self.actor_timeout}: must be positive")
 
     @property
     def collection(self) -> Collection | None:
-        """The actors that collect; None where the learner collects by itself."""
+        """The actors that collect; None if the learner collects by itself."""
         return collection_of(self.actors, overlap=self.overlap, num_envs=self.num_envs)
 
     @property
     def lag(self) -> int:
-        """Iterations that every rollout waits: at least 1 where it is collected while the learner learns."""
+        """Iterations that every rollout waits: at least 1 if it is collected while the learner learns."""
         return max(self.staleness.iterations, int(self.collection is not None))
 
     @property
@@ -172,7 +173,7 @@ class RunConfig:
         return self.controller.compensate == "all" or self.minibatch_limit == "noise-scale"
 
     def tuned_batch(self) -> TunedAt:
-        """The batch that the numbers belong to."""
+        """The batch that the numbers were tuned at."""
         return self.tuned_at or TunedAt(
             num_envs=self.num_envs,
             num_steps=self.num_steps,
@@ -181,23 +182,24 @@ class RunConfig:
         )
 
     def pinned(self) -> Self:
-        """The same config with its tuned batch written down, so that a change of its batch rescales."""
+        """The same config with an explicit tuned batch, so that a change of its batch rescales the
+        numbers."""
         return replace(self, tuned_at=self.tuned_batch())
 
     def on_ranks(self, ranks: int) -> Self:
-        """The config of a run on so many ranks: with `envs_per_rank`, its batch is theirs."""
+        """The config of a run on `ranks` ranks: with `envs_per_rank`, its batch follows them."""
         if self.envs_per_rank is not None:
             return replace(self.pinned(), num_envs=self.envs_per_rank * ranks)
         require(
             ranks <= self.num_envs,
-            f"{ranks} ranks share num-envs = {self.num_envs}: each must have at least one",
+            f"{ranks} ranks share num-envs = {self.num_envs}: each must have at least one environment",
         )
         return self
 
     def completed(self) -> Self:
         """The config as a run records it: pinned, and with the defaults of its controller's kind as numbers.
 
-        A resume keeps them, also by a later version with other defaults, and keeps the lag however it
+        A resume keeps them, even in a later version with other defaults, and keeps the lag however it
         collects.
         """
         controller = self.controller.with_defaults(self.tuned_batch().num_steps)
@@ -206,7 +208,7 @@ class RunConfig:
 
     @property
     def complete_controller(self) -> CompleteController:
-        """The controller with the defaults of its kind, around the rollout length tuned at."""
+        """The controller with the defaults of its kind, around the tuned rollout length."""
         return self.controller.completed(self.tuned_batch().num_steps)
 
     @property

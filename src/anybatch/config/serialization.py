@@ -1,4 +1,4 @@
-"""Configs as plain dicts, for config.json, and back, checked."""
+"""Conversion of configs to plain dicts, for config.json, and back, with checks."""
 
 import dataclasses
 import difflib
@@ -12,7 +12,7 @@ from anybatch.errors import ConfigError
 Config = TypeVar("Config")
 
 NONE = "none"
-"""Value in a preset of an optional number that is absent: TOML has no null."""
+"""How a preset writes an optional number that is absent: TOML has no null."""
 
 _DESCRIPTIONS = {
     int: "a whole number",
@@ -31,10 +31,10 @@ def config_to_dict(config: Any) -> dict[str, Any]:
 def config_from_dict(
     kind: type[Config], data: object, where: str = "", *, may_lack_settings: bool = False
 ) -> Config:
-    """The config that `config_to_dict` was given. A ConfigError names what is unknown, missing or wrong.
+    """The inverse of `config_to_dict`. A ConfigError names what is unknown, missing or wrong.
 
     `where` is the place of `data` in the whole config, for the messages. A record of an earlier version may
-    lack settings that came later: they get their defaults.
+    lack newer settings: they get their defaults.
     """
     hints = {name: hint for name, hint in get_type_hints(kind).items() if get_origin(hint) is not ClassVar}
     title = where or kind.__name__
@@ -104,7 +104,7 @@ def _value(hint: Any, value: object, where: str, may_lack_settings: bool) -> obj
     if value == NONE and _fits(hint, None):
         value = None
     if type(value) is int and float in (hint, *get_args(hint)) and abs(value) <= LARGEST_COUNT:
-        value = float(value)  # larger ones are refused as they are
+        value = float(value)  # larger ones are refused below
     if isinstance(value, float) and value.is_integer() and not _fits(hint, value) and _fits(hint, int(value)):
         value = int(value)  # 1e6 is a float in Python and in TOML
     if not _fits(hint, value):
@@ -119,7 +119,7 @@ def _group(hint: Any) -> type[Any] | None:
 
 
 def _fits(hint: Any, value: object) -> bool:
-    """Whether a value is of the type of a field. Only the kinds of types that configs have."""
+    """Whether a value has the type of a field. Knows only the types that configs use."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return any(_fits(argument, value) for argument in arguments)

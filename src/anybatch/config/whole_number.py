@@ -9,11 +9,12 @@ WRITTEN = re.compile(
 UNITS = {"": 0, "k": 3, "m": 6, "b": 9}
 """Powers of ten."""
 MOST_DIGITS = 40
-"""More are a typing mistake, and the digits of 1e999999999 would fill the memory."""
+"""More digits are a typing mistake, and those of 1e999999999 would fill the memory."""
 
 
 def whole_number(text: str) -> int:
-    """1000000, 1_000_000, 1e6, 1000k and 1M are the same number; b is a billion. Else ValueError.
+    """1000000, 1_000_000, 1e6, 1000k and 1M are the same number; b is a billion. Raises ValueError for
+    anything else.
 
     Not 1,000,000: in a list of sizes, 256,256 is more likely meant as two numbers.
     """

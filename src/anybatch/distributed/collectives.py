@@ -1,4 +1,4 @@
-"""What ranks exchange. Identities in a single process, so that there is one code path for any world size.
+"""Exchanges between ranks. In a single process they are identities: one code path serves any world size.
 
 Every rank must call each of these, in the same order. Only tensors are sent: nothing is pickled.
 """
@@ -32,7 +32,7 @@ def own_shard(total: int) -> Shard:
 
 
 def take_seconds() -> float:
-    """Seconds that this rank has spent in exchanges, waiting included, since the last call."""
+    """Seconds that this rank has spent in exchanges, including waiting, since the last call."""
     global _seconds
     taken, _seconds = _seconds, 0.0
     return taken
@@ -40,7 +40,7 @@ def take_seconds() -> float:
 
 @contextmanager
 def _timed() -> Iterator[None]:
-    """Count the time of an exchange, and tell an exchange that failed from other errors."""
+    """Count the time of an exchange, and turn its failure into LostRankError."""
     global _seconds
     start = time.perf_counter()
     try:
@@ -94,7 +94,7 @@ def text_from_rank_0(text: str) -> str:
 
 
 def of_all_ranks(tensor: Tensor) -> Tensor:
-    """The tensors of all ranks, which have one shape, along a new first axis."""
+    """The tensors of all ranks, which have the same shape, along a new first axis."""
     if world_size() == 1:
         return tensor[None]
     with _timed():
@@ -115,7 +115,7 @@ def rows_of_all_ranks(rows: Tensor) -> Tensor:
 
 
 def envs_of_all_ranks(tensor: Tensor, total: int, axis: int) -> Tensor:
-    """What `tensor` has of this rank's environments along `axis`, of all `total` environments."""
+    """`tensor` of this rank's environments along `axis`, joined to all `total` environments."""
     if world_size() == 1:
         return tensor
     joined = _joined(_padded_bytes(tensor.movedim(axis, 0), total), total, everywhere=True)
@@ -124,7 +124,8 @@ def envs_of_all_ranks(tensor: Tensor, total: int, axis: int) -> Tensor:
 
 
 def gather_envs(tensor: Tensor, total: int, axis: int) -> Tensor:
-    """`envs_of_all_ranks` on rank 0; the other ranks get their own part back, and need not hold the whole."""
+    """`envs_of_all_ranks` on rank 0; other ranks get their own part back, so they need not hold
+    everything."""
     if world_size() == 1:
         return tensor
     joined = _joined(_padded_bytes(tensor.movedim(axis, 0), total), total, everywhere=False)
@@ -134,7 +135,7 @@ def gather_envs(tensor: Tensor, total: int, axis: int) -> Tensor:
 
 
 def gather_env_arrays(arrays: Sequence[np.ndarray], total: int) -> list[np.ndarray]:
-    """`gather_envs` of arrays of any type whose first axis is the environments, in one exchange."""
+    """`gather_envs` for arrays of any type whose first axis is the environments, in one exchange."""
     if world_size() == 1 or not arrays:
         return list(arrays)
     rows = [
@@ -149,14 +150,14 @@ def gather_env_arrays(arrays: Sequence[np.ndarray], total: int) -> list[np.ndarr
 
 
 def _padded_bytes(rows: Tensor, total: int) -> Tensor:
-    """The rows as bytes, [n, width], with as many as the largest shard has: gloo sends equal shapes only."""
+    """The rows as bytes, [n, width], padded to the largest shard: gloo sends only equal shapes."""
     content = rows.contiguous().flatten().view(torch.uint8).view(len(rows), -1)
     largest = -(-total // world_size())
     return torch.cat([content, content.new_zeros(largest - len(content), content.shape[1])])
 
 
 def _joined(padded: Tensor, total: int, *, everywhere: bool) -> Tensor | None:
-    """The rows of all shards in order; None on other ranks than 0 unless `everywhere`."""
+    """The rows of all shards in order; None on ranks other than 0 unless `everywhere`."""
     size = world_size()
     gets = everywhere or rank() == 0
     parts = [torch.empty_like(padded) for _ in range(size)] if gets else None

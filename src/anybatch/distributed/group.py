@@ -1,6 +1,6 @@
 """The group of ranks that a process belongs to: joining it, and failing together.
 
-torchrun, or `--ranks`, says through environment variables which rank a process is; so may any other launcher.
+torchrun or `--ranks` assigns ranks through environment variables; any other launcher can do the same.
 """
 
 import os
@@ -23,7 +23,7 @@ MEETING_FILE = "ANYBATCH_MEETING_FILE"
 LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 """The network device that ranks on one machine exchange data over."""
 TIMEOUT = timedelta(minutes=10)
-"""The longest wait for another rank. One that has ended is noticed at once; this is for one that hangs."""
+"""The longest wait for another rank. A rank that has ended is noticed at once; this is for one that hangs."""
 _FAILURE = "anybatch/failure"
 _SECONDS_FOR_A_REASON = 2.0
 
@@ -34,20 +34,21 @@ def is_rank() -> bool:
 
 
 def is_under_torchrun() -> bool:
-    """Whether torchrun started this process: it repeats signals that a terminal has sent to all processes."""
+    """Whether torchrun started this process: it repeats signals that a terminal already sent to all
+    processes."""
     return "TORCHELASTIC_RUN_ID" in os.environ and MEETING_FILE not in os.environ
 
 
 @contextmanager
 def joined() -> Iterator[None]:
-    """Be a rank of the group that the launcher of this process has made; alone, there is nothing to join."""
+    """Join the group that the launcher of this process has made, if any."""
     if not is_rank():
         yield
         return
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     path = os.environ.get(MEETING_FILE)
     if path is not None:
-        # A file for each attempt: one that a killed group left behind must not be met in.
+        # A file for each attempt: ranks must not meet in a file left by a killed group.
         path += f"-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
@@ -70,7 +71,7 @@ def joined() -> Iterator[None]:
 
 @contextmanager
 def failing_together() -> Iterator[None]:
-    """What is refused on one rank in here is refused on all; the first that refuses says why."""
+    """A refusal on one rank is a refusal on all; the first rank that refuses reports why."""
     refused: UserError | None = None
     try:
         yield
@@ -84,7 +85,7 @@ def failing_together() -> Iterator[None]:
 
 
 def check_exchange() -> list[str]:
-    """Exchange a number with nobody else, as a rank on this machine would. Returns the usable backends."""
+    """Exchange a number within this process, as ranks on this machine would. Returns the usable backends."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
     with tempfile.TemporaryDirectory() as folder:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=0, world_size=1)
@@ -96,12 +97,12 @@ def check_exchange() -> list[str]:
 
 
 def local_ranks() -> int:
-    """The ranks on this machine, as far as its launcher says."""
+    """The number of ranks on this machine, according to the launcher."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if is_rank() else 1
 
 
 def name() -> str:
-    """This process among the ranks, for people to read; nothing where it is alone."""
+    """This process's rank, for messages; empty if it is alone."""
     ranks = collectives.world_size()
     return f"rank {collectives.rank()} of {ranks} on {socket.gethostname()}: " if ranks > 1 else ""
 
@@ -115,7 +116,7 @@ def is_first_to_fail() -> bool:
 
 
 def failure_was_told() -> bool:
-    """Whether another rank has said why the run ends. Waits a moment: its connection may close first."""
+    """Whether another rank has reported why the run ends. Waits a moment: its connection may close first."""
     store = dist.distributed_c10d._get_default_store()
     until = time.monotonic() + _SECONDS_FOR_A_REASON
     try:
@@ -123,6 +124,6 @@ def failure_was_told() -> bool:
             if time.monotonic() > until:
                 return False
             time.sleep(0.05)
-    except RuntimeError:  # the store went with the rank that had it
+    except RuntimeError:  # the store ended with the rank that hosted it
         return False
     return True

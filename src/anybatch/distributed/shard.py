@@ -1,4 +1,4 @@
-"""The environments that a process owns, of all those of a run."""
+"""The environments of a run that a process owns."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,7 +23,7 @@ class Shard:
 
     @classmethod
     def part(cls, total: int, *, index: int, parts: int) -> "Shard":
-        """One of `parts` shards, which differ by at most one environment; the first ones are the larger."""
+        """One of `parts` shards, which differ by at most one environment; the first ones are larger."""
         return cls.whole(total).split(parts)[index]
 
     def split(self, parts: int) -> list["Shard"]:
@@ -34,7 +34,7 @@ class Shard:
 
     @property
     def envs(self) -> slice:
-        """Where its environments are along an axis that has all of them."""
+        """The slice of its environments along an axis of all environments."""
         return slice(self.first, self.first + self.count)
 
     @property
@@ -42,7 +42,8 @@ class Shard:
         return self.count == self.total
 
     def own_indices(self, indices: Tensor) -> Tensor:
-        """Of indices into flattened [… · total], those of its environments, as indices into [… · count]."""
+        """The indices of its environments among indices into flattened [… · total], as indices into [… ·
+        count]."""
         if self.is_whole:
             return indices
         env = indices % self.total

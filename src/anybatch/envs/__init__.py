@@ -19,7 +19,7 @@ ENGINE_PREFIXES = {
     "toy": "toy",
 }
 MANY_ENVS = 1024
-"""Number of envs from which on a first env is built to see whether all fit into memory."""
+"""From this number of envs, one env is built first to see whether all fit into memory."""
 MINATAR_ENGINES = ("native", "pgx")
 """Engines of the MinAtar games."""
 MINATAR_INSTALL_COMMAND = "pip install 'anybatch[minatar]'"
@@ -28,22 +28,21 @@ MINATAR_INSTALL_COMMAND = "pip install 'anybatch[minatar]'"
 def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
     """One environment `env_id` for each seed, which alone determines its random stream.
 
-    CartPole-v1: our own native code where it has the id, else EnvPool, else Gymnasium. gym:…, envpool:…,
-    native:…, toy:… name the engine; procgen:coinrun and procgen-easy:coinrun are games of EnvPool's;
-    minatar:Breakout is our own native code, else pgx; my_package:MyEnv-v0 is Gymnasium's, after importing
-    my_package.
+    CartPole-v1: our native code if it has the id, else EnvPool, else Gymnasium. gym:…, envpool:…, native:…,
+    toy:… name the engine; procgen:coinrun and procgen-easy:coinrun are EnvPool's games; minatar:Breakout is
+    our native code, else pgx; my_package:MyEnv-v0 is Gymnasium's, after importing my_package.
     """
     if env_id.startswith(user_modules.OBJECT_PREFIX):
         raise EnvError(
             f"this run has an environment object, {env_id.removeprefix(user_modules.OBJECT_PREFIX)}, which "
-            "only a Python program can give again: pass it as env=… to anybatch.resume or anybatch.load"
+            "only a Python program can provide: pass it as env=… to anybatch.resume or anybatch.load"
         )
     if len(seeds) >= MANY_ENVS:
         _refuse_envs_beyond_memory(env_id, config, len(seeds))
     engine, name = _resolve(env_id, config)
     if engine != "gymnasium" and config.vectorization != "sync":
         raise EnvError(
-            f"env-config.vectorization = {config.vectorization} is for Gymnasium's environments; {env_id} "
+            f"env-config.vectorization = {config.vectorization} needs a Gymnasium environment; {env_id} "
             f"runs on {engine}, which steps all envs together"
         )
     if engine == "envpool":
@@ -59,7 +58,7 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
 
 
 def spec_of_one(env_id: str, config: EnvConfig) -> EnvSpec | None:
-    """What is known of an environment, from a single env that is built for it; None where that fails."""
+    """The spec of an environment, from a single env built for it; None if that fails."""
     try:
         env = make(env_id, config, seeds=[0])
     except EnvError:
@@ -69,7 +68,7 @@ def spec_of_one(env_id: str, config: EnvConfig) -> EnvSpec | None:
 
 
 def observation_bytes(env_id: str, config: EnvConfig) -> int | None:
-    """The size of one observation; None where it cannot be known here."""
+    """The size of one observation; None if it cannot be known here."""
     if procgen.return_range(env_id) is not None:
         return procgen.OBSERVATION_BYTES
     spec = spec_of_one(env_id, config)
@@ -77,7 +76,7 @@ def observation_bytes(env_id: str, config: EnvConfig) -> int | None:
 
 
 def is_atari(env_id: str, config: EnvConfig) -> bool:
-    """Whether it is one of EnvPool's Atari games, which know lives and clipped rewards."""
+    """Whether it is one of EnvPool's Atari games, which have lives and clipped rewards."""
     engine, name = _resolve(env_id, config)
     if engine != "envpool":
         return False
@@ -98,7 +97,7 @@ def _refuse_envs_beyond_memory(env_id: str, config: EnvConfig, number: int) -> N
 
 
 def user_module(env_id: str) -> str | None:
-    """The user's module that registers an environment; None for environments of the engines themselves."""
+    """The user's module that registers an environment; None for the engines' own environments."""
     prefix, _, rest = env_id.partition(":")
     if (
         env_id.startswith(user_modules.OBJECT_PREFIX)
@@ -110,7 +109,7 @@ def user_module(env_id: str) -> str | None:
 
 
 def import_as_named(env_id: str) -> None:
-    """Import the module of an environment that a person names here and now, from the working folder too."""
+    """Import the module of an environment that a person names directly, also from the working folder."""
     module = user_module(env_id)
     if module is None:
         return
@@ -136,7 +135,7 @@ def _resolve(env_id: str, config: EnvConfig) -> tuple[str, str]:
 
     if env_id in classic_control.GAMES and not config.options and native.available():
         return "native", env_id
-    # A colon means a module of the user: EnvPool need not be loaded for it.
+    # A colon means a user's module: EnvPool need not be loaded for it.
     if ":" not in env_id and envpool_adapter.installed() and env_id in envpool_adapter.known_ids():
         return "envpool", env_id
     return "gymnasium", env_id
@@ -176,7 +175,7 @@ def _make_minatar(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorE
     _refuse_atari_settings(env_id, config, takes_sticky=True)
     if option := next(iter(config.options), None):
         raise EnvError(
-            f"{env_id} has no option {option}; what can be set is env-config.sticky and "
+            f"{env_id} has no option {option}; its settings are env-config.sticky and "
             "env-config.max-episode-steps"
         )
     if config.engine == "native" or (config.engine != "pgx" and native.available()):
@@ -215,5 +214,7 @@ def _refuse_atari_settings(env_id: str, config: EnvConfig, *, takes_sticky: bool
     }
     for field, value in settings.items():
         if value:
-            games = "EnvPool's Atari games" + (" and MinAtar's" if field == "sticky" else "")
-            raise EnvError(f"env-config.{field} = {value} is for {games}, and {env_id} is not one of them")
+            games = "EnvPool's Atari games" + (" or MinAtar's" if field == "sticky" else "")
+            raise EnvError(
+                f"env-config.{field} = {value} needs one of {games}, and {env_id} is not one of them"
+            )

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class Scores(NamedTuple):
-    """What random play and a professional tester reach."""
+    """Scores of random play and of a professional tester."""
 
     random: float
     human: float
 
 
-# The published scores as DeepMind's DQN Zoo has them: games start with 1 to 30 no-ops and last 108,000 frames
-# at most. Some other tables have 0 as the random score of VideoPinball.
+# The published scores in DeepMind's DQN Zoo: games start with 1 to 30 no-ops and last at most 108,000 frames.
+# Some other tables have 0 as the random score of VideoPinball.
 SCORES: dict[str, Scores] = {
     game: Scores(random, human)
     for game, random, human in (
@@ -110,13 +110,13 @@ SUITES: dict[str, tuple[str, ...]] = {
 
 
 def game_of(env_id: str) -> str | None:
-    """Which of the 57 games an id such as Breakout-v5 or envpool:Breakout-v5 is; None for all else."""
+    """The game, among the 57, of an id such as Breakout-v5 or envpool:Breakout-v5; None for anything else."""
     found = re.fullmatch(r"(?:envpool:)?([A-Za-z]+)-v5", env_id)
     return found[1] if found and found[1] in SCORES else None
 
 
 def human_normalized(env_id: str, score: float) -> float | None:
-    """(score - random) / (human - random); None for what is not one of the 57 games."""
+    """(score - random) / (human - random); None for anything but the 57 games."""
     game = game_of(env_id)
     return None if game is None else _normalized(game, score)
 
@@ -126,7 +126,7 @@ def predicted_median(suite: str, scores: Mapping[str, float]) -> float | None:
 
         10^{Σ_g c_g · log10(1 + max(0, 100 · HNS_g))} - 1
 
-    Aitchison, Sweetser, Hutter 2023 (arXiv:2210.02019). `scores` are the games', by name. None where one of
+    Aitchison, Sweetser, Hutter 2023 (arXiv:2210.02019). `scores` are the games', by name. None if one of
     the suite's games is missing, and for a suite that is all of the games.
     """
     coefficients = COEFFICIENTS.get(suite)

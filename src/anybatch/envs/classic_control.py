@@ -13,7 +13,7 @@ from anybatch.envs.protocol import Actions, BoxActions, DiscreteActions, EnvSpec
 from anybatch.errors import EnvError
 
 MOST_STATE = 4
-"""Numbers that the state of an env has room for, as classic_control.c has it."""
+"""Numbers per env state, as in classic_control.c."""
 _STATE_TYPES = {
     "state": np.float64,
     "seed": np.int64,
@@ -63,11 +63,11 @@ class _Step(ctypes.Structure):
 
 
 class ClassicControlEnv:
-    """N envs of one game, reset by the step after an episode's end."""
+    """N envs of one game, which reset on the step after an episode's end."""
 
     def __init__(self, env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> None:
         if config.options:
-            raise EnvError(f"{env_id} has no option {next(iter(config.options))}: its engine has none")
+            raise EnvError(f"{env_id} has no option {next(iter(config.options))}: its engine takes none")
         game = GAMES[env_id]
         try:
             self._library = native.library("float32")
@@ -101,7 +101,7 @@ class ClassicControlEnv:
     def step(self, action: np.ndarray) -> EnvStep:
         num_envs, width = self.spec.num_envs, self.spec.obs_shape[0]
         action = np.ascontiguousarray(action, dtype=np.float32 if self._float_actions else np.int64)
-        # Two allocations and no more: at one env, each costs as much as the step itself.
+        # Only two allocations: with one env, each costs as much as the step itself.
         numbers = np.empty((width + 1) * num_envs, dtype=np.float32)
         flags = np.empty((4, num_envs), dtype=np.bool_)
         obs_at, flags_at = numbers.ctypes.data, flags.ctypes.data
@@ -121,6 +121,6 @@ class ClassicControlEnv:
         return {name: array.copy() for name, array in self._memory.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state` was taken, seeds included."""
+        """Continue from `state`, including seeds."""
         for name, array in self._memory.items():
             array[...] = state[name]

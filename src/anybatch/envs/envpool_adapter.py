@@ -113,10 +113,10 @@ class EnvPoolEnv:
         return EnvStep(obs, reward, terminated, truncated, valid, score, ended, None)
 
     def _game_end(self, truncated: np.ndarray, valid: np.ndarray, info: dict[str, Any]) -> np.ndarray:
-        """Where a game is over, as opposed to a life lost under episodic_life."""
+        """The envs whose game is over, as opposed to a life lost under episodic_life."""
         ended = (info["terminated"] != 0) | truncated
-        # The no-ops that EnvPool plays after a lost life can lose the last one too: the game then starts
-        # again within the reset step, and more lives are all that shows it. Bonus lives come on valid steps.
+        # The no-ops that EnvPool plays after a lost life can also lose the last life: the game then restarts
+        # within the reset step, which only shows as more lives. Bonus lives come on valid steps.
         ended |= ~valid & ~self._ended & (info["lives"] > self._lives)
         self._ended, self._lives = ended, info["lives"]
         return ended
@@ -155,8 +155,8 @@ def _settings(env_id: str, config: EnvConfig) -> dict[str, options.OptionValue]:
         if procgen.return_range(env_id) is not None:
             # The engine would not stop there: it only reports ends after that many steps as truncations.
             raise EnvError(
-                f"env-config.max-episode-steps = {config.max_episode_steps} cannot be kept: "
-                f"{env_id} has a limit of its own, as all of Procgen's games"
+                f"env-config.max-episode-steps = {config.max_episode_steps} cannot be enforced: "
+                f"{env_id} has its own limit, like all Procgen games"
             )
         settings["max_episode_steps"] = config.max_episode_steps
     if is_atari(env_id):
@@ -173,7 +173,9 @@ def _option_names(env_id: str) -> tuple[str, ...]:
 def _refuse_several_players(env_id: str) -> None:
     players = _default_options(env_id).max_num_players
     if players > 1:
-        raise EnvError(f"{env_id} is a game of {players} players; what works is environments of one player")
+        raise EnvError(
+            f"{env_id} is a game of {players} players; only environments of one player are supported"
+        )
 
 
 @cache

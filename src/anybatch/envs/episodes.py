@@ -7,7 +7,7 @@ import numpy as np
 from anybatch.envs.protocol import EnvStep
 
 EPISODES = "episodes"
-"""The name of finished episodes among the tensors of a rollout: a row for each, its fields in their order."""
+"""The name of finished episodes among the tensors of a rollout: one row each, with its fields in order."""
 
 
 class Episode(NamedTuple):
@@ -19,17 +19,17 @@ class Episode(NamedTuple):
     truncated: bool = False
     """Whether it was cut by a step limit."""
     step: int = 0
-    """The step of the tracker, counted since episodes were last taken, with which it ended."""
+    """The step of the tracker at which it ended, counted since episodes were last taken."""
 
 
 class EpisodeTracker:
-    """Sums the scores of N envs into episodes. Make a new one where envs start fresh instead of resuming."""
+    """Sums the scores of N envs into episodes. Make a new one if envs start fresh instead of resuming."""
 
     def __init__(self, num_envs: int) -> None:
         self._returns = np.zeros(num_envs, dtype=np.float64)
         self._lengths = np.zeros(num_envs, dtype=np.int64)
         self.steps = 0
-        """Since finished episodes were last taken."""
+        """Steps since finished episodes were last taken."""
         self._finished: list[Episode] = []
 
     def update(self, step: EnvStep) -> None:

@@ -24,7 +24,7 @@ class DrawnEnv(NamedTuple):
 
 
 def make(env_id: str, config: EnvConfig, *, seed: int) -> DrawnEnv:
-    """One env of that id that can be drawn. Raises EnvError where there is none."""
+    """One env of that id that can be drawn. Raises EnvError if there is none."""
     env = envs.make(env_id, config, seeds=[seed])
     layout = env.spec.obs_layout
     match layout.kind:
@@ -38,7 +38,8 @@ def make(env_id: str, config: EnvConfig, *, seed: int) -> DrawnEnv:
 
 
 def picture(image: np.ndarray) -> np.ndarray:
-    """An image [C, H, W], bytes or floats, for a person: three channels are colors, else the last is gray."""
+    """An image [C, H, W] of bytes or floats for display: three channels are colors, otherwise the last is
+    gray."""
     channels = image if len(image) == 3 else np.repeat(image[-1:], 3, axis=0)
     if channels.dtype != np.uint8:
         channels = _bytes_of(channels)
@@ -46,13 +47,13 @@ def picture(image: np.ndarray) -> np.ndarray:
 
 
 def _bytes_of(image: np.ndarray) -> np.ndarray:
-    """Floats in [0, 1] as bytes; an image with others is stretched over its own range."""
+    """Floats in [0, 1] as bytes; an image beyond that range is rescaled from its own range."""
     low, high = min(image.min(), 0.0), max(image.max(), 1.0)
     return np.round(255 * (image - low) / (high - low)).astype(np.uint8)
 
 
 def picture_of_planes(planes: np.ndarray) -> np.ndarray:
-    """Planes [C, H, W] on black, a color for each. The first, which is the player's, hides what is below."""
+    """Planes [C, H, W] on black, one color each. The first, the player's, covers the others."""
     colored = np.zeros((*planes.shape[1:], 3), dtype=np.uint8)
     for index, plane in reversed(list(enumerate(planes))):
         colored[plane] = [round(255 * part) for part in colorsys.hsv_to_rgb(index / len(planes), 0.6, 1.0)]

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment, the user's own included."""
+"""Any Gymnasium environment, including the user's own."""
 
 import sys
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ VECTORIZATION_MODES = ("sync", "async", "vector_entry_point")
 
 
 def registered(env_id: str) -> bool:
-    """Whether Gymnasium knows `env_id`; for `module:Env-v0`, once the module has been imported."""
+    """Whether Gymnasium knows `env_id`; for `module:Env-v0`, after importing the module."""
     module, _, name = env_id.rpartition(":")
     if module:
         try:
@@ -38,7 +38,7 @@ def known_ids() -> list[str]:
 
 
 class GymnasiumEnv:
-    """A Gymnasium vector env, with next-step or same-step reset as its metadata says.
+    """A Gymnasium vector env, with next-step or same-step reset by its metadata.
 
     Two options are ours: reset (next_step, same_step) and vectorization_mode, which is for
     vector_entry_point: the environment's own vector form. The others go to the environment's constructor.
@@ -54,7 +54,7 @@ class GymnasiumEnv:
         observations = read_observations(self._engine.single_observation_space, env_id)
         actions, self._to_engine = spaces.read_actions(self._engine.single_action_space, env_id)
         self._done = np.zeros(len(seeds), dtype=np.bool_)
-        # Only the info of a reset tells whether there are masks; `reset` hands out this first one.
+        # Only the info of a reset shows whether there are masks; `reset` returns this first one.
         self._first_reset = self._engine.reset(seed=_engine_seed(self._engine, seeds))
         self._reader = ObservationReader(
             observations, actions, env_id=env_id, num_envs=len(seeds), first_info=self._first_reset[1]
@@ -123,7 +123,9 @@ class GymnasiumEnv:
         """A picture of the first env, [H, W, 3], if it was made with the option render_mode = rgb_array."""
         try:
             frames = self._engine.render()
-        except Exception as error:  # a display, a driver or a library is missing: each renderer has its own
+        except (
+            Exception
+        ) as error:  # a display, a driver or a library is missing: each renderer raises its own error
             raise EnvError(f"{self.spec.env_id} cannot be drawn: {_one_line(error)}") from error
         return np.asarray(frames[0] if isinstance(frames, tuple) else frames, dtype=np.uint8)
 
@@ -164,9 +166,9 @@ def _make_engine(env_id: str, config: EnvConfig, num_envs: int) -> VectorEnv:
 
 
 def process_context() -> str | None:
-    """How async envs get their processes: by fork, which is quick, but not where JAX has threads running.
+    """How async envs get their processes: by fork, which is fast, unless JAX has threads running.
 
-    A process forked then can hang. One that is spawned imports everything anew, and what it runs must be
+    A process forked then can hang. A spawned process imports everything again, so what it runs must be
     importable.
     """
     return "spawn" if "jax" in sys.modules else None
@@ -188,7 +190,7 @@ def _resets_in_same_step(engine: VectorEnv, env_id: str) -> bool:
 
 
 def _engine_seed(engine: VectorEnv, seeds: Sequence[int]) -> Any:
-    """One seed per env where there are several envs inside, else one that depends on all of them."""
+    """One seed per env if there are several envs inside, otherwise one that depends on all of them."""
     if isinstance(engine, gymnasium.vector.SyncVectorEnv | gymnasium.vector.AsyncVectorEnv):
         return [int(seed) for seed in seeds]
     return int(np.random.SeedSequence(list(seeds)).generate_state(1)[0])

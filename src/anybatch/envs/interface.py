@@ -1,4 +1,4 @@
-"""How single observations and actions cross between an environment and a policy, outside of a rollout."""
+"""Translation of single observations and actions between an environment and a policy, outside a rollout."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from anybatch.errors import EnvError
 
 
 class Interface(Protocol):
-    """Translates what the environment itself gives and takes."""
+    """Translates the environment's own observations and actions."""
 
     def is_single(self, obs: Any) -> bool:
         """Whether `obs` is one observation, as opposed to a batch of them."""
@@ -27,13 +27,13 @@ class Interface(Protocol):
         ...
 
     def to_engine(self, action: np.ndarray) -> np.ndarray:
-        """Actions [N, …] of a policy as the environment takes them."""
+        """Actions [N, …] of a policy in the environment's form."""
         ...
 
 
 @runtime_checkable
 class HasInterface(Protocol):
-    """An adapter whose observations or actions differ from what a network sees or gives."""
+    """An adapter whose observations or actions differ from those of a network."""
 
     @property
     def interface(self) -> Interface: ...
@@ -45,7 +45,7 @@ def interface_of(env: VectorEnv) -> Interface:
 
 @dataclass(frozen=True)
 class ArrayInterface:
-    """For environments whose observations are what a network sees."""
+    """For environments whose observations are a network's inputs."""
 
     spec: EnvSpec
 
@@ -118,5 +118,5 @@ def _leaf_shape(obs: Any, space: Any) -> tuple[int, ...]:
 def unfit(env_id: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> EnvError:
     return EnvError(
         f"an observation of shape {shape} does not fit {env_id}, whose observations have shape {wanted}, "
-        "or that shape behind the number of observations in a batch"
+        "or that shape after the number of observations in a batch"
     )

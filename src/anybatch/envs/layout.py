@@ -1,7 +1,7 @@
-"""The parts of an observation, and the one array in which they travel.
+"""The parts of an observation, and the one array that holds them.
 
-Rollouts, queues, segments and phases keep one tensor per observation. Where an observation has several parts,
-an adapter packs them into one row and the network unpacks them; so a mask stays with its observation.
+Rollouts, queues, segments and phases keep one tensor per observation. If an observation has several parts, an
+adapter packs them into one row and the network unpacks them, so a mask stays with its observation.
 """
 
 import math
@@ -23,18 +23,19 @@ UINT8 = np.dtype(np.uint8)
 class ObsLayout:
     """An image, a vector of numbers and an action mask, each of which may be absent.
 
-    A single part is stored as it is. Several parts are one row of numbers in the order vector, image, mask:
-    float32, or bytes where the image is one of bytes or planes. Among bytes, the vector is its float32 bytes.
+    A single part is stored unchanged. Several parts are one row of numbers in the order vector, image, mask:
+    float32, or bytes if the image consists of bytes or planes. Among bytes, the vector is stored as its
+    float32 bytes.
     """
 
     image_shape: tuple[int, ...] | None = None
     """[channels, height, width]."""
     image_dtype: np.dtype = UINT8
-    """uint8 for pixels, which networks divide by 255; float32 for pixels and bool for planes, which they take
-    as they are."""
+    """uint8 for pixels, which networks divide by 255; float32 for pixels and bool for planes, which they use
+    unchanged."""
     vector_width: int = 0
     mask_width: int = 0
-    """Entries of the action mask: 1 where an action is allowed. 0 if there is no mask."""
+    """Entries of the action mask: 1 if an action is allowed. 0 if there is no mask."""
 
     @classmethod
     def single(cls, shape: Sequence[int], kind: ObsKind) -> "ObsLayout":
@@ -45,7 +46,7 @@ class ObsLayout:
 
     @property
     def kind(self) -> ObsKind:
-        """How an encoder interprets the observation: as its image, where it has one beside other parts."""
+        """How an encoder interprets the observation: as its image, if it has one among other parts."""
         if self.image_shape is None:
             return "vector"
         return "planes" if self.image_dtype == np.bool_ else "image"
@@ -76,22 +77,22 @@ class ObsLayout:
 
     @property
     def seen_shape(self) -> tuple[int, ...]:
-        """What an encoder sees: the shape of the image, else the number of the vector's entries."""
+        """The shape of an encoder's input: that of the image, else the number of the vector's entries."""
         return (self.vector_width,) if self.image_shape is None else self.image_shape
 
     @cached_property
     def vector_part(self) -> slice:
-        """Where the vector lies in a packed row."""
+        """The place of the vector in a packed row."""
         return slice(self._image_start)
 
     @cached_property
     def image_part(self) -> slice:
-        """Where the image lies in a packed row."""
+        """The place of the image in a packed row."""
         return slice(self._image_start, self._mask_start)
 
     @cached_property
     def mask_part(self) -> slice:
-        """Where the mask lies in a packed row."""
+        """The place of the mask in a packed row."""
         return slice(self._mask_start, self._mask_start + self.mask_width)
 
     @property

@@ -1,4 +1,4 @@
-"""Action masks as engines give them: which actions a decision may take, checked at every step."""
+"""Action masks from engines: which actions are allowed, checked at every step."""
 
 from collections.abc import Mapping
 from itertools import accumulate
@@ -11,18 +11,18 @@ from anybatch.errors import EnvError
 
 INFO_KEY = "action_mask"
 PRESENCE_KEY = "_action_mask"
-"""Entry in which Gymnasium's vector envs say whose info had a mask."""
+"""Entry in which Gymnasium's vector envs say which infos had a mask."""
 
 
 class ActionMasks:
     """The masks of N envs, [N, A]: each choice of a decision must have an allowed action.
 
-    `decides` [N] is False where no decision follows, since an episode has just ended, and None where all envs
+    `decides` [N] is False where no decision follows, since an episode has just ended, and None if all envs
     decide. A mask without a decision may allow nothing, or be missing: then it allows everything.
     """
 
     def __init__(self, env_id: str, actions: Actions, width: int | None = None) -> None:
-        """`width` is the number of entries where a space tells it."""
+        """`width` is the number of entries, if a space gives it."""
         self.width = action_width(actions)
         refuse_unfit_mask(env_id, actions, self.width if width is None else width)
         self._env_id = env_id

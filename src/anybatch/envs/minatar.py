@@ -1,4 +1,4 @@
-"""MinAtar's five games in native code: no JAX to load, and less than a microsecond for the step of an env."""
+"""MinAtar's five games in native code: no JAX to load, and less than a microsecond per env step."""
 
 import ctypes
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from anybatch.errors import EnvError
 SIDE = 10
 NO_LIMIT = np.iinfo(np.int64).max
 _KEPT = {"seed": np.int64, "draws": np.int64, "steps": np.int64, "last_action": np.int64}
-"""State of an env, apart from that of its game."""
+"""State of an env, except that of its game."""
 _OF_A_STEP = {
     "action": np.int64,
     "reward": np.float32,
@@ -23,7 +23,7 @@ _OF_A_STEP = {
     "truncated": np.bool_,
     "ended": np.bool_,
 }
-"""Inputs and outputs of a step, apart from observations."""
+"""Inputs and outputs of a step, except observations."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class MinAtarEnv:
         return {"game": game} | {name: array.copy() for name, array in self._kept.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state` was taken, random streams included."""
+        """Continue from `state`, including random streams."""
         refuse_unfit(self.spec, self.state_dict()["game"], state["game"])
         for name, array in state["game"].items():
             self._state[name][...] = array
@@ -189,12 +189,12 @@ class MinAtarEnv:
 
 
 def _place(array: np.ndarray) -> Any:
-    """Where an array is in memory, in a third of the time that `array.ctypes` takes."""
+    """The address of an array, in a third of the time that `array.ctypes` takes."""
     return ctypes.byref(ctypes.c_char.from_buffer(array.data))
 
 
 def refuse_unfit(spec: EnvSpec, here: Mapping[str, np.ndarray], saved: Mapping[str, Any]) -> None:
-    """Refuse a saved game whose fields or their shapes are not those of the game here."""
+    """Refuse a saved game whose fields or shapes differ from those of this game."""
     wanted = {name: np.shape(array) for name, array in here.items()}
     given = {name: np.shape(array) for name, array in saved.items()}
     if given == wanted:

@@ -1,4 +1,4 @@
-"""Observations of an engine as the one array that rollouts keep: parts packed, masks checked."""
+"""An engine's observations as the one array that rollouts keep: parts packed, masks checked."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -39,7 +39,7 @@ class ObservationReader:
         self.layout = observations.layout(0 if self._masks is None else self._masks.width)
 
     def reset(self, obs: Any, info: Mapping[str, Any]) -> np.ndarray:
-        """The observations [N, …] of a reset, on all of which a decision will be based."""
+        """The observations [N, …] of a reset, each of which precedes a decision."""
         self._step = 0
         return self._read(obs, self._mask(obs, info, decides=None))
 
@@ -49,7 +49,7 @@ class ObservationReader:
         return self._read(obs, self._mask(obs, info, decides=decides))
 
     def final(self, obs: Any, info: Mapping[str, Any], envs: np.ndarray) -> np.ndarray:
-        """Final observations of same-step reset, those of `envs` [M] with the info of all envs."""
+        """Final observations of `envs` [M] under same-step reset, with the info of all envs."""
         if self._masks is None:
             return self._read(obs, None)
         nobody = np.zeros(self._num_envs, dtype=np.bool_)
@@ -61,9 +61,9 @@ class ObservationReader:
         return self._read(obs, mask)
 
     def outside(self, obs: Any, count: int, action_mask: Any | None) -> np.ndarray:
-        """A batch of `count` observations that was not stepped here, on all of which a decision is based.
+        """A batch of `count` observations that was not stepped here, each of which precedes a decision.
 
-        `action_mask` is theirs, where masks are not a part of observations.
+        `action_mask` holds their masks, unless masks are part of observations.
         """
         if self._masks_in_info and action_mask is None:
             raise EnvError(f"{self._env_id} has action masks: every decision needs one")
@@ -99,7 +99,8 @@ class ObservationReader:
         return self.layout.pack(image=image, vector=vector, mask=mask)
 
     def _refuse_bad_numbers(self, vector: np.ndarray) -> None:
-        """Refuse non-finite numbers before they are packed as bytes; in floats a rollout looks for them."""
+        """Refuse non-finite numbers before they are packed as bytes; among floats a rollout checks for
+        them."""
         finite = np.isfinite(vector)
         if not finite.all():
             env, index = np.argwhere(~finite)[0]

@@ -1,7 +1,7 @@
-"""Observation spaces of Gymnasium, which EnvPool has too: their parts, and how a batch of them is read.
+"""Observation spaces of Gymnasium, which EnvPool also uses: their parts, and how a batch of them is read.
 
-Spaces inside Dict and Tuple, however deep, become one vector in the space's own order, beside at most one
-image and the action mask: the `action_mask` entry of the outermost Dict.
+Spaces inside Dict and Tuple, at any depth, become one vector in the space's own order, in addition to at most
+one image and the action mask: the `action_mask` entry of the outermost Dict.
 """
 
 import math
@@ -23,15 +23,15 @@ SMALLEST_FLOAT_SIDE = 8
 """Pixels. A three-dimensional Box of floats is an image if its last or first size is one of IMAGE_CHANNELS
 and both others are at least this; else it is numbers. Of bytes, every three-dimensional Box is an image."""
 LARGEST_FLOAT_BOUND = 1e6
-"""Bounds of float images beyond this stand for infinity, as the largest float often does."""
+"""Bounds of float images beyond this count as infinity, since the largest float often means that."""
 
 Path = tuple[str | int, ...]
 Read = Callable[[Any], np.ndarray]
-"""Turns the engine's observations of all N envs, whatever they are nested in, into an array [N, …]."""
+"""Turns the engine's observations of all N envs, however nested, into an array [N, …]."""
 
 
 class Form(NamedTuple):
-    """What a space without others in it becomes: [channels, height, width] for an image, else [width]."""
+    """The shape of a leaf space's numbers: [channels, height, width] for an image, else [width]."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -53,14 +53,14 @@ class Observations:
     image: Part | None
     numbers: tuple[Part, ...]
     masks: tuple[Part, ...]
-    """Parts of the action mask, one after another: several where its space is a Tuple."""
+    """Parts of the action mask, one after another: several if its space is a Tuple."""
 
     @property
     def mask_width(self) -> int:
         return _width(self.masks)
 
     def layout(self, mask_width: int) -> ObsLayout:
-        """The layout of these observations beside a mask of so many entries, 0 for none."""
+        """The layout of these observations with a mask of `mask_width` entries, 0 for none."""
         width = _width(self.numbers)
         if self.image is None:
             return ObsLayout(vector_width=width, mask_width=mask_width)
@@ -78,10 +78,10 @@ class Observations:
 
 
 def read_observations(space: object, env_id: str) -> Observations:
-    """The parts of a space, or a refusal that names the one that cannot be used.
+    """The parts of a space, or an error that names the one that cannot be used.
 
-    Images become [channels, height, width]; of bytes they stay bytes, of floats they are scaled to [0, 1] by
-    finite bounds. Discrete and MultiDiscrete become one-hot, Box and MultiBinary of any shape flat numbers.
+    Images become [channels, height, width]; bytes stay bytes, and floats are scaled to [0, 1] by finite
+    bounds. Discrete and MultiDiscrete become one-hot, Box and MultiBinary of any shape flat numbers.
     """
     images: list[Part] = []
     numbers: list[Part] = []
@@ -99,7 +99,9 @@ def read_observations(space: object, env_id: str) -> Observations:
         (masks if is_mask else images if len(form.shape) == 3 else numbers).append(part)
     if len(images) > 1:
         first, second = (_named(image.path) for image in images[:2])
-        raise EnvError(f"{env_id} has two images, {first} and {second}; one works, beside any numbers")
+        raise EnvError(
+            f"{env_id} has two images, {first} and {second}; only one is supported, with any other numbers"
+        )
     if not images and not _width(numbers):
         raise EnvError(f"{env_id} has observations {shown(space)}, which are empty")
     return Observations(images[0] if images else None, tuple(numbers), tuple(masks))
@@ -122,7 +124,7 @@ def _unusable(space: object, path: Path, inner: object, env_id: str) -> EnvError
     works = (
         "a mask must be Box or MultiBinary"
         if path[:1] == (MASK_KEY,)
-        else "what works is Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these, "
+        else "supported are Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these, "
         "not Text, Graph, Sequence or OneOf"
     )
     return EnvError(f"{env_id} has observations {shown(space)}{part}; {works}")
@@ -178,7 +180,7 @@ def _float_image(space: Box) -> Form | None:
 
 
 def _scale_to_one(space: Box) -> Convert:
-    """Numbers between the bounds of a space as numbers in [0, 1]; as they are if it has none."""
+    """Numbers between the bounds of a space as numbers in [0, 1]; unchanged if it has none."""
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     is_bounded = bool((np.maximum(np.abs(low), np.abs(high)) <= LARGEST_FLOAT_BOUND).all())
     if not is_bounded or ((low == 0).all() and (high == 1).all()):

@@ -8,7 +8,7 @@ OptionValue = bool | int | float | str
 
 
 def parse(options: Mapping[str, str]) -> dict[str, OptionValue]:
-    """Recognize true, false, integers and decimal numbers; the rest stays text."""
+    """Recognize true, false, integers and decimal numbers; anything else stays text."""
     return {name: _value(text) for name, text in options.items()}
 
 

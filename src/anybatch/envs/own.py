@@ -1,4 +1,4 @@
-"""Environments that a program gives as objects or factories, not by an id."""
+"""Environments that a program passes as objects or factories instead of ids."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -25,17 +25,17 @@ class OwnEnv:
 
     env_id: str
     num_envs: int | None
-    """The number of envs where an object fixes it; None for a factory of single envs."""
+    """The number of envs, if an object fixes it; None for a factory of single envs."""
     make: Callable[[EnvConfig, Sequence[int]], VectorEnv]
     """`make(config, seeds)`: as many envs as there are seeds, or the object itself."""
     is_object: bool
     """Whether it is one object, which training and evaluation share and which is never closed here."""
     factory: Callable[[], Any] | None = None
-    """The function that makes it, where it is no object."""
+    """The function that makes it, unless it is an object."""
 
 
 def own_env(env: Any) -> OwnEnv:
-    """What `env=` can be.
+    """The environment from the argument `env=`.
 
     A vector env of Gymnasium, or an object with the four methods of `VectorEnv`; a single Gymnasium env, for
     runs with one env; a function without arguments that makes a single Gymnasium env.

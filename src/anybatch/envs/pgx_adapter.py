@@ -1,6 +1,6 @@
 """MinAtar's five games through pgx, on JAX's CPU backend, for machines without a C compiler.
 
-pgx's Seaquest has other rules than the original; `pgx_seaquest` has the original's.
+pgx's Seaquest differs from the original rules; `pgx_seaquest` implements them.
 
 Only this module and `pgx_seaquest` import pgx and jax. Importing them starts JAX's threads: a process
 that has done so must not fork, only spawn.
@@ -26,14 +26,14 @@ PGX = f"pgx {pgx.__version__}"
 
 
 class Game(NamedTuple):
-    """A game in the form that pgx gives it."""
+    """A game in pgx's form."""
 
     rules: Any
     """A class derived from pgx's Env."""
     state: Any
     """Makes a state from which to start."""
     engine: str = PGX
-    """Name of the engine, for people to read."""
+    """Name of the engine, for display."""
 
 
 GAMES = {
@@ -46,7 +46,7 @@ GAMES = {
     "SpaceInvaders": Game(space_invaders.MinAtarSpaceInvaders, space_invaders.State),
 }
 KEY_KIND = "threefry2x32"
-"""JAX's default generator, by name: a setting of JAX must not change what a seed means."""
+"""JAX's default generator, by name, so that a setting of JAX does not change the meaning of a seed."""
 NO_LIMIT = np.iinfo(np.int32).max
 
 
@@ -93,7 +93,7 @@ class PgxEnv:
 
     def reset(self) -> np.ndarray:
         """Start new episodes, which continue each env's random stream."""
-        # What has ended starts again within the next step: no second function to compile.
+        # Ended games restart within the next step, so there is no second function to compile.
         ended = jnp.ones_like(self._envs.game.terminated)
         self._envs = self._envs._replace(game=self._envs.game.replace(terminated=ended))
         return self.step(np.zeros(self.spec.num_envs, dtype=np.int64)).obs
@@ -118,7 +118,7 @@ class PgxEnv:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state` was taken, random streams included."""
+        """Continue from `state`, including random streams."""
         here = self.state_dict()
         refuse_unfit(self.spec, here["game"] | {"key": here["key"]}, state["game"] | {"key": state["key"]})
         restored = jax.tree.map(lambda now, saved: np.array(saved, dtype=now.dtype), here, state)
@@ -144,7 +144,7 @@ def advance(name: str, envs: Envs, action: Any, sticky: Any, limit: Any) -> tupl
         starts = jax.vmap(rules.init)(keys[:, 2]).replace(_last_action=played._last_action)
         return _choose(ended, starts, played)
 
-    # First states cost something, and most steps end no episode.
+    # First states are costly, and most steps end no episode.
     following = jax.lax.cond(ended.any(), with_starts, lambda: played)
     seen = Seen(
         obs=_channels_first(following.observation),
@@ -157,7 +157,7 @@ def advance(name: str, envs: Envs, action: Any, sticky: Any, limit: Any) -> tupl
 
 
 def _choose(where: Any, those: Any, others: Any) -> Any:
-    """Env by env one of two states."""
+    """One of two states for each env."""
     return jax.vmap(lambda one, that, other: jax.tree.map(partial(jnp.where, one), that, other))(
         where, those, others
     )
@@ -168,9 +168,9 @@ def _channels_first(obs: Any) -> Any:
 
 
 def _not_started(name: str, seeds: Sequence[int]) -> Envs:
-    """Envs whose first step starts an episode, whatever the action."""
-    # A step computes what follows for ended games too, and pgx searches for ever in one without an alien:
-    # zeros would not do, the default values of its states do.
+    """Envs whose first step starts an episode, regardless of the action."""
+    # A step also computes the next state of ended games, and pgx would search forever in one without an
+    # alien: zeros do not work, but the default values of its states do.
     game = jax.tree.map(lambda leaf: np.stack([leaf] * len(seeds)), GAMES[name].state())
     ended = np.ones(len(seeds), dtype=np.bool_)
     # A SeedSequence takes integers of any size.
@@ -179,5 +179,5 @@ def _not_started(name: str, seeds: Sequence[int]) -> Envs:
 
 
 def _on_cpu(envs: Envs) -> Envs:
-    """Arrays that hold the computation on the CPU, also where JAX has a GPU."""
+    """Arrays that keep the computation on the CPU, even if JAX has a GPU."""
     return jax.device_put(envs, jax.devices("cpu")[0])

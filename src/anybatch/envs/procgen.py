@@ -6,7 +6,7 @@ from typing import NamedTuple
 from anybatch.envs.nearest_names import unknown
 
 OBSERVATION_BYTES = 64 * 64 * 3
-"""An image of 64 × 64 pixels in three colors: known without the engine, which needs Qt."""
+"""Layout of an image of 64 × 64 pixels in three colors, known without the engine, which needs Qt."""
 MODES = {"procgen": "Hard", "procgen-easy": "Easy"}
 """Prefixes of plain names, and the mode they stand for."""
 
@@ -44,7 +44,7 @@ GAMES = tuple(RANGES)
 
 
 def engine_id(env_id: str) -> str | None:
-    """EnvPool's id for a plain name such as procgen:coinrun; None for what is not one."""
+    """EnvPool's id for a plain name such as procgen:coinrun; None for any other id."""
     prefix, _, game = env_id.partition(":")
     if prefix not in MODES:
         return None
@@ -54,7 +54,7 @@ def engine_id(env_id: str) -> str | None:
 
 
 def return_range(env_id: str) -> ReturnRange | None:
-    """The published range of a game in hard or easy mode, by any of its ids; None for all else."""
+    """The published range of a game in hard or easy mode, by any of its ids; None for anything else."""
     found = re.fullmatch(r"(?:envpool:)?([A-Z][a-z]+)(Hard|Easy)-v0", engine_id(env_id) or env_id)
     ranges = RANGES.get(found[1].lower()) if found else None
     return ranges[found[2]] if found and ranges else None

@@ -57,13 +57,14 @@ class EnvSpec:
     """The engine that runs it and its version, such as "envpool 1.2.5": one id can mean several."""
     num_envs: int
     obs_shape: tuple[int, ...]
-    """Shape for one env: [channels, height, width] for images and planes, one dimension for packed parts."""
+    """Shape of one observation: [channels, height, width] for images and planes, one dimension for packed
+    parts."""
     obs_dtype: np.dtype
     """uint8 for images, which networks divide by 255; float32 for vectors; bool for planes of 0 and 1, which
-    networks take as they are. Where parts are packed, uint8 or float32."""
+    networks use unchanged. For packed parts, uint8 or float32."""
     actions: Actions
     obs_layout: ObsLayout = field(default=None)  # pyright: ignore[reportAssignmentType]
-    """The parts of an observation. By default the single part that `obs_shape` and `obs_dtype` tell."""
+    """The parts of an observation. By default a single part, given by `obs_shape` and `obs_dtype`."""
 
     def __post_init__(self) -> None:
         if self.obs_layout is None:
@@ -106,7 +107,7 @@ class EnvSpec:
 
     @property
     def action_counts(self) -> tuple[int, ...] | None:
-        """Numbers of actions, one for each choice where an action makes several, else None."""
+        """The number of actions of each choice, if an action makes several choices, else None."""
         return self.actions.counts if isinstance(self.actions, MultiDiscreteActions) else None
 
 
@@ -122,11 +123,11 @@ def action_width(actions: Actions) -> int:
 
 
 def refuse_unfit_mask(env_id: str, actions: Actions, mask_width: int) -> None:
-    """An error where a mask of so many entries cannot say which actions are allowed."""
+    """Raise an error if a mask of `mask_width` entries does not fit the actions."""
     if isinstance(actions, BoxActions):
         raise EnvError(
             f"{env_id} has an action_mask and continuous actions ({actions}); "
-            "masks are for Discrete, MultiDiscrete and MultiBinary actions"
+            "masks need Discrete, MultiDiscrete or MultiBinary actions"
         )
     if mask_width != action_width(actions):
         concatenated = ", the choices one after another" * isinstance(actions, MultiDiscreteActions)
@@ -147,23 +148,23 @@ class EnvStep(NamedTuple):
     obs: np.ndarray
     """[N, ...]"""
     reward: np.ndarray
-    """float32 [N], what is learned from: clipped if that was asked for."""
+    """float32 [N], the reward for learning: clipped if configured."""
     terminated: np.ndarray
-    """bool [N]: nothing follows, do not bootstrap. Under episodic_life a lost life too."""
+    """bool [N]: nothing follows, do not bootstrap. Under episodic_life also a lost life."""
     truncated: np.ndarray
     """bool [N]: cut by a step limit."""
     valid: np.ndarray
-    """bool [N]: False where the step took no decision."""
+    """bool [N]: False if the step involved no decision."""
     score: np.ndarray
     """float32 [N]: the reward as the game counts it, never clipped; 0 on reset steps."""
     episode_end: np.ndarray
-    """bool [N]: the game is really over or cut. For statistics; a lost life is not an episode's end."""
+    """bool [N]: the game is really over or cut. For statistics: a lost life does not end an episode."""
     final_obs: np.ndarray | None
     """None under next-step reset; else [N, ...], meaningful in rows that ended."""
 
 
 class VectorEnv(Protocol):
-    """N envs of one kind. `reset` starts them all, `step` resets the ended ones by itself."""
+    """N envs of one kind. `reset` starts them all; `step` resets ended ones automatically."""
 
     @property
     def spec(self) -> EnvSpec: ...

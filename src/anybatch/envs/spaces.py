@@ -1,4 +1,4 @@
-"""Action spaces of Gymnasium, which EnvPool has too: from what policies give to what engines take."""
+"""Action spaces of Gymnasium, which EnvPool also uses: from actions of policies to actions of engines."""
 
 import math
 import textwrap
@@ -19,7 +19,7 @@ Convert = Callable[[np.ndarray], np.ndarray]
 
 @contextmanager
 def without_engine_warnings() -> Iterator[None]:
-    """Silence warnings while an engine is built that a user can do nothing about."""
+    """Silence warnings, while an engine is built, that a user can do nothing about."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*precision lowered by casting", category=UserWarning)
         warnings.filterwarnings("ignore", message=".*is out of date", category=DeprecationWarning)
@@ -52,7 +52,7 @@ def read_actions(space: object, env_id: str) -> tuple[Actions, Convert]:
                 lambda action: np.minimum(np.maximum(action, low), high),
             )
     raise EnvError(
-        f"{env_id} has actions {shown(space)}; what works is Discrete, MultiDiscrete, MultiBinary and "
+        f"{env_id} has actions {shown(space)}; supported are Discrete, MultiDiscrete, MultiBinary and "
         "one-dimensional Box of floats, not Dict, Tuple, Text, Graph or Sequence"
     )
 

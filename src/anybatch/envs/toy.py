@@ -40,7 +40,8 @@ class Game(Protocol):
 
 
 class Constant:
-    """Reward 1 at every step and no end but the step limit: with bootstrapping V = 1 / (1 - γ) everywhere."""
+    """Reward 1 at every step and no end except the step limit: with bootstrapping V = 1 / (1 - γ)
+    everywhere."""
 
     obs_layout = ObsLayout.single((2,), "vector")
     actions = DiscreteActions(2)
@@ -235,7 +236,7 @@ class ToyEnv:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state` was taken, seeds included."""
+        """Continue from `state`, including seeds."""
         if np.shape(state["state"]) != self._state.shape:
             raise EnvError(
                 f"{self.spec.env_id}: a saved state of shape {np.shape(state['state'])} does not fit "

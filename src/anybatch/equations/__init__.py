@@ -1,1 +1,1 @@
-"""The mathematics, as pure functions on tensors and floats. No config, device or network here."""
+"""The mathematics, as pure functions on tensors and floats, without configs, devices or networks."""

@@ -25,10 +25,10 @@ def gaussian_kl(mean_p: Tensor, log_std_p: Tensor, mean_q: Tensor, log_std_q: Te
 
 
 def sampled_kl_squared(logp: Tensor, proximal_logp: Tensor) -> Tensor:
-    """½ (log π - log π_proximal)² on the taken actions: second-order estimate of the divergence. [B] → [B].
+    """½ (log π - log π_proximal)² on the sampled actions: second-order estimate of the divergence. [B] → [B].
 
     The penalty of the code of Hilton et al. 2021 (arXiv:2110.00641); k2 in Schulman 2020,
-    "Approximating KL divergence". Where actions are drawn from π, its mean gradient is that of
+    "Approximating KL divergence". If actions are drawn from π, its mean gradient is that of
     KL(π ‖ π_proximal).
     """
     return 0.5 * (logp - proximal_logp).square()

@@ -23,5 +23,5 @@ def noise_scale_from_squares(
 
 
 def noise_scale(trace: float, signal: float) -> float:
-    """tr(Σ) / |G|², in samples (arXiv:1812.06162, §2.2); infinite where the noise hides the signal."""
+    """tr(Σ) / |G|², in samples (arXiv:1812.06162, §2.2); infinite if the noise hides the signal."""
     return trace / signal if signal > 0 else math.inf

@@ -1,4 +1,4 @@
-"""How each number follows the batch it belongs to: the rules behind the dial.
+"""How each number follows the batch it depends on: the rules behind the dial.
 
 `ratio` is always ρ = batch of this run ÷ batch the number was tuned at; the c of Hilton et al. 2021
 (arXiv:2110.00641) is its inverse. The rules are unrounded: identity at ρ = 1, ρ₁ then ρ₂ is ρ₁ρ₂.
@@ -39,7 +39,7 @@ def rescaled_learning_rate(
 ) -> float:
     """Adam and RAdam: × √ρ. SGD: × ρ. ρ of the minibatch (arXiv:2110.00641, §3).
 
-    `rule` replaces the optimizer's: × ρ with Adam is the ablation of App. C there.
+    `rule` replaces the optimizer's: × ρ with Adam is the ablation of App. C of the paper.
     """
     is_linear = (rule or LEARNING_RATE_RULE[optimizer]) == "linear"
     return learning_rate * (ratio if is_linear else math.sqrt(ratio))
@@ -52,16 +52,17 @@ def minibatches_within(
 
     While the limit is not reached the number n stays and the minibatch grows with the iteration batch B.
     Beyond it the minibatch stays and the number grows, so that gradient steps per env step no longer fall;
-    with the minibatch tuned at as the limit this is the recipe of arXiv:2603.06009.
+    with the tuned minibatch as the limit, this is the recipe of arXiv:2603.06009.
     `rounded`: the next whole number, which keeps the minibatch within the limit.
     """
     unrounded = max(minibatches, iteration_batch / limit)
-    # A quotient of floats that should be whole must not be taken for a little more.
+    # A quotient of floats that should be whole must not be rounded up because of float error.
     return float(math.ceil(round(unrounded, 9))) if rounded else unrounded
 
 
 def rescaled_proximal_decay(decay: float, ratio: float) -> float:
-    """Center of mass ÷ ρ, so that the proximal policy's age in env steps stays (arXiv:2110.00641, §4).
+    """Center of mass ÷ ρ, so that the proximal policy's age in env steps stays the same (arXiv:2110.00641,
+    §4).
 
     ρ of the env steps per gradient step. Solved for β, so that ρ = 1 gives the very same float.
     """
@@ -83,7 +84,7 @@ def copy_every_from_mean_age(age: float) -> float:
 
 
 def rescaled_copy_every(copy_every: float, ratio: float, *, rounded: bool = False) -> float:
-    """1 + (n-1)/ρ: mean age ÷ ρ, so that the copy's age in env steps stays, as that of an EWMA does.
+    """1 + (n-1)/ρ: mean age ÷ ρ, so that the copy's age in env steps stays the same, as for an EWMA.
 
     ρ of the env steps per gradient step. `rounded`: a whole number of at least 1.
     """
@@ -92,7 +93,7 @@ def rescaled_copy_every(copy_every: float, ratio: float, *, rounded: bool = Fals
 
 
 def rescaled_advantage_decay(decay: float, ratio: float, *, floor: bool = False) -> float:
-    """Effective sample size ÷ ρ, so that moments are over as many samples as before (arXiv:2110.00641, §4).
+    """Effective sample size ÷ ρ, so that moments cover the same number of samples (arXiv:2110.00641, §4).
 
     ρ of the iteration batch. Below an effective size of 1 the unrounded decay is negative; `floor`
     stops at 1, which is decay 0. Solved for β, so that ρ = 1 gives the very same float.
@@ -102,7 +103,8 @@ def rescaled_advantage_decay(decay: float, ratio: float, *, floor: bool = False)
 
 
 def rescaled_phase_iterations(iterations: float, ratio: float, *, rounded: bool = False) -> float:
-    """Iterations per phase ÷ ρ of the iteration batch: as many env steps as before (arXiv:2110.00641, §4).
+    """Iterations per phase ÷ ρ of the iteration batch: the same number of env steps per phase
+    (arXiv:2110.00641, §4).
 
     `rounded`: a whole number of at least 1.
     """
@@ -111,5 +113,6 @@ def rescaled_phase_iterations(iterations: float, ratio: float, *, rounded: bool 
 
 
 def rescaled_adam_beta(beta: float, ratio: float) -> float:
-    """β^ρ, ρ of the minibatch: averages reach as far back in samples (arXiv:2110.00641, §3.2, optional)."""
+    """β^ρ, ρ of the minibatch: averages reach equally far back in samples (arXiv:2110.00641, §3.2,
+    optional)."""
     return beta**ratio

@@ -22,9 +22,9 @@ def gae(
         δ_t = r_t + γ (1 - terminated_t) V(s_{t+1}) - V(s_t)
         Â_t = δ_t + γλ (1 - cut_t) Â_{t+1}
 
-    Schulman et al. 2017 (arXiv:1707.06347), eq. 11-12, with terminations and truncations told apart:
-    a termination has no successor value; any episode end cuts the trace.
-    λ=1 gives the discounted return minus the value; λ=0 the one-step error.
+    Schulman et al. 2017 (arXiv:1707.06347), eq. 11-12, with terminations and truncations distinguished: a
+    termination has no successor value; any episode end cuts the trace. λ=1 gives the discounted return minus
+    the value; λ=0 the one-step error.
 
     All arguments and the result are [T, N], time first; `terminated` and `cut` are bool.
     """
@@ -45,7 +45,7 @@ def q_lambda(
 
         G_t = r_t + γ (1 - terminated_t) [λ (1 - cut_t) G_{t+1} + (1 - λ (1 - cut_t)) max_a Q(s'_t, a)]
 
-    Gallici et al. 2024 (arXiv:2407.04811), §3, with terminations and truncations told apart: a termination
+    Gallici et al. 2024 (arXiv:2407.04811), §3, with terminations and truncations distinguished: a termination
     has no successor value; any episode end, and the last row, cuts the trace, and what was cut is
     bootstrapped from the observation s'_t that the step returned.
     λ=0 gives the one-step target, λ=1 the discounted return up to the cut.
@@ -63,7 +63,7 @@ def _discounted_sums(terms: Tensor, decay: Tensor) -> Tensor:
     """x_t = terms_t + decay_t x_{t+1}, backwards over the rows [T, N]; `decay` is [T - 1, N].
 
     Doubling: with span = 1, 2, 4, … each row holds the sum over its next `span` terms, and adds those of the
-    row `span` later. log₂ T operations instead of T; at few envs the calls are what costs.
+    row `span` later. log₂ T operations instead of T: with few envs, the number of calls decides the cost.
     """
     sums = terms.clone()
     span = 1

@@ -1,4 +1,4 @@
-"""Numbers for data that were collected some iterations ago: newer ideas, each an option.
+"""Numbers for data collected some iterations ago: newer ideas, each optional.
 
 The importance weights are w = π/π_behavior, of the current policy at the start of an iteration.
 """
@@ -20,7 +20,7 @@ def capped_weight_sums(log_weights: Tensor, max_importance: float) -> Tensor:
 
 
 def effective_share(weight_sum: float, square_sum: float, count: float) -> float:
-    """(Σw)² / (n Σw²): effective samples ÷ samples. 1 for equal weights, 1/n where one outweighs all.
+    """(Σw)² / (n Σw²): effective samples ÷ samples. 1 for equal weights, 1/n if one outweighs all.
 
     Kong 1992, "A note on importance sampling using standardized weights".
     """
@@ -28,7 +28,7 @@ def effective_share(weight_sum: float, square_sum: float, count: float) -> float
 
 
 def learning_rate_factor(share: float) -> float:
-    """√(effective samples ÷ samples): the square-root rule of Adam for the batch that the weights leave.
+    """√(effective samples ÷ samples): Adam's square-root rule for the effective batch.
 
     Huang et al. 2026 (arXiv:2602.17616), whose weights are of whole responses of a language model.
     """
@@ -38,7 +38,7 @@ def learning_rate_factor(share: float) -> float:
 def half_lag_age(lag: float) -> float:
     """W/2: the mean age of a proximal policy in gradient steps, for data W gradient steps old.
 
-    arXiv:2605.12070: half way between the policy that acted and the current one, on average.
+    arXiv:2605.12070: halfway between the policy that acted and the current one, on average.
     """
     return lag / 2.0
 

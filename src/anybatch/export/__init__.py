@@ -1,1 +1,1 @@
-"""A trained policy outside of the library: as an ONNX file, as a folder for the Hugging Face Hub."""
+"""A trained policy for use outside the library: an ONNX file, or a folder for the Hugging Face Hub."""

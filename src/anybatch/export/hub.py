@@ -19,21 +19,21 @@ NEEDS_NETWORK = "it needs a network connection to the Hub"
 
 def check_name(repository: str) -> None:
     if not NAME.fullmatch(repository):
-        raise UserError(f"{repository}: the name of a repository must be of the form USER/NAME")
+        raise UserError(f"{repository}: the name of a repository must have the form USER/NAME")
 
 
 def refuse_taken(repository: str, *, update: bool) -> None:
-    """Find out before anything is evaluated whether the name can be used and who is logged in."""
+    """Check, before evaluating, that the name can be used and someone is logged in."""
     check_name(repository)
     hub = client()
     with as_user_error(repository):
         hub.HfApi().whoami()
         if not update and hub.HfApi().repo_exists(repository):
-            raise UserError(f"{repository} is taken; --update uploads a new version into it")
+            raise UserError(f"{repository} exists already; --update uploads a new version into it")
 
 
 def push(folder: Path, repository: str, *, private: bool, update: bool, message: str) -> str:
-    """Upload a folder as a repository, which is made where it does not exist. Returns its address."""
+    """Upload a folder as a repository, which is created if necessary. Returns its address."""
     hub = client()
     with as_user_error(repository):
         api = hub.HfApi()
@@ -42,7 +42,7 @@ def push(folder: Path, repository: str, *, private: bool, update: bool, message:
             repo_id=repository,
             folder_path=folder,
             allow_patterns=list(CONTENT),
-            # A checkpoint of another number of env steps would be beside the one of this version.
+            # Otherwise a checkpoint with other env steps would remain next to the one of this version.
             delete_patterns=list(CONTENT),
             commit_message=message,
         )
@@ -50,7 +50,7 @@ def push(folder: Path, repository: str, *, private: bool, update: bool, message:
 
 
 def pull(repository: str, out: Path, *, revision: str | None) -> RunRecord:
-    """Download a policy to a new folder. Nothing that it names is imported."""
+    """Download a policy to a new folder. Nothing it names is imported."""
     check_name(repository)
     hub = client()
     with written_aside(out) as aside:
@@ -72,7 +72,7 @@ def refuse_unplayable(repository: str, folder: Path) -> None:
         record.load_checkpoint(problems.append, with_segments=False)
     except UserError as error:
         said = " ".join([*problems, str(error)]).replace(f"{folder}/", "").replace(str(folder), "it")
-        raise UserError(f"{repository} has no policy that this version can play: {said}") from error
+        raise UserError(f"{repository} has no policy that this version can load: {said}") from error
 
 
 def client() -> Any:
@@ -80,7 +80,7 @@ def client() -> Any:
         import huggingface_hub
     except ImportError:
         raise UserError(
-            "the Hub needs the package huggingface_hub: pip install 'anybatch[hub]' adds it"
+            "the Hub needs the package huggingface_hub: install it with pip install 'anybatch[hub]'"
         ) from None
     return huggingface_hub
 
@@ -95,7 +95,7 @@ def as_user_error(repository: str, revision: str | None = None) -> Iterator[None
     except errors.LocalTokenNotFoundError:
         raise UserError("you are not logged in to the Hub: log in with hf auth login") from None
     except errors.GatedRepoError:
-        raise UserError(f"{repository} is gated: ask for access on its page first") from None
+        raise UserError(f"{repository} is gated: request access on its page first") from None
     except errors.RepositoryNotFoundError:
         raise UserError(
             f"there is no repository {repository}, or it is private and not yours (hf auth login)"
@@ -115,7 +115,7 @@ def as_user_error(repository: str, revision: str | None = None) -> Iterator[None
 
 
 def is_transport_error(error: BaseException) -> bool:
-    """Whether it is of the client's HTTP library, which differs between its versions."""
+    """Whether an error comes from the client's HTTP library, which differs between its versions."""
     names = {kind.__name__ for kind in type(error).__mro__}
     return bool(names & {"TransportError", "RequestException"})
 
@@ -123,9 +123,9 @@ def is_transport_error(error: BaseException) -> bool:
 def refusal(repository: str, error: Any) -> str:
     status = error.response.status_code
     if status == 409:
-        return f"{repository} is taken; --update uploads a new version into it"
+        return f"{repository} exists already; --update uploads a new version into it"
     if status in (401, 403):
-        return f"the Hub does not let you use {repository}: {first_line(error)} (hf auth login)"
+        return f"the Hub does not allow you to use {repository}: {first_line(error)} (hf auth login)"
     return f"the Hub refused {repository} with status {status}: {first_line(error)}"
 
 

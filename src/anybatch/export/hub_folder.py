@@ -1,4 +1,5 @@
-"""A policy as a folder for the Hugging Face Hub. It is a run folder too: evaluate, watch and load take it."""
+"""A policy as a folder for the Hugging Face Hub. It is also a run folder: evaluate, watch and load accept
+it."""
 
 import shutil
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ CONTENT = (
     f"{PLACE}/*/*.safetensors",
     f"{PLACE}/*/*.json",
 )
-"""Everything that a folder can hold, as patterns. No pickle, no code."""
+"""Patterns of all files that a folder can hold. No pickle, no code."""
 VIDEO_STEPS, VIDEO_FRAMES_PER_SECOND = 500, 30
 
 
@@ -67,7 +68,7 @@ def write(
     with_onnx: bool = False,
     repository: str | None = None,
 ) -> HubFolder:
-    """Evaluate a checkpoint of a run and write all that its page on the Hub needs to a new folder.
+    """Evaluate a checkpoint of a run and write everything for its page on the Hub to a new folder.
 
     `config` says how it is evaluated; the rest of the page is about the run as it was trained.
     """
@@ -105,7 +106,7 @@ def write(
 
 
 def other_env_settings(trained: AnyConfig, evaluated: AnyConfig) -> str:
-    """The settings of the environment that an evaluation has and the training had not."""
+    """The settings of the environment in which the evaluation differs from the training."""
     before = config_to_dict(trained.env_config)
     now = config_to_dict(evaluated.env_config)
     changed = [f"{name} = {value}" for name, value in now.items() if value != before[name]]
@@ -114,12 +115,12 @@ def other_env_settings(trained: AnyConfig, evaluated: AnyConfig) -> str:
 
 @contextmanager
 def written_aside(folder: Path) -> Iterator[Path]:
-    """A new folder that gets its name when it is complete. What is there already is left as it is."""
+    """A new folder that gets its name when it is complete. An existing folder is not changed."""
     if folder.exists():
-        raise UserError(f"{folder} exists already: name a folder that does not")
+        raise UserError(f"{folder} exists already: name a new folder")
     aside = folder.with_name(f".aside-{folder.name}")
     try:
-        shutil.rmtree(aside, ignore_errors=True)  # what a killed process left
+        shutil.rmtree(aside, ignore_errors=True)  # left by a killed process
         aside.mkdir(parents=True)
         yield aside
         aside.rename(folder)
@@ -155,7 +156,7 @@ def write_video(record: RunRecord, config: AnyConfig, out: Path, *, output: Outp
 
 
 def versions(record: RunRecord) -> dict[str, str]:
-    """The versions that trained the policy; nothing else of the record leaves the machine."""
+    """The versions that trained the policy; nothing else in the record leaves the machine."""
     path = record.folder / run_folder.FACTS_FILE
     facts = run_folder.read_json(path) if path.exists() else {}
     named = {name: facts.get(name) for name in ("anybatch", "torch", "engine")}

@@ -1,4 +1,4 @@
-"""The model card of a policy: what was trained, how well it plays by which protocol, and how to use it."""
+"""The model card of a policy: what was trained, its evaluation and protocol, and how to use it."""
 
 import json
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ UNNAMED = "USER/NAME"
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What a model card tells."""
+    """The content of a model card."""
 
     config: AnyConfig
     plan: Plan
     evaluation: Evaluation
     other_settings: str
-    """Settings of the environment in which the evaluation differs from the training; empty where none."""
+    """Environment settings in which the evaluation differs from the training; empty if none."""
     env_steps: int
     """Env steps of the policy."""
     checkpoint: str
-    """How it was chosen: newest, best or the env steps of one."""
+    """How the checkpoint was chosen: newest, best or its env steps."""
     repository: str | None
     video: str | None
     """Name of the video in the folder."""
@@ -37,7 +37,7 @@ class Card:
 
     @property
     def method(self) -> str:
-        """The algorithm as papers call it."""
+        """The algorithm's name in papers."""
         name = self.config.algorithm.upper()
         averages = isinstance(self.config, PPOConfig) and self.config.proximal.policy == "ewma"
         return f"{name}-EWMA" if averages else name
@@ -55,7 +55,7 @@ class Card:
         return "\n\n".join([*parts, self._plan(), self._use(), self._versions()]) + "\n"
 
     def _front_matter(self) -> str:
-        """What the Hub reads. JSON strings are YAML strings, whatever is in them."""
+        """The metadata for the Hub. JSON strings are valid YAML strings."""
         mean, deviation = self.mean_and_deviation
         env, method = json.dumps(self.config.env), json.dumps(self.method)
         score = json.dumps(f"{mean:.2f} +/- {deviation:.2f}")

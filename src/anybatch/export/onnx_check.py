@@ -1,4 +1,4 @@
-"""An ONNX file beside the policy that it was made from, on observations of its own play."""
+"""Comparison of an ONNX file with its policy, on observations from the policy's own episodes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,23 +15,23 @@ from anybatch.networks.distributions import FORBIDDEN, in_rows
 
 CHECKED_OBSERVATIONS = 256
 TOLERANCE = 1e-5
-"""Largest difference of an output, relative where the output is above 1."""
+"""Largest allowed difference of an output, relative if the output is above 1."""
 NEAR_TIE = 4 * TOLERANCE
-"""Actions whose logits or values are as close may be taken in place of each other."""
+"""Actions whose logits or values are this close count as equal."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far onnxruntime and torch were apart."""
+    """The agreement of onnxruntime and torch."""
 
     observations: int
     largest_difference: float
-    """Largest difference of logits, means or action values; relative where they are above 1."""
+    """Largest difference of logits, means or action values; relative if they are above 1."""
     other_actions: int
     """Greedy actions that differ, all of them near-ties."""
 
     def sentence(self) -> str:
-        ties = f" but for {self.other_actions} near-ties" if self.other_actions else ""
+        ties = f" except for {self.other_actions} near-ties" if self.other_actions else ""
         return (
             f"equal to torch within {self.largest_difference:.1e} on {self.observations:,} observations, "
             f"greedy actions equal{ties}"
@@ -39,7 +39,7 @@ class Agreement:
 
 
 class OnnxPlayer:
-    """Plays a policy from its ONNX file, in the place of a `Player`."""
+    """Runs a policy from its ONNX file, in place of a `Player`."""
 
     def __init__(self, path: Path, spec: EnvSpec) -> None:
         import onnxruntime
@@ -51,7 +51,7 @@ class OnnxPlayer:
         self.greedy = True
 
     def outputs(self, obs: np.ndarray) -> list[np.ndarray]:
-        """Everything that the graph gives for observations [N, …]: the greedy actions first."""
+        """All outputs of the graph for observations [N, …]: the greedy actions first."""
         return [np.asarray(output) for output in self._session.run(None, inputs_of(self._layout, obs))]
 
     def act(self, obs: np.ndarray) -> np.ndarray:
@@ -59,7 +59,7 @@ class OnnxPlayer:
 
 
 def observations_of_play(player: Player, env: VectorEnv) -> np.ndarray:
-    """Observations [M, …] that the policy meets when it samples its actions."""
+    """Observations [M, …] that the policy encounters when it samples its actions."""
     seen = [env.reset()]
     while len(seen) * env.spec.num_envs < CHECKED_OBSERVATIONS:
         seen.append(env.step(player.act(seen[-1], greedy=False)).obs)
@@ -69,7 +69,7 @@ def observations_of_play(player: Player, env: VectorEnv) -> np.ndarray:
 def compare(path: Path, player: Player, spec: EnvSpec, obs: np.ndarray) -> Agreement:
     """The agreement on observations [M, …], one at a time for some and as a batch for all.
 
-    Raises UserError where it is not within the tolerance.
+    Raises UserError if it is not within the tolerance.
     """
     exported = OnnxPlayer(path, spec)
     location = located(player, obs)
@@ -96,12 +96,12 @@ def located(player: Player, obs: np.ndarray) -> np.ndarray:
 
 
 def apart(given: np.ndarray, wanted: np.ndarray) -> float:
-    """The largest difference, relative where the expected value is above 1."""
+    """The largest difference, relative if the expected value is above 1."""
     return float((np.abs(given - wanted) / np.maximum(1.0, np.abs(wanted))).max())
 
 
 def differing_actions(network: Actor, location: np.ndarray, action: np.ndarray, wanted: np.ndarray) -> int:
-    """How many actions differ. Raises UserError where one does that is not nearly as good."""
+    """How many actions differ. Raises UserError if one of them is not a near-tie."""
     counts = network.action_counts or (location.shape[-1],)
     choices = in_rows(torch.from_numpy(location), counts, FORBIDDEN).numpy()
 

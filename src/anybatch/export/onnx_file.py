@@ -1,4 +1,4 @@
-"""Writing a policy as an ONNX file, which is compared with torch before it gets its name."""
+"""Writing a policy as an ONNX file, which is compared with torch before it is put in place."""
 
 import copy
 import logging
@@ -27,16 +27,16 @@ from anybatch.session.own import NOTHING_OWN, OwnParts
 
 SUFFIX = ".onnx"
 EXAMPLES = 3
-"""Observations that the graph is traced with. Not 1, which a trace would take for a constant."""
+"""Number of observations for tracing the graph. Not 1, which a trace would treat as a constant."""
 
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """An ONNX file, and how it compares with the policy that it was made from."""
+    """An ONNX file, and its agreement with its policy."""
 
     path: Path
     env_steps: int
-    """Env steps of the checkpoint that it was made from."""
+    """Env steps of its checkpoint."""
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     agreement: Agreement
@@ -58,7 +58,7 @@ def export_run(
     own: OwnParts = NOTHING_OWN,
     checkpoint: str = NEWEST,
 ) -> OnnxFile:
-    """Write the policy of a run's checkpoint to `out`, if onnxruntime then gives what torch gives."""
+    """Write the policy of a run's checkpoint to `out`, if onnxruntime agrees with torch."""
     if out.suffix.lower() != SUFFIX:
         raise UserError(f"--onnx {out}: the file must end in {SUFFIX}")
     require_packages()
@@ -94,12 +94,12 @@ def require_packages() -> None:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise UserError(
-            f"ONNX needs the package {error.name}: pip install 'anybatch[onnx]' adds it"
+            f"ONNX needs the package {error.name}: install it with pip install 'anybatch[onnx]'"
         ) from None
 
 
 def on_cpu(player: Player) -> Player:
-    """The same policy in single precision on the CPU, as an ONNX file has it."""
+    """The same policy in single precision on the CPU, as in an ONNX file."""
     cpu = torch.device("cpu")
     network = copy.deepcopy(player.network).to(device=cpu, dtype=torch.float32).eval()
     return Player(network, player.normalizer, cpu, player.generator, player.greedy)
@@ -140,7 +140,7 @@ def reason(error: BaseException) -> str:
 
 @contextmanager
 def quiet_exporter() -> Iterator[None]:
-    """Silence the exporter's messages about itself, such as that torchvision is not installed."""
+    """Silence the exporter's own messages, such as that torchvision is not installed."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -19,16 +19,16 @@ OBSERVATION, VECTOR, IMAGE, MASK = "observation", "vector", "image", "action_mas
 
 
 def input_names(layout: ObsLayout) -> list[str]:
-    """The inputs of the graph: the observation, or its vector and its image, and the mask where there is one.
+    """The inputs of the graph: the observation, or its vector and its image, and the mask if there is one.
 
-    Masks are always inputs of their own, whichever way the environment gives them.
+    Masks are always separate inputs, however the environment provides them.
     """
     parts = [VECTOR, IMAGE] if layout.vector_width and layout.image_shape is not None else [OBSERVATION]
     return [*parts, *([MASK] if layout.mask_width else [])]
 
 
 def inputs_of(layout: ObsLayout, obs: np.ndarray) -> dict[str, np.ndarray]:
-    """Observations [N, …] as they travel, as the inputs of the graph."""
+    """Packed observations [N, …] as the inputs of the graph."""
     parts: list[np.ndarray] = []
     if layout.vector_width:
         parts.append(layout.vector_of(obs))
@@ -47,7 +47,7 @@ def output_names(network: Actor, spec: EnvSpec) -> list[str]:
 
 
 class PolicyGraph(nn.Module):
-    """Normalizer, network and greedy action, from inputs that are one tensor for each part."""
+    """Normalizer, network and greedy action, from one input tensor per part."""
 
     def __init__(self, network: Actor, normalizer: ObservationNormalizer | None, spec: EnvSpec) -> None:
         super().__init__()
@@ -92,12 +92,12 @@ class PolicyGraph(nn.Module):
         return self.network.locate(packed(self.layout, vector, image, mask))
 
     def _locate_unpacked(self, vector: Tensor, image: Tensor | None, mask: Tensor | None) -> Tensor:
-        """Logits, means or action values without packed bytes, from which ONNX cannot read numbers."""
+        """Logits, means or action values without packed bytes, which ONNX cannot unpack."""
         network = self.network
         encoder = network.policy.encoder if isinstance(network, ActorCritic) else network.encoder
         if not isinstance(encoder, PackedNumbers | PackedImage):
             raise UserError(
-                "a whole network of your own that unpacks an image and a vector from rows of bytes cannot "
+                "your own whole network that unpacks an image and a vector from rows of bytes cannot "
                 "be expressed in ONNX; an encoder, to which heads are added, can"
             )
         features = encoder.from_parts(vector, image)
@@ -110,7 +110,7 @@ class PolicyGraph(nn.Module):
 
 
 class NormalizeVector(nn.Module):
-    """The observation normalizer with the statistics that it has now, in double precision as it computes."""
+    """The observation normalizer with its current statistics, in double precision as in training."""
 
     mean: Tensor
     inverse_std: Tensor
@@ -127,7 +127,7 @@ class NormalizeVector(nn.Module):
 
 
 def packed(layout: ObsLayout, vector: Tensor | None, image: Tensor | None, mask: Tensor | None) -> Tensor:
-    """The observation [B, …] as the network takes it, from its parts."""
+    """The network's observation [B, …], from its parts."""
     parts = [part for part in (vector, image, mask) if part is not None]
     if not layout.is_packed:
         (single,) = parts

@@ -1,4 +1,4 @@
-"""The dial for other trainers: their configuration at another batch, in their own words."""
+"""The dial for other trainers: their configuration at another batch, in their own settings."""
 
 from anybatch.foreign.plan import ForeignPlan, plan_for
 from anybatch.foreign.settings import read_settings

@@ -6,9 +6,9 @@ ADAPTIVE = "where it starts: the schedule adapts it"
 
 MEASURED = {
     SB3.name: "Measured with Stable-Baselines3 on CartPole-v1 at 8 times the envs, 5 seeds: area under the "
-    "curve 435 at its own batch, 336 with such a plan, 305 without; whether it helps there is not decided."
+    "curve 435 at its own batch, 336 with such a plan, 305 without; whether it helps is undecided."
 }
-"""What the limits cost, where the trainer itself was run: results/foreign."""
+"""The cost of the limits, for trainers that were run: results/foreign."""
 
 
 def notes(trainer: Trainer, settings: Settings, tuned: int, run: int) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ def epochs(trainer: Trainer, settings: Settings) -> str:
 
 
 def normalization(trainer: Trainer, settings: Settings, tuned: int, run: int) -> str:
-    """What advantages are normalized over."""
+    """A sentence about the normalization of advantages."""
     per_minibatch = {
         SB3.name: "normalize_advantage",
         CLEANRL.name: "norm_adv",

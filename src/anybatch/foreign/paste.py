@@ -7,7 +7,7 @@ from anybatch.foreign.plan import SCHEDULED, ForeignPlan
 from anybatch.foreign.trainers import CLEANRL, PUREJAXRL, RSL_RL, SB3, Settings, words
 
 ZOO_ONLY = ("policy", "n_timesteps", "normalize", "env_wrapper", "vec_env_wrapper", "frame_stack", "callback")
-"""Settings of the RL Zoo beside those of SB3's PPO."""
+"""Settings of the RL Zoo in addition to those of SB3's PPO."""
 RSL_RL_ALGORITHM = words(
     "num_learning_epochs num_mini_batches learning_rate schedule desired_kl clip_param gamma lam "
     "normalize_advantage_per_mini_batch value_loss_coef entropy_coef max_grad_norm use_clipped_value_loss "
@@ -96,7 +96,7 @@ def yaml_value(value: Any) -> str:
 
 
 def number(value: Any) -> str:
-    """A number in YAML. YAML 1.1 reads 5e-05 as a string, so that it is written as 5.0e-05."""
+    """A number in YAML. YAML 1.1 reads 5e-05 as a string, so it is written as 5.0e-05."""
     text = str(value)
     mantissa, e, power = text.partition("e")
     is_float = isinstance(value, float) and e and "." not in mantissa

@@ -1,7 +1,7 @@
 """A foreign configuration at another batch: the dial's arithmetic between a trainer's own keys.
 
-The gradient steps of an iteration stay as they are. All batches then change by one ratio ρ, the learning rate
-follows the minibatch, and numbers that should follow but have no setting there are named.
+The number of gradient steps per iteration stays the same. All batches then change by one ratio ρ, the
+learning rate follows the minibatch, and numbers that should follow but have no setting are named.
 """
 
 from dataclasses import asdict, dataclass
@@ -14,7 +14,7 @@ from anybatch.foreign import limits
 from anybatch.foreign.trainers import RLLIB, RSL_RL, Settings, Trainer
 
 SCHEDULED = "lin_"
-"""Before a learning rate that falls linearly to 0, in configurations of the RL Zoo."""
+"""Prefix of a learning rate that falls linearly to 0, in configurations of the RL Zoo."""
 OPTIMIZERS: dict[str, Literal["adam", "sgd"]] = {"adam": "adam", "adamw": "adam", "sgd": "sgd"}
 """Optimizers by the rule that their learning rate follows."""
 
@@ -25,7 +25,7 @@ class Sizes:
 
     num_envs: int
     num_steps: float
-    """Steps per env; not a whole number where the trainer sets the iteration batch instead."""
+    """Steps per env; may be fractional if the trainer sets the iteration batch instead."""
     iteration_batch: int
     minibatch: float
 
@@ -58,7 +58,7 @@ class ForeignPlan:
 
 
 def plan_for(trainer: Trainer, given: Settings, *, num_envs: int) -> ForeignPlan:
-    """The settings `given`, tuned at the batch that they describe, for `num_envs` environments."""
+    """The settings `given`, tuned at the batch they describe, for `num_envs` environments."""
     complete = trainer.complete(given)
     tuned_at = sizes_of(trainer, complete)
     if num_envs < 1:
@@ -80,8 +80,8 @@ def plan_for(trainer: Trainer, given: Settings, *, num_envs: int) -> ForeignPlan
 
 
 def sizes_of(trainer: Trainer, settings: Settings) -> Sizes:
-    """The batches that the settings describe, or an error where they describe none."""
-    # RLlib collects with its one local runner where it has 0 others, and learns with one local learner.
+    """The batches that the settings describe, or an error if they do not fit together."""
+    # With 0 remote runners or learners, RLlib uses its one local runner or learner.
     at_least = 0 if trainer is RLLIB else 1
     num_envs = 1
     for key in trainer.num_envs:
@@ -113,7 +113,7 @@ def sizes_of(trainer: Trainer, settings: Settings) -> Sizes:
 
 
 def batch_settings(trainer: Trainer, settings: Settings, tuned_at: Sizes, num_envs: int) -> Settings:
-    """The settings that make the batch of `num_envs` envs, with as many gradient steps per iteration."""
+    """The settings for the batch of `num_envs` envs, with the same number of gradient steps per iteration."""
     *others, last = trainer.num_envs
     beside = 1
     for key in others:
@@ -130,7 +130,7 @@ def batch_settings(trainer: Trainer, settings: Settings, tuned_at: Sizes, num_en
 
 
 def rescaled_rate(trainer: Trainer, rate: Any, ratio: float, optimizer: str) -> Any:
-    """The learning rate for a minibatch `ratio` times as large, in the form in which it was given."""
+    """The learning rate for a minibatch `ratio` times as large, in the given form."""
 
     def scaled(number: float) -> float:
         return float(f"{rescale.rescaled_learning_rate(number, ratio, OPTIMIZERS[optimizer]):.6g}")
@@ -171,9 +171,7 @@ def whole(settings: Settings, key: str, *, at_least: int = 1) -> int:
 def optimizer_of(trainer: Trainer, settings: Settings) -> str:
     name = settings.get(trainer.optimizer, "adam") if trainer.optimizer else "adam"
     if name not in OPTIMIZERS:
-        raise UserError(
-            f"{trainer.optimizer} = {name}: the rules are for {', '.join(OPTIMIZERS)}, not for this optimizer"
-        )
+        raise UserError(f"{trainer.optimizer} = {name}: there are rules only for {', '.join(OPTIMIZERS)}")
     return name
 
 

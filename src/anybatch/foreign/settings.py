@@ -1,4 +1,4 @@
-"""A foreign configuration as a person gives it: key=value words, or a JSON or YAML file."""
+"""Reading a foreign configuration: key=value words, or a JSON or YAML file."""
 
 import ast
 import json
@@ -15,7 +15,7 @@ SECTIONS = {"algorithm", "training", "env_runners", "learners"}
 
 
 def read_settings(trainer: Trainer, given: Sequence[str]) -> Settings:
-    """The settings in the words given, later ones over earlier ones. Their names are the trainer's."""
+    """The settings in the given words; later ones override earlier ones. The names are the trainer's."""
     settings: Settings = {}
     for word in given:
         key, equals, value = word.partition("=")
@@ -32,7 +32,7 @@ def read_settings(trainer: Trainer, given: Sequence[str]) -> Settings:
 
 
 def plain_key(key: str) -> str:
-    """--num-envs, as a command line has it, is num_envs."""
+    """The key of a command-line flag: --num-envs is num_envs."""
     return key.removeprefix("--").replace("-", "_")
 
 
@@ -59,7 +59,7 @@ def from_yaml(path: Path, text: str) -> Any:
     try:
         import yaml
     except ImportError:
-        raise UserError(f"{path} needs the package pyyaml: pip install pyyaml adds it") from None
+        raise UserError(f"{path} needs the package pyyaml: install it with pip install pyyaml") from None
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

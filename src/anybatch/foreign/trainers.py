@@ -1,4 +1,4 @@
-"""What each trainer calls the numbers that belong to a batch, and what it cannot express."""
+"""Each trainer's names for the numbers that depend on the batch, and what it cannot express."""
 
 import difflib
 from dataclasses import dataclass
@@ -20,21 +20,21 @@ class Trainer:
     name: str
     title: str
     num_envs: tuple[str, ...]
-    """Keys whose product is the number of environments. The last one is what a plan changes."""
+    """Keys whose product is the number of environments. A plan changes the last one."""
     epochs: str
     learning_rate: str
     num_steps: str | None = None
     """Key of the steps of each environment between two updates."""
     iteration_batch: str | None = None
-    """Key of the samples between two updates, for each learner, where these are set instead of the steps."""
+    """Key of the samples between two updates, for each learner, if these are set instead of the steps."""
     minibatch: str | None = None
     """Key of the samples behind a gradient step, for each learner."""
     minibatches: str | None = None
-    """Key of the gradient steps per epoch, where these are set instead of the samples."""
+    """Key of the gradient steps per epoch, if these are set instead of the samples."""
     num_learners: str | None = None
-    """Key of the number of learners, each with a batch of its own."""
+    """Key of the number of learners, each with its own batch."""
     optimizer: str | None = None
-    """Key of the optimizer's name; Adam where there is none."""
+    """Key of the optimizer's name; without a key it is Adam."""
     defaults: Settings
     """Defaults of the trainer. A setting without a default must be given."""
     others: tuple[str, ...]
@@ -69,7 +69,7 @@ class Trainer:
         missing = [key for key in self.read if key not in settings]
         if missing:
             raise UserError(
-                f"{', '.join(missing)} must be given, at the batch that the numbers were tuned at: "
+                f"{', '.join(missing)} must be given, at the batch the numbers were tuned at: "
                 f"a plan for {self.title} needs {', '.join(self.read)}"
             )
         return settings

@@ -1,4 +1,4 @@
 """Networks and gradient steps in native code, for small networks on a CPU.
 
-Torch computes the same numbers, up to rounding, where there is no compiler or a network is not supported.
+Torch computes the same numbers, up to rounding, if there is no compiler or a network is not supported.
 """

@@ -21,12 +21,12 @@ class StepNumbers(NamedTuple):
 
 
 class AdamKernel:
-    """Steps on `values` by the gradients in `grads`, vectors of one length that stay where they are."""
+    """Steps on `values` by the gradients in `grads`, vectors of equal length that must not move in memory."""
 
     def __init__(self, values: Tensor, grads: Tensor):
         self._library = native.library("float64" if values.dtype == torch.float64 else "float32")
         self._library.squared_norm.restype = ctypes.c_double
-        self._kept = values, grads  # their memory must not be given away
+        self._kept = values, grads  # keeps their memory alive
         self._values, self._grads = ctypes.c_void_p(pointer(values)), ctypes.c_void_p(pointer(grads))
         self._count = ctypes.c_int64(len(values))
 

@@ -36,7 +36,7 @@ def q_kernel(choice: Choice, network: QNetwork, spec: EnvSpec, say: Callable[[st
 def _chosen(
     choice: Choice, unsupported: str | None, make: Callable[[], Kernel], say: Callable[[str], None]
 ) -> Kernel | None:
-    """A kernel if it is asked for or, with auto, if there is one."""
+    """A kernel if requested or, with auto, if there is one."""
     if choice == "off":
         return None
     reason = unsupported

@@ -30,22 +30,22 @@ def unsupported(network: ActorCritic, spec: EnvSpec) -> str | None:
     encoders = [policy.encoder, *([] if network.value_encoder is None else [network.value_encoder])]
     fitting = MLPEncoder if spec.obs_kind == "vector" else MinAtarEncoder
     if spec.obs_layout.is_packed or any(type(encoder) is not fitting for encoder in encoders):
-        return "it is for the encoders mlp, of plain vectors, and minatar"
+        return "it supports only the encoders mlp, for plain vectors, and minatar"
     if any(len(encoder.layers) > MOST_LAYERS for encoder in encoders if isinstance(encoder, MLPEncoder)):
-        return f"it is for at most {MOST_LAYERS} layers"
+        return f"it supports at most {MOST_LAYERS} layers"
     if any(len(encoder.layers) == 0 for encoder in encoders if isinstance(encoder, MLPEncoder)):
-        return "it is for at least one layer"
+        return "it needs at least one layer"
     if policy.masked_layout is not None or policy.action_counts is not None:
-        return "it has no action masks and no actions of several choices"
+        return "it supports no action masks and no actions of several choices"
     if policy.head.weight.device.type != "cpu":
-        return "it is for the CPU"
+        return "it runs only on the CPU"
     return None
 
 
 class PolicyKernel:
-    """A policy and its value function, in the memory that `network` has its parameters and gradients in.
+    """A policy and its value function, using the memory of `network`'s parameters and gradients.
 
-    `proximal` is the averaged policy, where the proximal policy is one.
+    `proximal` is the averaged policy, if the proximal policy is one.
     """
 
     def __init__(self, network: ActorCritic, proximal: Policy | None, spec: EnvSpec):
@@ -63,7 +63,7 @@ class PolicyKernel:
     def act(
         self, count: int, obs: int, noise: int, location: int, action: int, value: int | None = None
     ) -> None:
-        """Locations, the actions that `noise` chooses and, where asked for, values of `count` observations.
+        """Locations, the actions that `noise` chooses and, if requested, values of `count` observations.
 
         All are addresses of contiguous rows: this is called at every env step, and making tensors costs time.
         """

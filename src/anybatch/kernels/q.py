@@ -25,22 +25,22 @@ def unsupported(network: QNetwork, spec: EnvSpec) -> str | None:
     """Why there is no native code for `network` on these observations, or None if there is."""
     fitting = Scaled if spec.obs_kind == "vector" else NormalizedMinAtar
     if spec.obs_layout.is_packed or type(network.encoder) is not fitting:
-        return "it is for the encoders mlp, of plain vectors, and minatar"
+        return "it supports only the encoders mlp, for plain vectors, and minatar"
     if type(network.trunk) is not NormalizedLayers or type(network.head) is not nn.Linear:
-        return "it has no residual blocks"
+        return "it supports no residual blocks"
     if len(network.trunk.layers) > MOST_LAYERS:
-        return f"it is for at most {MOST_LAYERS} layers"
+        return f"it supports at most {MOST_LAYERS} layers"
     if len(network.trunk.layers) == 0 and spec.obs_kind == "vector":
-        return "it is for at least one layer"
+        return "it needs at least one layer"
     if network.masked_layout is not None:
-        return "it has no action masks"
+        return "it supports no action masks"
     if network.head.weight.device.type != "cpu":
-        return "it is for the CPU"
+        return "it runs only on the CPU"
     return None
 
 
 class QKernel:
-    """Action values, in the memory that `network` has its parameters and gradients in."""
+    """Action values, using the memory of `network`'s parameters and gradients."""
 
     def __init__(self, network: QNetwork, spec: EnvSpec):
         dtype = next(network.parameters()).dtype
@@ -54,7 +54,7 @@ class QKernel:
         )
 
     def act(self, count: int, obs: int, noise: int, location: int, action: int, value: int) -> None:
-        """Action values, the actions taken and the values of the best ones, of `count` observations.
+        """Action values, chosen actions and values of the best actions for `count` observations.
 
         All are addresses of contiguous rows: this is called at every env step, and making tensors costs time.
         """

@@ -18,7 +18,7 @@ from anybatch.networks.q_network import (
 )
 
 MOST_LAYERS = 8
-"""As network.h has it."""
+"""As in network.h."""
 
 Pointer = ctypes.c_void_p
 

@@ -1,4 +1,4 @@
-"""Memory that native code works in."""
+"""Scratch memory of native code."""
 
 import ctypes
 from collections.abc import Callable
@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 MOST_SIZES = 4
-"""Sizes of microbatches that memory is kept for."""
+"""Number of microbatch sizes for which memory is kept."""
 
 
 class Workspace:
-    """Scratch memory by number of samples. Few sizes occur, and memory that has been used is in the cache."""
+    """Scratch memory by number of samples. Few sizes occur, and reused memory is in the cache."""
 
     def __init__(self, numbers_for: Callable[[int], int], dtype: torch.dtype):
-        """`numbers_for` tells how many numbers so many samples need."""
+        """`numbers_for` returns how many numbers a number of samples needs."""
         self._numbers_for = numbers_for
         self._dtype = dtype
         self._kept: dict[int, Tensor] = {}

@@ -1,10 +1,11 @@
-"""One gradient step: microbatches summed, divided by the valid count over all ranks, clipped, stepped once.
+"""One gradient step: microbatch gradients summed, divided by the valid count over all ranks, clipped,
+applied.
 
-k microbatches equal one big batch up to float rounding, so the microbatch decides memory and speed only.
+k microbatches equal one big batch up to float rounding, so the microbatch affects only memory and speed.
 
-A gradient that is non-finite changes nothing. On a CPU the program looks at each norm. Elsewhere that would
-make it wait for the device at every step: flags on the device decide there, and `settle` reads the norms of
-an iteration at once.
+A non-finite gradient changes nothing. On a CPU the program checks each norm. Elsewhere that would make it
+wait for the device at every step: there flags on the device decide, and `settle` reads all norms of an
+iteration at once.
 """
 
 import math
@@ -32,13 +33,13 @@ from anybatch.networks.taken import Taken
 from anybatch.runs.state_fit import refuse_unlike
 
 CLIP_EPSILON = 1e-6
-"""As torch.nn.utils.clip_grad_norm_ has it."""
+"""As in torch.nn.utils.clip_grad_norm_."""
 SKIPS_BEFORE_GIVING_UP = 5
 """Non-finite gradient steps in a row before the run ends."""
 
 Record = TypeVar("Record", bound=tuple[Tensor, ...])
 LossOf = Callable[[Tensor], tuple[Tensor, Record]]
-"""Sample indices to per-sample losses [b] and whatever per-sample tensors are to be kept for metrics."""
+"""Maps sample indices to per-sample losses [b] and per-sample tensors to keep for metrics."""
 AddGradient = Callable[[Tensor, float], Record]
 """Adds the gradient of the losses of sample indices, divided by a number, to the flat buffer of gradients."""
 Culprit = Callable[[], str | None]
@@ -47,7 +48,7 @@ NO_SINGLE_VALUE = "no single value is the cause: the loss itself overflowed"
 
 
 def by_autograd(loss_of: LossOf[Record]) -> AddGradient[Record]:
-    """The gradient of a loss that is written in torch."""
+    """The gradient of a loss written in torch."""
 
     def add_gradient(part: Tensor, count: float) -> Record:
         loss, record = loss_of(part)
@@ -67,10 +68,10 @@ class StepCounts:
     norms: list[float] = field(default_factory=list[float])
     """Gradient norms of this iteration, before clipping."""
     imbalances: list[float] = field(default_factory=list[float])
-    """Of this iteration's minibatches, how unevenly they lie on several ranks; empty for one rank."""
+    """How unevenly this iteration's minibatches are spread over several ranks; empty for one rank."""
 
     def add(self, norm: float, culprit: Culprit) -> None:
-        """Count a step by its norm; give up after several in a row that were non-finite."""
+        """Count a step by its norm; end the run after several non-finite steps in a row."""
         if math.isfinite(norm):
             self.norms.append(norm)
             self.taken += 1
@@ -88,13 +89,14 @@ def give_up(cause: str | None) -> NoReturn:
     if collectives.rank() != (knows.index(True) if any(knows) else 0):
         raise RankError("")
     raise TrainingError(
-        f"{SKIPS_BEFORE_GIVING_UP} gradient steps in a row were non-finite; {cause or NO_SINGLE_VALUE}. The "
-        "newest checkpoint is from before them; a lower learning rate or a gradient clip may help"
+        f"{SKIPS_BEFORE_GIVING_UP} gradient steps in a row were non-finite; {cause or NO_SINGLE_VALUE}. A "
+        "lower learning rate or a gradient clip may help; `anybatch resume` continues from the newest "
+        "checkpoint"
     )
 
 
 def unknown_culprit() -> str:
-    return "what the cause is has not been looked for"
+    return "the cause is unknown"
 
 
 class GradientSteps:
@@ -110,9 +112,9 @@ class GradientSteps:
         say: Callable[[str], None],
         networks: Mapping[str, slice],
     ):
-        """`networks` names the stretches of the flat vector whose noise scales are measured apart.
+        """`networks` names the slices of the flat vector whose noise scales are measured separately.
 
-        `noise_part` is the most samples in each of the parts that they are measured by.
+        `noise_part` is the largest number of samples in each part that they are measured from.
         """
         self.flat = flat
         self.config = config
@@ -131,7 +133,7 @@ class GradientSteps:
 
     @property
     def number(self) -> int:
-        """Of the next step. One that is skipped counts until the device has been asked."""
+        """Number of the next step. A skipped step counts until the device has been read."""
         return self.counts.taken + len(self._unread)
 
     def use_native_code(self) -> None:
@@ -141,7 +143,7 @@ class GradientSteps:
             self.optimizer.kernel = self.kernel
 
     def use_torch(self) -> None:
-        """Leave native code."""
+        """Switch from native code to torch."""
         self.kernel = None
         if isinstance(self.optimizer, FlatAdam):
             self.optimizer.kernel = None
@@ -150,7 +152,7 @@ class GradientSteps:
         self.optimizer.param_groups[0]["lr"] = learning_rate
 
     def begin_iteration(self, learning_rate: float, hyperparameters: Hyperparameters) -> None:
-        """Take over the numbers that this iteration's steps have, and count their norms anew."""
+        """Restore the counts of this iteration's steps, and restart the list of norms."""
         self.counts.norms.clear()
         self.counts.imbalances.clear()
         self.set_learning_rate(learning_rate)
@@ -159,7 +161,8 @@ class GradientSteps:
             group["betas"] = (hyperparameters.beta1, hyperparameters.beta2)
 
     def gradient(self, indices: Tensor, add_gradient: AddGradient[Record], count: float) -> list[Record]:
-        """Leave the mean gradient of a minibatch in the flat buffer; `count` is its size over all ranks."""
+        """Compute the mean gradient of a minibatch into the flat buffer; `count` is its size over all
+        ranks."""
         records = self._within_memory(None, indices, add_gradient, count)
         collectives.sum_over_ranks(self.flat.grads)
         return records
@@ -171,9 +174,9 @@ class GradientSteps:
         count: float,
         own_indices: Callable[[Tensor], Tensor] = lambda indices: indices,
     ) -> list[Record]:
-        """`gradient`, which also measures the noise scale, from parts of the minibatch.
+        """Like `gradient`, and also measure the noise scale from parts of the minibatch.
 
-        `indices` are the samples of all ranks, in random order; `own_indices` gives this rank's among some.
+        `indices` are the samples of all ranks, in random order; `own_indices` selects this rank's.
         """
         records: list[Record] = []
         weighted_squares = [0.0] * len(self.networks)
@@ -183,7 +186,7 @@ class GradientSteps:
             before = self.flat.grads.clone()
             records += self._within_memory(before, own_indices(part), add_gradient, count)
             added = collectives.sum_over_ranks(self.flat.grads - before)
-            # What a part adds is its sum ÷ count: its mean gradient g has b‖g‖² = ‖added‖² count² / b.
+            # A part adds its sum ÷ count: its mean gradient g has b‖g‖² = ‖added‖² count² / b.
             scale = count**2 / max(len(part), 1)
             weighted_squares = [
                 total + scale * square
@@ -255,7 +258,7 @@ class GradientSteps:
         return used
 
     def _apply_unread(self, culprit: Culprit) -> Tensor:
-        """`apply` without a look at the norm: the step is multiplied by a flag, which is returned."""
+        """`apply` without reading the norm: the step is multiplied by a flag, which is returned."""
         limit = self.config.max_grad_norm
         norm = torch.linalg.vector_norm(self.flat.grads).to(machine.number_dtype(self.flat.grads.device))
         taken = torch.isfinite(norm).to(norm.dtype)
@@ -291,7 +294,7 @@ class GradientSteps:
     def _within_memory(
         self, before: Tensor | None, indices: Tensor, add_gradient: AddGradient[Record], count: float
     ) -> list[Record]:
-        """Add gradients to `before`, or to 0; anew with smaller microbatches if memory runs out."""
+        """Add gradients to `before`, or to 0; start over with smaller microbatches if memory runs out."""
         while True:
             try:
                 if before is None:
@@ -304,7 +307,7 @@ class GradientSteps:
 
     def _halve_microbatch(self, error: Exception) -> None:
         out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
-        # On a CPU torch has no error class of its own for it.
+        # On a CPU torch has no separate error class for it.
         if not (out_of_memory or "allocate memory" in str(error)) or self.microbatch == 1:
             raise error
         self.microbatch = -(-self.microbatch // 2)

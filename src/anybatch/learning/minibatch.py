@@ -1,7 +1,7 @@
 """Which samples go into which gradient step.
 
-Nothing has to divide anything: the plan fixes the number of minibatches, and each epoch's valid samples (or
-sequences) are split into that many parts that differ by at most one.
+Sizes need not divide evenly: the plan fixes the number of minibatches, and each epoch's valid samples (or
+sequences) are split into that many parts whose sizes differ by at most one.
 """
 
 from itertools import pairwise
@@ -19,7 +19,7 @@ def epoch(
 ) -> list[Tensor]:
     """Index vectors into the flattened [T · N] samples, one for each gradient step of an epoch.
 
-    `valid` is [T, N]. Together the parts hold every valid sample once. A part can be empty where there are
+    `valid` is [T, N]. Together the parts hold every valid sample once. A part can be empty if there are
     fewer valid samples than minibatches; every rank makes the same number of parts.
     """
     if minibatch_of == "samples":
@@ -30,7 +30,7 @@ def epoch(
 
 
 def sequence_epoch(valid: Tensor, minibatches: int, generator: torch.Generator) -> list[Tensor]:
-    """Like `epoch`, of sequences mixed across segments; `valid` is [S, T, N], indices are into [S·T·N]."""
+    """Like `epoch`, for sequences mixed across segments; `valid` is [S, T, N], indices are into [S·T·N]."""
     segments, steps, envs = valid.shape
     flat_valid = valid.flatten()
     parts: list[Tensor] = []

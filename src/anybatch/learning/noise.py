@@ -10,7 +10,7 @@ NOISE_DECAY = 0.95
 
 @dataclass
 class NoiseAverage:
-    """Running means of tr(Σ) and |G|², kept apart."""
+    """Running means of tr(Σ) and |G|², kept separately."""
 
     trace: float = 0.0
     signal: float = 0.0
@@ -23,5 +23,5 @@ class NoiseAverage:
 
     @property
     def scale(self) -> float | None:
-        """In samples; None before the first measurement, infinite where noise hides the signal."""
+        """In samples; None before the first measurement, infinite if noise hides the signal."""
         return noise_scale.noise_scale(self.trace, self.signal) if self.weight else None

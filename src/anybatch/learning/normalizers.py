@@ -51,7 +51,7 @@ class RewardNormalizer:
         return np.sqrt(np.maximum(variance, 0.0) + EPSILON)[:, None]
 
     def continue_returns(self, running_return: np.ndarray) -> None:
-        """Take over the returns of episodes in progress, if they are of as many envs."""
+        """Restore the returns of episodes in progress, if the number of envs is the same."""
         if len(running_return) == len(self.running_return):
             self.running_return = running_return.copy()
 
@@ -71,7 +71,7 @@ class AdvantageNormalizer:
         self.moments = moments.Moments(0.0, 0.0, 0.0)
 
     def update(self, advantage: Tensor, valid: Tensor, *, decay: float) -> None:
-        """Count an iteration batch, [T, N]; with decay 0 the moments are this batch's alone."""
+        """Count an iteration batch, [T, N]; with decay 0 the moments are those of this batch alone."""
         counted = torch.where(valid, advantage, 0.0).double()
         sums = torch.stack([valid.sum().double(), counted.sum(), counted.square().sum()])
         count, total, total_squares = collectives.sum_over_ranks(sums).tolist()

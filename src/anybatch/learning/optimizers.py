@@ -9,7 +9,7 @@ from anybatch.config import OptimizerConfig
 from anybatch.kernels.adam import AdamKernel, StepNumbers
 
 SHORTEST_TRACTABLE = 5
-"""RAdam: the length ρ_t of an average beyond which its variance is tractable, as torch has it."""
+"""RAdam: the length ρ_t of an average beyond which its variance is tractable, as in torch."""
 
 
 def make_optimizer(parameter: nn.Parameter, config: OptimizerConfig) -> "FlatAdam | FlatSGD":
@@ -25,7 +25,7 @@ def make_optimizer(parameter: nn.Parameter, config: OptimizerConfig) -> "FlatAda
 
 
 def first_state(parameter: nn.Parameter, config: OptimizerConfig) -> dict[str, Tensor]:
-    """What an optimizer keeps of a parameter, as it is after a first step without a gradient."""
+    """The optimizer state of a parameter before its first step."""
     twin = nn.Parameter(torch.zeros_like(parameter, device="cpu"))
     twin.grad = torch.zeros_like(twin)
     optimizer = make_optimizer(twin, config)
@@ -48,7 +48,7 @@ class FlatSGD(torch.optim.SGD):
 
     @torch.no_grad()
     def take_flagged_step(self, taken: Tensor, scale: Tensor) -> None:
-        """`take_step` if the flag `taken` is 1, without looking at it; nothing changes if it is 0."""
+        """`take_step` if the flag `taken` is 1, without reading it; nothing changes if it is 0."""
         self.parameter.sub_(flagged_gradient(self.parameter, taken, scale), alpha=self.param_groups[0]["lr"])
 
 
@@ -80,7 +80,7 @@ class FlatAdam(torch.optim.Adam):
         self.parameter = parameter
         self.rectified = rectified
         self.kernel: AdamKernel | None = None
-        """Native code for the step, where that is used."""
+        """Native code for the step, if it is used."""
 
     def take_step(self, scale: float = 1.0) -> None:
         """One step, with the gradient times `scale`."""
@@ -141,7 +141,7 @@ class FlatAdam(torch.optim.Adam):
     def take_flagged_step(self, taken: Tensor, scale: Tensor) -> None:
         """`take_step` if the flag `taken` is 1, without looking at it; nothing changes if it is 0.
 
-        The number of the step is the device's too, since only the device knows how many were skipped.
+        The step number is also on the device, since only the device knows how many steps were skipped.
         """
         group, state, dtype = self.param_groups[0], self.moments(), self.parameter.dtype
         lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
@@ -162,10 +162,10 @@ class FlatAdam(torch.optim.Adam):
         self.parameter.sub_(step * size)
 
     def moments(self) -> dict[str, Tensor]:
-        """What is kept of the gradients, zeros before the first step; names are torch's."""
+        """The moments of the gradients, zeros before the first step; names are torch's."""
         state = self.state[self.parameter]
         if not state:
-            # Torch counts the steps of its own kernel where the parameter is.
+            # Torch counts the steps of its own kernel on the parameter's device.
             state["step"] = torch.zeros((), dtype=torch.float32, device=self.parameter.device)
             state["exp_avg"] = torch.zeros_like(self.parameter)
             state["exp_avg_sq"] = torch.zeros_like(self.parameter)
@@ -188,6 +188,6 @@ def flagged_rectification(step: Tensor, beta2: float) -> tuple[Tensor, Tensor]:
     length = longest - 2 * step * power / (1 - power)
     is_tractable = length > SHORTEST_TRACTABLE
     length = length.clamp(min=SHORTEST_TRACTABLE)
-    # Never tractable where the longest is too short, and then the divisor is of no use either.
+    # Never tractable if even the longest average is too short; the divisor is then not used.
     divisor = (longest - 4) * (longest - 2) if longest > SHORTEST_TRACTABLE else 1.0
     return ((length - 4) * (length - 2) * longest / (divisor * length)).sqrt(), is_tractable

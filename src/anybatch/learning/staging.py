@@ -1,4 +1,4 @@
-"""Samples on their way to the device that trains on them. On a CPU they are there already."""
+"""Moving samples to the device that trains on them. On a CPU they are already there."""
 
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +17,7 @@ STAYS = ("valid", "all_valid")
 
 
 def on_device(samples: Samples, device: torch.device) -> Samples:
-    """An iteration batch with its tensors on `device`, moved once, where they fit; otherwise as it is."""
+    """An iteration batch with its tensors on `device`, moved once if they fit; otherwise unchanged."""
     named: dict[str, Any] = {field.name: getattr(samples, field.name) for field in fields(samples)}
     tensors = {
         name: value for name, value in named.items() if isinstance(value, Tensor) and name not in STAYS
@@ -29,12 +29,12 @@ def on_device(samples: Samples, device: torch.device) -> Samples:
 
 
 def take(tensor: Tensor, part: Tensor, device: torch.device) -> Tensor:
-    """The samples of a microbatch, where the network is. `index_select` costs half of indexing."""
+    """The samples of a microbatch, on the network's device. `index_select` costs half of indexing."""
     return staged(tensor.index_select(0, part), device)
 
 
 def staged(tensor: Tensor, device: torch.device) -> Tensor:
-    """`tensor` on `device`. From pinned memory, since the program need not wait for that to be copied."""
+    """`tensor` on `device`, copied from pinned memory so that the program need not wait."""
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)

@@ -1,7 +1,7 @@
-"""Native code in C, for what is small enough that calling torch or numpy costs more than the arithmetic.
+"""Native code in C, for work so small that calling torch or numpy costs more than the arithmetic.
 
-It is compiled on this machine when it is first needed, then kept. Everything in it is optional: where there
-is no compiler, the same is done by other means.
+It is compiled on this machine at first use, then kept. All of it is optional: without a compiler, other code
+does the same.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 SECONDS_TO_COMPILE = 120
-"""Given up after so long; two are usual."""
+"""Seconds after which compiling is given up; two are usual."""
 FLAGS = (
     "-O3",
     "-march=native",
@@ -35,11 +35,11 @@ FLAGS = (
 """Sums may be reordered, which vectors need; NaN and infinities keep their meaning. Not -ffast-math: with it,
 loading the library would change how the whole process rounds its smallest numbers."""
 X86_FLAGS = ("-mprefer-vector-width=512",)
-"""Compilers prefer half of the width, for programs that use vectors now and then only."""
+"""By default compilers use half of the width, for programs that use vectors only occasionally."""
 
 
 def available() -> bool:
-    """Whether there is a native library here; compiles it where that has not been done yet."""
+    """Whether there is a native library here; compiles it if necessary."""
     try:
         library("float32")
     except CompileError:
@@ -53,7 +53,7 @@ class CompileError(Exception):
 
 @cache
 def library(precision: Literal["float32", "float64"]) -> ctypes.CDLL:
-    """The library whose real numbers have this precision."""
+    """The library for real numbers of this precision."""
     sources = _sources()
     compiler = _compiler()
     flags = (
@@ -76,7 +76,7 @@ def _sources() -> dict[str, str]:
 
 
 def _compiler() -> list[str]:
-    """The command of the C compiler: that of CC, else the usual names."""
+    """The command of the C compiler: CC, else the usual names."""
     named = shlex.split(os.environ.get("CC", ""))
     candidates = [named] if named else [["cc"], ["gcc"], ["clang"]]
     for command in candidates:
@@ -95,7 +95,7 @@ def _cache_folder() -> Path:
 
 
 def _fingerprint(sources: dict[str, str], compiler: list[str], flags: tuple[str, ...]) -> str:
-    """A name for what is compiled, with what and for which processor: a home may be shared by machines."""
+    """A fingerprint of sources, compiler and processor: several machines may share a home folder."""
     version = _run([*compiler, "--version"])
     known = (sources, version, flags, platform.machine(), _processor(), sysconfig.get_platform())
     return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
@@ -115,7 +115,7 @@ def _compile(sources: dict[str, str], compiler: list[str], flags: tuple[str, ...
             (Path(folder) / name).write_text(text)
         files = [name for name in sources if name.endswith(".c")]
         _run([*compiler, *flags, "-o", path.name, *files, "-lm"], folder)
-        os.replace(Path(folder) / path.name, path)  # whole or not at all, also if two processes compile
+        os.replace(Path(folder) / path.name, path)  # complete or not at all, even if two processes compile
 
 
 def _run(command: list[str], folder: str | None = None) -> str:

@@ -1,6 +1,6 @@
-/* Numbers, vectors and the two functions that networks and losses need of them.
+/* Numbers, vectors and the two functions on them that networks and losses need.
 
-   `real` is float, or double where ANYBATCH_DOUBLE is defined (to compare with the reference path). */
+   `real` is float, or double if ANYBATCH_DOUBLE is defined (to compare with the reference path). */
 #ifndef ANYBATCH_ARITHMETIC_H
 #define ANYBATCH_ARITHMETIC_H
 
@@ -25,7 +25,7 @@ typedef float real;
 #define TILE_ROWS 4
 #endif
 
-/* Loads and stores need no more alignment than a single number has. */
+/* Loads and stores need only the alignment of a single number. */
 typedef real vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
 #define LANES ((int)(VECTOR_BYTES / sizeof(real)))
 
@@ -66,7 +66,7 @@ INLINE real exponential(real x) { return exp(x); }
 INLINE real hyperbolic_tangent(real x) { return tanh(x); }
 #else
 /* exp(x) = 2^n exp(r) with |r| <= ln(2)/2, and a Taylor polynomial whose remainder is below float's rounding.
-   Written out because a call of the library's function keeps a loop from being vectorized. */
+   Written out because a call of the library function would prevent vectorization of a loop. */
 INLINE real exponential(real x) {
   const float log2_of_e = 1.442695041f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
   x = x > 88.0f ? 88.0f : x;

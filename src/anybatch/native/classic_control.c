@@ -1,7 +1,7 @@
 /* Five environments of classic control, with the equations and constants of Gymnasium's.
 
    Randomness is a function of an env's seed and the number of its draws, as in envs/toy.py. An env whose episode
-   has ended is reset by its next step, which is not valid: it takes no decision. */
+   has ended is reset by its next step, which is not valid: it involves no decision. */
 #include <math.h>
 #include <stdint.h>
 

@@ -7,11 +7,11 @@
 #include "arithmetic.h"
 
 #define PANEL (2 * LANES)          /* columns of a tile */
-#define DEPTH_AT_ONCE 128          /* a panel of so many rows stays in the first cache */
+#define DEPTH_AT_ONCE 128          /* a panel of this many rows stays in the first-level cache */
 #define COLUMNS_AT_ONCE (4 * PANEL)
 #define ROWS_AT_ONCE (18 * TILE_ROWS)
-#define FEW_ROWS (2 * TILE_ROWS)   /* fewer do not pay for copies */
-#define SHALLOW 8                  /* depth at once where nothing is copied */
+#define FEW_ROWS (2 * TILE_ROWS)   /* with fewer, copies do not pay off */
+#define SHALLOW 8                  /* depth processed at once if nothing is copied */
 
 INLINE int smaller(int x, int y) { return x < y ? x : y; }
 
@@ -59,7 +59,7 @@ INLINE void transpose_square(const real *from, int from_row, real *to, int to_ro
   for (int r = 0; r < LANES; r++) *(vec *)(to + (int64_t)r * to_row) = rows[r];
 }
 
-/* to[columns, rows] = from[rows, columns], with so many numbers from row to row. */
+/* to[columns, rows] = from[rows, columns], with the given strides between rows. */
 static void transpose(int rows, int columns, const real *from, int from_row, real *to, int to_row) {
   const int whole_rows = rows / LANES * LANES, whole_columns = columns / LANES * LANES;
   for (int r = 0; r < whole_rows; r += LANES)
@@ -125,14 +125,14 @@ static void copy_panels(int columns, int depth, const real *b, int b_row, real *
       memcpy(panels + (int64_t)j * depth + k * PANEL, b + (int64_t)k * b_row + j, PANEL * sizeof(real));
 }
 
-/* The same where B is stored transposed: its entry [k, j] is at j * b_row + k. */
+/* The same for a B that is stored transposed: its entry [k, j] is at j * b_row + k. */
 static void copy_transposed_panels(int columns, int depth, const real *b, int b_row, real *panels) {
   for (int j = 0; j + PANEL <= columns; j += PANEL)
     transpose(PANEL, depth, b + (int64_t)j * b_row, b_row, panels + (int64_t)j * depth, PANEL);
 }
 
 /* A[rows, depth], stored transposed, so that the entries of a tile are contiguous for each k: [tile, k, row]. Rows
-   that fill no tile are left out. */
+   that do not fill a tile are left out. */
 static void copy_tiles(int rows, int depth, const real *a, int a_column, real *tiles) {
   for (int k = 0; k < depth; k++)
     for (int r = 0; r + TILE_ROWS <= rows; r += TILE_ROWS)
@@ -222,7 +222,7 @@ INLINE void set_dots_of(const int outputs, int n, int depth, const real *x, cons
   if (i < n) set_dots(1, outputs, depth, x + (int64_t)i * depth, w, bias, y + (int64_t)i * y_row, y_row);
 }
 
-/* y[n, outputs] = x[n, depth] W[outputs, depth]^T + bias, by dot products. `y` has so many numbers from row to row. */
+/* y[n, outputs] = x[n, depth] W[outputs, depth]^T + bias, by dot products. `y` has the given stride between rows. */
 static void set_dot_products(int n, int outputs, int depth, const real *x, const real *w, const real *bias, real *y,
                              int y_row) {
   int o = 0;
@@ -230,7 +230,7 @@ static void set_dot_products(int n, int outputs, int depth, const real *x, const
   for (; o < outputs; o++) set_dots_of(1, n, depth, x, w + (int64_t)o * depth, bias + o, y + o, y_row);
 }
 
-/* The same by the kernel of `add_product`, where there are enough samples to pay for copies of the weights. */
+/* The same by the kernel of `add_product`, if there are enough samples for copies of the weights to pay off. */
 static void set_products(int n, int outputs, int depth, const real *x, const real *w, const real *bias, real *y) {
   if (n < FEW_ROWS || outputs < PANEL) {
     set_dot_products(n, outputs, depth, x, w, bias, y, outputs);

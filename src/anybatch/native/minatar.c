@@ -16,14 +16,14 @@ typedef struct {
   uint8_t *state;                /* [num_envs, state_bytes of the game]; the others are [num_envs] */
   int64_t *seed, *draws, *steps; /* steps are those of the episode */
   int64_t *last_action;          /* as the original numbers them */
-  const int64_t *action;         /* from here on: of the step that is being taken */
+  const int64_t *action;         /* from here on: of the current step */
   float *reward;
   uint8_t *terminated, *truncated, *ended;
 } Envs;
 
 int64_t minatar_state_bytes(int32_t game) { return GAMES[game]->state_bytes; }
 
-/* Whether all states, which may have been read from a file, can be played on from. */
+/* Whether all states, which may come from a file, can be continued from. */
 int minatar_is_sound(const Envs *e) {
   const MinAtarGame *game = GAMES[e->game];
   for (int env = 0; env < e->num_envs; env++)

@@ -1,4 +1,4 @@
-/* What MinAtar's games share. Each has a file of its own; minatar.c steps any of them. */
+/* What MinAtar's games share. Each has its own file; minatar.c steps any of them. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ typedef struct {
   uint64_t seed, draws;
 } Random;
 
-/* Rules without memory: all that a game is at one moment is in `state`, and `actions` are those it knows. */
+/* Rules without memory: the whole state of a game is in `state`, and `actions` are those it knows. */
 typedef struct {
   size_t state_bytes;
   int planes, num_actions;
@@ -25,12 +25,12 @@ typedef struct {
   void (*start)(void *state, Random *random);
   int (*play)(void *state, int action, Random *random, int *reward); /* whether the game is over */
   void (*observe)(const void *state, Plane *planes);                 /* `planes` are empty before */
-  int (*is_sound)(const void *state); /* whether playing on from it stays within memory */
+  int (*is_sound)(const void *state); /* whether continuing from it stays within memory */
 } MinAtarGame;
 
 extern const MinAtarGame asterix, breakout, freeway, seaquest, space_invaders;
 
-/* Whether something happens that has this probability. */
+/* Whether an event of this probability happens. */
 static inline int chance(Random *random, double probability) {
   return uniform_at(random->seed, random->draws++) < probability;
 }

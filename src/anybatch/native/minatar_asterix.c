@@ -1,4 +1,4 @@
-/* Asterix: gold to be collected and enemies to be avoided cross eight rows, one at a time in each. */
+/* Asterix: gold to collect and enemies to avoid cross eight rows, one at a time in each. */
 #include "minatar.h"
 
 #define ROWS 8
@@ -13,7 +13,7 @@ typedef struct {
   int32_t x, y, right, is_gold;
 } Entity;
 
-/* Speeds are steps between two events, timers those that are left. */
+/* Speeds are steps between two events, timers the remaining steps. */
 typedef struct {
   int32_t player_x, player_y;
   int32_t spawn_speed, spawn_timer, move_speed, move_timer;

@@ -7,7 +7,7 @@ enum { PADDLE, BALL, TRAIL, BRICK };
 typedef struct {
   int32_t ball_x, ball_y, ball_dir, last_x, last_y;
   int32_t pos;
-  int32_t strike; /* whether the ball is among bricks since it broke one: it breaks no second */
+  int32_t strike; /* whether the ball is still among bricks after breaking one: it does not break a second */
   Plane brick_map;
 } State;
 
@@ -27,8 +27,8 @@ static void start(void *state, Random *random) {
   build_wall(s);
 }
 
-/* The ball comes to the paddle's row. Returns whether it falls; else it bounces off, back where it came from if it
-   meets the paddle's edge. */
+/* The ball comes to the paddle's row. Returns whether it falls; otherwise it bounces off, back where it came from
+   if it meets the paddle's edge. */
 static int passes_paddle(State *s, int x) {
   if (!memchr(s->brick_map, 1, sizeof s->brick_map)) build_wall(s);
   if (s->last_x == s->pos)

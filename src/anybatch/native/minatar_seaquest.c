@@ -1,4 +1,4 @@
-/* Seaquest: a submarine among fish, submarines and divers, with oxygen that only the surface gives back.
+/* Seaquest: a submarine among fish, submarines and divers, with oxygen that is refilled only at the surface.
 
    A list holds things without gaps, oldest first. Who acts first in a step decides who hits whom: things act in
    turn, the youngest first. */
@@ -50,7 +50,7 @@ static int length(List list) {
   return slot;
 }
 
-/* Play never fills a list: see the numbers of slots. */
+/* A game never fills a list: see the numbers of slots. */
 static void append(List list, int x, int y, int right, int move_in, int shoot_in) {
   const int32_t thing[] = {x, y, right, move_in, shoot_in};
   const int slot = length(list);
@@ -246,7 +246,7 @@ static void raise_difficulty(State *s) {
 }
 
 /* Use up oxygen under water. Surfacing costs a diver, refills it and makes the game harder; without a diver it ends
-   the game. A full boat earns the oxygen that is left, and gives all six divers and then one more: the count becomes
+   the game. A full boat earns the remaining oxygen, and gives all six divers and then one more: the count becomes
    -1, with which one may surface again, as in the original. */
 static int breathe(State *s, int *reward) {
   const int is_used_up = s->oxygen <= 0;

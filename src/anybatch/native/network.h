@@ -12,7 +12,7 @@
 #define TAPS (SIDE * SIDE)
 #define BORDER (SIDE - 1)
 #define NORM_EPSILON 1e-5      /* torch's */
-#define SAMPLES_AT_ONCE 128    /* of a gradient: the outputs of more do not stay in the cache until the way back */
+#define SAMPLES_AT_ONCE 128    /* of a gradient: the outputs of more samples do not stay in the cache until the backward pass */
 #define USUAL_CHANNELS 16      /* of the convolution: loops over them are compiled for this number */
 
 typedef struct {
@@ -28,14 +28,14 @@ typedef struct {
 } Layer;
 
 typedef struct {
-  int32_t planes, height, width; /* of the observations; no planes where these are vectors */
+  int32_t planes, height, width; /* of the observations; no planes if these are vectors */
   int32_t channels_first;        /* how the outputs of the convolution are ordered for the next layer */
   Layer convolution;             /* weight [channels, SIDE, SIDE, planes] */
   int32_t layers;
   Layer layer[MOST_LAYERS];
 } Encoder;
 
-/* The fewest parts of about equal size, so that none has more samples than are taken at once. */
+/* The fewest parts of about equal size, none with more samples than are processed at once. */
 INLINE int parts_of(int n) { return (n + SAMPLES_AT_ONCE - 1) / SAMPLES_AT_ONCE; }
 
 INLINE int64_t larger(int64_t x, int64_t y) { return x > y ? x : y; }
@@ -46,7 +46,7 @@ static int convolved(const Encoder *e) {
   return e->planes ? positions(e) * e->convolution.linear.outputs : 0;
 }
 
-/* Numbers that are kept of one sample at a layer: outputs and, with a norm, what it normalized and its scale. */
+/* Numbers kept per sample and layer: outputs and, with a norm, its normalized inputs and its scale. */
 static int64_t kept_by(const Layer *l, int outputs) { return l->gain ? 2 * outputs + 1 : outputs; }
 
 static int64_t kept_of(const Encoder *e) {
@@ -89,7 +89,7 @@ static void linear_gradient(const Linear *l, int n, const real *x, const real *d
     add_product(l->outputs, l->inputs, n, d_y, 1, l->outputs, x, l->inputs, l->d_weight, l->inputs);
     return;
   }
-  /* Few inputs fill no vector: compute the transposed gradient, whose rows are as long as the outputs. */
+  /* A few inputs do not fill a vector: compute the transposed gradient, whose rows are as long as the outputs. */
   memset(scratch, 0, sizeof(real) * l->inputs * l->outputs);
   add_product(l->inputs, l->outputs, n, x, 1, l->inputs, d_y, l->outputs, scratch, l->outputs);
   for (int o = 0; o < l->outputs; o++)
@@ -145,7 +145,7 @@ static void activate_gradient(const Layer *l, int n, int width, const real *y, c
   }
 }
 
-/* weight [channels, taps, planes] as [planes, taps, channels], or back, where it is added. */
+/* weight [channels, taps, planes] as [planes, taps, channels], or back, adding to it. */
 static void order_taps(const Encoder *e, const real *weight, real *ordered) {
   const int channels = e->convolution.linear.outputs;
   for (int o = 0; o < channels; o++)
@@ -167,7 +167,7 @@ static real *inner_row(const Encoder *e, const int channels, real *image, int ro
   return image + ((row + BORDER) * bordered_columns(e) + BORDER) * channels;
 }
 
-/* Takes the first byte that is not 0 out of a word, and tells its place. */
+/* Removes the first nonzero byte from a word, and returns its place. */
 INLINE int take_byte(uint64_t *word) {
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
   const int byte = __builtin_clzll(*word) / 8;
@@ -268,8 +268,8 @@ static void convolve_gradient(const Encoder *e, int n, const uint8_t *obs, const
     convolve_gradient_channels(e, channels, n, obs, d_y, scratch);
 }
 
-/* Features of n observations: real [n, inputs], or bytes [n, planes, height, width]. What the way back needs is
-   left in `kept`, layer after layer. */
+/* Features of n observations: real [n, inputs], or bytes [n, planes, height, width]. What the backward pass needs
+   is left in `kept`, layer after layer. */
 static const real *encode(const Encoder *e, int n, const void *obs, real *kept, real *scratch) {
   const real *x = obs;
   for (int k = e->planes ? -1 : 0; k < e->layers; k++) {
@@ -324,7 +324,7 @@ static void gather(const Encoder *e, const void *all, const int64_t *index, int 
   for (int i = 0; i < n; i++) memcpy((char *)obs + i * bytes, (const char *)all + index[i] * bytes, bytes);
 }
 
-/* Numbers of room that n gathered observations take. */
+/* Numbers that n gathered observations need. */
 static int64_t obs_room(const Encoder *e, int64_t n) { return (n * obs_bytes(e) + sizeof(real) - 1) / sizeof(real); }
 
 #endif

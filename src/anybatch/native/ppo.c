@@ -9,12 +9,12 @@
 typedef struct {
   Encoder encoder;
   Linear head;
-  real *log_std, *d_log_std; /* [actions]; null where actions are discrete */
+  real *log_std, *d_log_std; /* [actions]; null if actions are discrete */
 } Policy;
 
 typedef struct {
   Policy policy;
-  Encoder value_encoder; /* without layers where the policy's encoder is shared */
+  Encoder value_encoder; /* without layers if the policy's encoder is shared */
   Linear value_head;
   int32_t detaches_value; /* a shared encoder is not trained by the value */
 } ActorCritic;
@@ -34,7 +34,7 @@ typedef struct {
 typedef struct {
   double lower_log_clip, upper_log_clip, log_max_importance;
   double kl_penalty, entropy_coefficient, value_coefficient;
-  double value_clip; /* infinite where values are not clipped */
+  double value_clip; /* infinite if values are not clipped */
   double advantage_shift, advantage_scale;
   double count; /* the loss is divided by it */
   int32_t exact_kl;
@@ -53,7 +53,7 @@ int64_t ppo_workspace(const ActorCritic *net, int64_t n) {
          n * (kept_of(policy) + kept_of(value) + 2 * larger(widest(policy), widest(value)) + 3 * actions + 2);
 }
 
-/* Locations [n, actions], the actions that `noise` chooses and, where `value` is not null, values [n]. */
+/* Locations [n, actions], the actions that `noise` chooses and, if `value` is not null, values [n]. */
 void act(const ActorCritic *net, int32_t n, const void *obs, const real *noise, real *location, void *action,
          real *value, real *work) {
   const Policy *policy = &net->policy;
@@ -165,7 +165,7 @@ static void gaussian_sample(const Objective *o, int actions, const real *action,
   if (proximal_mean) *kl = divergence;
 }
 
-/* Squared error of a value and, in `slope`, its derivative; the larger of two where changes are clipped. */
+/* Squared error of a value and, in `slope`, its derivative; the larger of two if changes are clipped. */
 static real value_error(const Objective *o, real value, real collected, real target, real *slope) {
   const real error = value - target;
   *slope = 2 * error;
@@ -259,8 +259,8 @@ APART void add_ppo_gradient(const ActorCritic *net, const Policy *proximal, cons
   encode_gradient(&net->value_encoder, n, obs, value_kept, d_features, d_work, scratch);
 }
 
-/* Adds the gradient of the samples `index`[n] to the network's buffers, and tells what it saw of each.
-   `proximal` is the average of the weights, or null where the samples carry the proximal policy. */
+/* Adds the gradient of the samples `index`[n] to the network's buffers, and records the losses of each.
+   `proximal` is the average of the weights, or null if the samples carry the proximal policy. */
 void ppo_gradient(const ActorCritic *net, const Policy *proximal, const Samples *s, const Objective *o,
                   const int64_t *index, int32_t n, const Record *record, real *work) {
   const int parts = parts_of(n);

@@ -29,8 +29,8 @@ static int best_of(int count, const real *x) {
   return best;
 }
 
-/* Action values [n, actions], the values of the best ones [n], and what is done: the best action or, with
-   probability epsilon, one at random. The largest of an env's Gumbel noise decides both which and whether. */
+/* Action values [n, actions], the values of the best ones [n], and the actions: the best one or, with
+   probability epsilon, a random one. The largest entry of an env's Gumbel noise decides both which and whether. */
 void q_act(const QNetwork *net, double epsilon, int32_t n, const void *obs, const real *noise, real *location,
            int64_t *action, real *value, real *work) {
   const int actions = net->head.outputs;

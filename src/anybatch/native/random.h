@@ -1,4 +1,4 @@
-/* SplitMix64 by index: the number `index` of a seed's stream, in [0, 1). What an env draws is then a function of
+/* SplitMix64 by index: the number `index` of a seed's stream, in [0, 1). An env's draws are then a function of
    its seed and the number of its draws. */
 #pragma once
 #include <stdint.h>

@@ -36,7 +36,7 @@ MakeHead = Callable[[int, int, float], nn.Linear]
 
 
 class Policy(nn.Module):
-    """Encoder and policy head: all that acting, and a proximal copy, need."""
+    """Encoder and policy head: all that acting and a proximal copy need."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Policy(nn.Module):
         action_counts: tuple[int, ...] | None = None,
         masked_layout: ObsLayout | None = None,
     ):
-        """`action_counts` are those of several choices at once; `masked_layout` tells where a mask lies."""
+        """`action_counts` are those of several choices at once; `masked_layout` gives the place of a mask."""
         super().__init__()
         self.encoder = encoder
         self.head = head
@@ -60,14 +60,14 @@ class Policy(nn.Module):
         return self.locate_from(self.encoder(obs), obs)
 
     def locate_from(self, features: Tensor, obs: Tensor) -> Tensor:
-        """Logits or means [B, A], from what the encoder made of `obs`."""
+        """Logits or means [B, A], from the features of `obs`."""
         location = self.head(features)
         if self.masked_layout is None:
             return location
         return forbid(location, forbidden_actions(self.masked_layout, obs))
 
     def distribution(self, location: Tensor) -> Distribution:
-        """The policy at `location`, with the current standard deviations where actions are continuous."""
+        """The policy at `location`, with the current standard deviations if actions are continuous."""
         return make_distribution(location, self.log_std, self.action_counts)
 
 
@@ -127,12 +127,12 @@ class ActorCritic(nn.Module):
 
     @property
     def action_counts(self) -> tuple[int, ...] | None:
-        """Numbers of actions, one for each choice where an action makes several, else None."""
+        """The number of actions of each choice, if an action makes several choices, else None."""
         return self.policy.action_counts
 
     @property
     def policy_numel(self) -> int:
-        """Numbers in the policy's parameters, the first ones of `parameters()`."""
+        """How many numbers the policy's parameters have, the first ones of `parameters()`."""
         return sum(parameter.numel() for parameter in self.policy.parameters())
 
     def policy_only(self) -> Policy:
@@ -155,7 +155,7 @@ def make(
     `action_counts` are those of several choices at once: they add up to `num_actions`. `auxiliary` adds the
     value head on the policy's encoder that PPG trains in its auxiliary phases.
 
-    The weights depend on `generator_seed` alone; torch's global generator is left as it was.
+    The weights depend only on `generator_seed`; torch's global generator is unchanged.
     """
     name = encoder_name(config, layout=layout)
     with seeded(generator_seed):
@@ -182,7 +182,7 @@ def assembled(
     action_counts: tuple[int, ...] | None,
     auxiliary: bool,
 ) -> ActorCritic:
-    """Heads on one encoder or two, as the config says."""
+    """Heads on one encoder or two, by the config."""
     head_of = make_head or _orthogonal_head
     encoder = make_encoder()
     policy = Policy(
@@ -205,7 +205,7 @@ def assembled(
 
 
 def encoder_name(config: NetworkConfig, *, layout: ObsLayout) -> EncoderName:
-    """The encoder that `auto` means for these observations. Refuses encoders that cannot take them."""
+    """The encoder for these observations, with `auto` resolved. Refuses encoders that do not fit them."""
     name = _own_encoder(layout) if config.encoder == "auto" or config.factory else config.encoder
     refuse_unfit(name, layout)
     return name

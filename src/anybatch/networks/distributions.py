@@ -89,7 +89,7 @@ class MultiCategorical:
 
 
 def in_rows(flat: Tensor, counts: tuple[int, ...], fill: float) -> Tensor:
-    """[..., Σ counts] as a table [..., len(counts), max(counts)], short rows filled up with `fill`."""
+    """[..., Σ counts] as a table [..., len(counts), max(counts)], with short rows padded by `fill`."""
     if min(counts) == max(counts):
         return flat.unflatten(-1, (len(counts), counts[0]))
     filler = flat.new_full((*flat.shape[:-1], 1), fill)
@@ -99,8 +99,8 @@ def in_rows(flat: Tensor, counts: tuple[int, ...], fill: float) -> Tensor:
 
 @cache
 def _places(counts: tuple[int, ...], device: torch.device) -> Tensor:
-    """Where each place of the table is taken from; the filler lies behind the last entry."""
-    with torch.inference_mode(False):  # it is kept: gradients will need it too
+    """The source index of each entry of the table; the padding comes after the last entry."""
+    with torch.inference_mode(False):  # kept, since gradients need it too
         places = torch.full((len(counts), max(counts)), sum(counts))
         for row, entries in zip(places, torch.arange(sum(counts)).split(counts), strict=True):
             row[: len(entries)] = entries
@@ -138,7 +138,7 @@ class DiagonalGaussian:
 
 
 class EpsilonGreedy:
-    """The action of highest value [..., A], but for a share `epsilon` of uniformly random ones.
+    """The action of highest value [..., A], except for a share `epsilon` of uniformly random ones.
 
     If the values are `masked`, those at FORBIDDEN are never taken: random actions are among the others.
     """
@@ -161,7 +161,7 @@ class EpsilonGreedy:
     def sample(self, noise: Tensor) -> Tensor:
         """The action that Gumbel `noise` [..., A] chooses.
 
-        Its largest entry is at a uniformly random place, and is as large whatever that place is: with
+        The place of its largest entry is uniformly random and independent of its size: with
         P(largest ≤ x) = exp(-A e⁻ˣ), it gives an independent uniform number that decides between the two.
         """
         num_allowed: int | Tensor = self.location.shape[-1]
@@ -187,9 +187,9 @@ Distribution = Categorical | MultiCategorical | DiagonalGaussian
 def make_distribution(
     location: Tensor, log_std: Tensor | None, counts: tuple[int, ...] | None
 ) -> Distribution:
-    """Continuous where there is a log standard deviation, which is moved to where the location is.
+    """The policy at a location; continuous if there is a log standard deviation, moved to the same device.
 
-    `counts` are those of the choices where an action makes several, else None.
+    `counts` are those of the choices, if an action makes several, else None.
     """
     if log_std is not None:
         return DiagonalGaussian(location, log_std.to(location.device))

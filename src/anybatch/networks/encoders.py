@@ -23,7 +23,7 @@ from anybatch.networks.packed import PackedImage, PackedNumbers
 NATURE_KERNELS = ((8, 4), (4, 2), (3, 1))
 """Kernel and stride of the Nature encoder's convolutions."""
 NATURE_SMALLEST_SIDE = 36
-"""Smallest side of an image, of which the convolutions leave one feature."""
+"""Smallest side of an image, which the convolutions reduce to one feature."""
 MINATAR_CHANNELS = 16
 WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integer types by their number of bytes."""
@@ -33,7 +33,7 @@ Forward = Callable[[Any, Tensor], Tensor]
 
 
 def in_chosen_precision(forward: Forward) -> Forward:
-    """A forward pass in bf16 where the module is set to it; the result is float32 in any case."""
+    """A forward pass in bf16 if the module is set to it; the result is always float32."""
 
     @wraps(forward)
     def run(module: nn.Module, obs: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ def compute_in_bf16(network: nn.Module) -> None:
 
 
 def refuse_unfit(encoder: str, layout: ObsLayout) -> None:
-    """An error where an encoder cannot take such observations; mlp takes all."""
+    """Raise an error if an encoder does not fit such observations; mlp fits all."""
     wanted = {"mlp": layout.kind, "minatar": "planes"}.get(encoder, "image")
     if layout.kind == wanted and (encoder == "mlp" or len(layout.seen_shape) == 3):
         return
@@ -63,13 +63,13 @@ def refuse_unfit(encoder: str, layout: ObsLayout) -> None:
     given = {"vector": "numbers", "planes": "0/1 planes", "image": bytes_or_numbers}[layout.kind]
     raise ConfigError(
         f"network.encoder = {encoder} needs {needed} of channels × height × width, "
-        f"these observations are {shape} {given}; mlp takes them"
+        f"these observations are {shape} {given}; mlp works for them"
     )
 
 
 def image_to_float(obs: Tensor, dtype: torch.dtype) -> Tensor:
-    """uint8 images [B, C, H, W] as numbers in [0, 1], float images as they are; channels_last."""
-    # Permuting bytes before they become floats is the cheapest of the orders.
+    """uint8 images [B, C, H, W] as numbers in [0, 1], float images unchanged; channels_last."""
+    # Permuting bytes before they become floats is the cheapest order.
     image = obs.contiguous(memory_format=torch.channels_last)
     return image.to(dtype) if obs.is_floating_point() else image.to(dtype).mul_(1 / 255)
 
@@ -85,7 +85,7 @@ def fold_pixels(images: Tensor, fold: int) -> Tensor:
     if fold not in WORDS or images.dtype != torch.uint8 or torch.compiler.is_exporting():
         return F.pixel_unshuffle(images, fold)
     batch, channels, height, width = images.shape
-    # Neighbours in a row stay neighbours: moved as one word, they cost a sixth of moving each byte.
+    # Neighbors in a row stay neighbors: moving them as one word costs a sixth of moving each byte.
     words = images.contiguous().view(WORDS[fold])
     rows, columns = height // fold, width // fold
     placed = words.view(batch, channels, rows, fold, columns).permute(0, 2, 4, 1, 3)
@@ -94,7 +94,7 @@ def fold_pixels(images: Tensor, fold: int) -> Tensor:
 
 
 def use_channels_last(module: nn.Module) -> None:
-    """Lay the weights of all convolutions out in channels_last memory."""
+    """Store the weights of all convolutions in channels_last memory."""
     for parameter in module.parameters():
         if parameter.ndim == 4:
             parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
@@ -148,12 +148,12 @@ class NatureEncoder(nn.Module):
 
 
 def nature_sides(obs_shape: Sequence[int]) -> list[tuple[int, int]]:
-    """Height and width behind each of the convolutions, or a refusal of images too small for them."""
+    """Height and width after each of the convolutions, or an error if images are too small for them."""
     _, height, width = obs_shape
     if min(height, width) < NATURE_SMALLEST_SIDE:
         raise ConfigError(
             f"network.encoder = nature needs images of at least {NATURE_SMALLEST_SIDE} pixels a side, "
-            f"these are {height}×{width}; mlp takes any size, and so does impala, which PQN does not have"
+            f"these are {height}×{width}; mlp works for any size, and so does impala, which PQN does not have"
         )
     sides: list[tuple[int, int]] = []
     for kernel, stride in NATURE_KERNELS:
@@ -193,8 +193,8 @@ class ImpalaEncoder(nn.Module):
     """Residual stacks and a dense layer (arXiv:1802.01561), weights as in the code of arXiv:2110.00641."""
 
     def __init__(self, obs_shape: Sequence[int], channels: Sequence[int], features: int, fold: int = 1):
-        """`fold` pixels a side become channels before the first convolution: nothing is lost, and all that
-        follows works on fewer places."""
+        """Squares of `fold` × `fold` pixels become channels before the first convolution: nothing is lost,
+        and all that follows works on fewer positions."""
         super().__init__()
         channels_in, height, width = obs_shape
         if height % fold or width % fold:

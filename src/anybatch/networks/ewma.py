@@ -13,14 +13,14 @@ from anybatch.networks.taken import Number, Taken, if_taken
 
 
 class Average(NamedTuple):
-    """How many weights an average holds, each counted by its decay, and how old they are on average."""
+    """The total weight of an average's entries, each counted by its decay, and their mean ages."""
 
     total_weight: Number = 1.0
     age_env_steps: Number = 0.0
     age_gradient_steps: Number = 0.0
 
     def advanced(self, decay: float, env_steps: float) -> "Average":
-        """After one more gradient step."""
+        """The state after one more gradient step."""
         total_weight = decay * self.total_weight + 1.0
         share_of_past = 1.0 - 1.0 / total_weight
         return Average(
@@ -47,7 +47,7 @@ class EwmaNetwork:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the past: the proximal policy is the current one."""
+        """Reset the average: the proximal policy is the current one."""
         self._values.copy_(self._current)
         self._average = Average()
 
@@ -64,7 +64,7 @@ class EwmaNetwork:
         return float(self._average.age_gradient_steps)
 
     def update(self, decay: float, env_steps: float = 0.0, taken: Taken = True) -> None:
-        """Take in the weights after a gradient step that stands for `env_steps`, if it was `taken`."""
+        """Add the weights after a gradient step that stands for `env_steps`, if it was `taken`."""
         now = self._average.advanced(decay, env_steps)
         if isinstance(taken, Tensor):
             self._values.lerp_(self._current, (taken / now.total_weight).to(self._values.dtype))
@@ -92,14 +92,14 @@ class EwmaNetwork:
             self._average = self._average.advanced(decay, env_steps)
 
     def settle(self) -> None:
-        """Read the numbers that flagged steps have left on the device."""
+        """Read the numbers that flagged steps left on the device."""
         self._average = Average(*map(float, self._average))
 
     def rescale_weight(self, factor: float) -> None:
         """When the env steps per gradient step change: `factor` is those before ÷ those from now on.
 
-        The past, all but the newest weights, then counts as if it had been averaged in steps of the coming
-        size, so that the age in env steps continues without a jump.
+        All but the newest weights then count as if they had been averaged in steps of the new size, so that
+        the age in env steps does not jump.
         """
         self._average = self._average._replace(total_weight=(self.total_weight - 1.0) * factor + 1.0)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 def share_storage(parameter: Tensor, chunk: Tensor) -> Tensor:
-    """`chunk` [parameter.numel()] seen in the shape and the memory format of `parameter`."""
+    """A view of `chunk` [parameter.numel()] in the shape and memory format of `parameter`."""
     if parameter.is_contiguous():
         return chunk.view(parameter.shape)
     if parameter.ndim != 4 or not parameter.is_contiguous(memory_format=torch.channels_last):

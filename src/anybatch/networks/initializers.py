@@ -1,7 +1,7 @@
 """Initial weights; biases start at 0. Each function changes its layer and returns it.
 
-Both compute in double precision: in single precision processors differ in the last digits, and a run with
-the same seed would be another one on another machine.
+Both compute in double precision: in single precision, processors differ in the last digits, and a run with
+the same seed would differ between machines.
 """
 
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""Networks of the user's own: an encoder, to which heads are added, or a whole network."""
+"""The user's own networks: an encoder, to which heads are added, or a whole network."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -17,14 +17,14 @@ from anybatch.networks.q_network import QNetwork, assembled_q_network
 from anybatch.networks.seeded import seeded
 
 NetworkFactory = Callable[[EnvSpec], nn.Module]
-"""Makes a network for an environment, whose `spec.obs_layout.seen_shape` is what an encoder sees."""
+"""Makes a network for an environment; `spec.obs_layout.seen_shape` is the shape of an encoder's input."""
 
 
 def import_factory(path: str, *, trusted: bool) -> NetworkFactory:
     """The factory that `--network.factory my_package:make_network` names."""
     module, _, name = path.rpartition(":")
     if not module or not name:
-        raise ConfigError(f"network.factory = {path} must be of the form my_package:make_network")
+        raise ConfigError(f"network.factory = {path} must have the form my_package:make_network")
     found = user_modules.import_named(module, flag=f"--network.factory {path}", trusted=trusted)
     factory: Any = getattr(found, name, None)
     if not callable(factory):
@@ -33,7 +33,7 @@ def import_factory(path: str, *, trusted: bool) -> NetworkFactory:
 
 
 class OwnEncoder(nn.Module):
-    """An encoder of the user's own, given numbers: images in [0, 1], planes as 0 and 1."""
+    """The user's own encoder, whose inputs are numbers: images in [0, 1], planes as 0 and 1."""
 
     def __init__(self, encoder: nn.Module, shape: Sequence[int]):
         """`shape` is that of one observation as the encoder sees it."""
@@ -44,8 +44,8 @@ class OwnEncoder(nn.Module):
         if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 1:
             given = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
             raise ConfigError(
-                f"a network of your own must be an encoder from observations [B, …] to features [B, F], or a "
-                f"whole ActorCritic or QNetwork; for one observation it gave {given}"
+                f"your own network must be an encoder from observations [B, …] to features [B, F], or a "
+                f"whole ActorCritic or QNetwork; for one observation it returned {given}"
             )
         self.num_features = features.shape[1]
 

@@ -1,4 +1,4 @@
-"""Observations of several parts as networks take them: unpacked, and encoded together."""
+"""Unpacking observations of several parts, and encoding them together."""
 
 from typing import Protocol
 
@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from anybatch.envs.layout import ObsLayout
 
 BRANCH_FEATURES = 64
-"""Units of the dense layer for the vector beside an image."""
+"""Units of the dense layer for a vector that comes with an image."""
 
 
 def vector_of(layout: ObsLayout, obs: Tensor) -> Tensor:
     """The vectors [B, V] of packed observations [B, …]."""
-    # A copy: bytes become floats only where these may lie, and a product with rows that lie apart may round
-    # differently from one without a mask.
+    # A copy: only aligned bytes can be viewed as floats, and a product of rows that are not contiguous may
+    # round differently from one without a mask.
     vector = obs[:, layout.vector_part].clone(memory_format=torch.contiguous_format)
     return vector.view(torch.float32) if layout.dtype == np.uint8 else vector
 
@@ -28,7 +28,7 @@ def image_of(layout: ObsLayout, obs: Tensor) -> Tensor:
 
 
 def forbidden_actions(layout: ObsLayout, obs: Tensor) -> Tensor:
-    """Where the masks of packed observations [B, …] forbid an action, bool [B, A]."""
+    """The actions forbidden by the masks of packed observations [B, …], bool [B, A]."""
     return obs[:, layout.mask_part] == 0
 
 
@@ -62,7 +62,7 @@ class FeatureEncoder(Protocol):
 
 
 class PackedNumbers(nn.Module):
-    """An encoder that sees all numbers of a packed observation side by side, those of its image too."""
+    """An encoder of all numbers of a packed observation, including those of its image."""
 
     def __init__(self, layout: ObsLayout, encoder: FeatureEncoder):
         super().__init__()
@@ -76,7 +76,7 @@ class PackedNumbers(nn.Module):
     def from_parts(self, vector: Tensor | None, image: Tensor | None) -> Tensor:
         """The features [B, F] of observations that are not packed."""
         numbers = side_by_side(vector, image)
-        # Rows of floats have the type of the network already.
+        # Rows of floats already have the network's type.
         return self.encoder(numbers if self.layout.dtype == np.float32 else numbers.to(_dtype_of(self)))
 
 
@@ -84,8 +84,8 @@ class PackedImage(nn.Module):
     """An encoder that sees the image of a packed observation, and a rectified layer that sees its vector.
 
     `branch` gives BRANCH_FEATURES from the vector, which follow those of the image; None without a vector.
-    `joint`, a rectified layer with as many outputs as the image has features, sees both. It is needed where
-    heads are linear: a sum of a function of the image and one of the vector cannot express how they interact.
+    `joint`, a rectified layer with as many outputs as the image has features, sees both. It is needed if
+    heads are linear: a sum of a function of the image and one of the vector cannot express their interaction.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A proximal policy that is a copy of the policy's weights, taken every few gradient steps."""
+"""A proximal policy that is a periodic copy of the policy's weights."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,14 +12,14 @@ from anybatch.networks.flat import FlatParameters, flatten_values
 from anybatch.networks.taken import Number, Taken, if_taken
 
 CLOCK_TOLERANCE = 1e-9
-"""A clock that was rescaled may miss a whole number by rounding; the copy is due all the same."""
+"""Tolerance for rounding of a rescaled clock, so that a copy is still due at a whole number."""
 
 
 class Ages(NamedTuple):
     """The time since the last copy, and sums over the gradient steps of this iteration."""
 
     clock: Number = 0.0
-    """Gradient steps since the copy, counted in those of the present size."""
+    """Gradient steps since the copy, in steps of the current size."""
     env_steps_since: Number = 0.0
     gradient_steps_since: Number = 0
     steps: Number = 0
@@ -27,7 +27,7 @@ class Ages(NamedTuple):
     summed_gradient_steps: Number = 0
 
     def advanced(self, env_steps: float) -> "Ages":
-        """After one more gradient step."""
+        """The state after one more gradient step."""
         return Ages(
             clock=self.clock + 1.0,
             env_steps_since=self.env_steps_since + env_steps,
@@ -38,16 +38,18 @@ class Ages(NamedTuple):
         )
 
     def copied(self) -> "Ages":
-        """Right after a copy."""
+        """The state right after a copy."""
         return self._replace(clock=0.0, env_steps_since=0.0, gradient_steps_since=0)
 
 
 class PeriodicCopy:
-    """A copy of a policy's weights, without gradients, which `update` replaces every so many gradient steps.
+    """A copy of a policy's weights, without gradients, which `update` replaces every `copy_every` gradient
+    steps.
 
     Right after a copy the proximal policy is the current one; over a period of n gradient steps its age rises
-    from 0 to n - 1, (n - 1)/2 on average. That is what the center of mass is to an average of weights.
-    The ages are means over the gradient steps since `begin_iteration`, since one moment says little of them.
+    from 0 to n - 1, (n - 1)/2 on average. This corresponds to the center of mass of an average of weights.
+    The ages are means over the gradient steps since `begin_iteration`, since the value at a single point says
+    little.
     """
 
     def __init__(self, network: ActorCritic, flat: FlatParameters):
@@ -81,13 +83,13 @@ class PeriodicCopy:
                 self.reset()
 
     def settle(self) -> None:
-        """Read the numbers that flagged steps have left on the device."""
+        """Read the numbers that flagged steps left on the device."""
         numbers = map(float, self._ages)
         self._ages = Ages(*(type(start)(number) for start, number in zip(Ages(), numbers, strict=True)))
 
     @property
     def clock(self) -> float:
-        """Gradient steps since the last copy, counted in those of the present size."""
+        """Gradient steps since the last copy, in steps of the current size."""
         return float(self._ages.clock)
 
     @property
@@ -103,8 +105,8 @@ class PeriodicCopy:
     def rescale_clock(self, factor: float) -> None:
         """When the env steps per gradient step change: `factor` is those before ÷ those from now on.
 
-        The clock then counts gradient steps of the coming size, so that the time since the copy continues
-        without a jump in env steps.
+        The clock then counts gradient steps of the new size, so that the time since the copy does not jump in
+        env steps.
         """
         self._ages = self._ages._replace(clock=self.clock * factor)
 

@@ -1,7 +1,7 @@
 """Networks of action values, normalized before every activation (PQN, arXiv:2407.04811).
 
-Normalization is what lets Q-learning do without a target network. Images stay in channels_last memory, as in
-encoders.py: there a layer norm runs over [height, width, channels] without moving anything.
+Normalization lets Q-learning do without a target network. Images stay in channels_last memory, as in
+encoders.py, where a layer norm runs over [height, width, channels] without moving data.
 """
 
 import math
@@ -39,7 +39,7 @@ QEncoderName = Literal["mlp", "nature", "minatar"]
 
 GAIN = math.sqrt(2)
 DENSE_WIDTH = 512
-"""Units of the dense layer behind nature's convolutions, and of the residual blocks."""
+"""Units of the dense layer after nature's convolutions, and of the residual blocks."""
 SMALL_HEAD_GAIN = 0.01
 """Gain of the output layer in the form of arXiv:2506.15544: all actions start nearly equal."""
 
@@ -57,10 +57,11 @@ class NormalizedLinear(nn.Module):
 
 
 class NormalizedConvolution(nn.Module):
-    """Convolution, layer norm over everything but the batch, relu. Takes and gives channels_last images."""
+    """Convolution, layer norm over everything except the batch, relu. Input and output are channels_last
+    images."""
 
     def __init__(self, convolution: nn.Conv2d, sides: tuple[int, int]):
-        """`sides` are the height and width of what the convolution gives."""
+        """`sides` are the height and width of the convolution's output."""
         super().__init__()
         self.convolution = orthogonal(convolution, GAIN)
         self.norm = nn.LayerNorm([*sides, convolution.out_channels])
@@ -88,7 +89,7 @@ class NormalizedLayers(nn.Module):
 
 
 class Scaled(nn.Module):
-    """Observations as numbers, whatever they are: bytes as shares of 255, planes as 0 and 1."""
+    """Observations of any kind as numbers: bytes divided by 255, planes as 0 and 1."""
 
     def __init__(self, obs_shape: Sequence[int]):
         super().__init__()
@@ -169,7 +170,7 @@ class CastanyerBlock(nn.Module):
 
 
 class MultiSkip(nn.Module):
-    """Residual blocks behind a projection of the features, which is added again after every block.
+    """Residual blocks after a projection of the features, which is added again after every block.
 
         g = LN(W f),   x₀ = g,   x_k = block_k(x_{k-1}) + g
 
@@ -194,7 +195,7 @@ class MultiSkip(nn.Module):
 
 
 class QNetwork(nn.Module):
-    """Action values, and the policy that takes the best of them but for a share ε of random actions.
+    """Action values, and the policy that takes the best action except for a share ε of random ones.
 
     For a rollout it looks like an actor-critic with one encoder: locations are action values, and the value
     of a state is its best action's.
@@ -211,7 +212,7 @@ class QNetwork(nn.Module):
         *,
         masked_layout: ObsLayout | None = None,
     ):
-        """`masked_layout` tells where an action mask lies in the observations."""
+        """`masked_layout` gives the place of an action mask in the observations."""
         super().__init__()
         self.encoder = encoder
         self.trunk = trunk
@@ -246,7 +247,7 @@ def make_q_network(
     num_actions: int,
     generator_seed: int,
 ) -> QNetwork:
-    """The network of a run; its weights depend on `generator_seed` alone."""
+    """The network of a run; its weights depend only on `generator_seed`."""
     name = q_encoder_name(config, layout=layout)
     with seeded(generator_seed):
         encoder = _make_encoder(name, config, layout)
@@ -273,7 +274,7 @@ def assembled_q_network(
 
 
 def q_encoder_name(config: QNetworkConfig, *, layout: ObsLayout) -> QEncoderName:
-    """The encoder that `auto` means for these observations. Refuses encoders that cannot take them."""
+    """The encoder for these observations, with `auto` resolved. Refuses encoders that do not fit them."""
     own: dict[ObsKind, QEncoderName] = {"vector": "mlp", "planes": "minatar", "image": "nature"}
     name = own[layout.kind] if config.encoder == "auto" or config.factory else config.encoder
     refuse_unfit(name, layout)

@@ -1,6 +1,6 @@
-"""Named configurations. Each file says where its numbers are from and the batch they were tuned at.
+"""Named configurations. Each file states the source of its numbers and the batch they were tuned at.
 
-Some ten files are complete; the others extend one of them and state what differs.
+About ten files are complete; the others extend one of them and state what differs.
 """
 
 from pathlib import Path
@@ -31,10 +31,10 @@ __all__ = [
 
 
 def load(name: str) -> Preset:
-    """A built-in preset by its name, or a file of the user's own by its path, ending in .toml."""
+    """A built-in preset by name, or the user's own file by its path, ending in .toml."""
     return merge(Path(name).stem if name.endswith(".toml") else name, chain(read(name)))
 
 
 def parse(name: str, text: str) -> Preset:
-    """A preset from the text of a file. Paths that it extends start in the working folder."""
+    """A preset from the text of a file. Paths that it extends are relative to the working folder."""
     return merge(name, chain(parsed(name, text, identity=f"the text of {name}", folder=Path())))

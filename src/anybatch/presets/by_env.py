@@ -78,7 +78,7 @@ def family_by_spec(spec: EnvSpec) -> Family:
 
 
 def family_by_id(env_id: str, config: EnvConfig) -> Family | None:
-    """The family of an environment; None where the id does not tell."""
+    """The family of an environment; None if the id does not tell."""
     if config.options.get("from_pixels", "false").lower() == "true":
         return None  # EnvPool then renders images of what has vectors otherwise
     if env_id.startswith("minatar:"):

@@ -1,4 +1,4 @@
-"""Preset files: reading one, and the chain of those that it extends."""
+"""Preset files: reading one, and the chain of files that it extends."""
 
 import difflib
 import tomllib
@@ -15,19 +15,19 @@ OWN_BATCH = "own batch"
 
 @dataclass(frozen=True)
 class PresetFile:
-    """One file as it is written, without what it extends."""
+    """One file as written, without what it extends."""
 
     name: str
-    """The name of a built-in preset, or the path of a user's own file."""
+    """The name of a built-in preset, or the path of a user's file."""
     identity: str
-    """Equal for two names of one file."""
+    """Identity of the file: equal for two names of one file."""
     folder: Path
-    """Where the relative path of a file that it extends starts."""
+    """The folder that relative paths of extended files start from."""
     description: str
     source: str
     extends: str | None
     settings: dict[str, Any]
-    """The numbers that it states, with `algorithm` and `tuned_at` among them."""
+    """The settings that it states, including `algorithm` and `tuned_at`."""
 
 
 def names() -> list[str]:
@@ -37,7 +37,7 @@ def names() -> list[str]:
 
 
 def read(name: str, folder: Path | None = None) -> PresetFile:
-    """A built-in preset by its name, or a file by its path: it ends in .toml and is relative to `folder`."""
+    """A built-in preset by name, or a file by its path, which ends in .toml and is relative to `folder`."""
     if name.endswith(".toml"):
         return read_path(name if folder is None else str(folder / name))
     if name not in names():
@@ -60,7 +60,7 @@ def read_path(name: str) -> PresetFile:
 
 
 def parsed(name: str, text: str, *, identity: str, folder: Path) -> PresetFile:
-    """The text of a file. What must be a table and is not is refused here, by the file's name."""
+    """Parse the text of a file. Entries that must be tables and are not are refused with the file's name."""
     where = f"preset {name}"
     try:
         table = tomllib.loads(text)

@@ -1,4 +1,4 @@
-"""The config of a preset: its chain of files laid over the defaults, and where each number comes from."""
+"""The config of a preset: its chain of files over the defaults, and the origin of each number."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from anybatch.errors import ConfigError
 from anybatch.presets.files import OWN_BATCH, PresetFile
 
 DEFAULT_ORIGIN = "default"
-"""Origin of the numbers that no file of a chain states."""
+"""Origin of numbers that no file of a chain states."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Preset:
 
     @property
     def source(self) -> str:
-        """Where the numbers of its own file come from."""
+        """The source of the numbers in its own file."""
         return self.files[-1].source
 
     @property
@@ -55,10 +55,10 @@ class Preset:
 def merge(name: str, files: tuple[PresetFile, ...]) -> Preset:
     """The settings of each file over those of the file it extends, and of the root over the defaults.
 
-    Numbers were tuned at the batch of the file that they come from. So a root is tuned at its own batch,
-    unless it says otherwise, and a file that extends another inherits `tuned_at` along with the numbers:
-    where it only changes `num_envs`, they rescale. `tuned_at = "own batch"` says that all of them were
-    chosen at the new batch.
+    Numbers were tuned at the batch of the file they come from. So a root is tuned at its own batch, unless it
+    says otherwise, and a file that extends another inherits `tuned_at` along with the numbers: if it only
+    changes `num_envs`, they rescale. `tuned_at = "own batch"` says that all of them were chosen at the new
+    batch.
     """
     where = f"preset {files[-1].name}"
     stated = [file.settings["algorithm"] for file in files if "algorithm" in file.settings]
@@ -82,7 +82,7 @@ def tuned_at_of(file: PresetFile, settings: dict[str, Any], inherited: dict[str,
 
 
 def own_batch(settings: dict[str, Any]) -> dict[str, int]:
-    """What settings were tuned at if they were tuned as they are."""
+    """The tuned batch of settings that were tuned at their own batch."""
     return {
         "num_envs": settings["num_envs"],
         "num_steps": settings["num_steps"],
@@ -94,12 +94,12 @@ def own_batch(settings: dict[str, Any]) -> dict[str, int]:
 def algorithm_config(name: str, where: str) -> type[AnyConfig]:
     """The config class of an algorithm."""
     if name not in CONFIGS:
-        raise ConfigError(f"{where}: there is no algorithm {name!r}; there are {', '.join(CONFIGS)}")
+        raise ConfigError(f"{where}: there is no algorithm {name!r}; the algorithms are {', '.join(CONFIGS)}")
     return CONFIGS[name]
 
 
 def overlaid(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`settings` with `changes` laid over them, table by table. Unknown names stay, to be refused by name."""
+    """`settings` overridden by `changes`, table by table. Unknown names are kept, to be refused by name."""
     merged = dict(settings)
     for key, value in changes.items():
         both_tables = isinstance(value, dict) and isinstance(merged.get(key), dict)

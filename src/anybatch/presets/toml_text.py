@@ -1,4 +1,4 @@
-"""A preset as one complete file, in which every number is followed by the file it comes from."""
+"""A preset as one complete file, in which a comment after every number names its origin."""
 
 import json
 import re
@@ -11,9 +11,9 @@ from anybatch.presets.files import PresetFile
 from anybatch.presets.merged import Preset
 
 WIDTH = 78
-"""Columns of the prose. Settings are rarely longer."""
+"""Width of comments. Settings are rarely longer."""
 COMMENT_COLUMN = 44
-"""Where the origins stand, behind settings that are not longer."""
+"""Column of the origins, after settings that are not longer."""
 
 
 def as_toml(preset: Preset) -> str:
@@ -27,7 +27,7 @@ def as_toml(preset: Preset) -> str:
 
 
 def header(preset: Preset) -> Iterator[str]:
-    """Comments: how to read the file, and what the presets are that it extends."""
+    """Comments: how to read the file, and which presets it extends."""
     reading = "The comment after a value names the preset that states it."
     yield from comment(f"The preset {preset.name}, complete. {reading}{' It extends' * bool(preset.extends)}")
     for file in preset.files[-2::-1]:
@@ -70,7 +70,7 @@ def comment(text: str, indent: str = "") -> list[str]:
 
 
 def prose(key: str, paragraphs: list[str]) -> str:
-    """A string on one line where it fits, else with a line of its own for each paragraph, wrapped."""
+    """A string on one line if it fits, otherwise with wrapped paragraphs."""
     line = f"{key} = {toml_string(' '.join(paragraphs))}"
     if len(line) <= WIDTH and len(paragraphs) == 1:
         return line
@@ -105,7 +105,7 @@ def toml_value(value: object) -> str:
 
 
 def toml_string(text: str) -> str:
-    # JSON's escapes are TOML's, but for the one control character that JSON lets pass.
+    # JSON's escapes are TOML's, except for the one control character that JSON allows.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

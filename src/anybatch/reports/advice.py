@@ -14,19 +14,21 @@ from anybatch.config import AnyConfig, PPOConfig
 
 Row = Mapping[str, Any]
 
-# Much less than 1 %, much more than 10 % with one epoch or 20 % with several: the factors say how much.
+# The paper says much less than 1 %, and much more than 10 % with one epoch or 20 % with several; the factors
+# define "much".
 CLIPPED_LOW, CLIPPED_HIGH_ONE_EPOCH, CLIPPED_HIGH_MORE_EPOCHS = 0.01 / 3, 0.10 * 1.5, 0.20 * 1.5
 ADVANTAGE_STD_SWING = 10.0
 ADVANTAGE_WINDOW = 20
-"""Iterations within which the standard deviation should not swing that far: over a whole run it may drift."""
+"""Iterations within which the standard deviation should not swing that much; over a whole run it may
+drift."""
 EFFECTIVE_SAMPLES_LOW = 0.5
 PROXIMAL_AGE_LOW, PROXIMAL_AGE_HIGH = 0.25, 8.0
-"""Usual ages, in iterations of the batch tuned at: the rule keeps the age in env steps. 1 in the paper."""
+"""Usual ages, in iterations of the tuned batch: the rule preserves the age in env steps. 1 in the paper."""
 PROXIMAL_AGE_FLAGS = {"ewma": "--proximal.ewma-decay", "periodic": "--proximal.copy-every"}
-"""The flag that sets the age of each proximal policy that has one."""
+"""The flag that sets the age of the proximal policy, for the policies that have one."""
 GRADIENT_CLIP_OFTEN = 0.10
 SOLVED_WITHIN = 0.05
-"""Share of the range of a run's returns: a return nearer than this to the highest one counts as solved."""
+"""Share of the range of a run's returns: a return closer than this to the highest one counts as solved."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Advice:
 
 
 def advise(rows: Sequence[Row], config: AnyConfig) -> list[Advice]:
-    """Advice from the rows of metrics.jsonl. Empty where nothing stands out."""
+    """Advice from the rows of metrics.jsonl. Empty if nothing stands out."""
     rows = while_learning(rows)
     found: list[Advice | None] = []
     if isinstance(config, PPOConfig):
@@ -52,7 +54,7 @@ def advise(rows: Sequence[Row], config: AnyConfig) -> list[Advice]:
 def while_learning(rows: Sequence[Row]) -> Sequence[Row]:
     """The rows without those at the end in which the return stays at its highest.
 
-    A task that is solved has nothing left to learn, and what is measured then says nothing about settings.
+    On a solved task there is nothing left to learn, and metrics no longer say anything about settings.
     """
     returns = [row.get("charts/episodic_return") for row in rows]
     scores = [score for score in returns if score is not None]
@@ -81,7 +83,9 @@ def clip_fraction(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
         )
     if share > (CLIPPED_HIGH_ONE_EPOCH if epochs == 1 else CLIPPED_HIGH_MORE_EPOCHS):
         return Advice(
-            measured, "that many often mean that the learning rate is too high", "--optimizer.learning-rate"
+            measured,
+            "so many clipped ratios often mean that the learning rate is too high",
+            "--optimizer.learning-rate",
         )
     return None
 
@@ -97,7 +101,7 @@ def advantage_swing(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
         return None
     return Advice(
         f"the advantages' standard deviation swings by {swing:.3g} × within {ADVANTAGE_WINDOW} iterations",
-        "normalizing with moments of more iterations would steady the step",
+        "normalizing with the moments of more iterations would steady the steps",
         "--objective.advantage-decay",
     )
 
@@ -130,7 +134,7 @@ def proximal_age(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
     )
     return Advice(
         f"the proximal policy is {median(env_steps):,.0f} env steps old on average, "
-        f"{age:.3g} iterations of the batch tuned at",
+        f"{age:.3g} iterations of the tuned batch",
         meaning,
         flag,
     )
@@ -138,7 +142,7 @@ def proximal_age(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
 
 def minibatch_against_noise(rows: Sequence[Row], config: AnyConfig) -> Advice | None:
     minibatches = known(rows, "batch/minibatch")
-    # JSON has no infinity: a missing scale is one that noise drowned, or that was not measured yet.
+    # JSON has no infinity: a missing scale was lost in noise, or has not been measured yet.
     scales = [math.inf if row.get("batch/noise_scale") is None else row["batch/noise_scale"] for row in rows]
     if not minibatches:
         return None
@@ -147,7 +151,7 @@ def minibatch_against_noise(rows: Sequence[Row], config: AnyConfig) -> Advice | 
         return None
     return Advice(
         f"the minibatch of {minibatch:,.0f} samples is above the measured noise scale of {noise:,.0f}",
-        "more samples per gradient step bring little there, and the rule for the learning rate overshoots",
+        "more samples per gradient step gain little there, and the rule for the learning rate overshoots",
         f"--minibatch-limit {noise:.0f}"
         if noise >= config.tuned_batch().minibatch
         else "--update.minibatches-per-epoch",
@@ -165,7 +169,7 @@ def gradient_clipping(rows: Sequence[Row], config: AnyConfig) -> Advice | None:
         return None
     return Advice(
         f"the gradient is clipped in {fmean(shares):.0%} of the steps",
-        "clipping undoes a part of what the rule for the learning rate does when the batch changes",
+        "clipping undoes part of the effect of the learning rate's rule when the batch changes",
         "--optimizer.max-grad-norm",
     )
 

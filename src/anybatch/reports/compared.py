@@ -1,4 +1,4 @@
-"""Comparison of runs, named by what differs. Those that differ only in their seeds share one line."""
+"""Comparison of runs, named by what differs. Runs that differ only in their seeds share one line."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ from anybatch.runs.record import RunRecord
 from anybatch.runs.tag import GROUPS_NOT_NAMED, NOT_NAMED, flat
 
 MOST_DIFFERENCES = 3
-"""Settings in a label; runs that differ in more are named by their folders."""
+"""Most settings in a label; runs that differ in more are named by their folders."""
 NOT_COMPARED = NOT_NAMED - {"env", "total_env_steps"}
 """Settings that curves do not depend on, and the seed, whose runs are averaged."""
 
 
 @dataclass(frozen=True)
 class RunView:
-    """A run folder, read once."""
+    """The content of a run folder, read once."""
 
     folder: Path
     config: AnyConfig
     rows: Sequence[Mapping[str, Any]]
     plan: dict[str, Any]
     result: Mapping[str, Any]
-    """Empty while the run has not ended."""
+    """Empty until the run has ended."""
     facts: Mapping[str, Any]
 
     @property
@@ -37,7 +37,7 @@ class RunView:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in nothing but their seeds."""
+    """Runs that differ only in their seeds."""
 
     name: str
     """The settings in which it differs from the other groups, or the name of its folder."""
@@ -61,10 +61,10 @@ def read(path: Path) -> RunView:
 
 
 def read_all(paths: Iterable[Path]) -> list[RunView]:
-    """All runs named, each once. At least one must have metrics."""
+    """All named runs, each once. At least one must have metrics."""
     folders = dict.fromkeys(RunRecord(path).folder.resolve() for path in paths)
     if not folders:
-        raise UserError("name at least one run folder, such as runs/ for the newest run in it")
+        raise UserError("name at least one run folder, such as runs/ for the newest run in that folder")
     runs = [read(folder) for folder in folders]
     if not any(run.rows for run in runs):
         raise UserError(f"{', '.join(run.folder.name for run in runs)}: there are no metrics yet")
@@ -72,7 +72,7 @@ def read_all(paths: Iterable[Path]) -> list[RunView]:
 
 
 def grouped(runs: Sequence[RunView]) -> list[Group]:
-    """One group for each set of settings, in the order in which they were named."""
+    """One group per set of settings, in the order in which they were named."""
     settings = {run.folder: compared_settings(run.config) for run in runs}
     members: list[list[RunView]] = []
     for run in runs:
@@ -116,7 +116,7 @@ def group_names(members: Sequence[Sequence[RunView]], settings: Sequence[Mapping
 
 
 def shown_name(setting: str) -> str:
-    """The flag of a setting, without its group unless that is needed: tuned-at.num-envs, learning-rate."""
+    """The flag of a setting, with its group only if needed: tuned-at.num-envs, learning-rate."""
     name = setting if setting.startswith("tuned_at.") else setting.rpartition(".")[2]
     return name.replace("_", "-")
 

@@ -13,16 +13,16 @@ from anybatch.reports.study_parts import Part, StudyView
 WITHOUT_RULES = "none"
 """The arm of studies that changes no number with the batch."""
 MOST_POINTS = 50
-"""Of a line: enough for the width of a figure, and half of what cells keep."""
+"""Points of a line: enough for the width of a figure, and half of what cells keep."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """The curves of one environment, a chart for each batch that was recorded."""
+    """The curves of one environment, with a chart for each recorded batch."""
 
     env: str
     base: str
-    """What was trained at the batch tuned at, in words."""
+    """What was trained at the tuned batch, in words."""
     seeds: int
     charts: dict[str, Chart]
     """By ratio, such as 1/4."""
@@ -43,7 +43,7 @@ def records_of(view: StudyView) -> list[Record]:
 
 
 def base_words(config: Mapping[str, Any]) -> str:
-    """From the settings as they were recorded: a later version may not know all of them."""
+    """Describe recorded settings: this version may not know all of them."""
     averaged = config.get("proximal", {}).get("policy") == "ewma"
     update, epochs = config["update"], config["update"]["epochs"]
     minibatch = config["num_envs"] * config["num_steps"] / update["minibatches_per_epoch"]
@@ -64,7 +64,7 @@ def charts_of(view: StudyView, reference: Part, stratum: str, name: str) -> dict
     found: dict[str, Chart] = {}
     for ratio in ratios:
         lines = [
-            return_line(view, reference, stratum, label="batch tuned at", color="gray", dashed=ratio != "1")
+            return_line(view, reference, stratum, label="tuned batch", color="gray", dashed=ratio != "1")
         ]
         share = f"{ratio} of it" if Fraction(ratio) < 1 else f"{ratio} × it"
         for arm, words, color in ((reference.arm, "all rules", "blue"), (WITHOUT_RULES, "no rule", "orange")):
@@ -85,8 +85,8 @@ def charts_of(view: StudyView, reference: Part, stratum: str, name: str) -> dict
 
 def shown_ratio(ratio: str) -> str:
     if ratio == "1":
-        return "the batch tuned at"
-    return f"{ratio} of the batch tuned at" if Fraction(ratio) < 1 else f"{ratio} × the batch tuned at"
+        return "the tuned batch"
+    return f"{ratio} of the tuned batch" if Fraction(ratio) < 1 else f"{ratio} × the tuned batch"
 
 
 def thinned(line: Series) -> Series:

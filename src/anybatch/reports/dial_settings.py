@@ -9,7 +9,7 @@ Settings = dict[str, Any]
 
 
 def settings_of(config: AnyConfig) -> Settings:
-    """What decides the plan of a config, with `algorithm` and the facts of its controller."""
+    """The settings that decide a config's plan, with `algorithm` and the facts of its controller."""
     update, optimizer, tuned_at = config.update, config.optimizer, config.tuned_batch()
     return {
         "algorithm": config.algorithm,

@@ -1,4 +1,4 @@
-"""A plan as text: the batches as products, the table *number · tuned at · this run · rule*, its limits."""
+"""A plan as text: the batches as products, the table *number · tuned at · this run · rule*, and notes."""
 
 import io
 import re
@@ -17,11 +17,11 @@ from anybatch.config import AnyConfig
 WIDTH_IN_A_FILE = 160
 NOTE = "note: "
 WIDE_TABLE = 140
-"""Columns that the four columns of a plan's numbers need; a narrower terminal would break them apart."""
+"""Width that the four columns of a plan's table need; a narrower terminal would break the lines."""
 
 
 def show(config: AnyConfig, plan: Plan, console: Console | None = None) -> None:
-    """Print a plan; in color and as wide as it is on a terminal."""
+    """Print a plan; on a terminal, in color and in its width."""
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH_IN_A_FILE
@@ -77,7 +77,7 @@ def this_run(row: PlanRow) -> Text:
 
 
 def wrapped(line: str, console: Console) -> str:
-    """A line with a label before its text, broken between words where a terminal would break anywhere."""
+    """A line with a label before its text, wrapped between words, since a terminal would break anywhere."""
     if not console.is_terminal:
         return line
     label = re.match(rf"{NOTE}|.*?  +", line)

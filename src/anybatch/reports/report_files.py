@@ -1,4 +1,4 @@
-"""A report on the disk: index.html, which needs no other file, and beside it figures and their numbers."""
+"""A report on disk: index.html, which needs no other file, and next to it figures and their numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ PICTURES = (".png", ".svg")
 
 @dataclass(frozen=True)
 class Report:
-    """What a report consists of."""
+    """The parts of a report."""
 
     page: str
     drawings: Sequence[Drawing]
     tables: Mapping[str, str]
-    """Contents of further CSV files, by their names without .csv."""
+    """Contents of further CSV files, by name without .csv."""
 
 
 def write(report: Report, out: Path, *, with_pictures: bool = True) -> Path:
-    """Write a report into the folder `out` and return its page. It replaces another report there.
+    """Write a report into the folder `out` and return its page. An earlier report there is replaced.
 
-    Pictures take most of the time, and are left out where matplotlib is missing.
+    Pictures take most of the time, and are left out if matplotlib is missing.
     """
     page = out / PAGE
     refuse_foreign(page)
@@ -50,18 +50,18 @@ def write(report: Report, out: Path, *, with_pictures: bool = True) -> Path:
 
 
 def refuse_foreign(page: Path) -> None:
-    """Refuse to replace a page that is not one of ours."""
+    """Refuse to replace a page that anybatch did not write."""
     try:
         if page.exists() and GENERATOR not in page.read_text(errors="replace"):
             raise UserError(
-                f"{page} is not a page of anybatch and would be lost: name another place with --out"
+                f"{page} was not written by anybatch and would be lost: name another place with --out"
             )
     except OSError as error:
         raise DiskError(f"{page} could not be read: {error}") from error
 
 
 def write_picture(drawn: Drawing, out: Path) -> None:
-    """One drawing, in the format that the name of `out` says."""
+    """Write one drawing, in the format of the file name `out`."""
     files.refuse_format(out)
     content = files.picture(drawn, out.suffix.lower())
     try:

@@ -13,7 +13,7 @@ from anybatch.runs.metrics import METRICS
 from anybatch.runs.metrics import check as check_metric
 
 PARTS = 120
-"""Equal parts of the longest run; a point of a line is the mean within one."""
+"""Number of equal parts of the longest run; a point of a line is the mean within one."""
 RETURN, EPISODES = "charts/episodic_return", "charts/episodes"
 NOISE_SCALE = "batch/noise_scale"
 """Metric summarized by medians: a few values dominate its mean, since its denominator can be near 0."""
@@ -23,7 +23,7 @@ RETURN_METRICS = (RETURN, "charts/normalized_return", "charts/episodic_length")
 
 @dataclass(frozen=True, kw_only=True)
 class MetricChart:
-    """What a chart shows of a run."""
+    """A kind of chart: what it shows of a run."""
 
     name: str
     title: str
@@ -64,7 +64,7 @@ RUN_CHARTS = (
         name="policy-kl",
         title="Divergence of an iteration",
         metric="batch/policy_kl",
-        y_label="KL of the policy from that before",
+        y_label="KL from the policy before the iteration",
         y_from=0,
     ),
     MetricChart(
@@ -95,7 +95,7 @@ RUN_CHARTS = (
 
 
 def charts_of(groups: Sequence[Group]) -> list[Chart]:
-    """All charts of these runs; of the return, one for each environment."""
+    """All charts of these runs; for the return, one per environment."""
     charts: list[Chart] = []
     for kind in RUN_CHARTS:
         if kind.metric == RETURN:
@@ -120,7 +120,7 @@ def return_charts(kind: MetricChart, groups: Sequence[Group]) -> list[Chart]:
 
 
 def chart_of_metric(metric: str, groups: Sequence[Group]) -> Chart:
-    """The chart of one metric by its name in metrics.jsonl; what no run has measured is refused."""
+    """The chart of one metric by its name in metrics.jsonl; a metric that no run has measured is refused."""
     try:
         check_metric([metric])
     except KeyError as error:
@@ -172,16 +172,16 @@ def metric_chart(kind: MetricChart, groups: Sequence[Group]) -> Chart:
 
 
 def range_note(groups: Sequence[Group]) -> str:
-    """What the shaded ranges are."""
+    """The sentence about the shaded ranges."""
     kinds = {len(group.runs) > 1 for group in groups}
     within = "iterations within a point"
     if kinds == {True, False}:
-        return f"Shaded: the range over the runs of a line, or over the {within} where it is one run."
+        return f"Shaded: the range over the runs of a line, or over the {within} if it is a single run."
     return f"Shaded: the range over {'the runs of a line' if True in kinds else f'the {within}'}."
 
 
 def group_line(group: Group, metric: str, longest: int) -> Series | None:
-    """The mean over a group's runs with their range; of one run, the mean and range within each part."""
+    """The mean over a group's runs with their range; for one run, the mean and range within each part."""
     lines = [line for run in group.runs if (line := run_line(run.rows, metric, longest / PARTS)) is not None]
     if not lines:
         return None
@@ -203,7 +203,7 @@ Line = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def run_line(rows: Sequence[Mapping[str, Any]], metric: str, width: float) -> Line | None:
-    """A metric in parts of `width` env steps; rows that are farther apart are points of their own."""
+    """A metric in parts of `width` env steps; rows that are farther apart are separate points."""
     known = [row for row in rows if row.get(metric) is not None]
     if not known:
         return None
@@ -211,7 +211,7 @@ def run_line(rows: Sequence[Mapping[str, Any]], metric: str, width: float) -> Li
     values = np.array([row[metric] for row in known], dtype=np.float64)
     by_episodes = metric in RETURN_METRICS
     weights = np.array([row.get(EPISODES) or 1 if by_episodes else 1 for row in known], dtype=np.float64)
-    # A row at the very end of a part belongs to it, as its env steps were done within it.
+    # A row at the very end of a part belongs to it, since its env steps were done within it.
     _, starts = np.unique(np.ceil(steps / width), return_index=True)
     total = np.add.reduceat(weights, starts)
     if metric == NOISE_SCALE:

@@ -9,15 +9,15 @@ from anybatch.reports.charts.chart import Chart, Drawing, HeatMap, IntervalRow, 
 from anybatch.reports.study_parts import LEVEL, METRIC_NAMES, Part, StudyView, mean_of, short, words
 
 DODGE = 0.08
-"""How far lines over the same names are moved apart, so that their intervals do not cover each other."""
+"""Offset between lines over the same names, so that their intervals do not overlap."""
 SCORE_NOTE = f"Bars: {LEVEL:.0%} bootstrap intervals over seeds, within each environment."
 FEWEST_ARMS = 3
-"""Arms at one batch that have a drawing of their own; two are in their verdict."""
+"""Fewest arms at one batch that get their own drawing; two are shown by their verdict."""
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """Something that a grid varies: the ratio of the batch, or a swept setting."""
+    """A dimension of the grid: the ratio of the batch, or a swept setting."""
 
     name: str
     """Name used for the files, and for the setting."""
@@ -30,7 +30,7 @@ class Dimension:
 
 
 RATIO = Dimension(
-    "ratio", "batch ÷ batch tuned at", lambda part: (part.ratio_value, part.ratio), lambda value: value[1]
+    "ratio", "batch ÷ tuned batch", lambda part: (part.ratio_value, part.ratio), lambda value: value[1]
 )
 
 
@@ -40,7 +40,8 @@ def swept(path: str) -> Dimension:
 
 
 def score_drawings(view: StudyView) -> list[Drawing]:
-    """Lines over each dimension with more than one value, a map of two swept settings, and arms compared."""
+    """Lines over each dimension with several values, a map of two swept settings, and a comparison of
+    arms."""
     settings = [swept(path) for path in dict.fromkeys(path for part in view.parts for path in part.point)]
     varied = [one for one in (RATIO, *settings) if len(one.values(view.parts)) > 1]
     drawn: list[Drawing] = [panels for one in varied if (panels := score_panels(view, one)).charts]
@@ -143,7 +144,7 @@ def score_series(
 
 
 def score_of(view: StudyView, part: Part | None, stratum: str | None) -> tuple[float, float, float] | None:
-    """Mean normalized score and its interval: in one environment, or over all where all have one."""
+    """Mean normalized score and its interval: in one environment, or over all if all have one."""
     scores = view.normalized(part) if part is not None else {}
     if stratum is not None:
         scores = {name: values for name, values in scores.items() if name == stratum}
@@ -187,7 +188,7 @@ def point_map(view: StudyView, rows: Dimension, columns: Dimension, arm: str) ->
 
 
 def arm_intervals(view: StudyView) -> list[Drawing]:
-    """The scores of arms at one batch below each other, in the environments that all of them have."""
+    """The scores of arms at one batch in rows, over the environments that all of them have."""
     drawn: list[Drawing] = []
     unswept = [part for part in view.parts if not part.point and not part.factors]
     for _, ratio in RATIO.values(unswept):
@@ -219,5 +220,5 @@ def arm_intervals(view: StudyView) -> list[Drawing]:
 
 
 def file_part(name: str) -> str:
-    """A name as a part of a file's."""
+    """A name as part of a file name."""
     return "".join(letter if letter.isalnum() else "-" for letter in name)

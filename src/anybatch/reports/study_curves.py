@@ -1,4 +1,4 @@
-"""Learning curves of a study's cells, and the course of the metrics that its verdicts are about."""
+"""Learning curves of a study's cells, and the metrics of its verdicts over the runs."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from anybatch.studies.cells import Result
 
 RETURN_LABEL = "mean return of training episodes"
 MOST_LINES = 7
-"""Arms that share a panel."""
+"""Most arms that share a panel."""
 CURVE_NOTE = "Mean over seeds; shaded: their range."
 LOG_METRICS = ("batch/noise_scale", "batch/iteration", "batch/minibatch")
 
@@ -21,7 +21,7 @@ LOG_METRICS = ("batch/noise_scale", "batch/iteration", "batch/minibatch")
 def curve_panels(view: StudyView) -> list[Panels]:
     """The returns of each environment: a panel for each arm with a line for each of its batches or values.
 
-    Where arms have one line each and they are few, they share a panel.
+    A few arms with one line each share a panel.
     """
     panels: dict[str, list[Part]] = {}
     for part in view.parts:
@@ -48,7 +48,8 @@ def curve_panels(view: StudyView) -> list[Panels]:
 
 
 def panel_title(view: StudyView, part: Part) -> str:
-    """The arm of a panel; where settings are swept, also its ratio, since its lines are values then."""
+    """The title of a panel: its arm and, if settings are swept, its ratio, since its lines are then
+    values."""
     is_swept = bool(part.point or part.factors)
     return f"{view.title(part)}, ratio {part.ratio}" if is_swept and view.has_ratios else view.title(part)
 
@@ -62,7 +63,7 @@ def line_label(view: StudyView, part: Part) -> str:
 
 
 def arm_chart(view: StudyView, title: str, parts: Sequence[Part], stratum: str, name: str) -> Chart:
-    """The curves of one arm; that of the reference is beside them."""
+    """The curves of one arm, with the curve of the reference."""
     series: list[Series] = []
     for part in parts:
         line = return_line(view, part, stratum, label=line_label(view, part), color=line_color(view, part))
@@ -106,7 +107,7 @@ def all_in_one(view: StudyView) -> list[Panels]:
 
 
 def metric_panels(view: StudyView) -> list[Panels]:
-    """The metrics that verdicts are about along the runs at the reference's batch, a panel for each."""
+    """The metrics of verdicts over the runs at the reference's batch, one panel each."""
     named = [name for rule in view.plan.verdicts for name in (rule.get("metric"), *rule.get("others", ()))]
     metrics = list(dict.fromkeys(name for name in named if name))
     ratio = view.plan.reference["ratio"]
@@ -156,7 +157,7 @@ def mean_line(
     *,
     dashed: bool = False,
 ) -> Series | None:
-    """The mean over seeds and their range at each part of the runs in which one of them has a value."""
+    """The mean over seeds and their range, at each part of the runs where some seed has a value."""
     if not results:
         return None
     values = np.array([without_gaps(course) for course in courses])
@@ -178,7 +179,7 @@ def mean_line(
 
 
 def without_gaps(course: Sequence[float | None]) -> np.ndarray:
-    """A course with straight lines over parts without a value; NaN before the first and after the last."""
+    """Values with gaps interpolated linearly; NaN before the first and after the last."""
     places = np.arange(len(course))
     known = [place for place, value in enumerate(course) if value is not None]
     if not known:

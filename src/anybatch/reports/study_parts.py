@@ -1,4 +1,4 @@
-"""The parts of a study's grid, whose cells differ in environment and seed only, with scores and names."""
+"""The parts of a study's grid, whose cells differ only in environment and seed, with scores and names."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +40,7 @@ class Part:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether no setting is multiplied: where a sweep has a middle, it is this."""
+        """Whether no setting is multiplied: the middle of a sweep."""
         return all(factor == 1 for factor in self.factors.values())
 
 
@@ -50,7 +50,7 @@ class Aggregate:
 
     value: float
     interval: tuple[float, float] | None
-    """None where an environment has one seed only."""
+    """None if an environment has only one seed."""
 
 
 class StudyView:
@@ -68,7 +68,8 @@ class StudyView:
 
     @cached_property
     def strata(self) -> list[str]:
-        """What scores are compared within: the environments, with the base where there are several."""
+        """The strata within which scores are compared: the environments, with the base if there are
+        several."""
         return list(dict.fromkeys(self.scores.stratum(cell) for part in self.parts for cell in part.cells))
 
     @property
@@ -93,7 +94,7 @@ class StudyView:
         return [result for result in found if result.failed is None]
 
     def title(self, part: Part) -> str:
-        """The arm, and the base where there are several."""
+        """The arm, and the base if there are several."""
         title = self.plan.arms.get(part.arm, part.arm)
         several = len({other.base for other in self.parts}) > 1
         return f"{title} ({part.base})" if several else title
@@ -104,13 +105,13 @@ class StudyView:
         return len({part.ratio for part in self.parts}) > 1
 
     def label(self, part: Part) -> str:
-        """The arm, its ratio where there are several, and the values of swept settings."""
+        """The arm, its ratio if there are several, and the values of swept settings."""
         ratio = [f"ratio {part.ratio}"] if self.has_ratios else []
         return ", ".join([self.title(part), *ratio, *words(part.point, part.factors)])
 
 
 def words(point: Mapping[str, Any], factors: Mapping[str, float] | None = None) -> list[str]:
-    """Swept settings for people: iterations 8, learning rate × 2."""
+    """Swept settings in words: iterations 8, learning rate × 2."""
     values = [f"{_last_word(path)} {short(value)}" for path, value in point.items()]
     return values + [f"{_last_word(path)} × {factor:g}" for path, factor in (factors or {}).items()]
 
@@ -153,22 +154,22 @@ def _frozen(scores: Mapping[str, Sequence[float]]) -> Frozen:
     return tuple((name, tuple(values)) for name, values in scores.items())
 
 
-@cache  # an interval takes thousands of resamples, and figures and tables show the same one
+@cache  # an interval takes thousands of resamples, and figures and tables share it
 def _aggregate(statistic: Callable[..., float], scores: Frozen) -> Aggregate:
     strata = dict(scores)
     return Aggregate(statistic(strata), statistics.stratified_interval(statistic, strata, level=LEVEL))
 
 
 def is_study(path: Path) -> bool:
-    """Whether a folder is that of a study."""
+    """Whether a folder is a study's."""
     return (path / plans.PLAN_FILE).is_file() and (path / plans.cell_files.CELLS).is_dir()
 
 
 def read(path: Path) -> StudyView:
-    """The study in a folder, with the cells that there are."""
+    """The study in a folder, with its finished cells."""
     plan = plans.read(path)
     if plan is None:
-        raise UserError(f"{path} is not the folder of a study: it has no {plans.PLAN_FILE}")
+        raise UserError(f"{path} is not a study folder: it has no {plans.PLAN_FILE}")
     return StudyView(plan, runner.results(path, plan))
 
 

@@ -10,7 +10,8 @@ LEARNING_RATE = "optimizer.learning_rate"
 
 
 def sweep_drawings(view: StudyView) -> list[Drawing]:
-    """For each swept setting: lines over its values, and over those at the batch tuned at; a map of both."""
+    """For each swept setting: lines over its values, and over its values at the tuned batch; a map of
+    both."""
     drawn: list[Drawing] = []
     for setting in dict.fromkeys(path for part in view.parts for path in part.factors):
         parts = [part for part in view.parts if setting in part.factors and view.normalized(part)]
@@ -25,7 +26,7 @@ def sweep_drawings(view: StudyView) -> list[Drawing]:
 
 
 def sweep_panels(view: StudyView, setting: str, parts: Sequence[Part]) -> Panels:
-    """One line for each arm and batch. Where a rule holds, lines over the values it starts from coincide."""
+    """One line for each arm and batch. If a rule holds, lines over the tuned values coincide."""
     name = setting.rpartition(".")[2].replace("_", " ")
     lines: dict[str, list[Part]] = {}
     for part in sorted(parts, key=lambda part: part.ratio_value):
@@ -34,7 +35,7 @@ def sweep_panels(view: StudyView, setting: str, parts: Sequence[Part]) -> Panels
     rescaled = len({part.ratio for part in parts}) > 1 and any(
         used(view, part, setting) != tuned(part, setting) for part in parts
     )
-    labels = ([f"{name} of the run"] if rescaled else []) + [f"{name} at the batch tuned at"]
+    labels = ([f"{name} of the run"] if rescaled else []) + [f"{name} at the tuned batch"]
     charts: list[Chart] = []
     for place, label in enumerate(labels):
         of_run = rescaled and place == 0
@@ -77,7 +78,7 @@ def sweep_line(
 
 
 def sweep_map(view: StudyView, setting: str, parts: Sequence[Part]) -> HeatMap:
-    """Batches × values, with the measured optimum of each batch and the value that the rules expect it at."""
+    """Batches × values, with the measured optimum of each batch and the value expected by the rules."""
     name = setting.rpartition(".")[2].replace("_", " ")
     values = sorted({rounded(used(view, part, setting)) for part in parts})
     ratios = sorted({(part.ratio_value, part.ratio) for part in parts}, reverse=True)
@@ -116,7 +117,7 @@ def used(view: StudyView, part: Part, setting: str) -> float:
 
 
 def tuned(part: Part, setting: str) -> float:
-    """The value of a setting at the batch tuned at, as the config has it."""
+    """The value of a setting at the tuned batch, as in the config."""
     value = part.cells[0].config
     for name in setting.split("."):
         value = value[name]
@@ -124,5 +125,5 @@ def tuned(part: Part, setting: str) -> float:
 
 
 def rounded(value: float) -> float:
-    """Values that differ by rounding only are one column."""
+    """Merge values that differ only by rounding into one column."""
     return float(f"{value:.4g}")

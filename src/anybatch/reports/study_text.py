@@ -1,4 +1,4 @@
-"""Studies as text for a terminal: the list of them, a plan, and the results."""
+"""Studies as text for a terminal: their list, a plan, and results."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ def show_list(known: Sequence[Study]) -> None:
 
 
 def show_plan(plan: StudyPlan) -> None:
-    """What is run: the parts of the grid with their cells and env steps, and what is left out."""
+    """Print what is run: the parts of the grid with their cells and env steps, and what is left out."""
     console = Console(highlight=False)
     console.print(
         Text(f"{plan.study['title']} ({plan.scale}{', tuning' if plan.tune else ''})", style="bold")
@@ -86,7 +86,7 @@ def show_results(out: Path, plan: StudyPlan, results: Sequence[Result], found: S
 
 
 def show_outlooks(outlooks: Sequence[Outlook]) -> None:
-    """What the study could decide, by the spread of the tuning seeds."""
+    """Print what the study could decide, given the spread of the tuning seeds."""
     for outlook in outlooks:
         print(f"outlook  {outlook.sentence()}")
 

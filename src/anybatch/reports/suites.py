@@ -1,4 +1,4 @@
-"""Evaluations of many runs as one result of a suite of Atari games."""
+"""Evaluations of many runs as one result on a suite of Atari games."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from anybatch.errors import UserError
 
 @dataclass(frozen=True)
 class PlayedRun:
-    """A run, and what its newest checkpoint played."""
+    """A run, and the evaluation of its newest checkpoint."""
 
     run: str
     env_id: str
@@ -28,7 +28,7 @@ class PlayedRun:
 
 @dataclass(frozen=True)
 class GameResult:
-    """The runs of one game. Each counts the same, however many episodes it played."""
+    """The runs on one game. Each counts the same, whatever its number of episodes."""
 
     game: str
     runs: tuple[PlayedRun, ...]
@@ -41,7 +41,7 @@ class GameResult:
     def percent(self) -> float:
         """Human-normalized: 0 is random play, 100 a human."""
         normalized = atari.human_normalized(self.runs[0].env_id, self.score)
-        assert normalized is not None  # a suite's games all have their scores
+        assert normalized is not None  # all games of a suite have published scores
         return 100 * normalized
 
     @property
@@ -87,7 +87,7 @@ class SuiteResult:
 
     @property
     def predicted_median_percent(self) -> float | None:
-        """Predicted median of all 57 games; None where a game is missing, or the suite is all of them."""
+        """Predicted median of all 57 games; None if a game is missing, or the suite has all of them."""
         return atari.predicted_median(self.suite, {result.game: result.score for result in self.games})
 
     def to_json(self) -> dict[str, object]:
@@ -118,7 +118,7 @@ class SuiteResult:
 
 def refuse_unknown(suite: str) -> None:
     if suite not in atari.SUITES:
-        raise UserError(f"there is no suite {suite}; there are {', '.join(atari.SUITES)}")
+        raise UserError(f"there is no suite {suite}; the suites are {', '.join(atari.SUITES)}")
 
 
 def contains(suite: str, env_id: str) -> bool:
@@ -127,7 +127,7 @@ def contains(suite: str, env_id: str) -> bool:
 
 
 def summarize(suite: str, played: Sequence[PlayedRun], left_out: Sequence[str]) -> SuiteResult:
-    """Runs put together by game, in the suite's order. Some run must be of one of its games."""
+    """Runs grouped by game, in the suite's order. At least one run must be on one of its games."""
     by_game = [
         GameResult(game, tuple(run for run in played if atari.game_of(run.env_id) == game))
         for game in atari.SUITES[suite]

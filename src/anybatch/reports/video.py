@@ -20,12 +20,12 @@ from anybatch.session.evaluating import trained_player
 from anybatch.session.planning import encoder_for, set_threads
 
 FORMATS = (".gif", ".mp4")
-EXTRA = "pip install 'anybatch[video]' adds it"
+EXTRA = "install it with pip install 'anybatch[video]'"
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What was played."""
+    """The frames and episodes of a video."""
 
     out: Path
     steps: int
@@ -49,7 +49,7 @@ def watch(
     output: Output,
     checkpoint: str = NEWEST,
 ) -> Watched:
-    """Play `steps` steps with a checkpoint of a run, and write them to `out`."""
+    """Run `steps` steps with a checkpoint of a run, and write them to `out` as a video."""
     if out.suffix.lower() not in FORMATS:
         raise UserError(f"--out {out}: the file must end in {' or '.join(FORMATS)}")
     if steps < 1 or frames_per_second < 1:
@@ -68,7 +68,7 @@ def watch(
 
 
 def play(player: Player, drawn: frames.DrawnEnv, tracker: EpisodeTracker, steps: int) -> Iterator[np.ndarray]:
-    """What the agent sees at each of its decisions, [H, W, 3]."""
+    """The rendered picture at each decision, [H, W, 3]."""
     obs = drawn.env.reset()
     for _ in range(steps):
         yield drawn.draw(obs)
@@ -78,7 +78,7 @@ def play(player: Player, drawn: frames.DrawnEnv, tracker: EpisodeTracker, steps:
 
 
 def write(out: Path, pictures: Iterator[np.ndarray], frames_per_second: int) -> None:
-    """A video of `pictures`, in the format that the name of `out` says."""
+    """Write a video of `pictures`, in the format of the file name `out`."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.suffix.lower() == ".gif":
@@ -108,7 +108,7 @@ def write_mp4(out: Path, pictures: Iterator[np.ndarray], frames_per_second: int)
     height, width = (side - side % 2 for side in first.shape[:2])  # the codec needs even sides
     writer = write_frames(str(out), (width, height), fps=frames_per_second, macro_block_size=2)
     with warnings.catch_warnings():
-        # JAX, which MinAtar has loaded, warns of every fork; this one becomes ffmpeg at once.
+        # JAX, if loaded for MinAtar, warns of every fork; this one becomes ffmpeg at once.
         warnings.filterwarnings("ignore", message="os.fork", category=RuntimeWarning)
         writer.send(None)
     try:

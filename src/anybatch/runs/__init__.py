@@ -1,1 +1,1 @@
-"""What a run records: folder, log, checkpoints, metrics, display."""
+"""Records of a run: folder, log, checkpoints, metrics, display."""

@@ -1,11 +1,11 @@
-"""Files that are whole or absent, whatever happens while they are written."""
+"""Files that are complete or absent, whatever happens while they are written."""
 
 import os
 from pathlib import Path
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Give `path` a new content in one step: a reader, or a kill, sees the one before or this one."""
+    """Replace the content of `path` in one step: a reader, or a kill, sees the old content or the new one."""
     aside = path.with_name(f".aside-{path.name}")
     try:
         aside.write_bytes(content)
@@ -17,7 +17,7 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until a file, or the names in a folder, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

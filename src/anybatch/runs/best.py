@@ -1,4 +1,4 @@
-"""The policy of a run that was evaluated best, in a checkpoint of its own."""
+"""The policy with the best evaluation of a run, in a separate checkpoint."""
 
 import json
 import math
@@ -13,10 +13,10 @@ SCORE = "evaluation_return"
 
 
 class BestCheckpoint:
-    """The checkpoint with the highest evaluation that a run has had, also before a resume.
+    """The checkpoint with the best evaluation of a run, including those before a resume.
 
-    It holds what all ranks share, which is enough to play, but not the collected data and the environments
-    that a resume would need.
+    It holds what all ranks share, which is enough to evaluate, but not the collected data and the
+    environments that a resume would need.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -25,12 +25,12 @@ class BestCheckpoint:
 
     @property
     def score(self) -> float:
-        """Its mean return; minus infinity where there is none."""
+        """Its mean return; minus infinity if there is none."""
         return max(self._scores.values(), default=-math.inf)
 
     @property
     def env_steps(self) -> int | None:
-        """The env steps after which that policy was; None where there is none."""
+        """The env steps of that policy; None if there is none."""
         path = max(self._scores, key=lambda path: self._scores[path], default=None)
         return None if path is None else env_steps_of(path)
 
@@ -38,7 +38,7 @@ class BestCheckpoint:
         return {"mean_return": self.score if self._scores else None, "env_steps": self.env_steps}
 
     def offer(self, score: float, env_steps: int, shared: StateTree) -> None:
-        """Keep a policy if it is better than the best so far, which is removed after that."""
+        """Keep a policy if it is better than the best so far, which is then removed."""
         if not math.isfinite(score) or score <= self.score:
             return
         path = self._checkpoints.write(env_steps, {"shared": shared, SCORE: score})
@@ -46,13 +46,13 @@ class BestCheckpoint:
         self._scores = {path: score}
 
     def load(self, say: Callable[[str], None]) -> Loaded | None:
-        """The best one that is whole; None if there never was one. A kill can leave two."""
+        """The best complete checkpoint; None if there never was one. A kill can leave two."""
         best_first = sorted(self._scores, key=lambda path: self._scores[path], reverse=True)
         return self._checkpoints.load_first(best_first, say)
 
 
 def _score(path: Path) -> float:
-    """The evaluation of a checkpoint; minus infinity where it cannot be read, so that any other is better."""
+    """The evaluation of a checkpoint; minus infinity if it cannot be read, so that any other is better."""
     try:
         score = json.loads((path / STATE).read_text())["state"][SCORE]
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,7 +1,7 @@
 """Checkpoints that survive `kill -9` and a full disk: safetensors, JSON and checksums, no pickle.
 
-A checkpoint is a folder, written aside under a name that is no checkpoint's, synced, then renamed. What is
-called `step_…` is whole unless the disk lost a part of it, and the checksums tell.
+A checkpoint is a folder, written under a temporary name, synced, then renamed. A folder called `step_…` is
+complete unless the disk lost a part of it, which the checksums detect.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ PLACE = "checkpoints"
 TENSORS, STATE, CHECKSUMS = "tensors.safetensors", "state.json", "checksums.json"
 
 _ASIDE = ".aside-"  # being written or being removed
-_REPLACED = ".replaced"  # still good, kept until the one that replaces it is in place
+_REPLACED = ".replaced"  # still good, kept until its replacement is in place
 _NAME = re.compile(rf"step_(\d{{12,}})({re.escape(_REPLACED)})?")
 _LEFTOVER = re.compile(rf"{re.escape(_ASIDE)}{_NAME.pattern}")
 
@@ -38,26 +38,26 @@ class _NewerSchemaError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """A train state at one moment, as nested dicts of plain values, tensors and arrays."""
+    """A train state at one point in time, as nested dicts of plain values, tensors and arrays."""
 
     shared: StateTree
-    """What all ranks share."""
+    """The part that all ranks share."""
     own: StateTree
-    """What is this rank's own; in a checkpoint, what all ranks own, in the order of the envs."""
+    """This rank's own part; in a checkpoint, the parts of all ranks, in env order."""
     segments: Mapping[str, dict[str, Tensor]]
-    """Collected data that the state still needs, by name, each in a file of its own."""
+    """Collected data that the state still needs, by name, each in its own file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """A checkpoint that was read back whole."""
+    """A checkpoint that was read completely."""
 
     path: Path
     env_steps: int
     schema: int
     tree: StateTree
     segments: Mapping[str, dict[str, Tensor]]
-    """Collected data that the state still needs, by name; empty where only the state was asked for."""
+    """Collected data that the state still needs, by name; empty if only the state was requested."""
     segment_checksums: dict[str, str]
 
 
@@ -65,7 +65,7 @@ class Checkpoints:
     """The newest `keep` checkpoints of the run in `folder`. One process at a time may save."""
 
     def __init__(self, folder: Path, keep: int, *, place: str = PLACE) -> None:
-        """`place` is where in the run folder they are."""
+        """`place` is their subfolder of the run folder."""
         self.folder = folder / place
         self.keep = keep
         self._segments = SegmentFiles(folder)
@@ -78,12 +78,12 @@ class Checkpoints:
         return path
 
     def write(self, env_steps: int, tree: StateTree, segments: Mapping[str, Segment] | None = None) -> Path:
-        """Write a checkpoint and leave the others."""
+        """Write a checkpoint and keep the others."""
         tensors, plain = state_tree.split(tree)
         path = self.folder / f"step_{env_steps:012d}"
         aside = self.folder / f"{_ASIDE}{path.name}"
         try:
-            self._remove_leftovers()  # first: what a killed run left may be the space that is missing
+            self._remove_leftovers()  # first, since leftovers of a killed run may occupy the missing space
             if aside.is_symlink():
                 raise FileExistsError(f"{aside} is a link")
             aside.mkdir(parents=True, exist_ok=True)
@@ -112,25 +112,26 @@ class Checkpoints:
         return self._segments.missing(segments)
 
     def continue_from(self, loaded: Loaded) -> None:
-        """Keep the segment files of a checkpoint that was loaded, instead of writing them again."""
+        """Keep the segment files of a loaded checkpoint, instead of writing them again."""
         self._segments.trust(loaded.segment_checksums)
 
     def exist(self) -> bool:
         return bool(self.newest_first())
 
     def load_latest(self, say: Callable[[str], None], *, with_segments: bool = True) -> Loaded | None:
-        """The newest checkpoint that is whole; None if there never was one.
+        """The newest complete checkpoint; None if there never was one.
 
-        Segments can be gigabytes, and who only wants the policy has no need of them.
-        Each one passed over is named through `say`. Raises CheckpointError if none can be read, or if the
-        newest was written by a later version: going on from an earlier one would throw its work away.
+        Segments can be gigabytes, and are not needed for the policy alone. Each skipped checkpoint is
+        reported through `say`. Raises CheckpointError if none can be read, or if the newest was written by a
+        later version: continuing from an earlier one would discard its work.
         """
         return self.load_first(self.newest_first(), say, with_segments=with_segments)
 
     def load_first(
         self, candidates: Sequence[Path], say: Callable[[str], None], *, with_segments: bool = True
     ) -> Loaded | None:
-        """The first of some checkpoints that is whole; None if there are none. Raises as `load_latest`."""
+        """The first complete checkpoint of `candidates`; None if there are none. Raises as `load_latest`
+        does."""
         for place, path in enumerate(candidates, 1):
             try:
                 return self._load(path, with_segments)
@@ -160,14 +161,14 @@ class Checkpoints:
         )
 
     def newest_first(self) -> list[Path]:
-        """The folders of all checkpoints, also of damaged ones."""
+        """The folders of all checkpoints, including damaged ones."""
         if not self.folder.is_dir():
             return []
         paths = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name)]
         return sorted(paths, key=lambda path: (env_steps_of(path), path.suffix != _REPLACED), reverse=True)
 
     def _put_in_place(self, aside: Path, path: Path) -> None:
-        # A folder cannot be renamed onto another. Between the two renames the replaced one is still loadable.
+        # A folder cannot be renamed onto another. Between the two renames the old one is still loadable.
         if path.exists():
             replaced = path.with_name(path.name + _REPLACED)
             self._remove(replaced)
@@ -184,8 +185,8 @@ class Checkpoints:
                 self._remove(path)
 
     def _remove_older_than(self, saved: Path) -> None:
-        # Later ones are left: load_latest passed them over, and what it could not read is not ours to judge.
-        if self.folder.is_symlink():  # another run's, perhaps
+        # Later ones are kept: load_latest skipped them, and what it could not read is not ours to delete.
+        if self.folder.is_symlink():  # perhaps from another run
             return
         older = [
             path
@@ -199,7 +200,7 @@ class Checkpoints:
     def _remove(self, path: Path) -> None:
         if path.is_symlink():
             return
-        # Renamed first, so that a kill never leaves half a checkpoint under a checkpoint's name.
+        # Renamed first, so that a kill never leaves an incomplete checkpoint under a checkpoint's name.
         aside = path.with_name(_ASIDE + path.name)
         try:
             path.rename(aside)
@@ -221,7 +222,7 @@ class Checkpoints:
 
 
 def _delete(checkpoint: Path) -> None:
-    """Delete the files of a checkpoint, and its folder if nothing else lies in it. Links are not followed."""
+    """Delete the files of a checkpoint, and its folder if nothing else is in it. Links are not followed."""
     if checkpoint.is_symlink():
         return
     with contextlib.suppress(OSError):
@@ -231,7 +232,7 @@ def _delete(checkpoint: Path) -> None:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """The content of state.json, if it is of a known schema and of the env steps in the checkpoint's name."""
+    """The content of state.json, if its schema is known and its env steps match the checkpoint's name."""
     state = json_text.parse((path / STATE).read_bytes())
     schema, env_steps, segments = state["schema"], state["env_steps"], state["segments"]
     if type(schema) is not int or schema < 1:
@@ -241,14 +242,14 @@ def _content(path: Path) -> dict[str, Any]:
             f"was written by a later version of anybatch (schema {schema}; this one reads {SCHEMA})."
         )
     if type(env_steps) is not int or env_steps != env_steps_of(path):
-        raise ValueError(f"it was saved at {env_steps!r} env steps, and its name says {env_steps_of(path)}")
+        raise ValueError(f"it was saved at {env_steps!r} env steps, but its name says {env_steps_of(path)}")
     if not isinstance(segments, dict) or not all(isinstance(sum_, str) for sum_ in segments.values()):
         raise ValueError(f"{STATE} does not name its segments")
     return state
 
 
 def _segments_of(path: Path) -> list[str]:
-    """The segments a checkpoint names; none where it cannot be read, since it cannot be loaded either."""
+    """The segments that a checkpoint names; none if it cannot be read, since it cannot be loaded either."""
     try:
         return list(json_text.parse((path / STATE).read_bytes())["segments"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -270,7 +271,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def env_steps_of(path: Path) -> int:
-    """The env steps that the name of a checkpoint's folder says."""
+    """The env steps in the name of a checkpoint's folder."""
     match = _NAME.fullmatch(path.name)
     assert match is not None
     return int(match[1])

@@ -1,7 +1,7 @@
-"""What is shown while a run trains.
+"""The display of a run while it trains.
 
-A small live panel on a terminal, one line that changes in a notebook, a line now and then elsewhere; nothing
-where a program trains without asking for it, whose log then gets the messages.
+A small live panel on a terminal, one changing line in a notebook, an occasional line elsewhere. A program
+that trains without progress sees nothing; its log gets the messages.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ LINE_EVERY_SECONDS = 10.0
 PANEL_COLUMNS = 84
 
 RECENT_EPISODES = 100
-"""The training return of a run is the mean over this many last episodes, as in the published tables."""
+"""The training return of a run is the mean over this many of the last episodes, as in published tables."""
 RECENT_RETURN = "charts/recent_return"
-"""On the display only: an iteration's own mean jumps too much to be read."""
+"""Only on the display: the mean of a single iteration is too noisy to read."""
 
 # Label, metric, format.
 RESULTS = (
@@ -47,7 +47,7 @@ LOGGER = logging.getLogger("anybatch")
 
 
 class Display(Protocol):
-    """What a run reports to while it trains."""
+    """The interface that a run reports to while it trains."""
 
     def __enter__(self) -> Self: ...
 
@@ -61,7 +61,7 @@ class Display(Protocol):
 
 
 class Quiet:
-    """Shows nothing; messages go to the log named anybatch."""
+    """Shows nothing; messages go to the logger `anybatch`."""
 
     def __enter__(self) -> Self:
         return self
@@ -79,7 +79,7 @@ class Quiet:
 
 
 class Output:
-    """Where a run speaks: to a person, or to the log of the program that it is a part of."""
+    """Where a run reports: to a person, or to the log of the program that runs it."""
 
     def __init__(self, *, shown: bool, stream: TextIO | None = None) -> None:
         self.shown = shown
@@ -112,7 +112,7 @@ class Progress:
         unit: str = "env steps",
         transient: bool = False,
     ) -> None:
-        """`unit` is what is counted. What is transient leaves nothing behind but the lines printed so far."""
+        """`unit` is what is counted. A transient display leaves nothing behind except the printed lines."""
         self._total = total
         self._title = title
         self._unit = unit
@@ -121,7 +121,7 @@ class Progress:
         self._stream = sys.stdout if stream is None else stream
         self._on_terminal = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         self._live: Live | None = None
-        self._notebook: Any = None  # IPython's handle of what is displayed
+        self._notebook: Any = None  # IPython's display handle
         self._every_seconds = PANEL_EVERY_SECONDS if self._on_terminal else LINE_EVERY_SECONDS
         self._next_draw = time.monotonic() + (0 if self._on_terminal else LINE_EVERY_SECONDS)
         self._began = time.monotonic()
@@ -129,7 +129,7 @@ class Progress:
         self._done = 0
         self._latest: dict[str, float | None] = {}
         self._changed = False
-        """Whether something came that is not drawn yet."""
+        """Whether there are numbers that are not drawn yet."""
         self._reader_is_gone = False
 
     def __enter__(self) -> Self:
@@ -137,7 +137,7 @@ class Progress:
             from rich.console import Console
             from rich.live import Live
 
-            # No refresh thread: it would take turns with the training loop, which draws often enough.
+            # No refresh thread: it would compete with the training loop, which draws often enough.
             self._live = Live(
                 console=Console(file=self._stream), auto_refresh=False, transient=self._transient
             )
@@ -159,7 +159,7 @@ class Progress:
                 self._live.stop()
 
     def update(self, done: int, metrics: Mapping[str, float | None], note: str = "") -> None:
-        """Take the latest numbers, and draw them if it is time to. What is absent keeps its last value."""
+        """Store the latest numbers, and draw them if it is time to. Absent metrics keep their last value."""
         self._done, self._changed = done, True
         self._note = note
         self._latest.update(metrics)
@@ -195,7 +195,7 @@ class Progress:
     def _noticing_a_closed_terminal(self) -> Iterator[None]:
         try:
             yield
-        except OSError:  # it ends the display, not the training
+        except OSError:  # ends the display, not the training
             self._reader_is_gone = True
 
     def _print(self, line: str) -> None:

@@ -1,4 +1,4 @@
-"""The folder of a run: its name, its lock, and the facts recorded beside the metrics."""
+"""The folder of a run: its name, its lock, and the facts recorded with the metrics."""
 
 import contextlib
 import fcntl
@@ -30,16 +30,16 @@ def name_of(env_id: str, preset: str, seed: int, now: datetime, tag: str = "") -
 
 
 def refuse_unsafe(name: str) -> None:
-    """A name that a person gives becomes a folder's as it is, so it must be one everywhere."""
+    """Check a name given by a person: it must be a valid folder name on every system."""
     if not _SAFE_NAME.fullmatch(name):
         raise UserError(
-            f"name = {name!r}: it must be up to {_LONGEST_NAME} letters, digits and . _ + - only, and begin "
+            f"name = {name!r}: must be up to {_LONGEST_NAME} letters, digits and . _ + - only, and begin "
             "with a letter or digit"
         )
 
 
 def create(base: Path, stem: str) -> Path:
-    """Make `base`/`stem`/, with a number appended if there is one already."""
+    """Make `base`/`stem`/, with a number appended if it exists already."""
     try:
         base.mkdir(parents=True, exist_ok=True)
         for attempt in range(1, 10_000):
@@ -49,7 +49,7 @@ def create(base: Path, stem: str) -> Path:
                 return folder
     except OSError as error:
         raise DiskError(f"No run folder can be made in {base}: {error}.") from error
-    raise DiskError(f"No run folder can be made in {base}: every name like {stem} is taken.")
+    raise DiskError(f"No run folder can be made in {base}: every name like {stem} exists already.")
 
 
 def find_run(path: Path) -> Path:
@@ -60,9 +60,7 @@ def find_run(path: Path) -> Path:
     if runs:
         return runs[0]
     if path.is_dir():
-        raise UserError(
-            f"{path} is not a run folder, and there is none in it: a run folder holds {CONFIG_FILE}."
-        )
+        raise UserError(f"{path} is not a run folder and contains none: a run folder holds {CONFIG_FILE}.")
     nearby = ", ".join(run.name for run in _runs_in(path.parent)[:5])
     place = "the current folder" if path.parent == Path() else str(path.parent)
     hint = f"the newest runs in {place} are {nearby}" if nearby else f"there is no run in {place}"
@@ -76,9 +74,9 @@ def find_runs(path: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def lock(folder: Path, *, patience_seconds: float = 0.0) -> Iterator[None]:
-    """Hold the run for this process. The kernel frees the lock when the process ends, however it ends.
+    """Lock the run for this process. The kernel frees the lock when the process ends, however it ends.
 
-    A process that holds it may be about to end: that is waited for as long as `patience_seconds`.
+    If another process holds it, wait up to `patience_seconds` for that process to end.
     """
     until = time.monotonic() + patience_seconds
     with (folder / LOCK_FILE).open("a") as file:
@@ -100,7 +98,7 @@ def _takes_lock(file: TextIO) -> bool:
 
 
 def write_json(path: Path, data: object, *, compact: bool = False) -> None:
-    """Write `data` in one step: a reader sees the file as it was or as it is now. `compact`: on one line."""
+    """Write `data` in one step: a reader sees the old file or the new one. `compact`: on one line."""
     layout: dict[str, Any] = {"separators": (",", ":")} if compact else {"indent": 2}
     try:
         atomic_file.replace(path, json.dumps(data, ensure_ascii=False, **layout).encode() + b"\n")
@@ -109,7 +107,7 @@ def write_json(path: Path, data: object, *, compact: bool = False) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """What `write_json` wrote. Raises UserError if it is missing or was damaged."""
+    """The data written by `write_json`. Raises UserError if it is missing or damaged."""
     try:
         return json_text.parse(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -119,7 +117,7 @@ def read_json(path: Path) -> Any:
 def facts(
     *, engine: str, device: str, native_code: bool, threads: int
 ) -> dict[str, str | int | list[str] | None]:
-    """What else a result depends on. Nothing that tells whose machine it was."""
+    """Other facts that a result depends on. Nothing that identifies the machine."""
     return {
         "anybatch": version_of("anybatch"),
         "git_commit": _git_commit(),
@@ -134,10 +132,10 @@ def facts(
 
 
 def add_facts(folder: Path, facts: dict[str, Any]) -> None:
-    """Write the facts of this process; those of the processes that trained before it stay, as `earlier`."""
+    """Write the facts of this process; those of earlier processes are kept as `earlier`."""
     path = folder / FACTS_FILE
     before: dict[str, Any] = {}
-    with contextlib.suppress(UserError):  # of a new run there are none; a damaged record must stop no resume
+    with contextlib.suppress(UserError):  # a new run has none; a damaged record must not stop a resume
         before = read_json(path)
     if not isinstance(before, dict):
         before = {}
@@ -150,16 +148,16 @@ def version_of(package: str) -> str | None:
     """The version of an installed package."""
     try:
         return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:  # run from a source folder that was not installed
+    except importlib.metadata.PackageNotFoundError:  # running from a source folder that is not installed
         return None
 
 
 def _git_commit() -> str | None:
-    """The commit this package is run from, `-dirty` if changed since; None if that is no checkout."""
+    """The commit this package is run from, with `-dirty` if changed since; None outside a checkout."""
     package = Path(__file__).resolve().parents[1]
-    if not (package.parents[1] / ".git").exists():  # else git would find whatever repository is around
+    if not (package.parents[1] / ".git").exists():  # otherwise git would find any enclosing repository
         return None
-    # Without optional locks: looking must not write, and leave a lock behind where the disk is full.
+    # Without optional locks: reading must not write, nor leave a lock behind if the disk is full.
     command = ["git", "--no-optional-locks", "-C", str(package), "describe", "--always", "--dirty"]
     command += ["--abbrev=40", "--exclude=*"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):

@@ -1,6 +1,6 @@
-"""Checkpoints belong to no number of ranks: what ranks own is put together by env, and taken apart again.
+"""Checkpoints do not depend on the number of ranks: the parts of ranks are joined by env, and split again.
 
-Arrays of a snapshot's own part have their environments first; segments have time first, then environments.
+Arrays in a snapshot's `own` have the env axis first; segments have time first, then envs.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,13 +20,13 @@ _ENV, _STEP = map(Episode._fields.index, ("env", "step"))
 _OF_ENVS = ("env", "obs", "episodes")
 """Parts of a collector's state that belong to its environments."""
 FROZEN_POLICY = "policy_"
-"""How the names of segments begin that have the outputs of a frozen policy."""
+"""Prefix of the names of segments with outputs of a frozen policy."""
 
 
 def gathered(snapshot: Snapshot, missing: Iterable[str]) -> Snapshot:
-    """The snapshot of the whole run, on rank 0, with whatever other ranks own; they must call it too.
+    """The snapshot of the whole run, on rank 0, with the parts of all ranks. Every rank must call it.
 
-    `missing` are the segments that are to be written: the others are in their files already.
+    `missing` are the segments to be written: the others are already in their files.
     """
     total = saved_envs(snapshot.own)
     if collectives.world_size() == 1:
@@ -42,7 +42,7 @@ def gathered(snapshot: Snapshot, missing: Iterable[str]) -> Snapshot:
 
 
 def _whole_segment(key: str, tensor: Tensor, shard: Shard) -> Tensor:
-    """A tensor of a segment, of all environments of the run."""
+    """A segment's tensor for all environments of the run."""
     if key == EPISODES:
         episodes = collectives.rows_of_all_ranks(renumbered(tensor, shard.first))
         return episodes[episodes[:, _STEP].argsort(stable=True)]
@@ -50,14 +50,14 @@ def _whole_segment(key: str, tensor: Tensor, shard: Shard) -> Tensor:
 
 
 def renumbered(episodes: Tensor, first: int) -> Tensor:
-    """Rows of finished episodes whose environments are numbered from `first` on."""
+    """Rows of finished episodes, with environments numbered from `first`."""
     moved = episodes.clone()
     moved[:, _ENV] += first
     return moved
 
 
 def of_shard(snapshot: Snapshot, shard: Shard) -> Snapshot:
-    """The part of a whole run's snapshot that belongs to `shard`; of a run with other envs, nothing."""
+    """The part of a whole run's snapshot that belongs to `shard`; empty if the run had other envs."""
     saved = saved_envs(snapshot.own)
     envs = shard.envs if saved == shard.total else slice(0, 0)
     segments = ShardSegments(snapshot.segments, saved, envs)
@@ -67,7 +67,7 @@ def of_shard(snapshot: Snapshot, shard: Shard) -> Snapshot:
 
 
 class ShardSegments(Mapping[str, dict[str, Tensor]]):
-    """Segments of which each is cut to some of its environments when it is asked for."""
+    """Segments that are cut to some environments when they are read."""
 
     def __init__(self, segments: Mapping[str, dict[str, Tensor]], total: int, envs: slice) -> None:
         self._segments, self._total, self._envs = segments, total, envs
@@ -93,12 +93,12 @@ class ShardSegments(Mapping[str, dict[str, Tensor]]):
 
 
 def saved_envs(own: Mapping[str, Any]) -> int:
-    """The environments of the run that a snapshot's own part is of."""
+    """The number of environments of the run in a snapshot's `own`."""
     return own["rank"]["source"]["collector"]["num_envs"]
 
 
 def _by_env(own: Mapping[str, Any], change: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
-    """`own` with every array that has an entry for each environment changed."""
+    """`own` with a function applied to every array that has one entry per environment."""
     changed = _with_collector(
         own,
         lambda collector: {
@@ -111,7 +111,7 @@ def _by_env(own: Mapping[str, Any], change: Callable[[np.ndarray], np.ndarray]) 
 
 
 def _arrays_by_env(own: Mapping[str, Any]) -> list[np.ndarray]:
-    """What `_by_env` changes, in its order."""
+    """The arrays that `_by_env` changes, in its order."""
     arrays: list[np.ndarray] = []
 
     def remember(array: np.ndarray) -> np.ndarray:
@@ -123,7 +123,7 @@ def _arrays_by_env(own: Mapping[str, Any]) -> list[np.ndarray]:
 
 
 def _without_unsliceable(own: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """`own` without episodes in progress, if an environment's state is not kept by env."""
+    """`own` without episodes in progress, if the environments' state is not stored by env."""
     if all(array.ndim > 0 and len(array) == count for array in _arrays_by_env(own)):
         return dict(own)
     return _with_collector(

@@ -1,14 +1,14 @@
-"""JSON as it is read from files that somebody else may have written."""
+"""Reading JSON from files that somebody else may have written."""
 
 import json
 from typing import Any
 
 DEEPEST = 64
-"""Containers within containers. What we write has less than half of it; more would exhaust the stack."""
+"""Deepest nesting. What we write has less than half of it; more would exhaust the stack."""
 
 
 def parse(text: str | bytes) -> Any:
-    """The content of a JSON text. Raises ValueError for what is not JSON or is nested too deeply."""
+    """The content of a JSON text. Raises ValueError if it is not JSON or is nested too deeply."""
     try:
         content = json.loads(text)
     except RecursionError:
@@ -22,6 +22,6 @@ def parse(text: str | bytes) -> Any:
 
 
 def _inside(node: Any) -> list[Any]:
-    """The containers that a container holds."""
+    """The containers inside a container."""
     values = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     return [value for value in values if isinstance(value, dict | list)]

@@ -1,4 +1,4 @@
-"""metrics.jsonl: one JSON object per line, the truth about a run. Trackers are sinks that get a copy."""
+"""metrics.jsonl: one JSON object per line, the reference for a run. Trackers are sinks that get a copy."""
 
 import json
 import math
@@ -18,7 +18,7 @@ METRICS_FILE, SUPERSEDED_FILE = "metrics.jsonl", "metrics-superseded.jsonl"
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run, without a last line that was cut by a kill. Empty if nothing was logged yet."""
+    """The rows of a run, without a last line cut by a kill. Empty if nothing was logged yet."""
     path = folder / METRICS_FILE
     return (
         [_row(path, number, line) for number, line in enumerate(_whole_lines(path), 1)]
@@ -39,7 +39,7 @@ class MetricLog:
         self._sinks = sinks
         self._path.touch()
         lines = _whole_lines(self._path)
-        os.truncate(self._path, sum(map(len, lines)))  # else the next row would continue a cut one
+        os.truncate(self._path, sum(map(len, lines)))  # otherwise the next row would continue a cut one
         self._start_clock(lines)
         self._file = self._path.open("ab", buffering=0)
 
@@ -52,7 +52,7 @@ class MetricLog:
         self.close()
 
     def write(self, env_steps: int, metrics: Mapping[str, SupportsFloat | None]) -> None:
-        """Append one row. What is not finite becomes null; unknown names raise KeyError."""
+        """Append one row. Non-finite values become null; unknown names raise KeyError."""
         metric_names.check(metrics)
         values = {name: _finite(value) for name, value in metrics.items()}
         row = {"env_steps": env_steps, "wall_seconds": round(time.monotonic() - self._start, 3), **values}
@@ -62,7 +62,7 @@ class MetricLog:
             sink.write(env_steps, known)
 
     def truncate_after(self, env_steps: int) -> None:
-        """Before a resume: rows beyond the checkpoint, and damaged ones, go to metrics-superseded.jsonl."""
+        """Before a resume, move rows beyond the checkpoint and damaged ones to metrics-superseded.jsonl."""
         lines = _whole_lines(self._path)
         kept = [line for line in lines if _env_steps(line) <= env_steps]
         superseded = [line for line in lines if _env_steps(line) > env_steps]
@@ -95,7 +95,7 @@ class MetricLog:
         size = os.fstat(self._file.fileno()).st_size
         try:
             rest = line
-            while rest:  # a disk about to be full takes a part of a line without complaint
+            while rest:  # a nearly full disk writes part of a line without an error
                 rest = rest[self._file.write(rest) :]
         except OSError as error:
             os.truncate(self._path, size)
@@ -103,7 +103,7 @@ class MetricLog:
 
 
 class NoLog:
-    """For the ranks whose rows another one writes."""
+    """The log of ranks whose rows rank 0 writes."""
 
     def write(self, env_steps: int, metrics: Mapping[str, SupportsFloat | None]) -> None:
         pass
@@ -118,12 +118,12 @@ class NoLog:
 def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     row = _parsed(line)
     if row is None:
-        raise UserError(f"line {number} of {path} is damaged: it is no row of metrics")
+        raise UserError(f"line {number} of {path} is damaged: it is not a row of metrics")
     return row
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """A row, whose values are finite numbers or null; None where it is damaged."""
+    """A row, whose values are finite numbers or null; None if it is damaged."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
@@ -144,7 +144,7 @@ def _is_number(value: object) -> bool:
 
 
 def _env_steps(line: bytes) -> float:
-    """Env steps of a row; infinite where it is damaged."""
+    """Env steps of a row; infinite if it is damaged."""
     row = _parsed(line)
     return math.inf if row is None else row["env_steps"]
 

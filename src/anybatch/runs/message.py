@@ -1,4 +1,4 @@
-"""State trees as bytes, for another process: JSON and safetensors, no pickle."""
+"""State trees as bytes for another process: JSON and safetensors, no pickle."""
 
 import json
 
@@ -11,16 +11,16 @@ _LENGTH_BYTES = 8
 
 
 def pack(tree: StateTree) -> bytes:
-    """`tree` as one string of bytes."""
+    """`tree` as bytes."""
     tensors, plain = state_tree.split(tree)
     text = json.dumps(plain, allow_nan=False).encode()
     return len(text).to_bytes(_LENGTH_BYTES, "big") + text + save(tensors)
 
 
 def unpack(message: bytes) -> StateTree:
-    """The tree that was packed. Its tensors lie anywhere in memory: copy them before computing with them.
+    """The packed tree. Its tensors are not aligned: copy them before computing with them.
 
-    A matrix product rounds differently where its operands are not aligned.
+    A matrix product of unaligned operands rounds differently.
     """
     length = int.from_bytes(message[:_LENGTH_BYTES], "big")
     text, tensors = message[_LENGTH_BYTES : _LENGTH_BYTES + length], message[_LENGTH_BYTES + length :]

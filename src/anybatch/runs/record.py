@@ -1,4 +1,4 @@
-"""The one reader of run folders: what a run was told, what it measured, what it saved."""
+"""The one reader of run folders: config, metrics and checkpoints of a run."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,15 +19,15 @@ NEWEST = "newest"
 
 
 class RunRecord:
-    """A run folder, read. Raises UserError where a file is missing or damaged."""
+    """A run folder. Raises UserError if a file is missing or damaged."""
 
     def __init__(self, path: Path) -> None:
-        """`path` is a run folder, or a folder of runs: the newest one in it."""
+        """`path` is a run folder, or a folder of runs, of which the newest is used."""
         self.folder = run_folder.find_run(path)
 
     @property
     def config(self) -> AnyConfig:
-        """The config of the run; settings that did not exist when it was recorded have their defaults."""
+        """The config of the run; settings that are newer than its record have their defaults."""
         data = run_folder.read_json(self.folder / run_folder.CONFIG_FILE)
         algorithm = data.pop("algorithm", None) if isinstance(data, dict) else None
         if not isinstance(algorithm, str) or algorithm not in CONFIGS:
@@ -41,17 +41,17 @@ class RunRecord:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What the run came to; None where it has not ended yet."""
+        """The result of the run; None if it has not ended yet."""
         return self._object(RESULT_FILE) if (self.folder / RESULT_FILE).exists() else None
 
     @property
     def plan(self) -> dict[str, Any]:
-        """Numbers, rows and warnings of the plan that the run began with, or was last resumed with."""
+        """Numbers, rows and warnings of the plan that the run was started or last resumed with."""
         return self._object(run_folder.PLAN_FILE)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Versions, commit and command of the process that trained it last; those before it are `earlier`."""
+        """Versions, commit and command of the process that trained it last; earlier ones are in `earlier`."""
         return self._object(run_folder.FACTS_FILE)
 
     @property
@@ -61,10 +61,10 @@ class RunRecord:
     def load_checkpoint(
         self, say: Callable[[str], None], choice: str = NEWEST, *, with_segments: bool = True
     ) -> Loaded:
-        """A checkpoint in the form that states have now.
+        """A checkpoint in the current schema.
 
         `choice`: newest, the newest good one; best, that of the best evaluation during training, which has no
-        segments and can be played but not resumed; or the env steps of one.
+        segments and can be evaluated but not resumed; or the env steps of a checkpoint.
         """
         if choice == BEST:
             loaded = BestCheckpoint(self.folder).load(say)
@@ -93,11 +93,11 @@ class RunRecord:
         best = BestCheckpoint(self.folder).env_steps
         if not there:
             return f"{self.folder} has no checkpoint yet"
-        listed = f"there are those at {', '.join(f'{steps:,}' for steps in there)} env steps"
+        listed = f"there are checkpoints at {', '.join(f'{steps:,}' for steps in there)} env steps"
         listed += f" and the best one, at {best:,}" if best is not None else ""
         if choice == BEST:
             return (
-                f"{self.folder} has no best checkpoint, which evaluation.every-env-steps lets a training "
+                f"{self.folder} has no best checkpoint, which evaluation.every-env-steps makes a training "
                 f"keep; {listed}"
             )
         return f"{self.folder} has no checkpoint at {choice} env steps; {listed}"
@@ -107,4 +107,4 @@ def _env_steps_chosen(choice: str) -> int:
     try:
         return whole_number(choice)
     except ValueError:
-        raise UserError(f"checkpoint = {choice}: it must be newest, best or a number of env steps") from None
+        raise UserError(f"checkpoint = {choice}: must be newest, best or a number of env steps") from None

@@ -1,4 +1,4 @@
-"""One training run as the loop sees it: where it reports, saves, and is told to stop."""
+"""One training run as the loop sees it: reporting, saving and stop requests."""
 
 import time
 from collections import deque
@@ -25,7 +25,7 @@ from anybatch.runs.timer import Timer
 
 
 class Recordable(Protocol):
-    """A train state, as far as recording it goes."""
+    """The part of a train state that recording needs."""
 
     @property
     def env_steps(self) -> int: ...
@@ -34,18 +34,18 @@ class Recordable(Protocol):
     def iterations(self) -> int: ...
 
     def snapshot(self) -> Snapshot | None:
-        """The state to be saved; None at a moment that could not be continued from."""
+        """The state to be saved; None at a point that a resume could not continue from."""
         ...
 
 
 class Evaluate(Protocol):
-    """Evaluates a train state at the end of an iteration, if that is due. Returns metrics."""
+    """Evaluates a train state at the end of an iteration, if due. Returns metrics."""
 
     def __call__(self, state: Any, run: "Run") -> Mapping[str, float]: ...
 
 
 def never_evaluate(state: Any, run: "Run") -> Mapping[str, float]:
-    """For runs that are evaluated at their end only."""
+    """For runs that are evaluated only at their end."""
     del state, run
     return {}
 
@@ -53,7 +53,7 @@ def never_evaluate(state: Any, run: "Run") -> Mapping[str, float]:
 class Run:
     """Logs, checkpoints, display, timers and the stop request of one run.
 
-    Of several ranks, rank 0 alone writes and shows; all of them decide together when to save and to stop.
+    Of several ranks, only rank 0 writes and shows; all of them decide together when to save and to stop.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Run:
         display: Display | None = None,
         tracked_config: dict[str, Any] | None = None,
     ):
-        """`tracked_config` is what trackers show as the config of the run."""
+        """`tracked_config` is shown by trackers as the config of the run."""
         self.is_writing = collectives.rank() == 0
         self.folder = folder
         self.env_id = env_id
@@ -132,12 +132,12 @@ class Run:
     def record(
         self, state: Recordable, episodes: Sequence[Episode], metrics: Mapping[str, float | None]
     ) -> None:
-        """Evaluate if that is due, write one row, show it, and save a checkpoint if that is due."""
+        """Evaluate if due, write one row, show it, and save a checkpoint if due."""
         row = dict(metrics) | self._speed(state.env_steps) | self._episodes(in_order(of_all_ranks(episodes)))
         evaluated = self.evaluate(state, self)
         if evaluated:
             row |= evaluated
-            self._recorded_at = time.perf_counter()  # the speed is that of training
+            self._recorded_at = time.perf_counter()  # only training counts towards speed
         row |= {f"time/{name}": seconds for name, seconds in self.timer.take().items()}
         if self._has_ranks:
             row |= {"charts/ranks": collectives.world_size(), "time/collectives": collectives.take_seconds()}
@@ -147,7 +147,7 @@ class Run:
 
     @property
     def is_to_stop(self) -> bool:
-        """Whether a stop was asked for on any rank. All ranks must ask."""
+        """Whether a stop was requested on any rank. All ranks must call this."""
         number = collectives.largest_over_ranks(self.stop.signal or 0 if self.stop.requested else -1)
         if number >= 0 and not self.stop.requested:
             self.stop.take_over(number)
@@ -160,11 +160,11 @@ class Run:
         return sum(recent) / len(recent) if recent else None
 
     def say(self, sentence: str) -> None:
-        """Tell the person who watches the run."""
+        """Print a sentence for the person who watches the run."""
         self.display.say(sentence)
 
     def save_if_due(self, state: Recordable) -> None:
-        """Save where enough time or, if that was asked for, enough iterations went by since the last one."""
+        """Save if enough time or, if configured, enough iterations have passed since the last checkpoint."""
         every = self.config.checkpoint_every_iterations
         waited = time.monotonic() - self._saved_at
         by_time = bool(collectives.from_rank_0(waited >= self.config.checkpoint_every_seconds))
@@ -212,7 +212,7 @@ class Run:
 
 
 def of_all_ranks(episodes: Sequence[Episode]) -> list[Episode]:
-    """The episodes of all ranks, those of one rank after another's."""
+    """The episodes of all ranks, rank by rank."""
     if collectives.world_size() == 1:
         return list(episodes)
     rows = torch.tensor([list(episode) for episode in episodes], dtype=torch.float64).view(

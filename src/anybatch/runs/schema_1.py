@@ -1,4 +1,4 @@
-"""Checkpoints of schema 1, whose states were one flat dict, in the form that states have now."""
+"""Upgrade of checkpoints of schema 1, whose states were one flat dict."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _PHASE_PARTS = ("phases", "auxiliary_steps", "value_steps", "progress", "auxilia
 
 
 def upgraded(tree: StateTree) -> StateTree:
-    """The tree of a checkpoint of schema 1 as one of schema 2."""
+    """The tree of a schema 1 checkpoint in schema 2."""
     train: dict[str, Any] = tree["train"]
     learner = {name: train[name] for name in ("env_steps", "iterations", "network", "steps")}
     learner["control"] = {name: train[name] for name in ("controller", "env_steps_per_gradient_step")}

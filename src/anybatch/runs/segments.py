@@ -1,7 +1,7 @@
 """Collected data that outlives an iteration, in files that are written once and shared by checkpoints.
 
-A delay queue or a phase can be gigabytes, of which an iteration adds a small part. So each segment is a file
-of its own, named after the iteration that collected it; a checkpoint names those it needs, with checksums.
+A delay queue or a phase can be gigabytes, of which an iteration adds a small part. So each segment is a
+separate file, named after the iteration that collected it; a checkpoint names those it needs, with checksums.
 """
 
 import hashlib
@@ -25,14 +25,14 @@ _FILE = re.compile(rf"({re.escape(_ASIDE)})?{_NAME.pattern}\.safetensors")
 
 
 class StoredSegments(Mapping[str, dict[str, Tensor]]):
-    """Segments on disk, each read whenever it is asked for: together they can be as large as memory."""
+    """Segments on disk, each read on every access: together they can be as large as memory."""
 
     def __init__(self, paths: Mapping[str, Path]) -> None:
         self._paths = paths
 
     def __getitem__(self, name: str) -> dict[str, Tensor]:
-        # Copied into memory that torch allocates: what is read lies anywhere in its file, and a matrix
-        # product rounds differently where its operands are not aligned. A resume must not.
+        # Copied into memory that torch allocates: tensors in a file are not aligned, and a matrix product of
+        # unaligned operands rounds differently, which would change a resumed run.
         return {key: tensor.clone() for key, tensor in load_file(self._paths[name]).items()}
 
     def __iter__(self) -> Iterator[str]:
@@ -43,15 +43,16 @@ class StoredSegments(Mapping[str, dict[str, Tensor]]):
 
 
 class SegmentFiles:
-    """The segments of one run. A name stands for one content: a file that exists is not written again."""
+    """The segments of one run. A name always means the same content, so an existing file is not rewritten."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "segments"
         self._checksums: dict[str, str] = {}
-        """Of the files this process wrote or trusts, so that a save does not read gigabytes back."""
+        """Checksums of the files that this process wrote or trusts, so that a save does not read gigabytes
+        back."""
 
     def save(self, segments: Mapping[str, Segment]) -> dict[str, str]:
-        """Write those that are not there yet. Returns the checksum of each."""
+        """Write the segments that are missing. Returns the checksum of each."""
         if segments:
             self.folder.mkdir(parents=True, exist_ok=True)
         for name in self.missing(segments):
@@ -59,24 +60,25 @@ class SegmentFiles:
         return {name: self._checksums[name] for name in segments}
 
     def missing(self, names: Iterable[str]) -> list[str]:
-        """Those that are not in a file yet, or whose file is of another process."""
+        """The segments that are not in a file yet, or whose file is from another process."""
         return [name for name in names if name not in self._checksums or not self._path(name).exists()]
 
     def load(self, checksums: Mapping[str, str]) -> Mapping[str, dict[str, Tensor]]:
-        """Check segments, to be read one by one. ValueError or OSError if one is missing or damaged."""
+        """Check segments and return them for reading one by one. ValueError or OSError if one is missing or
+        damaged."""
         for name, checksum in checksums.items():
             if sha256(self._path(name)) != checksum:
                 raise ValueError(f"{self._path(name).name} is damaged")
         return StoredSegments({name: self._path(name) for name in checksums})
 
     def trust(self, checksums: Mapping[str, str]) -> None:
-        """Take files that another process wrote, and this one has read, for written."""
+        """Accept files that another process wrote and this one has read."""
         self._checksums |= checksums
 
     def remove_all_but(self, needed: Iterable[str]) -> None:
-        """Delete the segments that no checkpoint needs any more, and what a kill left half written.
+        """Delete the segments that no checkpoint needs any more, and files that a kill left incomplete.
 
-        Whatever else lies in the folder stays, and a folder that is a link is another's to empty.
+        Other files in the folder are kept, and a folder that is a link is left alone.
         """
         keep = {f"{name}.safetensors" for name in needed}
         if self.folder.is_symlink() or not self.folder.is_dir():
@@ -99,13 +101,13 @@ class SegmentFiles:
         self._checksums[name] = checksum
 
     def _path(self, name: str) -> Path:
-        if not _NAME.fullmatch(name):  # a checkpoint must not name a file that is somewhere else
+        if not _NAME.fullmatch(name):  # a checkpoint must not name a file elsewhere
             raise ValueError(f"{name!r} is not the name of a segment")
         return self.folder / f"{name}.safetensors"
 
 
 def _is_regular(path: Path) -> bool:
-    """Whether a file is one itself, and not a link or a folder."""
+    """Whether a path is a regular file, not a link or a folder."""
     return stat.S_ISREG(path.lstat().st_mode)
 
 

@@ -17,7 +17,7 @@ Say = Callable[[str], None]
 
 
 class Sink(Protocol):
-    """Where a copy of each row goes."""
+    """Receives a copy of each row."""
 
     def write(self, env_steps: int, metrics: Metrics) -> None: ...
 
@@ -29,7 +29,7 @@ class Sink(Protocol):
 
 
 def open_sinks(record: RecordConfig, folder: Path, config: dict[str, Any], say: Say) -> list[Sink]:
-    """The sinks asked for, started and guarded. `config` is shown by the trackers that show one."""
+    """The configured sinks, started and guarded. `config` is for trackers that show one."""
     sinks: list[Sink] = []
     if record.tensorboard:
         sinks.append(GuardedSink("TensorBoard", "tensorboard", lambda: TensorBoardSink(folder, config), say))
@@ -43,7 +43,7 @@ def open_sinks(record: RecordConfig, folder: Path, config: dict[str, Any], say: 
 
 
 class GuardedSink:
-    """A sink whose first exception is said once and ends it, not the run."""
+    """A sink whose first exception is reported and ends the sink, not the run."""
 
     def __init__(self, name: str, requirement: str, start: Callable[[], Sink], say: Say) -> None:
         self._name = name
@@ -52,7 +52,7 @@ class GuardedSink:
         try:
             self._sink = start()
         except ImportError as error:
-            say(f"Nothing is sent to {name} ({error}); `pip install '{requirement}'` installs what it needs.")
+            say(f"Nothing is sent to {name} ({error}); `pip install '{requirement}'` installs it.")
         except Exception as error:
             self._drop(error)
 
@@ -84,7 +84,7 @@ class GuardedSink:
 class TensorBoardSink:
     """An event file in the run folder, with the config for the HParams page.
 
-    By TensorBoard's record format alone: its full writer looks for TensorFlow and hides errors in a thread.
+    Written in TensorBoard's record format: its full writer looks for TensorFlow and hides errors in a thread.
     """
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
@@ -92,7 +92,7 @@ class TensorBoardSink:
         from tensorboard.plugins.hparams.summary_v2 import hparams_pb
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        events: Any = event_pb2  # the classes in them are made at run time
+        events: Any = event_pb2  # their classes are made at run time
         summaries: Any = summary_pb2
         self._event, self._session, self._summary = events.Event, events.SessionLog, summaries.Summary
         name = f"events.out.tfevents.{time.time_ns() // 1000}.{os.getpid()}"
@@ -119,7 +119,7 @@ class TensorBoardSink:
 
 
 def flat_settings(config: Mapping[str, Any], prefix: str = "") -> dict[str, bool | float | str]:
-    """Settings by their path, such as optimizer.learning_rate, as the values that TensorBoard compares."""
+    """Settings by their path, such as optimizer.learning_rate, as values that TensorBoard can compare."""
     flat: dict[str, bool | float | str] = {}
     for name, value in config.items():
         if isinstance(value, Mapping):
@@ -147,7 +147,7 @@ class WandbSink:
         self._run.log({"env_steps": env_steps, **metrics})
 
     def truncate_after(self, env_steps: int) -> None:
-        """Their server keeps what it was sent."""
+        """Nothing to do: the server keeps the rows it received."""
 
     def close(self) -> None:
         self._run.finish()
@@ -166,7 +166,7 @@ class TrackioSink:
         self._trackio.log(dict(metrics), step=env_steps)
 
     def truncate_after(self, env_steps: int) -> None:
-        """Their server keeps what it was sent."""
+        """Nothing to do: the server keeps the rows it received."""
 
     def close(self) -> None:
         self._trackio.finish()

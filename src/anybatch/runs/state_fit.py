@@ -1,6 +1,6 @@
-"""Whether what was saved can be restored: compared with the state of a fresh start, which says what belongs.
+"""Checks that a saved state can be restored, by comparison with the state of a fresh start.
 
-Checksums tell what a disk has damaged, not what was saved by another program or by another configuration.
+Checksums detect damage by a disk, but not a state saved by another program or configuration.
 """
 
 import contextlib
@@ -17,12 +17,12 @@ from anybatch.errors import CheckpointError
 
 _LARGEST_INT = 2**63 - 1
 _MISFITS = (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, ArithmeticError)
-"""What restoring raises on a part that a fresh state does not have to compare with."""
+"""Errors of restoring a part that a fresh state lacks, so that it could not be compared."""
 
 
 @contextlib.contextmanager
 def naming(checkpoint: Path) -> Iterator[None]:
-    """Name the checkpoint in the sentence that refuses a part of it."""
+    """Name the checkpoint in the error that refuses a part of it."""
     try:
         yield
     except CheckpointError as error:
@@ -31,7 +31,7 @@ def naming(checkpoint: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def refusing_misfits(checkpoint: Path) -> Iterator[None]:
-    """Refuse a checkpoint in one sentence, also where restoring it fails. For code of our own only."""
+    """Refuse a checkpoint in one sentence, also if restoring it fails. Only for our own code."""
     with naming(checkpoint):
         try:
             yield
@@ -43,12 +43,13 @@ def refusing_misfits(checkpoint: Path) -> Iterator[None]:
 
 
 class Rules(NamedTuple):
-    """What a comparison lets pass."""
+    """The differences that a comparison allows."""
 
     may_lack: bool
-    """Parts that are None or empty on one side; whoever restores what only the saved state has checks it."""
+    """Parts that are None or empty on one side; restoring code must check parts that only the saved state
+    has."""
     any_length: bool
-    """Arrays that differ in their first dimension, the number of envs."""
+    """Whether arrays may differ in their first dimension, the number of envs."""
     finite: bool
     """Whether arrays must be finite."""
 
@@ -64,7 +65,7 @@ def refuse_unlike(
 ) -> None:
     """Raise CheckpointError unless `saved` has the structure, types and shapes of `like`.
 
-    `where` is the place of both in the whole state; the rest are the `Rules`.
+    `where` is the place of both in the whole state; the other arguments are the `Rules`.
     """
     _compare(saved, like, where, Rules(may_lack, any_length, finite))
 
@@ -115,7 +116,7 @@ def _compare_lists(saved: object, like: Sequence[Any], where: str, rules: Rules)
 
 
 def _require_numbers(saved: object, where: str) -> None:
-    """Refuse anything but numbers, or lists of them, in what is empty at the start."""
+    """Refuse anything but numbers, or lists of them, in parts that are empty at the start."""
     for value in saved if isinstance(saved, list | tuple) and saved else [saved]:
         _require_value(value, int if isinstance(value, int) else float, where)
 
@@ -126,11 +127,11 @@ def _compare_arrays(saved: object, like: Tensor | np.ndarray, where: str, rules:
     there, here = tuple(saved.shape), tuple(like.shape)
     same_rows = rules.any_length and len(there) == len(here) and there[1:] == here[1:]
     if there != here and not same_rows:
-        raise CheckpointError(f"{where} is {there} there and {here} here")
+        raise CheckpointError(f"{where} is {there} in the checkpoint and {here} here")
     if saved.dtype != like.dtype:
-        raise CheckpointError(f"{where} is of {_dtype(saved)} there and of {_dtype(like)} here")
+        raise CheckpointError(f"{where} is of {_dtype(saved)} in the checkpoint and of {_dtype(like)} here")
     if rules.finite and not torch.isfinite(torch.as_tensor(saved)).all():
-        raise CheckpointError(f"{where} has values that are not finite")
+        raise CheckpointError(f"{where} has non-finite values")
 
 
 def _require_value(saved: object, kind: type, where: str) -> None:
@@ -138,7 +139,7 @@ def _require_value(saved: object, kind: type, where: str) -> None:
     if not fits:
         raise CheckpointError(f"{where} is {_kind(saved)}, not of type {kind.__name__}")
     if isinstance(saved, float) and not math.isfinite(saved):
-        raise CheckpointError(f"{where} is {saved}, which is not finite")
+        raise CheckpointError(f"{where} is {saved}, which is not a finite number")
     if isinstance(saved, int) and not 0 <= saved <= _LARGEST_INT:
         raise CheckpointError(f"{where} is out of range: {str(saved)[:40]}")
 

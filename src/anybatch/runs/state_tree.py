@@ -14,9 +14,9 @@ from torch import Tensor
 StateTree = dict[str, Any]
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
-# What JSON has no word for is written as an object with one of these keys.
+# What JSON cannot express is written as an object with one of these keys.
 _TENSOR, _ARRAY, _FLOAT, _INT, _TUPLE, _DICT = "$tensor", "$array", "$float", "$int", "$tuple", "$dict"
-_LARGEST_INT = 2**63 - 1  # other readers of JSON lose what does not fit into 64 bits
+_LARGEST_INT = 2**63 - 1  # other JSON readers lose numbers beyond 64 bits
 _NOT_A_KEY = "__metadata__"  # reserved by safetensors
 
 
@@ -27,7 +27,7 @@ def split(tree: StateTree) -> tuple[dict[str, Tensor], Json]:
 
 
 def join(tensors: dict[str, Tensor], plain: Json) -> StateTree:
-    """The tree that was split. A KeyError, TypeError or ValueError tells that the two do not fit."""
+    """The tree that was split. Raises KeyError, TypeError or ValueError if the two parts do not match."""
     tree = _decode(plain, tensors)
     if not isinstance(tree, dict):
         raise TypeError(f"a train state is a dict, not {type(tree).__name__}")

@@ -1,4 +1,4 @@
-"""Stopping a run at the end of an iteration, or an evaluation at once."""
+"""Stopping a run at the end of an iteration, or an evaluation immediately."""
 
 import contextlib
 import ctypes
@@ -10,13 +10,13 @@ from typing import Self
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 IN_FORCE: list["GracefulStop"] = []
-"""Those that a signal would reach now, of runs that train in this process."""
+"""The stop requests of runs that train in this process, which a signal would reach now."""
 
 Handler = Callable[[int, FrameType | None], None]
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal ended what was in progress. Not an Exception: no environment's own code may swallow it."""
+    """A signal ended the current work. Not an Exception, so that no environment's code can swallow it."""
 
     def __init__(self, number: int, sentence: str = "Stopped.") -> None:
         super().__init__(sentence)
@@ -26,14 +26,14 @@ class Stopped(KeyboardInterrupt):
 class GracefulStop:
     """The first Ctrl-C, SIGTERM or SIGHUP sets `requested`; the second one ends the process at once.
 
-    Only the main thread can have signal handlers: elsewhere this is inert.
+    Only the main thread can have signal handlers: in other threads this does nothing.
     """
 
     def __init__(self, say: Callable[[str], None] = print, *, is_repeated: bool = False) -> None:
-        """`is_repeated`: signals are sent several times by themselves, so that a second one means no more."""
+        """`is_repeated`: a signal may arrive several times, so a second one does not mean more."""
         self.requested = False
         self.signal: signal.Signals | None = None
-        """The one that asked for the stop."""
+        """The signal that requested the stop."""
         self._say = say
         self._handling = handling(self._handle, once=not is_repeated)
 
@@ -49,23 +49,23 @@ class GracefulStop:
         self._handling.__exit__(kind, error, trace)
 
     def take_over(self, number: int) -> None:
-        """A stop that another rank was asked for, by that signal; 0 where it was none."""
+        """Accept a stop requested on another rank by `signal`; 0 if it was not a signal."""
         self.requested, self.signal = True, signal.Signals(number) if number else None
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self.requested, self.signal = True, signal.Signals(number)
-        # trap: the signal may have interrupted a write to the same stream, which refuses to be re-entered.
+        # trap: the signal may have interrupted a write to the same stream, which is not reentrant.
         with contextlib.suppress(RuntimeError, OSError):
             self._say(
-                "Stopping after this iteration. If it does not end, press Ctrl-C again, or send the signal "
-                "again: that stops at once, and the newest checkpoint stays."
+                "Stopping after this iteration. To stop at once, press Ctrl-C or send the signal again; "
+                "the newest checkpoint is kept."
             )
 
 
 def request_stop() -> None:
     """Stop the runs that train in this process as SIGTERM would, from any thread and without a signal.
 
-    Where none trains, nothing happens.
+    If none trains, nothing happens.
     """
     for stop in IN_FORCE:
         stop.requested, stop.signal = True, signal.SIGTERM
@@ -73,7 +73,7 @@ def request_stop() -> None:
 
 @contextlib.contextmanager
 def stopping_at_once() -> Iterator[None]:
-    """The first Ctrl-C, SIGTERM or SIGHUP raises Stopped here, also within an environment's step."""
+    """The first Ctrl-C, SIGTERM or SIGHUP raises Stopped here, even within an environment's step."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
         raise Stopped(number)
@@ -84,11 +84,11 @@ def stopping_at_once() -> Iterator[None]:
 
 @contextlib.contextmanager
 def handling(first: Handler, *, once: bool = True) -> Iterator[None]:
-    """Call `first` at the first signal that asks for an end. From then on they do what they do by default.
+    """Call `first` at the first signal that requests a stop. After that, signals have their default effect.
 
-    Not `once`, it is called at every signal.
+    Unless `once`, it is called at every signal.
 
-    By default Ctrl-C raises KeyboardInterrupt, and the others end the process. A checkpoint is whole or
+    By default Ctrl-C raises KeyboardInterrupt, and the others end the process. A checkpoint is complete or
     absent, so nothing is lost.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -100,7 +100,7 @@ def handling(first: Handler, *, once: bool = True) -> Iterator[None]:
             signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
         first(number, frame)
 
-    # What is ignored stays ignored: `nohup`, or a shell's background job, asked for that.
+    # Ignored signals stay ignored: `nohup`, or a shell's background job, requested that.
     before = {
         number: handler for number in SIGNALS if (handler := signal.getsignal(number)) != signal.SIG_IGN
     }
@@ -112,15 +112,15 @@ def handling(first: Handler, *, once: bool = True) -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            # None stands for a handler that was not installed from Python and cannot be put back by it.
+            # None means a handler that was not installed from Python and cannot be restored by it.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def _handle_once(number: int) -> None:
-    """Let the kernel put the default back when the signal is delivered, before Python's handler has run.
+    """Let the kernel restore the default when the signal is delivered, before Python's handler has run.
 
-    It runs between two bytecodes of the main thread: never, while an engine hangs in code of its own. A
-    second signal then still ends the process. Without glibc the default comes back when the handler runs.
+    That handler runs between two bytecodes of the main thread, so never while an engine hangs in native code.
+    A second signal then still ends the process. Without glibc the default is restored when the handler runs.
     """
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "sysv_signal"):

@@ -23,7 +23,7 @@ SHORT = {
     "staleness.iterations": "stale",
     "staleness.proximal_age": "age",
 }
-"""Names that need no explanation; others are the last word of a setting's name."""
+"""Common abbreviations; other settings use the last word of their name."""
 NOT_NAMED = {
     "env",
     "seed",
@@ -37,12 +37,12 @@ NOT_NAMED = {
     "actor_timeout",
     "env_config.engine_threads",
 }
-"""What the folder's name says already, or what the curves do not depend on."""
+"""Settings that the folder's name already contains, or that curves do not depend on."""
 GROUPS_NOT_NAMED = ("evaluation.", "record.")
 
 
 def tag_of(config: AnyConfig, preset: AnyConfig) -> str:
-    """The settings that differ, such as n16-lr0.001, in the order of the config. Empty if none does.
+    """The settings that differ, such as n16-lr0.001, in config order. Empty if none does.
 
     Those for which there is no room are counted: n16-lr0.001+2.
     """

@@ -23,7 +23,7 @@ class Section:
 
 
 class Timer:
-    """`with timer("rollout"): …` accumulates; `take()` hands the seconds out and starts again."""
+    """`with timer("rollout"): …` accumulates; `take()` returns the seconds and resets them."""
 
     def __init__(self) -> None:
         self._sections: dict[str, Section] = {}
@@ -36,7 +36,7 @@ class Timer:
         return section
 
     def take(self) -> dict[str, float]:
-        """Seconds per section since the last call, and what was spent in none of them as `other`."""
+        """Seconds per section since the last call, and the remaining time as `other`."""
         now = perf_counter()
         seconds = {name: section.seconds for name, section in self._sections.items()}
         seconds["other"] = max(0.0, now - self._start - sum(seconds.values()))

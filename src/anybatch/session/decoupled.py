@@ -10,9 +10,9 @@ Config = TypeVar("Config", bound=AnyConfig)
 
 
 def decoupled_by_default(config: Config, say: Callable[[str], None], *, policy_is_chosen: bool) -> Config:
-    """The config of a run whose actors make its data old, with the decoupled objective and the reason said.
+    """The config of a run with actors, switched to the decoupled objective, and a sentence with the reason.
 
-    Not where a person has chosen the proximal policy, or a preset another one than PPO's.
+    Unchanged if a person chose the proximal policy, or the preset has another one than PPO's.
     """
     if (
         policy_is_chosen
@@ -22,8 +22,8 @@ def decoupled_by_default(config: Config, say: Callable[[str], None], *, policy_i
     ):
         return config
     say(
-        f"proximal.policy is iteration_start: data collected while the learner learns are {config.lag} "
+        f"proximal.policy is iteration_start: data collected while the learner learns is {config.lag} "
         f"iteration{'s' * (config.lag > 1)} old, and the decoupled objective holds the update near the "
-        "current policy instead of the older one that acted; --proximal.policy chooses another."
+        "current policy instead of the older one that acted; --proximal.policy selects another."
     )
     return replace(config, proximal=replace(config.proximal, policy="iteration_start"))

@@ -1,7 +1,8 @@
-"""A run whose ranks are started again: it continues in the folder that it began in.
+"""A run whose ranks are restarted continues in its folder.
 
-torch's elastic agent starts all ranks with the same words whenever one is lost or joins. A note in the folder
-of runs, named after the agents' run id, says which run they belong to; it goes when the run ends.
+torch's elastic agent starts all ranks with the same command line whenever one is lost or joins. A note in the
+folder of runs, named after the agents' run id, says which run they belong to; it is removed when the run
+ends.
 """
 
 import os
@@ -17,15 +18,15 @@ from anybatch.runs import atomic_file
 from anybatch.runs.checkpoint import Checkpoints
 
 _NO_ID = "none"
-"""The run id that torchrun gives where none was asked for: only a restart is known to be of this job."""
+"""torchrun's run id if none was given: only a restart is then known to belong to the same job."""
 
 
 PATIENCE_SECONDS = 30.0
-"""How long ranks that were started again wait for those before them to end."""
+"""How long restarted ranks wait for the earlier ones to end."""
 
 
 class Stoppable(Protocol):
-    """The outcome of a run, as far as this module goes."""
+    """The part of a run's outcome that this module needs."""
 
     @property
     def stopped_by(self) -> signal.Signals | None: ...
@@ -35,18 +36,18 @@ Result = TypeVar("Result", bound=Stoppable)
 
 
 def is_job() -> bool:
-    """Whether an agent started this process, and may start it again."""
+    """Whether an agent started this process and may restart it."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def note_of(base: Path) -> Path | None:
-    """The note of this job; None where no agent started it."""
+    """The note of this job; None if no agent started it."""
     run_id = os.environ.get("TORCHELASTIC_RUN_ID")
     return None if run_id is None else base / f".elastic-{re.sub(r'[^A-Za-z0-9._-]', '-', run_id)[:80]}"
 
 
 def begun_run(base: Path) -> Path | None:
-    """The folder of the run that this job has begun, if it can be continued; the same on every rank."""
+    """The folder of the run that this job began, if it can be continued; the same on every rank."""
     name = _noted(base) if collectives.rank() == 0 else ""
     name = collectives.text_from_rank_0(name)
     return base / name if name else None
@@ -69,10 +70,10 @@ def begin(base: Path, folder: Path) -> None:
 
 
 def to_its_end(base: Path, train: Callable[[], Result]) -> Result:
-    """Train, and forget the job's run when it is over or refused.
+    """Train, and remove the job's note when the run is over or refused.
 
     A rank that is lost leaves the note. So does a signal under torchrun, which sends one to all ranks when a
-    node joins: only the ranks of `--ranks` know that a person has stopped them.
+    node joins: only ranks started by `--ranks` know that a person stopped them.
     """
     try:
         outcome = train()

@@ -35,7 +35,7 @@ def evaluate_run(
     own: OwnParts = NOTHING_OWN,
     checkpoint: str = NEWEST,
 ) -> tuple[Evaluation, int]:
-    """Evaluate a checkpoint of a run. Returns the env steps it was trained for as well."""
+    """Evaluate a checkpoint of a run. Also returns the env steps it was trained for."""
     loaded = record.load_checkpoint(output.say, checkpoint, with_segments=False)
     with opened_env(config, own) as env:
         set_threads(config, encoder_for(config, env.spec))
@@ -53,9 +53,9 @@ def evaluate_state(
 def evaluate_within_training(
     config: AnyConfig, state: AnyState, *, own: OwnParts, report: Callable[[int, int], None]
 ) -> Evaluation:
-    """Evaluate a policy that continues to learn. `report` gets the episodes played and their number.
+    """Evaluate a policy during training. `report` receives the number of finished episodes and their total.
 
-    Always the same episodes, on envs and with a generator that the training does not see.
+    The episodes are always the same, and their envs and generator are separate from training.
     """
 
     def play(player: Player, env: VectorEnv) -> Evaluation:
@@ -68,9 +68,9 @@ def evaluate_within_training(
 def over_ranks(
     config: AnyConfig, state: AnyState, own: OwnParts, play: Callable[[Player, VectorEnv], Evaluation]
 ) -> Evaluation:
-    """Let each rank play the episodes of some env slots, and put them together in the order of the slots.
+    """Let each rank run the episodes of some env slots, and join them in slot order.
 
-    A signal on any rank ends the evaluation on all of them, when each has played its episodes.
+    A signal on any rank ends the evaluation on all of them, once each has finished its episodes.
     """
     shard, stopped = evaluation_shard(config, own), None
     played = Evaluation(config.env, (), config.evaluation.greedy)
@@ -91,8 +91,8 @@ def over_ranks(
 def evaluation_shard(config: AnyConfig, own: OwnParts) -> Shard:
     """The env slots of this rank.
 
-    A cap on episodes restarts all slots together where they play several: rank 0 then plays alone, as where
-    slots are too few.
+    If slots run several episodes, a cap restarts all slots together: rank 0 then evaluates alone, as it does
+    if there are too few slots.
     """
     settings = config.evaluation
     slots = (own.env.num_envs if own.env is not None else None) or settings.num_envs
@@ -114,7 +114,7 @@ def opened_env(config: AnyConfig, own: OwnParts) -> Iterator[VectorEnv]:
 
 @contextmanager
 def player_of(config: AnyConfig, state: AnyState, shard: Shard) -> Iterator[Player]:
-    """The policy of a state, which for a while explores as that of a checkpoint does."""
+    """The policy of a state, temporarily exploring as a checkpoint's policy does."""
     with exploring_as_at_the_end(config, state.network):
         yield Player(
             state.network,
@@ -158,7 +158,7 @@ def play_episodes(config: AnyConfig, player: Player, env: VectorEnv, output: Out
 def play_reporting(
     config: AnyConfig, player: Player, env: VectorEnv, report: Callable[[Slots], None]
 ) -> Evaluation:
-    """Evaluate as the config says. Raises Stopped at the first signal."""
+    """Evaluate by the config. Raises Stopped at the first signal."""
     with stopping_at_once():
         return evaluation.evaluate(
             player,
@@ -171,20 +171,20 @@ def play_reporting(
 
 
 def evaluation_protocol(config: AnyConfig) -> str | None:
-    """How an Atari game is evaluated; None for other environments, which know one way only."""
+    """How an Atari game is evaluated; None for other environments, which have only one protocol."""
     protocol = config.evaluation.protocol
     if envs.is_atari(config.env, config.env_config):
         return protocol
     if protocol == "released":
         raise ConfigError(
-            f"evaluation.protocol = {protocol} is for EnvPool's Atari games, "
+            f"evaluation.protocol = {protocol} needs one of EnvPool's Atari games, "
             f"and {config.env} is not one of them"
         )
     return None
 
 
 def evaluation_env(config: AnyConfig, own: OwnParts = NOTHING_OWN) -> VectorEnv:
-    """Environments with seeds of their own; an object of the program has the env slots that it has."""
+    """Environments with evaluation seeds; an object of the program has a fixed number of env slots."""
     fixed = own.env.num_envs if own.env is not None else None
     slots = fixed or config.evaluation.num_envs
     seeds = seeding.env_seeds(config.seed, role="evaluation", num_envs=slots)
@@ -195,7 +195,7 @@ def evaluation_env(config: AnyConfig, own: OwnParts = NOTHING_OWN) -> VectorEnv:
     if evaluation_protocol(config) == "released":
         env_config = replace(env_config, episodic_life=False, reward_clip=False)
     if envs.is_atari(config.env, env_config) and cap is not None:
-        # By the engine itself: its reset within a game that continues after lost lives starts no new game.
+        # Cut by the engine itself: a reset from outside, after a lost life, would not start a new game.
         env_config = replace(env_config, max_episode_steps=min(cap, env_config.max_episode_steps or cap))
     return envs.make(config.env, env_config, seeds=seeds)
 
@@ -205,7 +205,7 @@ def evaluation_generator(config: AnyConfig) -> torch.Generator:
 
 
 def trained_player(loaded: Loaded, config: AnyConfig, spec: EnvSpec, own: OwnParts = NOTHING_OWN) -> Player:
-    """The policy of a checkpoint, without what only training needs."""
+    """The policy of a checkpoint, without the parts that only training needs."""
     device = machine.usable_device(config.device)
     shared: object = loaded.tree.get("shared")
     factory = own.network_factory(config)

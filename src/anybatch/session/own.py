@@ -1,4 +1,4 @@
-"""What a program gives as objects instead of names: an environment, a network."""
+"""Environments and networks that a program passes as objects instead of names."""
 
 import copy
 import inspect
@@ -27,7 +27,7 @@ Config = TypeVar("Config", bound=AnyConfig)
 
 @dataclass(frozen=True)
 class OwnParts:
-    """The objects of a program. Their names stand for them in the config of the run."""
+    """The objects of a program. The run's config holds their names."""
 
     env: "OwnEnv | None" = None
     network: NetworkFactory | None = None
@@ -35,7 +35,7 @@ class OwnParts:
 
     @classmethod
     def of(cls, env: Any = None, network: Any = None) -> "OwnParts":
-        """What `env=` and `network=` were given: None, an object or a factory."""
+        """From the arguments `env=` and `network=`: None, an object or a factory."""
         own_env = None
         if env is not None:
             from anybatch.envs import own  # imports gymnasium
@@ -64,19 +64,19 @@ class OwnParts:
         return config
 
     def network_factory(self, config: AnyConfig) -> NetworkFactory | None:
-        """The factory of the run's network; None for the networks of the library."""
+        """The factory of the run's network; None for the library's networks."""
         path = config.network.factory
         if path is None or self.network is not None:
             return self.network
         if path.startswith(OBJECT_PREFIX):
             raise ConfigError(
                 f"this run has a network object, {path.removeprefix(OBJECT_PREFIX)}, which only a Python "
-                "program can give again: pass it as network=… to anybatch.resume or anybatch.load"
+                "program can provide: pass it as network=… to anybatch.resume or anybatch.load"
             )
         return import_factory(path, trusted=False)
 
     def training_env(self, config: AnyConfig, *, env_steps: int) -> VectorEnv:
-        """The training environments. `env_steps` is what a resumed run had done: they get other seeds."""
+        """The training environments. `env_steps` are those a resumed run has done; they change the seeds."""
         seeds = seeding.env_seeds(config.seed, role="train", num_envs=config.num_envs, env_steps=env_steps)
         seeds = seeds[collectives.own_shard(config.num_envs).envs]
         if self.env is not None:
@@ -84,9 +84,9 @@ class OwnParts:
         return envs.make(config.env, config.env_config, seeds=seeds)
 
     def spec_for_actors(self, config: AnyConfig) -> EnvSpec:
-        """What there is to observe and to do in the environments that actors will build.
+        """The spec of the environments that actors will build.
 
-        One of them is built to see it. An object of the program's is refused.
+        One of them is built to find out. An object of the program is refused.
         """
         factory = self._env_for_actors()
         one = make_env(config, factory, seeds=[0])
@@ -96,7 +96,7 @@ class OwnParts:
     def actors(
         self, config: AnyConfig, spec: EnvSpec, *, env_steps: int, say: Callable[[str], None]
     ) -> ActorPool:
-        """Actors that have built the training environments, each its share of them."""
+        """Actors that have built the training environments, each its own share."""
         return start_actors(
             config,
             spec,
@@ -107,36 +107,36 @@ class OwnParts:
         )
 
     def _env_for_actors(self) -> str | None:
-        """How actors find the function that makes an environment; None where the config has its id."""
+        """How actors find the function that makes an environment; None if the config has its id."""
         if self.env is None:
             return None
         name = user_modules.importable_name(self.env.factory)
         if self.env.is_object or name is None:
             raise ConfigError(
                 f"{self.env.env_id} cannot be built in another process, where actors collect: pass a "
-                "function of a module that can be imported, or register the environment and name its id"
+                "function from an importable module, or register the environment and name its id"
             )
         return name
 
     def _network_for_actors(self, config: AnyConfig) -> str | None:
-        """How actors find the function that makes the network; None for the networks of the library."""
+        """How actors find the function that makes the network; None for the library's networks."""
         if self.network is None:
             return config.network.factory
         name = user_modules.importable_name(self.network)
         if name is None:
             raise ConfigError(
                 f"{self.network_name} cannot be built in another process, where actors collect: pass a "
-                "function of a module that can be imported, as network=… or by its name"
+                "function from an importable module, as network=… or by its name"
             )
         return name
 
     def close(self, env: VectorEnv) -> None:
-        """Close an environment that was made here; one that the program gave stays open."""
+        """Close an environment that was made here; one that the program passed stays open."""
         if self.env is None or not self.env.is_object:
             env.close()
 
     def close_source(self, source: Source) -> None:
-        """End what collects for a run, and close the environments that were made here."""
+        """End a run's collection, and close the environments that were made here."""
         source.close()
         if isinstance(source, QueueSource):
             self.close(source.collector.env)
@@ -147,7 +147,7 @@ NOTHING_OWN = OwnParts()
 
 def _factory(network: Any) -> NetworkFactory:
     if isinstance(network, nn.Module):
-        return lambda _spec: copy.deepcopy(network)  # the program's own object is left as it is
+        return lambda _spec: copy.deepcopy(network)  # the program's own object is left unchanged
     if callable(network):
         return cast(NetworkFactory, network)
     raise ConfigError(

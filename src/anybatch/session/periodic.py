@@ -20,7 +20,7 @@ from anybatch.session.own import OwnParts
 
 @dataclass
 class PeriodicEvaluation:
-    """Evaluates a run every `evaluation.every_env_steps`, and when its training is over."""
+    """Evaluates a run every `evaluation.every_env_steps`, and at the end of its training."""
 
     config: AnyConfig
     own: OwnParts
@@ -32,14 +32,14 @@ class PeriodicEvaluation:
 
     @classmethod
     def of_run(cls, folder: Path, config: AnyConfig, own: OwnParts) -> "PeriodicEvaluation":
-        """Of a new run, or of one that is resumed and whose log has been cut back to its checkpoint."""
+        """For a new run, or for a resumed one whose log has been cut back to its checkpoint."""
         evaluated = [0]
         if collectives.rank() == 0:
             evaluated += [row["env_steps"] for row in log.read(folder) if "evaluation/return" in row]
         return cls(config, own, BestCheckpoint(folder), evaluated_at=collectives.from_rank_0(max(evaluated)))
 
     def __call__(self, state: AnyState, run: Run) -> Mapping[str, float]:
-        """Evaluate if it is due. A signal ends the evaluation at once, and the training as it does else."""
+        """Evaluate if it is due. A signal ends the evaluation at once, and the training as usual."""
         if not self._is_due(state.env_steps) or run.is_to_stop:
             return {}
 
@@ -50,7 +50,7 @@ class PeriodicEvaluation:
             with run.timer("evaluation"):
                 evaluation = evaluate_within_training(self.config, state, own=self.own, report=show)
         except Stopped as stopped:
-            signal.raise_signal(stopped.signal)  # which the run's own handler takes now
+            signal.raise_signal(stopped.signal)  # the run's own handler takes over
             return {}
         self.take(evaluation, state)
         return {
@@ -60,13 +60,13 @@ class PeriodicEvaluation:
         }
 
     def take(self, evaluation: Evaluation, state: AnyState) -> None:
-        """Take an evaluation of a state, and keep its policy if that is the best one."""
+        """Record an evaluation of a state, and keep its policy if it is the best."""
         self.latest, self.evaluated_at = evaluation, state.env_steps
         if collectives.rank() == 0:
             self.best.offer(evaluation.mean_return, state.env_steps, state.shared())
 
     def made_at(self, env_steps: int) -> Evaluation | None:
-        """The evaluation that was made after so many env steps, if it is the last one."""
+        """The last evaluation, if it was made at `env_steps`."""
         return self.latest if self.evaluated_at == env_steps else None
 
     def _is_due(self, env_steps: int) -> bool:
@@ -76,10 +76,10 @@ class PeriodicEvaluation:
 
 
 def refuse_one_env_for_two(config: AnyConfig, own: OwnParts) -> None:
-    """An object is in the middle of the training's episodes and cannot play others in between."""
+    """Refuse an object: it is in the middle of training episodes and cannot run others in between."""
     every = config.evaluation.every_env_steps
     if every > 0 and own.env is not None and own.env.is_object:
         raise ConfigError(
-            f"evaluation.every-env-steps = {every} needs environments beside those in training, but "
+            f"evaluation.every-env-steps = {every} needs environments other than those in training, but "
             f"{own.env.env_id} is one object: pass a function that makes it"
         )

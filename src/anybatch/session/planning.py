@@ -1,4 +1,4 @@
-"""What follows from a config before anything is trained: its plan, its encoder, its threads."""
+"""What a config determines before training: plan, encoder, threads."""
 
 import os
 
@@ -14,16 +14,16 @@ from anybatch.envs.protocol import EnvSpec
 
 
 def plan(config: AnyConfig) -> Plan:
-    """The plan without training. One env is built where only it knows what an observation is."""
-    procgen.engine_id(config.env)  # refuses games that do not exist; other ids only their engines know
+    """The plan without training. One env is built if its observations must be known."""
+    procgen.engine_id(config.env)  # refuses unknown games; other ids are known only to their engines
     obs_bytes = envs.observation_bytes(config.env, config.env_config) if config.algorithm == "ppg" else None
     return BatchControl(config, encoder=expected_encoder(config), obs_bytes=obs_bytes).plan
 
 
 def expected_encoder(config: AnyConfig) -> str:
-    """The encoder of a run. An automatic one depends on the observations: an environment is built for it.
+    """The encoder of a run. `auto` depends on the observations, so an environment is built to see them.
 
-    Where that fails this is mlp, and the run will be refused with the reason.
+    If that fails this is mlp, and the run will be refused with the reason.
     """
     if config.network.encoder != "auto":
         return config.network.encoder
@@ -32,14 +32,15 @@ def expected_encoder(config: AnyConfig) -> str:
 
 
 def encoder_for(config: AnyConfig, spec: EnvSpec) -> str:
-    """The encoder of a run on that environment."""
+    """The encoder of a run on the environment with this spec."""
     if isinstance(config, PQNConfig):
         return networks.q_encoder_name(config.network, layout=spec.obs_layout)
     return networks.encoder_name(config.network, layout=spec.obs_layout)
 
 
 def set_threads(config: AnyConfig, encoder: str) -> None:
-    """Small networks lose more to waking threads than they gain; convolutions use every core there is.
+    """One thread for small networks, which lose more to waking threads than they gain; all cores for
+    convolutions.
 
     Ranks on one machine share its cores.
     """

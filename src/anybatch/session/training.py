@@ -1,4 +1,4 @@
-"""A training run from its first line to its last: start or resume, train, evaluate, say what came out."""
+"""A training run from start to end: start or resume, train, evaluate, return the outcome."""
 
 import contextlib
 import shlex
@@ -49,23 +49,23 @@ class Outcome:
     """Env steps of the newest checkpoint, from which a resume would continue."""
     finished: bool
     training_return: float | None
-    """Mean over the last `training_episodes` episodes of the training."""
+    """Mean over the last `training_episodes` training episodes."""
     evaluation: Evaluation | None
     training_episodes: int = 0
     stopped_by: signal.Signals | None = None
     """The signal that ended the training, or the evaluation after it."""
 
     best: BestCheckpoint | None = None
-    """The best policy that evaluations during training found; None where there were none."""
+    """The best policy found by evaluations during training; None if there were none."""
     env_flag: tuple[str, ...] = ()
-    """What every command on this run must name, because the environment was found in the working folder."""
+    """Flags that every command on this run needs, because the environment is in the working folder."""
 
     def command(self, name: str) -> str:
         """A command line for this run."""
         return shlex.join(["anybatch", name, str(self.folder), *self.env_flag])
 
     def how_to_continue(self) -> str:
-        """What a person who stopped the run wants to know."""
+        """The sentence for a person who stopped the run."""
         return (
             f"Stopped. Continue with: {self.command('resume')} (saved at {self.saved_env_steps:,} env steps)."
         )
@@ -88,7 +88,7 @@ def train(
     seed and the time.
     """
     begun = elastic.begun_run(base)
-    if begun is not None:  # ranks of this run were lost, or joined it
+    if begun is not None:  # ranks of this run were lost or have joined
         return elastic.to_its_end(
             base, lambda: resume(RunRecord(begun), config, show_plan=show_plan, output=output, own=own)
         )
@@ -97,7 +97,7 @@ def train(
             if name is not None:
                 run_folder.refuse_unsafe(name)
             config = config.on_ranks(collectives.world_size()).completed()
-            evaluation_protocol(config)  # what cannot be evaluated is refused now, not after the training
+            evaluation_protocol(config)  # refuse now what could not be evaluated after training
             refuse_one_env_for_two(config, own)
             state = stack.enter_context(started(config, own, output, env_steps=0))
             stem = name or run_folder.name_of(config.env, preset, config.seed, datetime.now(), tag)
@@ -123,14 +123,14 @@ def locked(folder: Path) -> AbstractContextManager[None]:
 
 
 def start(config: AnyConfig, own: OwnParts, output: Output, *, env_steps: int) -> AnyState:
-    """A fresh state. `env_steps` is what a run to be resumed had done."""
+    """A fresh state. `env_steps` are those that a resumed run has done."""
     factory = own.network_factory(config)
     if config.collection is None:
         env = own.training_env(config, env_steps=env_steps)
         set_threads(config, encoder_for(config, env.spec))
         return algorithm_of(config).start(config, env, say=output.say, factory=factory)
     spec = own.spec_for_actors(config)
-    set_threads(config, encoder_for(config, spec))  # theirs are as many as the learner's
+    set_threads(config, encoder_for(config, spec))  # actors use as many threads as the learner
     pool = own.actors(config, spec, env_steps=env_steps, say=output.say)
     try:
         return algorithm_of(config).start(config, pool, say=output.say, factory=factory)
@@ -141,7 +141,7 @@ def start(config: AnyConfig, own: OwnParts, output: Output, *, env_steps: int) -
 
 @contextmanager
 def started(config: AnyConfig, own: OwnParts, output: Output, *, env_steps: int) -> Iterator[AnyState]:
-    """A fresh state; whatever happens, what collects for it ends."""
+    """A fresh state, whose collection is always ended."""
     state = start(config, own, output, env_steps=env_steps)
     try:
         yield state
@@ -157,14 +157,14 @@ def resume(
     output: Output,
     own: OwnParts = NOTHING_OWN,
 ) -> Outcome:
-    """Continue a run from its newest good checkpoint, with the batch and numbers that `config` now has."""
+    """Continue a run from its newest good checkpoint, with the batch and numbers of `config`."""
     with contextlib.ExitStack() as stack:
         with group.failing_together():
             config, recorded = config.on_ranks(collectives.world_size()).completed(), record.config
             refuse_another_run(recorded, config)
             evaluation_protocol(config)
             refuse_one_env_for_two(config, own)
-            # Before the checkpoint is read: no other process may train on from it.
+            # Before the checkpoint is read, so that no other process continues from it.
             stack.enter_context(locked(record.folder))
         with group.failing_together():
             loaded = record.load_checkpoint(output.say)
@@ -181,11 +181,11 @@ def restore(
 ) -> None:
     """Continue a fresh state from the part of a checkpoint that belongs to this rank.
 
-    The run was `recorded`, perhaps with another config.
+    `recorded` is the run's recorded config, which may differ.
     """
     with state_fit.refusing_misfits(loaded.path):
         if "own" not in loaded.tree:
-            raise CheckpointError("it holds a policy to play, not what a resume needs")
+            raise CheckpointError("it holds a policy to evaluate, without the state that a resume needs")
         add_missing_parts(loaded, recorded)
         state.source.drop_episodes_of_another_engine(loaded.tree["own"]["rank"]["source"])
         refuse_unlike_start(loaded, state)
@@ -196,7 +196,8 @@ def restore(
 
 
 def add_missing_parts(loaded: Loaded, recorded: AnyConfig) -> None:
-    """Complete a checkpoint of an earlier version: its run had schedules, and no parts that came later."""
+    """Complete a checkpoint of an earlier version: add its run's schedules and the parts that are new
+    since."""
     learner = loaded.tree["shared"]["learner"]
     learner.setdefault("schedules", Schedules.of(recorded).to_dict())
     learner["control"].setdefault("minibatch_limit", None)
@@ -211,7 +212,7 @@ def refuse_unlike_start(loaded: Loaded, fresh: AnyState) -> None:
     like = fresh.snapshot()
     assert like is not None
     state_fit.refuse_unlike(loaded.tree.get("shared"), like.shared, "shared", may_lack=True)
-    # What belongs to the envs may be of another number of them, and may show infinities.
+    # Arrays of envs may have another number of envs, and may contain infinities.
     state_fit.refuse_unlike(
         loaded.tree.get("own"), like.own, "own", may_lack=True, any_length=True, finite=False
     )
@@ -220,19 +221,18 @@ def refuse_unlike_start(loaded: Loaded, fresh: AnyState) -> None:
 
 
 def snapshot_of(loaded: Loaded) -> Snapshot:
-    """The state that a checkpoint holds."""
+    """The state in a checkpoint."""
     return Snapshot(shared=loaded.tree["shared"], own=loaded.tree["own"], segments=loaded.segments)
 
 
 def refuse_finished(record: RunRecord, config: AnyConfig, env_steps: int) -> None:
-    """Nothing is left to do for a run that has its evaluation too, and its record must stay as it is."""
+    """Refuse a run that is complete, including its evaluation: its record must not change."""
     result = record.result
     if env_steps < config.total_env_steps or result is None:
         return
     if result.get("env_steps") == env_steps and result.get("evaluation") is not None:
         raise ConfigError(
-            f"this run has done its {env_steps:,} env steps; --total-env-steps with a larger number "
-            "lets it continue"
+            f"this run has done its {env_steps:,} env steps; continue it with a larger --total-env-steps"
         )
 
 
@@ -263,12 +263,12 @@ def run_to_end(
             raise Stopped(signal.SIGINT, outcome_of(config, state, run).how_to_continue()) from None
     own.close_source(state.source)
     outcome = outcome_of(config, state, run)
-    # Before the evaluation too: a run that is killed within it has been trained to its end.
+    # Also before the evaluation: a run that is killed during it has been trained to its end.
     write_result(outcome)
     if outcome.finished and not run.is_to_stop:
         try:
             evaluation = evaluate_at_end(config, state, periodic, output=output, own=own)
-        except Stopped as stopped:  # a resume makes up for it
+        except Stopped as stopped:  # a resume repeats it
             return replace(outcome, stopped_by=stopped.signal)
         best = periodic.best if config.evaluation.every_env_steps > 0 else None
         outcome = replace(outcome, evaluation=evaluation, best=best)
@@ -284,7 +284,7 @@ def write_result(outcome: Outcome) -> None:
 def evaluate_at_end(
     config: AnyConfig, state: AnyState, periodic: PeriodicEvaluation, *, output: Output, own: OwnParts
 ) -> Evaluation:
-    """The evaluation of the trained policy; the last one of the training where nothing was learned since."""
+    """The evaluation of the trained policy: the last one during training if nothing was learned since."""
     made = periodic.made_at(state.env_steps)
     if made is not None:
         return made
@@ -331,7 +331,7 @@ def record_facts(folder: Path, config: AnyConfig, state: AnyState) -> None:
 
 
 def computed_by(state: AnyState) -> str:
-    """What computes the networks, for people to read."""
+    """What computes the networks, for display."""
     return f"{state.device} with native code" if state.kernel is not None else str(state.device)
 
 
@@ -356,7 +356,7 @@ def refuse_another_run(recorded: AnyConfig, config: AnyConfig) -> None:
 
 
 def fixed_on_resume(config: AnyConfig) -> list[str]:
-    """What a checkpoint is made for. Everything else may change from one resume to the next."""
+    """The settings that a checkpoint depends on. All others may change from one resume to the next."""
     network = [f"network.{field.name}" for field in fields(config.network) if field.name != "log_std"]
     normalizers = ["normalize.observations", "normalize.rewards"] * isinstance(config, PPOConfig)
     return ["env", "dtype", *network, "optimizer.name", *normalizers]

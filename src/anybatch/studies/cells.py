@@ -1,4 +1,4 @@
-"""What a study leaves on the disk: one plan, and one small JSON file for each cell.
+"""The files of a study: one plan, and one small JSON file for each cell.
 
     OUT/plan.json           what is run, fixed before the first cell
     OUT/cells/NAME.json     a finished or failed cell
@@ -9,20 +9,20 @@ A cell is one training run: a point of the grid, and a seed. Both files are JSON
 
 plan.json:
 
-    hash        SHA-256 of all that decides the results: every key but hash, study, arms, request and facts
+    hash        SHA-256 of all that decides the results: every key except hash, study, arms, request and facts
     study       name, title, claim, source: strings of the study file
     scale       smoke, cpu or paper
-    tune        true for the plan of `--tune`: another learning rate per cell, on seeds of their own
+    tune        true for the plan of `--tune`: another learning rate per cell, on separate seeds
     metric      area or final: which number of a cell the verdicts compare
     bins        points of every curve
     threads     threads of torch in each cell
     arms        {arm: title}; the arm `random` is random play, one cell for each env
-    reference   {"arm", "ratio"}: the cells that others are compared with, the base at the batch tuned at
-    verdicts    the rules of the study file, as they are: see anybatch.reports.verdicts
-    ranges      {env: [low, high]}: returns that normalize to 0 and 1, where they are known beforehand
+    reference   {"arm", "ratio"}: the cells that others are compared with, the base at the tuned batch
+    verdicts    the rules of the study file, unchanged: see anybatch.reports.verdicts
+    ranges      {env: [low, high]}: returns that normalize to 0 and 1, if known beforehand
     cells       [cell, …]
     left_out    [{"what", "reason"}, …]: parts of the grid that cannot be run, such as a quarter of one env
-    request     what the user asked for: study, scale, envs, preset, seeds, budget_seconds, tune
+    request     the user's request: study, scale, envs, preset, seeds, budget_seconds, tune
     facts       anybatch, git_commit, source (SHA-256 of the copy), python, torch
 
 A cell of the plan, and the same keys in its own file:
@@ -44,12 +44,12 @@ cells/NAME.json adds:
     plan_hash   hash of the plan that the cell belongs to
     failed      null, or why there is no result, in a sentence
     diverged    true where it failed because the loss or the gradient became non-finite. Such a cell counts
-                in comparisons, as random play. All that follows is absent from failed cells, but for facts
+                in comparisons, as random play. What follows, except facts, is absent from failed cells
     curve       [[env steps, mean return], …], one point for each of `bins` equal parts of the run; env steps
                 is the end of the part, the return the mean over the episodes that ended within it, null
                 where none did. A single point at 0 for random play
     final_return  mean of the curve over the last tenth of the run
-    area        mean of the curve over the whole run. Both take the part before for a part without episodes
+    area        mean of the curve over the whole run. Both fill a part without episodes with the part before
     episodes    number of training episodes
     evaluation  {"mean_return", "standard_error", "episodes", "greedy"} of the trained policy
     plan        numbers of the run's plan: batch, tuned_at, ratios, hyperparameters, phase, step_range, rows,
@@ -78,10 +78,10 @@ PLAN_FILE, CELLS, RUNS, SOURCE = "plan.json", "cells", "runs", "source"
 BINS = 100
 """Points of a curve."""
 FINAL_SHARE = 0.1
-"""The part of a run, at its end, whose mean is the final return."""
+"""The last part of a run, whose mean is the final return."""
 
 RANDOM_ARM = "random"
-"""Random play, the zero of the scale where there is no published one."""
+"""Random play, the zero of the scale if there is no published one."""
 
 METRIC_CURVES = (
     "batch/iteration",
@@ -101,12 +101,12 @@ METRIC_CURVES = (
     "importance/effective_samples",
     "proximal/kl",
 )
-"""Metrics whose course a cell keeps."""
+"""Metrics that a cell keeps over the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One training run of a study, as its plan has it."""
+    """One training run of a study, as planned."""
 
     name: str
     part: int
@@ -125,7 +125,7 @@ class Cell:
 
     @property
     def group(self) -> str:
-        """The name without the seed: cells of one group differ by chance only."""
+        """The name without the seed: cells of one group differ only by chance."""
         return self.name.removesuffix(f"__s{self.seed}")
 
     @property
@@ -142,7 +142,7 @@ class Cell:
 
 
 class Origin(Protocol):
-    """What a cell belongs to: the plan of a study, or that of a tuning."""
+    """What a cell belongs to: the plan of a study or of a tuning."""
 
     @property
     def hash(self) -> str: ...
@@ -164,7 +164,7 @@ class Result:
     plan_hash: str
     facts: Mapping[str, Any]
     failed: str | None = None
-    """Why there is no result; None where there is one."""
+    """Why there is no result; None if there is one."""
     diverged: bool = False
     """Whether it failed because the loss or the gradient became non-finite."""
     curve: tuple[tuple[int, float | None], ...] = ()
@@ -216,7 +216,7 @@ def write(out: Path, result: Result) -> None:
 
 
 def read(out: Path, name: str) -> Result | None:
-    """The result of a cell; None where it has not been run. A damaged file is refused by its name."""
+    """The result of a cell; None if it has not been run. A damaged file is refused by name."""
     path = path_of(out, name)
     if not path.exists():
         return None

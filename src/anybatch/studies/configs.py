@@ -13,11 +13,11 @@ from anybatch.studies.files import Arm, Base, Grid, Study
 
 
 class UnreachableError(Exception):
-    """A ratio that does not give a whole number of the base's envs or minibatches."""
+    """A ratio that does not give a whole number of envs or minibatches."""
 
 
 def base_settings(study: Study, grid: Grid, env: str, *, preset: str | None) -> dict[str, Any]:
-    """All settings of a base in one environment, whose batch is the one tuned at."""
+    """All settings of a base in one environment, whose batch is the tuned batch."""
     base, name = chosen_base(study, grid, env, preset)
     config = presets.load(name).config
     settings = presets.overlaid(config_to_dict(config), base.settings)
@@ -27,14 +27,14 @@ def base_settings(study: Study, grid: Grid, env: str, *, preset: str | None) -> 
         made_for = env in grid.envs
         longest = grid.total_env_steps if made_for else settings["total_env_steps"]
         settings["total_env_steps"] = min(grid.total_env_steps, longest)
-    # Engine threads and logs of a cell must not slow its neighbors down.
+    # A cell's engine threads and logs must not slow other cells down.
     quiet = {"record": {"tensorboard": False}, "env_config": {"engine_threads": study.threads}}
     settings = presets.overlaid(settings, quiet) | {"tuned_at": presets.own_batch(settings)}
     return {"algorithm": config.algorithm} | settings
 
 
 def chosen_base(study: Study, grid: Grid, env: str, preset: str | None) -> tuple[Base, str]:
-    """The base of a grid, and its preset: another one for an environment that the base is not made for."""
+    """The base of a grid, and its preset: another preset for an environment that the base does not fit."""
     base = study.bases[grid.base]
     if env in grid.envs or env in base.envs:
         return base, base.preset
@@ -72,7 +72,7 @@ def cell_settings(
 
 
 def batch_of(settings: Mapping[str, Any], ratio: Fraction, arm: Arm) -> dict[str, Any]:
-    """The settings of a batch that is a part or a multiple of the base's."""
+    """The settings of a batch that is a fraction or a multiple of the base's."""
     num_envs = whole(settings["num_envs"], ratio, "envs")
     if not arm.minibatches_follow:
         return {"num_envs": num_envs}
@@ -104,7 +104,7 @@ def number_at(settings: Mapping[str, Any], path: str, where: str) -> float:
 
 
 def plain(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The settings as a record has them, after the config itself has checked them."""
+    """The settings in recorded form, checked by the config."""
     config = config_of(settings, where)
     return {"algorithm": config.algorithm} | config_to_dict(config)
 

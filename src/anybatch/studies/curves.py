@@ -1,4 +1,4 @@
-"""What a cell keeps of the rows of its run: curves with one point for each of equal parts of the run."""
+"""What a cell keeps of its run's rows: curves with one point for each of equal parts of the run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
@@ -15,7 +15,7 @@ Values = tuple[float | None, ...]
 
 
 def parts(rows: Iterable[Row], total_env_steps: int, bins: int) -> list[list[Row]]:
-    """The rows of each part of a run. What goes beyond the end, by less than an iteration, is in the last."""
+    """The rows of each part of a run. The last part includes the excess of less than an iteration."""
     found: list[list[Row]] = [[] for _ in range(bins)]
     for row in rows:
         place = -(-row["env_steps"] * bins // total_env_steps) - 1  # the end of a part belongs to it
@@ -37,11 +37,11 @@ def return_curve(
 
 
 def metric_curves(rows: Sequence[Row], total_env_steps: int, bins: int) -> dict[str, Values]:
-    """Those of METRIC_CURVES that were measured, a value for each part of the run."""
+    """The measured metrics of METRIC_CURVES, one value for each part of the run."""
     split = parts(rows, total_env_steps, bins)
     found: dict[str, Values] = {}
     for name in METRIC_CURVES:
-        # A mean of noise scales is that of the few largest: the gradient in the denominator can be near 0.
+        # A few largest values dominate a mean of noise scales: the gradient in the denominator can be near 0.
         middle = median if name == NOISE_SCALE else fmean
         known = [[row[name] for row in part if row.get(name) is not None] for part in split]
         if any(known):
@@ -52,7 +52,8 @@ def metric_curves(rows: Sequence[Row], total_env_steps: int, bins: int) -> dict[
 
 
 def filled(curve: Iterable[float | None]) -> list[float]:
-    """A curve without gaps: the value before, at the start the first one. Empty where there is none."""
+    """A curve with gaps filled by the value before or, at the start, by the first one. Empty if there is
+    none."""
     values = list(curve)
     latest = next((value for value in values if value is not None), None)
     whole: list[float] = []

@@ -1,4 +1,4 @@
-"""What differs between two plans, in words."""
+"""Differences between two plans, in words."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,11 +19,11 @@ def refuse_another(out: Path, there: StudyPlan, here: StudyPlan) -> None:
 
 
 def refusal(out: Path, found: Sequence[str]) -> UserError:
-    """The error about a folder that holds another plan, from what differs."""
+    """The error about a folder that holds another plan, with the differences."""
     more = f" and {len(found) - SHOWN_DIFFERENCES:,} more" if len(found) > SHOWN_DIFFERENCES else ""
     return UserError(
         f"{out} holds another plan: {'; '.join(found[:SHOWN_DIFFERENCES])}{more}. Choose another folder with "
-        "--out, or ask for the plan that is there"
+        "--out, or use the settings of that plan"
     )
 
 
@@ -38,13 +38,13 @@ def differences(there: Any, here: Any, path: str = "") -> Iterator[str]:
         for key in [*there, *(key for key in here if key not in there)]:
             inner = f"{path}.{key}" if path else key
             if key not in here:
-                yield f"{inner} is there and not asked for"
+                yield f"{inner} is in the folder but was not requested"
             elif key not in there:
-                yield f"{inner} is asked for and not there"
+                yield f"{inner} was requested but is not in the folder"
             else:
                 yield from differences(there[key], here[key], inner)
     elif json.loads(json.dumps(there)) != json.loads(json.dumps(here)):
-        yield f"{path} is {_short(there)} there, {_short(here)} asked for"
+        yield f"{path} is {_short(there)} in the folder, {_short(here)} requested"
 
 
 def _short(value: Any) -> str:

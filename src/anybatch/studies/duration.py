@@ -7,14 +7,14 @@ WRITTEN = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+", re.ASCII)
 
 
 def seconds(text: str) -> float:
-    """20m, 2h, 1h30m and 90s are durations. Else ValueError."""
+    """The seconds of a duration such as 20m, 2h, 1h30m or 90s. Raises ValueError for anything else."""
     if not WRITTEN.fullmatch(text):
         raise ValueError(f"{text!r} must be a duration such as 20m, 2h or 1h30m")
     return sum(float(number) * UNITS[unit] for number, unit in re.findall(r"([\d.]+)([smhd])", text))
 
 
 def in_words(duration: float) -> str:
-    """A duration for people, in its two largest units: 2 h 5 min."""
+    """A duration in words, in its two largest units: 2 h 5 min."""
     whole = round(duration)
     if whole < 60:
         return f"{whole} s"

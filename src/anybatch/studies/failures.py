@@ -1,4 +1,4 @@
-"""Cells without a result, which are never dropped, but written with the reason."""
+"""Cells without a result, which are never dropped but written with the reason."""
 
 import os
 import platform
@@ -10,11 +10,11 @@ PLAN_FACTS = ("anybatch", "git_commit", "source")
 
 
 def failure(plan: Origin, cell: Cell, reason: str, *, diverged: bool = False) -> Result:
-    """The result of a cell that has none."""
+    """The record of a failed cell."""
     return Result(cell=cell, plan_hash=plan.hash, failed=reason, diverged=diverged, facts=facts(plan))
 
 
 def facts(plan: Origin) -> dict[str, Any]:
-    """What a result depends on besides its plan. Nothing that identifies the owner of the machine."""
+    """What a result depends on in addition to its plan. Nothing that identifies the owner of the machine."""
     known = {name: plan.facts.get(name) for name in PLAN_FACTS}
     return known | {"machine": platform.machine(), "cores": os.cpu_count()}

@@ -1,14 +1,14 @@
-"""Study files: reading one, and refusing what is wrong in it by its name.
+"""Study files: reading one, and refusing errors in it by name.
 
 title, claim, source    what the study is about, strings
 metric                  area or final: the number of a cell that verdicts compare
-threads                 threads of torch in each cell; 1 where not given
+threads                 threads of torch in each cell; by default 1
 reference               { arm, ratio }: the cells that others are compared with
 
 [bases.NAME]            a preset, `settings` over it, and under `envs` the settings of single environments
 [arms.NAME]             `title`, and the `settings` that differ from the base. `minibatches = "follow"`
-                        lets the number of minibatches follow the ratio, and not their size
-[other_env]             `settings`, and a `preset` if need be, for an environment that no base is made for
+                        lets the number of minibatches follow the ratio instead of their size
+[other_env]             `settings`, and optionally a `preset`, for an environment that no base fits
 [ranges]                returns that normalize to 0 and 1: "minatar:Breakout" = [0.5, 12.0]
 [scales.NAME]           `base`, `envs`, `seeds`, `total_env_steps`: defaults of its grids
 [[scales.NAME.grid]]    `arms`, `ratios`, and any of those defaults; `sweep` replaces settings, `factors`
@@ -36,12 +36,12 @@ MINIBATCHES = ("scale", "follow")
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """The run that everything else in a study is a change of."""
+    """The configuration that everything else in a study varies."""
 
     preset: str
     settings: dict[str, Any]
     envs: dict[str, dict[str, Any]]
-    """Settings of single environments, such as a learning rate that was tuned there."""
+    """Settings of single environments, such as a tuned learning rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Grid:
     envs: tuple[str, ...]
     seeds: tuple[int, ...]
     total_env_steps: int | None
-    """Length of each run; None: that of the preset."""
+    """Length of each run; None: the preset's."""
     sweep: dict[str, list[Any]]
     factors: dict[str, list[float]]
 
@@ -101,13 +101,13 @@ class Study:
 
 
 def names() -> list[str]:
-    """The studies that are part of the package."""
+    """The studies in the package."""
     found = resources.files(__package__ or "").iterdir()
     return sorted(file.name.removesuffix(SUFFIX) for file in found if file.name.endswith(SUFFIX))
 
 
 def load(name: str) -> Study:
-    """A study by its name, or a file of the user's own by its path, ending in .toml."""
+    """A study by name, or the user's own file by its path, ending in .toml."""
     if name.endswith(SUFFIX):
         path = Path(name)
         try:
@@ -151,7 +151,7 @@ def parse(name: str, text: str) -> Study:
 
 
 def named_base(name: str, table: Table) -> Base:
-    """A base of this file, or that of another study with further settings."""
+    """A base of this file, or of another study, with further settings."""
     if "study" not in table:
         return base(table)
     other, settings = table.text("study"), table.plain("settings")

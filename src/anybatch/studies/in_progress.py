@@ -1,4 +1,4 @@
-"""What a cell in progress has logged so far, read while its process goes on writing."""
+"""What a cell in progress has logged so far, read while its process continues to write."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from anybatch.studies import curves
 from anybatch.studies.cells import RUNS, Cell
 
 LONGEST_ROW = 1 << 14
-"""Bytes at the end of a log within which its newest row is found."""
+"""Bytes at the end of a log that contain its newest row."""
 
 
 def newest(out: Path, cell: Cell) -> int:
@@ -25,9 +25,9 @@ def newest(out: Path, cell: Cell) -> int:
 
 
 def curve(out: Path, cell: Cell, bins: int) -> tuple[tuple[int, float | None], ...]:
-    """The points of a cell's curve that no later row can change: those of the parts of the run that are over.
+    """The points of a cell's curve that no later row can change: those of the finished parts of the run.
 
-    They are the first points of the curve that the cell has when it is done.
+    They are the first points of the finished cell's curve.
     """
     rows = log.read(out / RUNS / cell.name)
     reached = int(rows[-1]["env_steps"]) if rows else 0

@@ -22,7 +22,7 @@ from anybatch.studies.work import kind, makespan
 SECONDS_PER_CELL = 5.0
 """Building the environments, and the evaluation at the end."""
 ENOUGH_SEEDS = 3
-"""Seeds below which a budget is spent on seeds, and not on further parts of the grid."""
+"""Number of seeds up to which a budget is spent on seeds instead of further parts of the grid."""
 NOT_KEPT = (f"{RUNS}/", f"{SOURCE}/", LOG_FILE, run_folder.LOCK_FILE)
 """Files that are needed only while the study runs."""
 
@@ -30,17 +30,17 @@ Say = Callable[[str], None]
 
 
 def default_folder(request: Request) -> Path:
-    """studies/invariance-cpu, with the environments and what else was asked for behind it."""
+    """The default folder: studies/invariance-cpu, followed by the environments and other requests."""
     name = Path(request.study).stem
     parts = [name, request.scale, *request.envs, *(["tune"] if request.tune else [])]
     return Path("studies") / "-".join(file_name([part]) for part in parts)
 
 
 def open_study(study: Study, request: Request, out: Path, *, jobs: int, say: Say) -> StudyPlan:
-    """The plan of a study in its folder, which is written before the first cell is run.
+    """The plan of a study in its folder, written before the first cell is run.
 
-    A folder that holds another plan is refused. Where there is a budget, parts and seeds are chosen to fit
-    it, once: later calls take those that the folder has.
+    A folder with another plan is refused. With a budget, parts and seeds are chosen once to fit it; later
+    calls use those in the folder.
     """
     plan, there = make_plan(study, request), plans.read(out)
     if there is not None:
@@ -64,7 +64,7 @@ def open_study(study: Study, request: Request, out: Path, *, jobs: int, say: Say
 def within_budget(
     plan: StudyPlan, budget: float, *, jobs: int, named_envs: tuple[str, ...], say: Say
 ) -> StudyPlan:
-    """The plan with as many parts of its grid as fit the budget, and as many seeds of them."""
+    """The plan with as many parts of its grid, and as many seeds of them, as fit the budget."""
     say("Measuring how long cells take …")
     began = time.monotonic()
     rates = measured(plan, named_envs)
@@ -99,7 +99,8 @@ def within_budget(
 def most_that_fits(
     plan: StudyPlan, budget: float, seconds: Callable[[int, int], float]
 ) -> tuple[int, int] | None:
-    """Parts of the grid and seeds that fit a budget: a further part only where enough seeds of all fit."""
+    """Parts of the grid and seeds that fit a budget: a further part is added only if enough seeds of all
+    fit."""
     for parts in range(plan.parts, 0, -1):
         fitting = [seeds for seeds in range(1, plan.most_seeds + 1) if seconds(parts, seeds) <= budget]
         if fitting and (parts == 1 or fitting[-1] >= min(ENOUGH_SEEDS, plan.most_seeds)):
@@ -113,7 +114,7 @@ def cell_seconds(cell: Cell, rates: Mapping[tuple[object, ...], float]) -> float
 
 
 def measured(plan: StudyPlan, named_envs: tuple[str, ...]) -> dict[tuple[object, ...], float]:
-    """Seconds for each env step, by the kind of cell."""
+    """Seconds per env step, by kind of cell."""
     rates: dict[tuple[object, ...], float] = {}
     with tempfile.TemporaryDirectory(prefix="anybatch-probe-") as folder:
         aside = Path(folder)

@@ -1,4 +1,4 @@
-"""The plan of a study: every cell with all its settings, fixed and hashed before the first one is run."""
+"""The plan of a study: every cell with all its settings, fixed and hashed before the first cell is run."""
 
 import hashlib
 import json
@@ -16,21 +16,21 @@ from anybatch.studies.configs import UnreachableError, base_settings, cell_setti
 from anybatch.studies.files import Grid, Study
 
 NOT_DECISIVE = ("study", "arms", "request", "facts")
-"""Entries of a plan that are not hashed: words, and how it came to be."""
+"""Entries of a plan that are not hashed: descriptions, and how the plan was made."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The study that a user asks for."""
+    """The study that a user requests."""
 
     study: str
     scale: str = "cpu"
     envs: tuple[str, ...] = ()
     """Environments instead of the study's own."""
     preset: str | None = None
-    """Base of these environments; None: the study's, where it is made for them, else by the environment."""
+    """Base for these environments; None: the study's if it fits them, else selected by the environment."""
     seeds: int | None = None
-    """Number of seeds; None: those of the study."""
+    """Number of seeds; None: the study's."""
     budget_seconds: float | None = None
     tune: bool = False
 
@@ -86,7 +86,7 @@ class StudyPlan:
         )
 
     def within(self, *, parts: int, seeds: int) -> Self:
-        """The same with the first parts of the grid only, and the first seeds of each."""
+        """The same plan with only the first parts of the grid, and the first seeds of each."""
         kept = {cell.name for cells in self.groups().values() for cell in cells[:seeds] if cell.part <= parts}
         dropped = dict.fromkeys(self.part_words(cell) for cell in self.cells if cell.part > parts)
         left_out = ({"what": words, "reason": "the budget is too small"} for words in dropped)
@@ -103,7 +103,7 @@ class StudyPlan:
         )
 
     def groups(self) -> dict[str, list[Cell]]:
-        """Cells that differ by their seed only, by the name that they share."""
+        """Cells that differ only in their seed, by their common name."""
         found: dict[str, list[Cell]] = {}
         for cell in self.cells:
             found.setdefault(cell.group, []).append(cell)
@@ -121,7 +121,7 @@ class StudyPlan:
 
 
 def make_plan(study: Study, request: Request) -> StudyPlan:
-    """The plan of a study at a scale. What the batch of the base cannot reach is left out, and named."""
+    """The plan of a study at a scale. Batches that the base cannot reach are left out and listed."""
     scale = study.scale(request.scale)
     grids = scale.tune if request.tune else scale.grid
     if not grids:
@@ -156,7 +156,7 @@ def make_plan(study: Study, request: Request) -> StudyPlan:
 
 
 def seeds_of(grid: Grid, request: Request) -> tuple[int, ...]:
-    """The seeds of a grid, or as many as were asked for: more than it has are the numbers after its first."""
+    """The seeds of a grid, or the requested number of them: further seeds count up from its first."""
     if request.seeds is None:
         return grid.seeds
     numbers = range(grid.seeds[0], grid.seeds[0] + request.seeds)
@@ -172,7 +172,7 @@ def env_cells(
     seeds: Sequence[int],
     left_out: dict[str, str],
 ) -> Iterator[Cell]:
-    """The cells of a grid in one environment. `left_out` gets what cannot be reached, and why."""
+    """The cells of a grid in one environment. `left_out` collects what cannot be reached, and why."""
     for arm, ratio, (point, factors) in product(grid.arms, grid.ratios, list(swept(grid))):
         parts = [*prefix, arm, f"r{ratio}", *point_words(point, factors)]
         what = " ".join(parts)
@@ -243,7 +243,7 @@ def refuse_long_names(found: Mapping[str, Cell]) -> None:
 
 
 def read(out: Path) -> StudyPlan | None:
-    """The plan of a folder; None where there is none yet."""
+    """The plan of a folder; None if there is none yet."""
     path = out / PLAN_FILE
     if not path.exists():
         return None
@@ -255,7 +255,7 @@ def read(out: Path) -> StudyPlan | None:
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is damaged: it is not the plan of a study ({error!r})") from None
     if plan.hash != recorded:
-        raise UserError(f"{path} was changed after it was written: its hash does not fit its content")
+        raise UserError(f"{path} was changed after it was written: its hash does not match its content")
     return plan
 
 

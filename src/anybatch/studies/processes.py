@@ -23,8 +23,8 @@ signal.signal(signal.SIGHUP, signal.SIG_IGN)
 from anybatch.studies.worker import main
 main()
 """
-"""Ctrl-C and a closed terminal reach the whole group of processes, also while they import: the runner passes
-them on, as SIGTERM, so that a cell is saved and not taken for one whose process died."""
+"""Ctrl-C and a closed terminal reach the whole process group, even during imports. Workers ignore them, and
+the runner forwards them as SIGTERM, so that a cell is saved and does not count as one whose process died."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -53,7 +53,7 @@ class Worker:
         self._log: IO[bytes] | None = None
         self._stopping = False
         self._lock = threading.Lock()
-        """A process is either started before a stop, and told of it, or not at all."""
+        """A process is either started before a stop, and told about it, or not started."""
 
     def __enter__(self) -> Self:
         return self
@@ -64,7 +64,7 @@ class Worker:
         self._close()
 
     def ask(self, **job: Any) -> dict[str, Any]:
-        """Let it do a job. A process that dies within it has failed; the next job gets a new one."""
+        """Let it do a job. If the process dies, the job has failed; the next job gets a new process."""
         with self._lock:
             if self._stopping:
                 return {"answer": STOPPED}
@@ -81,7 +81,7 @@ class Worker:
         return {"answer": STOPPED if self._stopping else DIED, "reason": ended(process.returncode)}
 
     def stop(self) -> None:
-        """Ask it, once, to save what it is training and to take no more jobs. From any thread."""
+        """Ask it once to save what it is training and to accept no more jobs. From any thread."""
         with self._lock:
             # A second signal would end it at once, before it has saved.
             if not self._stopping and self._process is not None:
@@ -89,9 +89,10 @@ class Worker:
             self._stopping = True
 
     def give_up(self, cell: str) -> None:
-        """Ask it to stop training a cell, and to answer that it did, so that it can take the next job.
+        """Ask it to stop training a cell and to confirm, so that it can take the next job.
 
-        From any thread, and as often as one likes: where it trains another cell or none, nothing happens.
+        Can be called from any thread, any number of times: if it trains another cell or none, nothing
+        happens.
         """
         with self._lock:
             if self._process is None:
@@ -111,7 +112,7 @@ class Worker:
         path = os.pathsep.join(filter(None, [str(self._out / SOURCE), os.environ.get("PYTHONPATH")]))
         threads = dict.fromkeys(THREAD_VARIABLES, str(self._threads))
         self._log = (self._out / LOG_FILE).open("ab")
-        # -P: a package of that name in the working folder must not take the place of the copy.
+        # -P: a package of that name in the working folder must not replace the copy.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", COMMAND, str(self._out), *self._named],
             stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Running what is missing of a study: cells side by side, wherever an engine has workers for them."""
+"""Running the missing cells of a study in parallel, wherever an engine has workers for them."""
 
 import threading
 import time
@@ -53,7 +53,7 @@ def run(
                         worker.stop()
                 display.update(study.env_steps(), {}, study.note())
                 time.sleep(LOOK_EVERY_SECONDS)
-        except KeyboardInterrupt:  # the second one: nothing is waited for
+        except KeyboardInterrupt:  # the second signal: do not wait
             for worker in workers:
                 worker.kill()
             raise
@@ -68,7 +68,7 @@ def run(
 
 
 def results(out: Path, plan: StudyPlan) -> list[Result]:
-    """The results that there are, in the order of the plan. Cells of another plan are refused."""
+    """The results so far, in plan order. Cells of another plan are refused."""
     found: list[Result] = []
     for cell in plan.cells:
         result = cells.read(out, cell.name)
@@ -81,7 +81,7 @@ def results(out: Path, plan: StudyPlan) -> list[Result]:
 
 
 class RunningStudy:
-    """The cells that are left, shared by the threads that look after the workers."""
+    """The remaining cells, shared by the threads that manage the workers."""
 
     def __init__(self, out: Path, plan: StudyPlan, *, retry_failed: bool) -> None:
         self._out, self._plan = out, plan
@@ -104,7 +104,7 @@ class RunningStudy:
         return sum(cell.total_env_steps for cell in self._plan.cells)
 
     def work_off(self, worker: CellWorker, say: Callable[[str], None]) -> None:
-        """Let a worker run cells until none is left."""
+        """Let a worker run cells until none remains."""
         with worker:
             while self.error is None:
                 try:
@@ -125,7 +125,7 @@ class RunningStudy:
         reason = answer.get("reason")
         if reason is not None:
             say(f"{cell.name} failed: {reason}")
-        if answer["answer"] == DIED:  # before it could write so itself
+        if answer["answer"] == DIED:  # before it could write the failure itself
             cells.write(self._out, failure(self._plan, cell, answer["reason"]))
         with self._lock:
             self._running.discard(cell.name)
@@ -161,5 +161,6 @@ def answer_of(worker: CellWorker, cell: Cell, say: Callable[[str], None]) -> dic
 
 
 def in_order(left: Sequence[Cell]) -> list[Cell]:
-    """The order in which cells are run: that of the study file's grids, the longest of each grid first."""
+    """The order in which cells are run: that of the study file's grids, the longest cells of each grid
+    first."""
     return sorted(left, key=lambda cell: (cell.part, -work(cell)))

@@ -1,4 +1,4 @@
-"""The package as it was when a plan was made. Cells run from a copy, whatever happens to the checkout."""
+"""The package at the time a plan was made. Cells run from a copy, unaffected by changes to the checkout."""
 
 import hashlib
 import shutil
@@ -15,7 +15,7 @@ COMPILED = "__pycache__"
 
 
 def files(package: Path) -> list[Path]:
-    """What a package consists of, relative to it."""
+    """The files of a package, by relative path."""
     found = (path for path in package.rglob("*") if path.is_file() and COMPILED not in path.parts)
     return sorted(path.relative_to(package) for path in found)
 
@@ -30,7 +30,7 @@ def digest(package: Path) -> str:
 
 
 def freeze(out: Path) -> dict[str, Any]:
-    """Copy the package into the folder of a study. Returns the facts that the plan records of it."""
+    """Copy the package into the folder of a study. Returns the facts about it that the plan records."""
     copy = out / SOURCE / PACKAGE.name
     if copy.exists():
         shutil.rmtree(copy)
@@ -43,9 +43,9 @@ def freeze(out: Path) -> dict[str, Any]:
 
 
 def restore(out: Path, facts: Mapping[str, Any]) -> None:
-    """Make sure that the copy is the one that the plan was made with, of which it recorded `facts`.
+    """Make sure that the copy is the one that the plan was made with, by its recorded `facts`.
 
-    A folder that was kept without it gets it again, from this package if that is still the same.
+    A folder without the copy gets it again, from this package if it is still the same.
     """
     copy, recorded = out / SOURCE / PACKAGE.name, facts["source"]
     if not copy.exists() and digest(PACKAGE) == recorded:
@@ -54,6 +54,6 @@ def restore(out: Path, facts: Mapping[str, Any]) -> None:
         commit = facts.get("git_commit")
         checkout = f"Continue it with the package of commit {commit}, or choose" if commit else "Choose"
         raise UserError(
-            f"{out / SOURCE} is not the source that the plan was made with, so new cells would not compare "
-            f"with those that are there. {checkout} another folder with --out"
+            f"{out / SOURCE} is not the source that the plan was made with, so new cells would not be "
+            f"comparable with the existing ones. {checkout} another folder with --out"
         )

@@ -1,4 +1,4 @@
-"""How long cells take, measured on their first iterations."""
+"""The duration of cells, measured on their first iterations."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ PROBE_ENV_STEPS = 4096
 
 
 def seconds_per_env_step(out: Path, cell: Cell) -> float:
-    """Measured on the first iterations of a cell, in a run folder that is removed again."""
+    """Seconds per env step, measured on the first iterations of a cell in a temporary run folder."""
     iteration = cell.config["num_envs"] * cell.config["num_steps"]
     steps = max(PROBE_ITERATIONS * iteration, PROBE_ENV_STEPS)
     settings = presets.overlaid(dict(cell.config), probe_settings(cell.config, steps))
@@ -53,7 +53,7 @@ def probe_settings(config: Mapping[str, Any], steps: int) -> dict[str, Any]:
 
 
 def auxiliary_share(config: Mapping[str, Any]) -> float:
-    """Work of the auxiliary phase for each unit of work of the policy phase."""
+    """Work of the auxiliary phase per unit of work of the policy phase."""
     return config["phase"]["auxiliary_epochs"] / config["update"]["epochs"] if "phase" in config else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Tables of a TOML file, read key by key. What is missing, wrong or left over is refused by its name."""
+"""Tables of a TOML file, read key by key. Missing, wrong or unread keys are refused by name."""
 
 import difflib
 from typing import Any, TypeVar
@@ -9,7 +9,7 @@ Value = TypeVar("Value")
 
 
 class Table:
-    """A table, and its place in the file for the messages."""
+    """A table, and its place in the file for error messages."""
 
     def __init__(self, content: object, where: str) -> None:
         self.where = where
@@ -25,24 +25,24 @@ class Table:
         return list(self._content)
 
     def take(self, key: str, default: Any = None) -> Any:
-        """A value of any kind; `default` where the key is missing."""
+        """A value of any kind; `default` if the key is missing."""
         self._known.add(key)
         return self._content.get(key, default)
 
     def all(self) -> dict[str, Any]:
-        """The whole table, as it is."""
+        """The whole table, unchanged."""
         self._known |= self._content.keys()
         return dict(self._content)
 
     def plain(self, key: str) -> dict[str, Any]:
-        """A table that is checked elsewhere; empty where the key is missing."""
+        """A table that is checked elsewhere; empty if the key is missing."""
         return Table(self.take(key, {}), f"{self.where}.{key}").all()
 
     def table(self, key: str, default: dict[str, Any] | None = None) -> "Table":
         return Table(self._value(key, default, dict, "a table"), f"{self.where}.{key}")
 
     def tables(self, key: str) -> "dict[str, Table]":
-        """The tables within a table, by name; none where the key is missing."""
+        """The tables within a table, by name; none if the key is missing."""
         inner = Table(self.take(key, {}), f"{self.where}.{key}").all()
         return {name: Table(content, f"{self.where}.{key}.{name}") for name, content in inner.items()}
 
@@ -51,7 +51,7 @@ class Table:
         return [Table(content, f"{self.where}.{key}[{place}]") for place, content in enumerate(found, 1)]
 
     def lists(self, key: str) -> dict[str, list[Any]]:
-        """A table whose values are lists that are not empty; none where the key is missing."""
+        """A table whose values are lists that are not empty; none if the key is missing."""
         table = Table(self.take(key, {}), f"{self.where}.{key}")
         return {name: table._values(name, None, (object,), "a list") for name in table.names()}
 
@@ -83,7 +83,9 @@ class Table:
         values = self.texts(key)
         for value in values:
             if value not in among:
-                raise ConfigError(f"{self.where}.{key}: there is no {value!r}; there are {', '.join(among)}")
+                raise ConfigError(
+                    f"{self.where}.{key}: there is no {value!r}; the names are {', '.join(among)}"
+                )
         return values
 
     def counts(self, key: str) -> list[int]:
@@ -99,7 +101,9 @@ class Table:
         """Refuse keys that were not read: a misspelled name must not be ignored."""
         for key in self._content.keys() - self._known:
             near = difflib.get_close_matches(key, self._known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(self._known))}"
+            hint = (
+                f"; did you mean {near[0]}?" if near else f"; the fields are {', '.join(sorted(self._known))}"
+            )
             raise ConfigError(f"{self.where}: there is no field {key}{hint}")
 
     def _value(

@@ -26,7 +26,7 @@ KEPT_OF_EVALUATION = ("mean_return", "standard_error", "episodes", "greedy")
 
 
 def run_cell(out: Path, plan: Origin, cell: Cell) -> Result:
-    """The result of a cell, also where it fails. Raises Stopped at a signal, DiskError at a full disk."""
+    """The result of a cell, even if it fails. Raises Stopped at a signal, DiskError at a full disk."""
     try:
         if cell.arm == RANDOM_ARM:
             return random_play(plan, cell)
@@ -35,7 +35,7 @@ def run_cell(out: Path, plan: Origin, cell: Cell) -> Result:
         raise
     except Exception as error:
         if not isinstance(error, UserError):
-            traceback.print_exception(error)  # for the log; the cell keeps the sentence
+            traceback.print_exception(error)  # for the log; the cell stores the sentence
         return failure(plan, cell, sentence(error), diverged=isinstance(error, TrainingError))
     result = collected(folder, plan, cell)
     shutil.rmtree(folder)
@@ -66,10 +66,10 @@ def trained(out: Path, cell: Cell) -> Path:
 
 
 def can_continue(folder: Path, config: AnyConfig) -> bool:
-    """Whether an interrupted cell gives the same result as one that was not.
+    """Whether an interrupted cell gives the same result as an uninterrupted one.
 
-    It does where the environment can be restored. Elsewhere a resume would start other episodes: the cell
-    is started again.
+    It does if the environment can be restored. Otherwise a resume would start other episodes, so the cell is
+    restarted.
     """
     try:
         record = RunRecord(folder)
@@ -77,7 +77,7 @@ def can_continue(folder: Path, config: AnyConfig) -> bool:
             return True
         if not record.has_checkpoint:
             return False
-    except UserError:  # killed before its first file was whole
+    except UserError:  # killed before its first file was complete
         return False
     env = envs.make(config.env, config.env_config, seeds=[0])
     env.close()
@@ -138,7 +138,7 @@ def random_play(plan: Origin, cell: Cell) -> Result:
 
 
 def untrained(config: AnyConfig) -> PPOConfig:
-    """A config whose policy gives nearly the same probability to every action before it is trained."""
+    """A config whose untrained policy gives nearly the same probability to every action."""
     evaluation = {"num_envs": RANDOM_EPISODES, "episodes_per_env": 1, "greedy": False}
     return PPOConfig(
         env=config.env,
@@ -151,5 +151,5 @@ def untrained(config: AnyConfig) -> PPOConfig:
 
 
 def sentence(error: Exception) -> str:
-    """The message of an error: a sentence where it is one of ours, else with the name of its type."""
+    """The message of an error: the sentence of our own errors, otherwise with the name of the type."""
     return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"

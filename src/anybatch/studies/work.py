@@ -1,4 +1,4 @@
-"""How much work cells are, and how long they take side by side."""
+"""The work of cells, and their duration in parallel."""
 
 import heapq
 from collections.abc import Iterable
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from anybatch.studies.cells import Cell
 
 CALL_SAMPLES = 64
-"""Samples whose arithmetic takes as long as calling a small network does, by our own timings."""
+"""Samples whose arithmetic takes as long as one call of a small network, by our timings."""
 
 
 def work(cell: Cell) -> float:
-    """A guess at the time of a cell in units of its own: small batches spend it on calls."""
+    """An estimate of a cell's time in arbitrary units; small batches spend it on calls."""
     config = cell.config
     update, num_envs = config["update"], config["num_envs"]
     minibatch = num_envs * config["num_steps"] / update["minibatches_per_epoch"]
@@ -20,14 +20,14 @@ def work(cell: Cell) -> float:
 
 
 def kind(cell: Cell) -> tuple[object, ...]:
-    """Cells of one kind take about the same time for an env step."""
+    """The kind of a cell; cells of one kind take about the same time per env step."""
     config = cell.config
     sizes = (config["num_envs"], config["num_steps"], str(config["update"]), str(config["network"]))
     return (cell.base, str(config.get("phase")), *sizes)
 
 
 def makespan(seconds: Iterable[float], jobs: int) -> float:
-    """Time until the last of the jobs is done, where each takes the longest cell that is left."""
+    """Time until the last job is done, if each always takes the longest remaining cell."""
     ends = [0.0] * jobs
     for duration in sorted(seconds, reverse=True):
         heapq.heappush(ends, heapq.heappop(ends) + duration)

@@ -5,12 +5,11 @@ Each line of its standard input is a job; each line of its standard output answe
     {"cell": NAME}     run a cell of the study's plan
     {"probe": NAME}    measure the seconds that an env step of it takes
 
-Both may come with {"added": CELL, "origin": PLAN} for a cell that no plan lists beforehand: CELL is all of
-it, PLAN the hash, bins and facts of what it belongs to.
+Both may include {"added": CELL, "origin": PLAN} for a cell that is in no plan file: CELL is the whole cell,
+PLAN the hash, bins and facts of the plan it belongs to.
 
-A line {"give_up": NAME} has no answer of its own: the training of that cell stops, if it is the one in
-progress, and its job is answered with `stopped`. The process ends with its input: a runner that is killed
-leaves none behind.
+A line {"give_up": NAME} is not answered itself: if that cell is in progress, its training stops and its job
+is answered with `stopped`. The process ends with its input, so a killed runner leaves no workers behind.
 """
 
 import json
@@ -37,7 +36,7 @@ Job = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class AddedTo:
-    """What a cell belongs to that came with its job."""
+    """The plan of a cell that came with its job."""
 
     hash: str
     bins: int
@@ -45,7 +44,7 @@ class AddedTo:
 
 
 class InProgress:
-    """The name of the cell that is being trained, for the thread that reads the input."""
+    """The name of the cell in training, for the thread that reads the input."""
 
     def __init__(self) -> None:
         self._name: str | None = None
@@ -56,14 +55,14 @@ class InProgress:
             self._name = name
 
     def give_up(self, name: str) -> None:
-        """Stop the training of a cell. Under the lock: the next cell must not be taken for it."""
+        """Stop the training of a cell. Holds the lock, so that the next cell is not stopped instead."""
         with self._lock:
             if name == self._name:
                 request_stop()
 
 
 def main() -> None:
-    """`python -c … OUT [ENV …]`: environments are those that the command line named itself."""
+    """`python -c … OUT [ENV …]`: the environments are those named on the command line."""
     answers = private_stdout()
     out, named = Path(sys.argv[1]), sys.argv[2:]
     in_progress = InProgress()
@@ -73,14 +72,14 @@ def main() -> None:
 
 
 def private_stdout() -> TextIO:
-    """The standard output, reserved for answers: what an engine prints goes to the log."""
+    """Standard output, reserved for answers: what an engine prints goes to the log."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return answers
 
 
 def jobs(in_progress: InProgress) -> Iterator[Job]:
-    """The jobs as they come. The process ends at once where its input does, also within a cell."""
+    """The jobs as they arrive. The process ends as soon as its input ends, even within a cell."""
     waiting: queue.Queue[Job] = queue.Queue()
 
     def read() -> None:

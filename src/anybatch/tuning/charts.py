@@ -1,4 +1,4 @@
-"""Pictures of a tuning: what mattered, and the area under the curve over each number that was searched."""
+"""Pictures of a tuning: what mattered, and the area under the curve over each searched number."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,11 +9,11 @@ from anybatch.tuning.trials import Trial, best_of
 
 AREA_LABEL = "area under the return curve, mean over seeds"
 MATTERED_NOTE = (
-    "Shares of PED-ANOVA: how far the best quarter of the trials differs from all of them in each number. A "
-    "search that closes in on a value spreads less there, and few trials tell little."
+    "Shares by PED-ANOVA: how much the best quarter of the trials differs from all of them in each number. A "
+    "search that closes in on a value varies it less, and a few trials say little."
 )
 PANELS_NOTE = (
-    "A dot is a trial. Those that were pruned have the mean return that they had reached by then. The "
+    "Each dot is a trial. Pruned trials show the mean return that they had reached. The "
     "learning rate and the center of mass are those at the preset's number of minibatches; the dial converts "
     "them."
 )
@@ -45,7 +45,7 @@ def mattered(importances: Mapping[str, float]) -> Intervals:
 
 
 def panels(plan: TuningPlan, ended: Sequence[Trial]) -> Panels:
-    """A panel for each number that was searched."""
+    """A panel for each searched number."""
     return Panels(
         name="area-by-number",
         title="Area by each number",
@@ -92,7 +92,7 @@ def axis_label(one: Range) -> str:
 
 
 def words(name: str) -> str:
-    """A number's name for people."""
+    """A number's name in words."""
     return {"gae-lambda": "GAE λ", "q-lambda": "Q λ", "minibatches": "minibatches per epoch"}.get(
         name, name.replace("-", " ")
     )

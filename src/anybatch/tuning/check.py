@@ -1,4 +1,5 @@
-"""The final check: what was found against the preset, at the batch wanted, on seeds that no trial had."""
+"""The final check: the tuned preset against the original, at the target batch, on seeds that no trial
+used."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,14 +29,14 @@ def open_check(out: Path, plan: TuningPlan) -> StudyPlan:
         study_plans.write(out, made)
     elif there.hash != made.hash:
         raise UserError(
-            f"{out / study_plans.PLAN_FILE} is the check of another trial or of other settings: choose "
+            f"{out / study_plans.PLAN_FILE} is the check of another trial or other settings: choose "
             "another folder with --out"
         )
     return made
 
 
 def check_plan(out: Path, plan: TuningPlan) -> StudyPlan:
-    """Both presets at the batch wanted. What was found is read from its file, as `train --preset` does."""
+    """Both presets at the target batch. The tuned one is read from its file, as `train --preset` does."""
     tuned = presets.load(str(out / TUNED_FILE)).config
     settings = quiet({"algorithm": tuned.algorithm} | config_to_dict(tuned))
     settings = plain(settings | {"total_env_steps": plan.env_steps}, TUNED_FILE)
@@ -66,7 +67,7 @@ def check_plan(out: Path, plan: TuningPlan) -> StudyPlan:
 
 def claim(plan: TuningPlan) -> str:
     return (
-        f"What was tuned with {plan.num_envs} envs is not worse than {Path(plan.preset).stem} with "
+        f"The preset tuned with {plan.num_envs} envs is not worse than {Path(plan.preset).stem} with "
         f"{plan.train_at} envs, by the area under the curve of {plan.env_steps:,} env steps."
     )
 
@@ -98,7 +99,7 @@ def cell_of(plan: TuningPlan, arm: str, config: dict[str, Any], seed: int) -> Ce
 
 
 def verdict_of(check: StudyPlan, results: list[Result]) -> Verdict:
-    """The verdict on the one comparison of the check, in words that do not speak of ratios: there is one."""
+    """The verdict on the check's one comparison, without mentioning the ratio, since there is only one."""
     (verdict,) = judge(check, results)
     (found,) = verdict.comparisons
     plain_words = {name: getattr(found, name).replace(" at ratio 1", "") for name in ("label", "sentence")}

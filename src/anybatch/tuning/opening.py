@@ -30,22 +30,22 @@ Say = Callable[[str], None]
 
 
 def default_folder(request: Request, env: str) -> Path:
-    """tuning/CartPole-v1__cartpole-ppo-ewma, after what is tuned on what."""
+    """The default folder, named after environment and preset: tuning/CartPole-v1__cartpole-ppo-ewma."""
     return Path("tuning") / file_name([env, Path(request.preset).stem])
 
 
 def open_tuning(request: Request, out: Path, *, jobs: int, say: Say) -> TuningPlan:
-    """The plan of a tuning in its folder, which is written before the first trial.
+    """The plan of a tuning in its folder, written before the first trial.
 
-    A folder of another tuning is refused. Where there is a budget, it decides the number of trials once:
-    later calls take what the folder has.
+    A folder of another tuning is refused. A budget decides the number of trials once; later calls use the
+    number in the folder.
     """
     optuna_trials.refuse_missing()
     plan, there = plans.make_plan(request), plans.read(out)
     if there is not None:
         return continued(out, there, plan)
     if (out / CHECK_FILE).exists():
-        raise UserError(f"{out} is the folder of a study, not of a tuning: choose another one with --out")
+        raise UserError(f"{out} is the folder of a study, not of a tuning: choose another folder with --out")
     refuse_unknown_env(plan)
     if request.budget_seconds is not None:
         plan = within_budget(plan, request.budget_seconds, jobs=jobs, say=say)
@@ -60,7 +60,7 @@ def open_tuning(request: Request, out: Path, *, jobs: int, say: Say) -> TuningPl
 
 
 def continued(out: Path, there: TuningPlan, plan: TuningPlan) -> TuningPlan:
-    """The plan that is there, with as many trials as are asked for now."""
+    """The existing plan, with the number of trials requested now."""
     if there.hash != plan.hash:
         raise refusal(out, list(differences(by_name(there), by_name(plan))))
     source.restore(out, there.facts)
@@ -68,13 +68,13 @@ def continued(out: Path, there: TuningPlan, plan: TuningPlan) -> TuningPlan:
     trials = there.trials if same_budget else plan.trials
     if trials < there.trials:
         raise UserError(
-            f"{out} was begun with {there.trials} trials, and --trials {trials} asks for fewer: ask for as "
+            f"{out} was begun with {there.trials} trials, and --trials {trials} is less: use at least as "
             "many, or choose another folder with --out"
         )
     if trials > there.trials:
         if (out / CHECK_FILE).exists():
             raise UserError(
-                f"{out} has its final check, so that its seeds are no longer fresh: for more than "
+                f"{out} has run its final check, so its seeds are no longer fresh: for more than "
                 f"{there.trials} trials choose another folder with --out"
             )
         there = replace(there, trials=trials, request=plan.request)
@@ -83,17 +83,17 @@ def continued(out: Path, there: TuningPlan, plan: TuningPlan) -> TuningPlan:
 
 
 def by_name(plan: TuningPlan) -> dict[str, Any]:
-    """What decides the result, with ranges by their names, so that a difference can be named."""
+    """What decides the result, with ranges by name, so that a difference can be named."""
     return plan.decisive() | {"ranges": {one.name: one.to_json() for one in plan.ranges}}
 
 
 def refuse_unknown_env(plan: TuningPlan) -> None:
-    """Build one env: what does not exist is said now, and not by the first trial."""
+    """Build one env, so that a wrong id is reported now, not by the first trial."""
     envs.make(plan.env, config_from_dict(EnvConfig, dict(plan.base["env_config"])), seeds=[0]).close()
 
 
 def within_budget(plan: TuningPlan, budget: float, *, jobs: int, say: Say) -> TuningPlan:
-    """The plan with as many trials as fit a budget, the final check included."""
+    """The plan with as many trials as fit a budget, including the final check."""
     say("Measuring how long the runs take …")
     trial, check = (plan.env_steps * rate + SECONDS_PER_CELL for rate in measured(plan))
     check_seconds = makespan([check] * 2 * len(plan.check_seeds), jobs)
@@ -116,7 +116,7 @@ def within_budget(plan: TuningPlan, budget: float, *, jobs: int, say: Say) -> Tu
 
 
 def measured(plan: TuningPlan) -> tuple[float, float]:
-    """Seconds for an env step of a trial, and of a run of the check."""
+    """Seconds per env step of a trial and of a check run."""
     origin = {"hash": plan.hash, "bins": plan.bins, "facts": {}}
     rates: list[float] = []
     with tempfile.TemporaryDirectory(prefix="anybatch-probe-") as folder:

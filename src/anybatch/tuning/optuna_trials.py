@@ -1,8 +1,8 @@
-"""Which numbers are tried next, by Optuna, which also keeps the record. The only module that imports it.
+"""Optuna's choice of the numbers to try next, and its record of the trials. Only this module imports it.
 
-Numbers are sampled by TPE (Bergstra et al. 2011), each with a random generator of its own, seeded by the
-trial and the number's place. One job therefore tries the same numbers whether it was interrupted or not. With
-several jobs, the first random trials are the same, and later ones follow whatever has finished by then.
+Numbers are sampled by TPE (Bergstra et al. 2011), each with its own random generator, seeded by the trial and
+the number's place. A single job therefore tries the same numbers whether it was interrupted or not. With
+several jobs, the first random trials are the same, and later ones depend on what has finished.
 """
 
 import contextlib
@@ -29,13 +29,14 @@ STUDY_NAME = "tuning"
 INSTALL_COMMAND = "pip install 'anybatch[tune]'"
 
 REPORTS_PER_RUN = 10
-"""Moments at which a run is compared with those before it."""
+"""Points of a run at which it is compared with earlier runs."""
 FIRST_REPORT = 3
-"""The first of these moments that counts: the start of a curve says little, and luck there protects none."""
+"""The first of these points that counts: the start of a curve says little, and early luck should not protect
+a trial."""
 FEWEST_COMPARED = 4
-"""Trials that must have come as far for a median to be taken."""
+"""Fewest trials that must have come as far for a median."""
 TOP_SHARE = 0.25
-"""What mattered is what tells the best quarter of the trials from all of them."""
+"""What matters is what distinguishes the best quarter of the trials from all of them."""
 
 
 def refuse_missing() -> None:
@@ -45,7 +46,7 @@ def refuse_missing() -> None:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Optuna's own log and its warnings of experimental parts are not for our readers."""
+    """Silence Optuna's log and its warnings about experimental features."""
     import optuna
 
     before = optuna.logging.get_verbosity()
@@ -68,7 +69,7 @@ class TrialBook:
 
         self._plan, self._jobs = plan, jobs
         path = out / JOURNAL_FILE
-        path.with_name(path.name + LOCK_SUFFIX).unlink(missing_ok=True)  # of a process that was killed
+        path.with_name(path.name + LOCK_SUFFIX).unlink(missing_ok=True)  # from a killed process
         cut_torn_line(path)
         with quietly():
             lock = journal.JournalFileOpenLock(str(path))
@@ -88,11 +89,11 @@ class TrialBook:
             if not known:
                 self._study.enqueue_trial({one.name: one.first for one in plan.ranges})
         self._left = [trial for trial in known if trial.state == optuna.trial.TrialState.RUNNING]
-        """Trials that an earlier process did not finish: they come first."""
+        """Trials that an earlier process did not finish. They come first."""
         self._asked: dict[int, optuna.Trial] = {}
 
     def next(self) -> Trial | None:
-        """The trial to run next; None where all that were asked for have been taken."""
+        """The trial to run next; None if all requested trials have begun."""
         import optuna
 
         with quietly():
@@ -128,7 +129,7 @@ class TrialBook:
         self._asked[number].report(value, moment)
 
     def is_beaten(self, number: int) -> bool:
-        """Whether its best report is below the median of what finished trials had at its newest moment."""
+        """Whether its best report is below the median of the finished trials at its newest point."""
         return self._asked[number].should_prune()
 
     def finish(self, number: int, state: State, value: float | None = None) -> None:
@@ -147,8 +148,8 @@ class TrialBook:
         return optuna.samplers.TPESampler(
             seed=int(seed),
             n_startup_trials=self._plan.random_trials,
-            multivariate=False,  # each number is sampled by itself, whatever the version's default is
-            # With several jobs, what is being tried is not tried again meanwhile.
+            multivariate=False,  # each number is sampled independently, whatever the version's default is
+            # With several jobs, points in progress are not tried twice.
             constant_liar=self._jobs > 1,
         )
 
@@ -179,7 +180,7 @@ class TrialBook:
 
 
 def suggest(trial: Any, one: Range) -> None:
-    """Let Optuna choose a coordinate. What a trial has already stays."""
+    """Let Optuna choose a coordinate. A trial keeps the coordinates it already has."""
     low, high = one.places
     if one.dimension.whole:
         trial.suggest_int(one.name, int(low), int(high), log=True)
@@ -188,7 +189,7 @@ def suggest(trial: Any, one: Range) -> None:
 
 
 def cut_torn_line(path: Path) -> None:
-    """Drop the end of a journal that was cut within a line, as after a loss of power."""
+    """Drop an incomplete last line of a journal, as after a loss of power."""
     content = path.read_bytes() if path.exists() else b""
     whole = content[: content.rfind(b"\n") + 1]
     if whole != content:
@@ -196,7 +197,7 @@ def cut_torn_line(path: Path) -> None:
 
 
 def importances(ranges: Sequence[Range], trials: Sequence[Trial]) -> dict[str, float]:
-    """How much each number tells the best quarter of the trials from all, as shares of 1: PED-ANOVA.
+    """How much each number distinguishes the best quarter of the trials from all, as shares of 1: PED-ANOVA.
 
     Watanabe et al. 2023 (arXiv:2304.10255). Trials that were pruned count below all that finished. Empty
     where fewer than four trials have come to an end.

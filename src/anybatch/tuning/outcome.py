@@ -1,4 +1,4 @@
-"""What came out of a tuning."""
+"""The outcome of a tuning."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ class Outcome:
 
     folder: Path
     preset_file: Path
-    """What was found, for `anybatch train --preset`."""
+    """The tuned preset, for `anybatch train --preset`."""
     plan: TuningPlan
     trials: Sequence[Trial]
     best: Trial
     importances: Mapping[str, float]
-    """Share of each number in what tells the best quarter of the trials from all of them."""
+    """Share of each number in what distinguishes the best quarter of the trials from all of them."""
     check: StudyPlan
     results: Sequence[Result]
     verdict: Verdict
-    """Whether what was found is not worse than the preset, by the margin fixed before the first trial."""
+    """Whether the tuned preset is not worse than the original, by the margin fixed before the first trial."""
 
     def train_words(self) -> list[str]:
-        """The command line that trains what was found at the batch wanted."""
+        """The command line that trains the tuned preset at the target batch."""
         num_envs = str(self.plan.train_at)
         return ["anybatch", "train", "--preset", str(self.preset_file), "--num-envs", num_envs]
 

@@ -48,7 +48,7 @@ def report(outcome: Outcome) -> Report:
 
 
 def numbers(outcome: Outcome) -> list[Markup]:
-    """The preset's numbers at the batch tuned at, what was found, and where it was searched."""
+    """The preset's numbers at the tuning batch, the tuned numbers, and the searched ranges."""
     rows: list[list[Content]] = []
     for one in outcome.plan.ranges:
         found = outcome.best.point[one.name]
@@ -85,7 +85,7 @@ def commands(outcome: Outcome) -> list[Markup]:
         f"tuning seeds {' '.join(map(str, plan.seeds))}, check seeds {' '.join(map(str, plan.check_seeds))}"
     )
     return [
-        element("p", "Train what was found:"),
+        element("p", "Train the tuned preset:"),
         command(outcome.train_words()),
         element("p", "The tuning itself:"),
         command(outcome.tune_words()),

@@ -1,10 +1,10 @@
 """The plan of a tuning: everything that decides its result, fixed and hashed before the first trial.
 
 OUT/tuning.json       the plan: a JSON object with the entries of `TuningPlan`, "schema" and "hash"
-OUT/trials.journal    the trials as Optuna records them: their numbers, returns on the way, and states
-OUT/cells/            a file for each training run, as studies have them (anybatch.studies.cells)
-OUT/plan.json         the final check, a study of its own: the preset and what was found, on fresh seeds
-OUT/tuned.toml        what was found, as a preset
+OUT/trials.journal    the trials as Optuna records them: numbers, intermediate returns, and states
+OUT/cells/            a file for each training run, as in studies (anybatch.studies.cells)
+OUT/plan.json         the final check, a study of the original and the tuned preset on fresh seeds
+OUT/tuned.toml        the tuned preset
 OUT/result.json       the best trial, what mattered, and the verdict of the check
 OUT/report/           the same as a page, with pictures and their numbers
 OUT/runs/, source/    while it runs: run folders in progress, and the package as it was at the start
@@ -30,36 +30,36 @@ from anybatch.tuning.space import Range, Space
 SCHEMA = 1
 PLAN_FILE = "tuning.json"
 BATCH_SHARE = 4
-"""The batch tuned at is the preset's divided by this, where it is not given."""
+"""By default, the tuning batch is the preset's divided by this."""
 FIRST_SEED = 1001
 TUNING_SEEDS = (FIRST_SEED, FIRST_SEED + 1)
-"""Seeds of a trial where they are not given. Two: the best of many trials on one seed is mostly its luck."""
+"""Default seeds of a trial. Two, since the best of many trials on one seed is mostly luck."""
 CHECK_SEEDS = 5
 FEWEST_CHECK_SEEDS = 2
-"""An interval needs two."""
+"""An interval needs two seeds."""
 RANDOM_TRIALS = 8
 """Trials before the search follows their results: the preset itself, and random ones."""
 FEWEST_TRIALS = 10
 MARGIN = 0.1
-"""How much worse is still not worse, where 0 is random play and 1 the preset's best return."""
+"""How much worse still counts as not worse, where 0 is random play and 1 the preset's best return."""
 ALPHA = 0.05
 SAMPLER_SEED = 1
 TRIAL_ARM = "trial"
 NOT_DECISIVE = ("trials", "left_out", "request", "facts")
-"""Entries that are not hashed: more trials may be asked for later."""
+"""Entries that are not hashed: more trials may be requested later."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a person asks for. None: by the preset."""
+    """A person's request. None means the preset's value."""
 
     preset: str
     env: str | None = None
     trials: int = 40
     num_envs: int | None = None
-    """Envs of the trials: the batch tuned at."""
+    """Envs of the trials: the tuning batch."""
     train_at: int | None = None
-    """Envs of the check: the batch wanted."""
+    """Envs of the check: the target batch."""
     env_steps: int | None = None
     """Length of every run."""
     seeds: tuple[int, ...] = TUNING_SEEDS
@@ -72,24 +72,24 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class TuningPlan:
-    """What is tried, and how it is judged."""
+    """The trials and how they are judged."""
 
     preset: str
-    """The preset whose numbers are searched around."""
+    """The preset around whose numbers the search runs."""
     env: str
     env_steps: int
-    """Length of every run, of trials and check alike."""
+    """Length of every run, in trials and check."""
     base: Mapping[str, Any]
-    """Settings of the preset at the batch tuned at, where the search has its center."""
+    """Settings of the preset at the tuning batch, the center of the search."""
     original: Mapping[str, Any]
-    """Settings of the preset at the batch wanted, which the check compares with."""
+    """Settings of the preset at the target batch, for the check."""
     ranges: tuple[Range, ...]
     left_out: Mapping[str, str]
     """Numbers that are not searched, and why."""
     seeds: tuple[int, ...]
-    """Of the trials."""
+    """Seeds of the trials."""
     check_seeds: tuple[int, ...]
-    """Of the check; no trial has one of them."""
+    """Seeds of the check; no trial uses them."""
     margin: float
     alpha: float
     trials: int
@@ -106,12 +106,12 @@ class TuningPlan:
 
     @property
     def num_envs(self) -> int:
-        """Envs of the batch tuned at."""
+        """Envs of the tuning batch."""
         return int(self.base["num_envs"])
 
     @property
     def train_at(self) -> int:
-        """Envs of the batch wanted."""
+        """Envs of the target batch."""
         return int(self.original["num_envs"])
 
     @property
@@ -168,7 +168,7 @@ class TuningPlan:
 
 
 def make_plan(request: Request) -> TuningPlan:
-    """The plan of a request. What contradicts itself, or makes no sense, is refused by its name."""
+    """The plan of a request. Contradictory or invalid values are refused by name."""
     refuse_senseless(request)
     config = presets.load(request.preset).config
     settings = {"algorithm": config.algorithm} | config_to_dict(config)
@@ -198,7 +198,7 @@ def make_plan(request: Request) -> TuningPlan:
 
 
 def fresh_seeds(tuning: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """Seeds that no trial has: those above all of them."""
+    """Seeds that no trial uses: those above all of theirs."""
     first = max(tuning) + 1
     return tuple(range(first, first + count))
 
@@ -207,7 +207,7 @@ def refuse_senseless(request: Request) -> None:
     if request.trials < FEWEST_TRIALS:
         raise ConfigError(
             f"--trials {request.trials}: at least {FEWEST_TRIALS} are needed, since the first "
-            f"{RANDOM_TRIALS} are the preset itself and random ones, and only later ones follow what was seen"
+            f"{RANDOM_TRIALS} are the preset itself and random ones, and only later ones build on results"
         )
     for name in ("num_envs", "train_at", "env_steps"):
         value = getattr(request, name)
@@ -215,7 +215,7 @@ def refuse_senseless(request: Request) -> None:
             raise ConfigError(f"--{name.replace('_', '-')} {value}: must be at least 1")
     if not request.seeds or len(set(request.seeds)) < len(request.seeds) or min(request.seeds) < 0:
         shown = " ".join(map(str, request.seeds))
-        raise ConfigError(f"--seeds {shown}: must be one or more different numbers, none of them negative")
+        raise ConfigError(f"--seeds {shown}: must be one or more different non-negative numbers")
     if request.check_seeds < FEWEST_CHECK_SEEDS:
         raise ConfigError(
             f"--check-seeds {request.check_seeds}: at least {FEWEST_CHECK_SEEDS} are needed for an interval"
@@ -225,7 +225,7 @@ def refuse_senseless(request: Request) -> None:
 
 
 def read(out: Path) -> TuningPlan | None:
-    """The plan of a folder; None where there is none yet."""
+    """The plan of a folder; None if there is none yet."""
     path = out / PLAN_FILE
     if not path.exists():
         return None
@@ -237,7 +237,7 @@ def read(out: Path) -> TuningPlan | None:
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is damaged: it is not the plan of a tuning ({error!r})") from None
     if plan.hash != recorded:
-        raise UserError(f"{path} was changed after it was written: its hash does not fit its content")
+        raise UserError(f"{path} was changed after it was written: its hash does not match its content")
     return plan
 
 

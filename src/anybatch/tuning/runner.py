@@ -1,7 +1,7 @@
-"""Running the trials: cells in worker processes, watched while they train, given up where they are beaten.
+"""Running the trials: cells in worker processes, watched while they train, and stopped when they fall behind.
 
-All decisions are made here, in one thread, from what the cells have logged at fixed moments of their run.
-When the runner looks does not change them.
+All decisions are made here, in one thread, from what the cells have logged at fixed points of their run, so
+they do not depend on when the runner looks.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ def run(
                         worker.stop()
                 display.update(sum_of_env_steps(plan, book, slots), {}, note(plan, book.trials()))
                 time.sleep(LOOK_EVERY_SECONDS)
-        except BaseException:  # the second signal, or a trial that cannot be run: nothing is waited for
+        except BaseException:  # the second signal, or a trial that cannot be run: do not wait
             for worker in workers:
                 worker.kill()
             raise
@@ -74,7 +74,7 @@ def run(
 
 
 def note(plan: TuningPlan, trials: Sequence[Trial]) -> str:
-    """How far the search is, in a few words."""
+    """The progress of the search, in a few words."""
     ended = [trial for trial in trials if trial.state != "running"]
     pruned = sum(trial.state == "pruned" for trial in ended)
     best = best_of(trials)
@@ -107,14 +107,14 @@ class Slot:
         self._trial: Trial | None = None
         self._cells: list[Cell] = []
         self._areas: list[float] = []
-        """Of the cells of this trial that are done."""
+        """Areas of this trial's finished cells."""
         self._answer: Future[dict[str, Any]] | None = None
         self._moment = 0
-        """The newest moment of the cell in progress that was looked at."""
+        """The newest point of the cell in progress that was reported."""
         self._beaten = False
 
     def advance(self, *, may_begin: bool) -> bool:
-        """Look after the trial, or begin the next one. False where there is nothing left to do."""
+        """Advance the trial, or begin the next one. False if there is nothing left to do."""
         if self._trial is None:
             if not may_begin:
                 return False
@@ -123,7 +123,7 @@ class Slot:
                 return False
             self._cells, self._areas = list(self._plan.cells_of(self._trial.number, self._trial.point)), []
             self._moment = 0
-            # An earlier process may have been killed between a report and what follows from it.
+            # An earlier process may have been killed between a report and its consequence.
             self._beaten = bool(self._trial.reports) and self._book.is_beaten(self._trial.number)
         if self._answer is None:
             return self._begin_cell(may_begin=may_begin)
@@ -167,7 +167,7 @@ class Slot:
         return True
 
     def _look(self) -> None:
-        """Report what the cell has reached, and give it up where that is too little."""
+        """Report what the cell has reached, and stop it if that is too little."""
         end = (self._moment + 1) * self._plan.env_steps / REPORTS_PER_RUN
         is_due = end < self._plan.env_steps and in_progress.newest(self._out, self._cell) >= end
         if is_due and not self._beaten:
@@ -176,7 +176,7 @@ class Slot:
             self._worker.give_up(self._cell.name)
 
     def _report(self, curve: Points) -> None:
-        """Report the moments that a curve has come to, one after another, until one of them is too low."""
+        """Report the points that a curve has reached, one after another, until one of them is too low."""
         assert self._trial is not None
         before, per_moment = len(self._areas), self._plan.bins // REPORTS_PER_RUN
         for moment in range(self._moment + 1, len(curve) // per_moment + 1):
@@ -194,7 +194,7 @@ class Slot:
                 return
 
     def _take(self, answer: dict[str, Any]) -> bool:
-        """What became of the cell. A stop that was asked for leaves the trial to the next call."""
+        """Handle the end of a cell. A requested stop leaves the trial to the next call."""
         if answer["answer"] == ERROR:
             raise UserError(answer["reason"])
         if answer["answer"] == STOPPED:
@@ -202,7 +202,7 @@ class Slot:
                 self._end("pruned")
                 return True
             return False
-        if answer["answer"] == DIED:  # before it could write so itself
+        if answer["answer"] == DIED:  # before it could write the failure itself
             cells.write(self._out, failure(self._plan, self._cell, answer["reason"]))
         result = cells.read(self._out, self._cell.name)
         assert result is not None
@@ -210,7 +210,7 @@ class Slot:
         return True
 
     def _take_result(self, result: Result) -> None:
-        """Go on with the next cell of the trial, or end it."""
+        """Continue with the next cell of the trial, or end it."""
         assert self._trial is not None
         if result.plan_hash != self._plan.hash:
             raise UserError(f"{cells.path_of(self._out, result.cell.name)} belongs to another plan")
@@ -229,7 +229,8 @@ class Slot:
             self._end("finished")
 
     def _fail(self, result: Result) -> None:
-        """A run that diverged is a bad trial; any other failure is none, and of the preset itself the end."""
+        """A diverged run makes a bad trial; any other failure makes none, and ends the tuning if it is the
+        preset."""
         assert self._trial is not None
         if self._trial.number == 0 and not result.diverged:
             cells.path_of(self._out, result.cell.name).unlink()  # the next call tries it again
@@ -243,7 +244,7 @@ class Slot:
         if state == "finished":
             value = sum(self._areas) / len(self._areas)
         self._book.finish(number, state, value)
-        for cell in self._cells:  # what is left of a run that was given up
+        for cell in self._cells:  # the remains of a stopped run
             shutil.rmtree(self._out / RUNS / cell.name, ignore_errors=True)
         self._trial, self._answer, self._beaten = None, None, False
         self._table.add(self._book.trial(number), best_of(self._book.trials()))

@@ -1,4 +1,4 @@
-"""Settings of trials and of the check: the preset at a batch, with numbers that belong to that batch."""
+"""Settings of trials and of the check: the preset at a batch, with the numbers for that batch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,13 +10,13 @@ from anybatch.studies.configs import config_of, nested, plain
 from anybatch.tuning.space import BY_NAME
 
 THREADS = 1
-"""Of each cell: cells run side by side."""
+"""Threads of each cell: cells run in parallel."""
 EVALUATION_EPISODES = 10
-"""At the end of each cell, at most. The search goes by training episodes."""
+"""Most episodes evaluated at the end of each cell. The search uses training episodes."""
 
 
 def quiet(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a cell: no threads, logs or long evaluations that would slow its neighbors down."""
+    """Settings of a cell, without threads, logs or long evaluations that would slow other cells down."""
     slots = min(settings["evaluation"]["num_envs"], EVALUATION_EPISODES)
     return presets.overlaid(
         dict(settings),
@@ -30,16 +30,16 @@ def quiet(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def at_batch(settings: Mapping[str, Any], num_envs: int, where: str) -> dict[str, Any]:
-    """The settings of a preset at another number of envs, with the numbers that the dial gives there."""
+    """The settings of a preset at another number of envs, with the numbers that the dial computes."""
     return stated(presets.overlaid(dict(settings), {"num_envs": num_envs}), where)
 
 
 def with_point(base: Mapping[str, Any], point: Mapping[str, float], where: str) -> dict[str, Any]:
     """The settings of a trial.
 
-    `base` is tuned at its own batch. Where a point has another number of minibatches, the numbers that
-    follow the minibatch are rescaled by the dial: a learning rate is searched as that of the base's
-    minibatch, so that the two can be searched apart.
+    `base` is tuned at its own batch. If a point has another number of minibatches, the dial rescales the
+    numbers that follow the minibatch: the searched learning rate refers to the base's minibatch, so that the
+    two can be searched independently.
     """
     settings = dict(base)
     for name, number in point.items():
@@ -49,7 +49,7 @@ def with_point(base: Mapping[str, Any], point: Mapping[str, float], where: str) 
 
 
 def stated(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The same run, tuned at its own batch: what a plan computes becomes what is set."""
+    """The same run, tuned at its own batch: the numbers of its plan become settings."""
     config = config_of(settings, where)
     numbers = make_plan(config, encoder="mlp")  # the encoder decides the microbatch, which is not set here
     here = presets.overlaid(plain(settings, where), numbers_of(config, numbers))

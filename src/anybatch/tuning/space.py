@@ -1,7 +1,7 @@
-"""What is searched: which settings of a preset, how far around its numbers, and on which scale.
+"""The search space: which settings of a preset, how far around its numbers, and on which scale.
 
-The center is the preset's own number at the batch tuned at. All searches are uniform in the logarithm of a
-coordinate: the number itself, or 1 minus it where a discount or λ counts by its distance from 1.
+The center is the preset's number at the tuning batch. All searches are uniform in the logarithm of a
+coordinate: the number itself, or 1 minus it for a discount or λ, whose distance from 1 matters.
 """
 
 import difflib
@@ -14,11 +14,11 @@ from anybatch.equations.rescale import center_of_mass, decay_from_center_of_mass
 from anybatch.errors import ConfigError
 
 FIXED = "fixed"
-"""What is said of a number that is not to be searched."""
+"""The word for a number that is not searched."""
 DIGITS = 4
-"""Significant digits of a trial's numbers, so that the preset it becomes can be read."""
+"""Significant digits of a trial's numbers, so that the tuned preset is readable."""
 SMALLEST_MINIBATCH = 16
-"""Samples below which no minibatch is searched unless that is asked for."""
+"""Smallest minibatch in the default search, in samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,23 +31,23 @@ class Dimension:
     factor: float
     """The coordinate is searched from the center ÷ factor to the center × factor."""
     sense: str
-    """Values that it can have, for messages."""
+    """Its valid values, for error messages."""
     largest: float = 1.0
     """Largest coordinate that makes sense."""
     coordinate: Literal["number", "complement"] = "number"
-    """What is searched: the number, or 1 minus it."""
+    """The searched coordinate: the number, or 1 minus it."""
     is_decay: bool = False
     """Whether the setting is a decay and the number its center of mass."""
     whole: bool = False
     needs: tuple[str, str] | None = None
-    """A setting and the value that it must have for this one to be used."""
+    """A setting and the value it must have for this number to be used."""
 
     def place(self, number: float) -> float:
         """The coordinate of a number."""
         return 1.0 - number if self.coordinate == "complement" else number
 
     def number(self, place: float) -> float:
-        """The number at a coordinate, which has few digits."""
+        """The number at a coordinate, rounded to a few digits."""
         if self.whole:
             return round(place)
         short = float(f"{place:.{DIGITS}g}")
@@ -117,13 +117,13 @@ BY_NAME = {dimension.name: dimension for dimension in DIMENSIONS}
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """A dimension of a search, in its own numbers."""
+    """The range of one dimension of a search."""
 
     name: str
     low: float
     high: float
     center: float
-    """The number of the preset, rescaled to the batch tuned at."""
+    """The preset's number, rescaled to the tuning batch."""
 
     @property
     def dimension(self) -> Dimension:
@@ -137,7 +137,7 @@ class Range:
 
     @property
     def first(self) -> float:
-        """The coordinate of the first trial: the preset's own, or the end of the range that is nearest."""
+        """The coordinate of the first trial: the preset's own, or the nearest end of the range."""
         low, high = self.places
         return min(max(self.dimension.place(self.center), low), high)
 
@@ -152,7 +152,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Space:
-    """All that is searched, and what is not, with the reason."""
+    """The searched ranges, and the numbers that are not searched, with the reason."""
 
     ranges: tuple[Range, ...]
     left_out: Mapping[str, str]
@@ -163,7 +163,7 @@ class Space:
 
 
 Asked = Mapping[str, tuple[float, float] | None]
-"""Ranges by name; None for what is not to be searched."""
+"""Ranges by name; None for numbers that are not searched."""
 
 
 def parse(words: Iterable[str]) -> Asked:
@@ -173,9 +173,11 @@ def parse(words: Iterable[str]) -> Asked:
         name, _, rest = word.partition("=")
         if name not in BY_NAME:
             near = difflib.get_close_matches(name, BY_NAME, n=3, cutoff=0.4) or list(BY_NAME)
-            raise ConfigError(f"--search {word}: nothing is called {name!r}; there are {', '.join(near)}")
+            raise ConfigError(
+                f"--search {word}: there is no number {name!r}; the nearest are {', '.join(near)}"
+            )
         if name in asked:
-            raise ConfigError(f"--search names {name} twice: {word} contradicts what stands before it")
+            raise ConfigError(f"--search names {name} twice: {word} contradicts the first")
         asked[name] = None if rest == FIXED else bounds(word, rest, BY_NAME[name])
     return asked
 
@@ -199,7 +201,7 @@ def bounds(word: str, text: str, dimension: Dimension) -> tuple[float, float]:
 
 
 def space_of(settings: Mapping[str, Any], asked: Asked) -> Space:
-    """The search around settings at the batch tuned at."""
+    """The search around settings at the tuning batch."""
     ranges: list[Range] = []
     left_out: dict[str, str] = {}
     for dimension in DIMENSIONS:
@@ -209,7 +211,7 @@ def space_of(settings: Mapping[str, Any], asked: Asked) -> Space:
                 raise ConfigError(f"--search {dimension.name}: cannot be searched, since {reason}")
             continue
         if dimension.name in asked and asked[dimension.name] is None:
-            left_out[dimension.name] = "it was asked to stay"
+            left_out[dimension.name] = "--search keeps it fixed"
             continue
         found = range_of(dimension, settings, asked.get(dimension.name))
         if isinstance(found, str):
@@ -217,20 +219,20 @@ def space_of(settings: Mapping[str, Any], asked: Asked) -> Space:
         else:
             ranges.append(found)
     if not ranges:
-        raise ConfigError("nothing is left to search: --search keeps every number as it is")
+        raise ConfigError("there is nothing to search: --search keeps every number fixed")
     return Space(tuple(ranges), left_out)
 
 
 def absence(dimension: Dimension, settings: Mapping[str, Any]) -> str | None:
-    """Why settings do not have a number; None where they have it."""
+    """Why a number cannot be searched in these settings; None if it can."""
     value = setting_at(settings, dimension.setting)
     if dimension.needs is not None:
         path, wanted = dimension.needs
         there = setting_at(settings, path)
         if there != wanted:
-            return f"it goes with {path} = {wanted}, and this preset has {there or 'no such setting'}"
+            return f"it needs {path} = {wanted}, and this preset has {there or 'no such setting'}"
     if value is None:
-        return f"{dimension.setting} is no number of this preset"
+        return f"{dimension.setting} is not a number in this preset"
     if dimension.name == MINIBATCHES and settings.get("minibatch_limit") is not None:
         return f"minibatch_limit = {settings['minibatch_limit']} decides the number of minibatches"
     return None
@@ -239,7 +241,7 @@ def absence(dimension: Dimension, settings: Mapping[str, Any]) -> str | None:
 def range_of(
     dimension: Dimension, settings: Mapping[str, Any], asked: tuple[float, float] | None
 ) -> Range | str:
-    """The range of a dimension; a reason where there is none around the preset's number."""
+    """The range of a dimension; a reason if there is none around the preset's number."""
     center = dimension.of_setting(float(setting_at(settings, dimension.setting)))
     place = dimension.place(center)
     samples = settings["num_envs"] * settings["num_steps"]
@@ -247,7 +249,7 @@ def range_of(
         if dimension.name == MINIBATCHES and asked[1] > samples:
             raise ConfigError(
                 f"--search {dimension.name}={asked[0]:g}..{asked[1]:g}: an iteration has {samples} samples, "
-                "and there cannot be more minibatches"
+                "which is the largest number of minibatches"
             )
         return Range(name=dimension.name, low=asked[0], high=asked[1], center=center)
     if not dimension.makes_sense(place):
@@ -263,7 +265,7 @@ def range_of(
 
 
 def setting_at(settings: Mapping[str, Any], path: str) -> Any:
-    """A setting by its path; None where there is none."""
+    """A setting by its path; None if there is none."""
     found: Any = settings
     for name in path.split("."):
         found = found.get(name) if isinstance(found, Mapping) else None

@@ -1,4 +1,4 @@
-"""The table of trials that grows while they run: a row for each that has ended."""
+"""The growing table of trials: a row for each finished trial."""
 
 from collections.abc import Callable
 
@@ -6,11 +6,11 @@ from anybatch.tuning.plan import TuningPlan
 from anybatch.tuning.trials import Trial
 
 NARROWEST = 9
-"""Letters of a column of numbers."""
+"""Width of a column of numbers."""
 
 
 class TrialTable:
-    """Says a row when a trial has ended, below a header."""
+    """Prints a header, then a row for each finished trial."""
 
     def __init__(self, plan: TuningPlan, say: Callable[[str], None]) -> None:
         self.say = say

@@ -1,11 +1,11 @@
-"""A trial: numbers that were tried, and what came of them."""
+"""A trial: the numbers tried, and the result."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 State = Literal["running", "finished", "pruned", "failed"]
-"""pruned: stopped on the way, since half of the trials had done better by then, or since it diverged."""
+"""pruned: stopped early, because half of the trials had done better by then, or because it diverged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,13 +13,13 @@ class Trial:
     """One point of the search, trained on all tuning seeds."""
 
     number: int
-    """From 0 on; 0 is the preset itself."""
+    """Counted from 0; 0 is the preset itself."""
     point: Mapping[str, float]
     state: State
     value: float | None = None
-    """Area under the curve, mean over seeds; of one that was pruned, as far as it came."""
+    """Area under the curve, mean over seeds; for a pruned trial, up to where it was stopped."""
     reports: Mapping[int, float] = field(default_factory=dict[int, float])
-    """Mean return so far, by the tenth of its env steps at which it was reported."""
+    """Mean return so far, by tenths of its env steps."""
 
     @property
     def is_finished(self) -> bool:
@@ -30,6 +30,6 @@ class Trial:
 
 
 def best_of(trials: Iterable[Trial]) -> Trial | None:
-    """The finished trial with the largest area, the first of equals; None where none has finished."""
+    """The finished trial with the largest area, the first of equals; None if none has finished."""
     finished = [trial for trial in trials if trial.is_finished and trial.value is not None]
     return max(finished, key=lambda trial: (trial.value or 0.0, -trial.number)) if finished else None

@@ -1,4 +1,4 @@
-"""A tuning from its first line to its last: open the folder, search, write the preset, check it, report."""
+"""A tuning from start to end: open the folder, search, write the preset, check it, report."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ REPORT_FOLDER = "report"
 
 
 def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Outcome:
-    """Do what is missing of a tuning and return what came out. Raises Stopped at a signal."""
+    """Complete a tuning and return its outcome. Raises Stopped at a signal."""
     out = out or opening.default_folder(request, make_plan(request).env)
     plan = opening.open_tuning(request, out, jobs=jobs, say=output.say)
     named = (plan.env,) if request.env is not None else ()
@@ -45,7 +45,7 @@ def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Ou
 
 
 def read(out: Path) -> Outcome:
-    """What came out of a tuning that has been run to its end."""
+    """The outcome of a completed tuning."""
     plan = plans.read(out)
     if plan is None or not (out / RESULT_FILE).exists():
         raise UserError(f"{out} has no result yet: the command that began this tuning continues it")
@@ -54,12 +54,12 @@ def read(out: Path) -> Outcome:
 
 
 def is_tuning(path: Path) -> bool:
-    """Whether a folder is that of a tuning."""
+    """Whether a folder is a tuning's."""
     return (path / plans.PLAN_FILE).is_file()
 
 
 def outcome_of(out: Path, plan: TuningPlan, trials: Sequence[Trial]) -> Outcome:
-    """What the trials and the check in a folder come to."""
+    """The outcome of the trials and the check in a folder."""
     checked = study_plans.read(out)
     assert checked is not None
     results = study_runner.results(out, checked)
@@ -84,7 +84,7 @@ def the_best(out: Path, trials: Sequence[Trial]) -> Trial:
 
 
 def said_of(plan: TuningPlan) -> str:
-    """What is about to be searched, in words."""
+    """The search to come, in words."""
     ranges = (f"  {one.name}: {one.low:.4g} to {one.high:.4g}, from {one.center:.4g}" for one in plan.ranges)
     outside = [one.name for one in plan.ranges if not one.low <= one.center <= one.high]
     left_out = [f"  not searched: {name}, since {reason}" for name, reason in plan.left_out.items()]

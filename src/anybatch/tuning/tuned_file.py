@@ -1,4 +1,4 @@
-"""tuned.toml: what was found, as a preset that extends the one it was found around."""
+"""tuned.toml: the tuned preset, which extends the original one."""
 
 import os
 from pathlib import Path
@@ -15,18 +15,19 @@ from anybatch.tuning.trials import Trial
 
 TUNED_FILE = "tuned.toml"
 TUNED_GROUPS = ("update", "optimizer", "objective", "proximal", "exploration", "phase")
-"""Groups of settings in which a trial differs from its preset; others differ in what cells need only."""
+"""Groups of settings in which a trial differs from its preset; other groups differ only in what cells
+need."""
 
 
 def write(out: Path, plan: TuningPlan, best: Trial, trials: int, checked: str = "") -> Path:
-    """Write what was found. `checked` is the verdict of the final check, where it has been run."""
+    """Write the tuned preset. `checked` is the verdict of the final check, if it has been run."""
     path = out / TUNED_FILE
     atomic_file.replace(path, text(out, plan, best, trials, checked).encode())
     return path
 
 
 def text(out: Path, plan: TuningPlan, best: Trial, trials: int, checked: str) -> str:
-    """The file: what it extends, where its numbers are from, and the settings that differ."""
+    """The file: what it extends, the source of its numbers, and the settings that differ."""
     differing = differences(plan, best)
     tuned_at = differing.pop("tuned_at")
     top = {name: value for name, value in differing.items() if not isinstance(value, dict)}
@@ -42,7 +43,7 @@ def text(out: Path, plan: TuningPlan, best: Trial, trials: int, checked: str) ->
 
 
 def extended(preset: str, out: Path) -> str:
-    """The preset that is extended: a name, or the way to a file from the folder that this one is in."""
+    """The extended preset: a name, or the path of a file relative to this one's folder."""
     return os.path.relpath(preset, out) if preset.endswith(".toml") else preset
 
 
@@ -56,7 +57,7 @@ def source(plan: TuningPlan, best: Trial, trials: int) -> str:
 
 
 def differences(plan: TuningPlan, best: Trial) -> dict[str, Any]:
-    """The settings in which what was found differs from its preset, and the batch that it was tuned at."""
+    """The settings in which the tuned preset differs from the original, and its tuned batch."""
     own = config_to_dict(presets.load(plan.preset).config)
     trial = plan.settings_of(best.point, f"trial {best.number}")
     found = {group: trial[group] for group in TUNED_GROUPS if group in trial}

@@ -1,25 +1,25 @@
-"""What starts actors, brings them requests and brings back their answers."""
+"""The interface that starts actors, sends them requests and returns their answers."""
 
 import time
 from typing import Any, Protocol
 
 CHECK_SECONDS = 0.5
-"""How often actors give a sign of life, and how often the learner looks for it."""
+"""Seconds between signs of life of actors, and between the learner's checks for them."""
 
 START_SECONDS = 30.0
-"""What an actor gets on top of the time-out until it has built its environments: importing torch takes a
-while, in which a busy machine may hear nothing of it."""
+"""Seconds added to the timeout until an actor has built its environments: importing torch takes a while,
+during which a busy machine may get no sign of life."""
 
 
 class ActorLost(Exception):
-    """An actor has ended or hangs. The message says how, as the rest of a sentence about it."""
+    """An actor has ended or hangs. The message completes a sentence about the actor."""
 
 
 class Engine(Protocol):
     """Some actors, numbered from 0. Each answers its requests in their order."""
 
     def set_up(self, actor: int, recipe: bytes) -> None:
-        """Start an actor, or start it anew, and let it build what `recipe` says. Its answer is its state."""
+        """Start or restart an actor, and let it build what `recipe` describes. Its answer is its state."""
         ...
 
     def publish(self, weights: bytes) -> Any:
@@ -31,11 +31,11 @@ class Engine(Protocol):
         ...
 
     def receive(self, actor: int) -> bytes:
-        """An actor's next answer. Raises ActorLost where there will be none."""
+        """An actor's next answer. Raises ActorLost if there will be none."""
         ...
 
     def process_ids(self) -> list[int]:
-        """Of the actors' processes."""
+        """Process ids of the actors."""
         ...
 
     def close(self) -> None:
@@ -44,7 +44,7 @@ class Engine(Protocol):
 
 
 class Watch:
-    """Tells when an actor has been silent, or has stood still in its work, for too long."""
+    """Detects that an actor has been silent, or stuck in its work, for too long."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout = timeout_seconds
@@ -52,13 +52,13 @@ class Watch:
         self.begin()
 
     def begin(self, patience_seconds: float = 0.0) -> None:
-        """Start anew: something is expected from now on, or after some more seconds."""
+        """Reset: a sign of life is expected from now on, or after some more seconds."""
         self._heard_at = self._moved_at = time.monotonic() + patience_seconds
 
     def hear(self, progress: object, *, working: bool) -> None:
-        """Take a sign of life; `progress` changes with every step, `working` says that it has to."""
+        """Record a sign of life; `progress` changes with every step, `working` says whether it must."""
         now = time.monotonic()
-        self._heard_at = max(self._heard_at, now)  # later where patience was asked for
+        self._heard_at = max(self._heard_at, now)  # later if patience was requested
         if not working or progress != self._progress:
             self._progress, self._moved_at = progress, max(self._moved_at, now)
 

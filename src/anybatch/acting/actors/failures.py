@@ -9,17 +9,17 @@ from anybatch.runs import message
 
 
 class ActorFailed(Exception):
-    """An actor's environment raised an error of its own, which it would raise again."""
+    """An actor's environment raised an error, which a retry would raise again."""
 
 
 def packed_error(error: Exception) -> bytes:
-    """An answer that raises in the learner what is raised in an actor."""
+    """An answer that raises an actor's error in the learner."""
     name = type(error).__name__ if isinstance(error, UserError) else None
     return message.pack({"error": str(error), "name": name, "trace": traceback.format_exc()})
 
 
 def raise_if_error(answer: dict[str, Any]) -> None:
-    """Raise what `packed_error` packed: an error of ours as it was, any other with its trace."""
+    """Raise what `packed_error` packed: our own errors unchanged, any other with its traceback."""
     if "error" not in answer:
         return
     if answer["name"] is not None:

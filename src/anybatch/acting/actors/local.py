@@ -1,4 +1,4 @@
-"""Actors as processes of this machine, which talk through their standard input and output."""
+"""Actors as processes on this machine, which communicate through standard input and output."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ END_SECONDS = 5.0
 
 
 class LocalEngine:
-    """Processes started with a fresh interpreter each: nothing of this program's state goes with them."""
+    """Processes with a fresh interpreter each: they inherit none of this program's state."""
 
     def __init__(self, actors: int, *, timeout_seconds: float) -> None:
         self._timeout = timeout_seconds
@@ -61,7 +61,7 @@ class _Process:
     """One actor. Threads read and write, so that the learner never waits for a process that hangs."""
 
     def __init__(self, timeout_seconds: float) -> None:
-        # -P: a package of our name in the working folder must not take our place.
+        # -P: a package of our name in the working folder must not be imported instead.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", process.COMMAND],
             stdin=subprocess.PIPE,
@@ -84,7 +84,7 @@ class _Process:
         self._outgoing.put((kind, payload))
 
     def send_weights(self, weights: bytes) -> None:
-        """Send a version once, however often it is asked for in a row."""
+        """Send a version once, however often it is requested in a row."""
         if weights is not self._sent_weights:
             self._sent_weights = weights
             self.send(process.WEIGHTS, weights)
@@ -106,7 +106,7 @@ class _Process:
         self.wait()
 
     def end(self) -> None:
-        """Let it end: it does when its input has ended."""
+        """Close its input, so that it ends."""
         self._outgoing.put(None)
 
     def wait(self) -> None:

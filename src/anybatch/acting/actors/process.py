@@ -1,9 +1,10 @@
-"""An actor as a process of this machine.
+"""An actor as a process on this machine.
 
-Its standard input brings frames: what to build, weights, requests. Its standard output has a frame for every
-answer and, all the while, signs of life. It ends with its input: a learner that is killed leaves no process.
+Its standard input receives frames: what to build, weights, requests. Its standard output has a frame for
+every answer and, at intervals, signs of life. It ends with its input, so a killed learner leaves no process
+behind.
 
-Nothing heavy is imported before the first sign of life: importing torch takes longer than some time-outs.
+Nothing heavy is imported before the first sign of life: importing torch takes longer than some timeouts.
 """
 
 import importlib
@@ -34,8 +35,8 @@ if hasattr(libc, "prctl"):
 from anybatch.acting.actors.process import main
 main()
 """
-"""Signals that end a run reach the whole group of processes: the learner lets the rollout be finished. Linux
-ends the process with its parent also while it is stopped (1 is PR_SET_PDEATHSIG)."""
+"""Signals that end a run reach the whole process group; actors ignore them, because the learner lets the
+rollout finish. Linux ends the process with its parent even while it is suspended (1 is PR_SET_PDEATHSIG)."""
 
 
 def write_frame(stream: IO[bytes], kind: bytes, payload: bytes = b"") -> None:
@@ -45,7 +46,7 @@ def write_frame(stream: IO[bytes], kind: bytes, payload: bytes = b"") -> None:
 
 
 def read_frame(stream: IO[bytes]) -> tuple[bytes, bytes] | None:
-    """The next frame; None where the other side has ended."""
+    """The next frame; None if the other side has ended."""
     header = stream.read(_HEADER.size)
     if len(header) < _HEADER.size:
         return None
@@ -55,7 +56,7 @@ def read_frame(stream: IO[bytes]) -> tuple[bytes, bytes] | None:
 
 
 def main() -> None:
-    """Take frames until there are no more."""
+    """Handle frames until there are no more."""
     answers = _private_stdout()
     lock = threading.Lock()
 
@@ -79,7 +80,7 @@ class _Actor:
         self._weights = b""
 
     def take(self, kind: bytes, payload: bytes) -> bytes | None:
-        """What a frame is answered with; an error is an answer too."""
+        """The answer to a frame; an error is also an answer."""
         if kind == WEIGHTS:
             self._weights = payload
             return None
@@ -99,24 +100,24 @@ class _Actor:
 
 
 def build(recipe: bytes) -> "ActorWorker":
-    """The worker that `recipe` describes, by the function that it names."""
+    """The worker that `recipe` describes, built by the function it names."""
     from anybatch.runs import message
 
     described = message.unpack(recipe)
-    sys.path[:] = described["sys_path"]  # what the learner can import, this process can
+    sys.path[:] = described["sys_path"]  # so that this process can import what the learner can
     module, _, name = described["builder"].partition(":")
     return getattr(importlib.import_module(module), name)(described)
 
 
 def _private_stdout() -> IO[bytes]:
-    """The standard output for ourselves: what an engine prints goes to the standard error."""
+    """Standard output, reserved for frames: what an engine prints goes to standard error."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return answers
 
 
 def _frames() -> queue.Queue[tuple[bytes, bytes]]:
-    """The frames as they come. The process ends at once where its input does, also within a rollout."""
+    """The frames as they arrive. The process ends as soon as its input ends, even within a rollout."""
     waiting: queue.Queue[tuple[bytes, bytes]] = queue.Queue()
 
     def read() -> None:

@@ -1,6 +1,6 @@
-"""Actors of Ray, on this machine or on others.
+"""Ray actors, on this machine or others.
 
-All that we hand to Ray is bytes: tensors and JSON, which `runs/message.py` packs.
+We hand Ray only bytes: tensors and JSON, packed by `runs/message.py`.
 """
 
 import contextlib
@@ -22,15 +22,15 @@ from anybatch.distributed.ray_connection import CONNECT_SECONDS, connect
 OPTIONS: dict[str, Any] = {
     "num_cpus": 1,
     "max_restarts": -1,  # for ever
-    "max_task_retries": 0,  # the learner asks again, with the state to continue from
+    "max_task_retries": 0,  # the learner repeats the request, with the state to continue from
     "concurrency_groups": {"signs": 1},
 }
 RETRIES_WHILE_STARTING = 5
-"""Times that Ray asks an actor again that it is starting again."""
+"""How often Ray retries a request to an actor that it is restarting."""
 
 
 class RemoteActor:
-    """An actor as Ray runs it. Signs of life have a thread of their own."""
+    """An actor as Ray runs it. Signs of life have their own thread."""
 
     def __init__(self) -> None:
         self._worker: ActorWorker | None = None
@@ -65,7 +65,7 @@ class RemoteActor:
 
 
 class RayEngine:
-    """Actors of Ray, which starts them again by itself where their process or machine is lost."""
+    """Ray actors, which Ray restarts by itself if their process or machine is lost."""
 
     def __init__(self, actors: int, *, address: str | None, timeout_seconds: float) -> None:
         self._owns_connection = connect(address, actors)
@@ -129,7 +129,7 @@ class _RayActor:
         self._answers.append(self._handle.answer.remote(request, weights))
 
     def receive(self) -> bytes:
-        """The next answer, looking for signs of life meanwhile."""
+        """The next answer, checking for signs of life meanwhile."""
         self._watch.begin(START_SECONDS if self._is_starting else 0.0)
         self._sign = None
         try:
@@ -158,7 +158,7 @@ class _RayActor:
         return ray.get(self._place, timeout=CONNECT_SECONDS)
 
     def kill(self) -> None:
-        """End it for good. Ray asks a process to end, which one that is stopped cannot hear."""
+        """End it for good. Ray asks a process to end, but a suspended one does not react."""
         ray.kill(self._handle, no_restart=True)
         with contextlib.suppress(RayError, GetTimeoutError, ProcessLookupError):
             host, process_id = ray.get(self._place, timeout=CHECK_SECONDS)

@@ -1,6 +1,6 @@
-"""The parts of several actors as one, and one state as the parts of several actors.
+"""Joining the parts of several actors, and splitting a state into parts.
 
-Environments are numbered over the whole run, so that what is saved belongs to no number of actors.
+Environments are numbered over the whole run, so that saved data does not depend on the number of actors.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,18 +16,18 @@ from anybatch.distributed.shard import Shard
 from anybatch.envs.episodes import EPISODES
 
 BLOCK_ROWS = 4
-"""Rows that native code computes together, for few outputs."""
+"""Rows that native code computes together, if there are few outputs."""
 FEWEST_ROWS = 8
-"""Rows below which native code and torch take other paths."""
+"""Number of rows below which native code and torch use other code paths."""
 ENV_AXIS = 1
-"""Of a rollout's tensors, all but `log_std`, which is the policy's."""
+"""The tensors of a rollout, except `log_std`, which belongs to the policy."""
 
 
 def shares(whole: Shard, actors: int) -> list[Shard]:
-    """The shards of actors, of which no two differ by more than a block of envs.
+    """The shards of actors, which differ by at most one block of envs.
 
-    Matrix products work on rows in blocks, and round what is left over, or too little, in another order.
-    Whole blocks let each env's numbers be those that one process with all envs computes.
+    Matrix products work on blocks of rows, and round partial or small blocks in another order. With whole
+    blocks, each env's numbers equal those of one process with all envs.
     """
     if whole.count < FEWEST_ROWS * actors:
         return whole.split(actors)
@@ -38,9 +38,9 @@ def shares(whole: Shard, actors: int) -> list[Shard]:
 
 
 def joined_rollout(parts: Sequence[Rollout], first_envs: Sequence[int]) -> Rollout:
-    """The rollout of all envs, in memory that torch allocates; the parts are those of shards in their order.
+    """The rollout of all envs, in memory that torch allocates. `parts` are those of the shards, in order.
 
-    `first_envs` is the number of each shard's first env among them.
+    `first_envs` holds the number of each shard's first env.
     """
     tensors = {
         name: _joined([getattr(part, name) for part in parts])
@@ -57,7 +57,7 @@ def joined_rollout(parts: Sequence[Rollout], first_envs: Sequence[int]) -> Rollo
         parts[0],
         **tensors,
         log_std=None if log_std is None else log_std.clone(),
-        # The order in which one process would see them end.
+        # In the order in which one process would see them end.
         episodes=sorted(episodes, key=lambda episode: (episode.step, episode.env)),
     )
 
@@ -67,7 +67,7 @@ def _joined(parts: list[Tensor]) -> Tensor:
 
 
 def joined_state(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The state of one collector of all envs; the parts are those of shards in their order."""
+    """The state of one collector of all envs. `parts` are those of the shards, in order."""
     return _merged(parts, lambda arrays: np.concatenate(arrays))
 
 
@@ -75,12 +75,12 @@ def _merged(parts: Sequence[Any], merge: Callable[[list[np.ndarray]], np.ndarray
     first = parts[0]
     if isinstance(first, dict):
         return {name: _merged([part[name] for part in parts], merge) for name in first}
-    # Tensors are the states of generators, which every shard has alike.
+    # Tensors are states of generators, which are equal on all shards.
     return merge(list(parts)) if isinstance(first, np.ndarray) else first
 
 
 def part_of_state(whole: dict[str, Any], shard: Shard, *, restorable: bool) -> dict[str, Any]:
-    """A shard's part of a collector's state; without its episodes where they cannot be restored."""
+    """A shard's part of a collector's state, without its episodes if they cannot be restored."""
     if not restorable:
         return {"generator": whole["generator"], "num_envs": shard.total}
     return _merged([whole], lambda arrays: arrays[0][shard.envs])

@@ -1,8 +1,8 @@
-"""Data of actors, as a loop sees it: rollout i acts with version i, and is handed over K iterations later.
+"""Data from actors, as a loop sees it: rollout i acts with version i, and is handed over K iterations later.
 
-Actors that are ahead wait for weights, a learner that is ahead waits for data, and nothing is thrown away.
-What an actor was asked for is kept until it has answered, with the weights for it, and so is the state after
-its last answer: an actor that is lost is started again from there and collects the same once more.
+Actors that are ahead wait for weights, a learner that is ahead waits for data, and nothing is discarded. A
+request is kept with its weights until it is answered, and so is the actor's state after its last answer: a
+lost actor is restarted from there and collects the same rollout again.
 """
 
 import time
@@ -28,26 +28,26 @@ from anybatch.networks.q_network import QNetwork
 from anybatch.runs import message
 
 MOST_LOSSES = 5
-"""Times that an actor is started again for one and the same answer."""
+"""How often an actor is restarted for the same answer."""
 NO_WEIGHTS = message.pack({})
 
 Recipe = Callable[[Shard, int], dict[str, Any]]
-"""`recipe(shard, env_steps)`: what an actor builds; its env seeds depend on the env steps done."""
+"""`recipe(shard, env_steps)`: what an actor builds. Env seeds depend on the env steps done."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What an actor was asked for."""
+    """A request to an actor."""
 
     num_steps: int
-    """0: a state to continue from, and nothing to collect."""
+    """0: only set a state to continue from, and collect nothing."""
     origin: Origin
     epsilon: float | None
     native: bool
     weights: Any
-    """As the engine has published them."""
+    """The weights, as published by the engine."""
     state: dict[str, Any] | None = None
-    """Where to continue from, if not from where the actor stands."""
+    """State to continue from, if not the actor's current one."""
 
     def packed(self) -> bytes:
         return message.pack(
@@ -62,7 +62,7 @@ class Job:
 
 
 class ActorPool:
-    """Actors before they have anything to do: their environments are known, and their first states."""
+    """Actors before their first request: their environments and first states are known."""
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ class ActorPool:
         env_steps: int,
         say: Say,
     ) -> None:
-        """`spec` is that of all envs in `shard`, which the actors divide among themselves."""
+        """`spec` describes the envs of `shard`, which the actors divide among themselves."""
         self.engine, self.spec, self.say = engine, spec, say
         self.env_steps = env_steps
-        """Env steps of all rollouts so far: they decide the seeds of an actor that starts again."""
+        """Env steps of all rollouts so far: they decide the seeds of a restarted actor."""
         self.shards = shards.shares(shard, actors)
         self.recipe = recipe
         self.restarts = 0
@@ -97,7 +97,7 @@ class ActorPool:
         self.engine.request(actor, job.packed(), job.weights)
 
     def receive(self, actor: int) -> dict[str, Any]:
-        """The answer to the oldest job of an actor, which is started again as often as that takes."""
+        """The answer to the oldest job of an actor, which is restarted as often as necessary."""
         is_lost = False
         for _ in range(MOST_LOSSES):
             try:
@@ -106,7 +106,7 @@ class ActorPool:
                 answer = self._answer(actor)
             except ActorLost as lost:
                 rollout = self.jobs[actor][0].origin.iteration
-                self.say(f"Actor {actor} {lost}: it is started again, and collects rollout {rollout} anew.")
+                self.say(f"Actor {actor} {lost}: it is restarted, and collects rollout {rollout} again.")
                 is_lost = True
                 continue
             job = self.jobs[actor].popleft()
@@ -114,8 +114,8 @@ class ActorPool:
             self.states[actor] = answer["state"]
             return answer
         raise TrainingError(
-            f"actor {actor} was lost {MOST_LOSSES} times in the same rollout; the newest checkpoint is from "
-            "before it"
+            f"actor {actor} was lost {MOST_LOSSES} times in the same rollout; `anybatch resume` continues "
+            "from the newest checkpoint"
         )
 
     def _answer(self, actor: int) -> dict[str, Any]:
@@ -133,10 +133,10 @@ class ActorPool:
         self.engine.set_up(actor, message.pack(self.recipe(self.shards[actor], self.env_steps)))
 
     def _start_again(self, actor: int) -> None:
-        """Start a lost actor where its last answer left it, with everything it still has to do."""
+        """Restart a lost actor from its state after its last answer, with all open requests."""
         self.restarts += 1
         self._set_up(actor)
-        self._answer(actor)  # its first state, which the one to continue from replaces
+        self._answer(actor)  # its first state, which the saved one replaces
         first, *rest = self.jobs[actor]
         for job in (replace(first, state=first.state or self.states[actor]), *rest):
             self.engine.request(actor, job.packed(), job.weights)
@@ -160,7 +160,7 @@ class ActorSource:
         self._native = native
         self._dtype = dtype
         self._pending = 0
-        """Rollouts that were asked for and have not been taken from the actors."""
+        """Rollouts that were requested and have not been received from the actors."""
         self._since = time.perf_counter()
         self._waited = self._busy = 0.0
 
@@ -190,7 +190,7 @@ class ActorSource:
         return self.waiting.take_due(self._pending)
 
     def _finish_one(self) -> None:
-        """Wait for the oldest rollout that the actors are at."""
+        """Wait for the oldest rollout that the actors are collecting."""
         started = time.perf_counter()
         answers = [self.pool.receive(actor) for actor in range(len(self.pool.shards))]
         self._waited += time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""What an actor does: it takes weights, collects a rollout with them, and tells the state after it."""
+"""The work of an actor: receive weights, collect a rollout with them, and return the state after it."""
 
 import time
 from typing import Any
@@ -10,7 +10,7 @@ from anybatch.runs import message
 
 
 class ActorWorker:
-    """One shard of the environments, and a network of its own to act with."""
+    """One shard of the environments, and its own network to act with."""
 
     def __init__(self, collector: Collector, network: Actor) -> None:
         self.collector = collector
@@ -24,11 +24,11 @@ class ActorWorker:
         return self._rollouts, self.collector.episodes.steps
 
     def first_answer(self) -> bytes:
-        """The state before anything was asked for."""
+        """The state before the first request."""
         return message.pack({"state": self.state_dict()})
 
     def answer(self, request: bytes, weights: bytes) -> bytes:
-        """Collect what is asked for, and answer with the rollout and the state after it."""
+        """Collect the requested rollout, and answer with it and the state after it."""
         asked = message.unpack(request)
         if asked["state"] is not None:
             self._restore(asked["state"])
@@ -50,13 +50,13 @@ class ActorWorker:
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
-        # First: the first observations of fresh episodes are seen with these statistics.
+        # First, since the first observations of fresh episodes are normalized with these statistics.
         if self.collector.normalizer is not None and state["normalizer"] is not None:
             self.collector.normalizer.load_state_dict(state["normalizer"])
         self.collector.load_state_dict(state["collector"])
 
     def _load(self, weights: dict[str, Any], asked: dict[str, Any]) -> None:
-        self.network.load_state_dict(weights)  # in place, where native code looks for them
+        self.network.load_state_dict(weights)  # in place, where native code reads them
         if isinstance(self.network, QNetwork):
             self.network.epsilon = asked["epsilon"]
         self.collector.kernel = self._kernel if asked["native"] else None

@@ -1,7 +1,7 @@
 """PPG and PPG-EWMA (arXiv:2009.04416, arXiv:2110.00641).
 
-A phase is `policy_iterations` of PPO, then an auxiliary phase: the data of the whole phase train the value
-function and, through an auxiliary head, the policy's encoder, while the policy itself is held where it was.
+A phase is `policy_iterations` of PPO, then an auxiliary phase: the data of the whole phase trains the value
+function and, through an auxiliary head, the policy's encoder, while the policy's outputs are kept unchanged.
 """
 
 import torch
@@ -24,12 +24,12 @@ from anybatch.networks.distributions import kept_log_std, make_distribution
 from anybatch.runs.run import Run
 
 AUXILIARY_VALUE_COEFFICIENT = 0.5
-"""Of both squared value errors in the auxiliary phase, as in the paper's code."""
+"""Weight of both squared value errors in the auxiliary phase, as in the paper's code."""
 VALUE_CULPRIT = "the loss of the value function overflowed"
 
 
 def train(config: PPGConfig, state: PPGState, run: Run) -> None:
-    """Train `state` in place until it has seen `total_env_steps`, or a stop is asked for."""
+    """Train `state` in place until it has seen `total_env_steps`, or a stop is requested."""
     run.begin(state)
     while state.env_steps < config.total_env_steps and not run.is_to_stop:
         if state.data.is_full:
@@ -40,7 +40,7 @@ def train(config: PPGConfig, state: PPGState, run: Run) -> None:
         metrics: dict[str, float | None] = {"charts/learning_rate": learning_rate}
         with run.timer("rollout"):
             due = state.source.next(state.network, state.batch.num_steps, state.learner.origin)
-        if due is None:  # the first data are still on their way: nothing to learn from, or to count
+        if due is None:  # the first data has not arrived: nothing to learn from, or to count
             state.learner.iterations += 1
             run.save_if_due(state)
             continue
@@ -52,9 +52,9 @@ def train(config: PPGConfig, state: PPGState, run: Run) -> None:
             state.iterations, obs=samples.obs, value_target=samples.value_target, valid=samples.valid
         )
         state.learner.count(due)
-        metrics = state.metrics() | metrics | state.take_auxiliary_metrics()  # of the batch that it had
+        metrics = state.metrics() | metrics | state.take_auxiliary_metrics()  # for the batch it had
         before = state.batch.env_steps_per_gradient_step
-        control_batch(config, state.policy, None, run)  # the limit of the minibatch may move
+        control_batch(config, state.policy, None, run)  # the minibatch limit may move
         if config.rescales_within_a_run:
             keep_proximal_age(state.policy, config, before)
         run.record(state, due.episodes, metrics)
@@ -62,7 +62,7 @@ def train(config: PPGConfig, state: PPGState, run: Run) -> None:
 
 
 def finish(config: PPGConfig, state: PPGState, run: Run) -> None:
-    """Save where the run ended; where phases are not saved, only its last weights or the last phase's end."""
+    """Save the end of the run; if phases are not saved, only its last weights or the last phase's end."""
     if not state.data.can_be_saved:
         if state.env_steps >= config.total_env_steps:
             state.data.clear()
@@ -75,7 +75,7 @@ def finish(config: PPGConfig, state: PPGState, run: Run) -> None:
 def policy_iteration(
     samples: Samples, state: PPGState, config: PPGConfig, learning_rate: float
 ) -> dict[str, float | None]:
-    """PPO on one iteration batch. The value has epochs and an optimizer of its own where they differ."""
+    """PPO on one iteration batch. If its epochs differ, the value has its own optimizer."""
     samples = on_device(samples, state.device)
     if state.value_steps is None:
         return ppo.improve_policy(samples, state.policy, config, learning_rate)
@@ -114,9 +114,9 @@ def improve_value(
 
 
 def auxiliary_phase(config: PPGConfig, state: PPGState, run: Run) -> None:
-    """All auxiliary epochs on the phase's data, then a new phase; returns early where a stop is asked for.
+    """All auxiliary epochs on the phase's data, then a new phase; returns early if a stop is requested.
 
-    Where it stands is part of the state, so that a checkpoint can be taken, and a run resumed, in the middle.
+    The position is part of the state, so that a checkpoint can be taken, and a run resumed, in the middle.
     """
     phase = state.plan.phase
     assert phase is not None
@@ -142,12 +142,12 @@ def auxiliary_phase(config: PPGConfig, state: PPGState, run: Run) -> None:
     run.display.update(state.env_steps, {"auxiliary/epochs": None})
     if config.phase.save_data:
         run.save_if_due(state)
-    else:  # the only moments that can be saved
+    else:  # the only points at which the state can be saved
         run.save(state)
 
 
 def begin_phase(state: PPGState) -> None:
-    """The weights moved a lot: the proximal policy starts anew (arXiv:2110.00641, App. A)."""
+    """Reset the proximal policy, since the weights moved a lot (arXiv:2110.00641, App. A)."""
     assert state.progress is not None
     state.auxiliary_metrics = auxiliary_metrics(state.progress)
     state.auxiliary_steps.counts.norms.clear()
@@ -165,7 +165,7 @@ def frozen_policy(state: PPGState) -> Tensor:
 
 
 def auxiliary_minibatches(state: PPGState, config: PPGConfig) -> list[Minibatch]:
-    """The epoch's minibatches, one draw over all ranks' data. Phase and epoch alone decide the order."""
+    """The epoch's minibatches, one draw over all ranks' data. The order depends only on phase and epoch."""
     assert state.progress is not None
     generator = seeding.torch_generator(
         config.seed, role="auxiliary", draw=(state.phases, state.progress.epoch)

@@ -25,9 +25,9 @@ class PhaseData:
         self.value_target = torch.empty(shape, dtype=dtype)
         self.valid = torch.empty(shape, dtype=torch.bool)
         self.iterations: list[int] = []
-        """Which iterations of the run are in it, in their order."""
+        """The iterations of the run in it, in order."""
         self.is_saved = is_saved
-        """Whether checkpoints keep the data; otherwise there are checkpoints between two phases only."""
+        """Whether checkpoints keep the data; otherwise there are checkpoints only between phases."""
 
     @property
     def is_full(self) -> bool:
@@ -46,7 +46,7 @@ class PhaseData:
         return self.value_target.flatten()
 
     def add(self, iteration: int, *, obs: Tensor, value_target: Tensor, valid: Tensor) -> None:
-        """Keep one iteration, flattened to [T · N] as it was optimized on; `valid` is [T, N]."""
+        """Add one iteration, flattened to [T · N] as in its optimization; `valid` is [T, N]."""
         position = len(self.iterations)
         self.obs[position] = obs.view_as(self.obs[position])
         self.value_target[position] = value_target.view_as(valid)
@@ -54,7 +54,7 @@ class PhaseData:
         self.iterations.append(iteration)
 
     def restore(self, iteration: int, segment: dict[str, Tensor]) -> None:
-        """Keep an iteration that a segment file kept."""
+        """Add an iteration from a segment file."""
         position = len(self.iterations)
         like = {"obs": self.obs[position], "value_target": self.value_target[position]}
         like["valid"] = self.valid[position]
@@ -62,7 +62,7 @@ class PhaseData:
         self.add(iteration, **segment)
 
     def fits(self, valid: Tensor, number: int, *, is_whole: bool) -> bool:
-        """Whether `number` saved iterations like the one with `valid` [T, N] can be continued with here."""
+        """Whether this run can continue with `number` saved iterations like the one with `valid` [T, N]."""
         longest, *shape = self.valid.shape
         return list(valid.shape) == shape and (number == longest if is_whole else number <= longest)
 
@@ -81,5 +81,5 @@ class PhaseData:
 
 
 def segment_name(iteration: int) -> str:
-    """The name of the file that keeps an iteration's data for the auxiliary phase."""
+    """The name of the file that holds an iteration's data for the auxiliary phase."""
     return f"phase_{iteration:09d}"

@@ -1,4 +1,4 @@
-"""The state of PPG: what PPO's has, the data of the phase, and the position in the auxiliary phase."""
+"""The state of PPG: PPO's state, the data of the phase, and the position in the auxiliary phase."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ from anybatch.runs.state_fit import refuse_unlike
 
 
 class AuxiliaryRecord(NamedTuple):
-    """What one microbatch of the auxiliary phase saw, sample by sample [b], without gradients."""
+    """Losses of one microbatch of the auxiliary phase, sample by sample [b], without gradients."""
 
     clone_kl: Tensor
     auxiliary_value_loss: Tensor
@@ -38,16 +38,16 @@ class AuxiliaryRecord(NamedTuple):
 
 @dataclass
 class AuxiliaryProgress:
-    """The current position in an auxiliary phase, and the policy that it must not move."""
+    """The current position in an auxiliary phase, and the frozen policy."""
 
     frozen_location: Tensor
     """[S·T·N, A] logits or means."""
     frozen_log_std: Tensor | None
     epoch: int = 0
     minibatch: int = 0
-    """The next one of this epoch."""
+    """The next minibatch of this epoch."""
     sums: list[Number] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-    """Of the losses, on the device: reading them would make the program wait at every step."""
+    """Sums of the losses, on the device: reading them would make the program wait at every step."""
     samples: int = 0
 
     def add(self, records: list[AuxiliaryRecord], count: float) -> None:
@@ -62,7 +62,7 @@ class AuxiliaryProgress:
         return [float(total) / max(self.samples, 1) for total in self.sums]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the policy's outputs, which are a segment."""
+        """Everything except the policy's outputs, which are a segment."""
         return {
             "log_std": self.frozen_log_std,
             "epoch": self.epoch,
@@ -85,14 +85,14 @@ class AuxiliaryProgress:
 
 @dataclass(kw_only=True)
 class PPGState(TrainState[ActorCritic]):
-    """What training with phases changes."""
+    """The state that training with phases changes."""
 
     policy: PPOState
-    """Everything that PPO has: policy iterations are PPO's."""
+    """The whole state of PPO: policy iterations are PPO's."""
     data: PhaseData
     auxiliary_steps: GradientSteps
     value_steps: GradientSteps | None
-    """The value function's own optimizer, where its epochs differ from the policy's."""
+    """The value function's own optimizer, if its epochs differ from the policy's."""
     progress: AuxiliaryProgress | None = None
     phases: int = 0
     auxiliary_metrics: dict[str, float] = field(default_factory=dict[str, float])
@@ -118,7 +118,7 @@ class PPGState(TrainState[ActorCritic]):
         return self.policy.metrics() | {"auxiliary/phases": self.phases}
 
     def snapshot(self) -> Snapshot | None:
-        """None within a phase whose data is not saved: a checkpoint of it could not be continued."""
+        """None within a phase whose data is not saved, from which a checkpoint could not continue."""
         if not self.data.can_be_saved:
             return None
         policy = self.policy.snapshot()
@@ -133,7 +133,7 @@ class PPGState(TrainState[ActorCritic]):
         return Snapshot(shared=self.shared(), own=policy.own | own, segments=segments)
 
     def shared(self) -> dict[str, Any]:
-        """What all ranks share."""
+        """The part that all ranks share."""
         phase: dict[str, Any] = {
             "phases": self.phases,
             "auxiliary_steps": self.auxiliary_steps.state_dict(),
@@ -145,7 +145,8 @@ class PPGState(TrainState[ActorCritic]):
 
 
 def frozen_policy_name(iteration: int) -> str:
-    """The name of the file with the policy's outputs before an auxiliary phase after so many iterations."""
+    """The name of the file with the policy's outputs before the auxiliary phase after `iterations`
+    iterations."""
     return f"{FROZEN_POLICY}{iteration:09d}"
 
 
@@ -156,7 +157,7 @@ def start(
     say: Callable[[str], None],
     factory: NetworkFactory | None = None,
 ) -> PPGState:
-    """A fresh state. `factory` makes a network of the user's own."""
+    """A fresh state. `factory` makes the user's own network."""
     policy = ppo_state.start(config, env, say=say, factory=factory, auxiliary=True)
     phase, spec = policy.plan.phase, env.spec
     assert phase is not None
@@ -193,7 +194,7 @@ def start(
 
 
 def restore(state: PPGState, saved: Snapshot, config: PPGConfig, say: Callable[[str], None]) -> None:
-    """Continue from `saved`; a phase that does not fit this run's batch is started anew."""
+    """Continue from `saved`; a phase that does not fit this run's batch is restarted."""
     ppo_state.restore(state.policy, saved, config, say)
     phase: dict[str, Any] = saved.shared["phase"]
     state.phases = phase["phases"]
@@ -208,7 +209,7 @@ def restore(state: PPGState, saved: Snapshot, config: PPGConfig, say: Callable[[
     ):
         say("The phase in progress does not fit the batch of this run: a new phase is started.")
         if progress is not None and state.policy.proximal_network is not None:
-            state.policy.proximal_network.reset()  # as after every auxiliary phase, whole or not
+            state.policy.proximal_network.reset()  # as after every auxiliary phase, complete or not
         return
     for iteration in iterations:
         state.data.restore(iteration, saved.segments[segment_name(iteration)])
@@ -219,7 +220,7 @@ def restore(state: PPGState, saved: Snapshot, config: PPGConfig, say: Callable[[
 def restored_progress(
     state: PPGState, saved: dict[str, Any], segments: Mapping[str, dict[str, Tensor]]
 ) -> AuxiliaryProgress:
-    """The position in an auxiliary phase and the policy frozen for it, of the parts that it must have."""
+    """The position in an auxiliary phase and its frozen policy, from checked parts."""
     like = state.source.example(1)
     *_, num_envs = state.data.valid.shape
     rows = state.data.valid.numel() // num_envs
@@ -235,14 +236,14 @@ def restored_progress(
 def refuse_phase_beyond_memory(
     iterations: int, tuned_iterations: int, *, phase_bytes: int, rollouts_bytes: int
 ) -> None:
-    """Refuse before anything is computed: a phase that cannot fit would end the run after hours."""
+    """Refuse a phase that does not fit into memory, which would end the run after hours."""
     there = available_bytes()
     if phase_bytes + rollouts_bytes <= there:
         return
     most = int(tuned_iterations * (there - rollouts_bytes) / phase_bytes)
-    allowed = f"can be {most:,} at most" if most > 0 else "is too much even at 1"
+    allowed = f"can be at most {most:,}" if most > 0 else "is too much even at 1"
     raise ConfigError(
         f"a phase of {iterations:,} iterations keeps {readable(phase_bytes)} of observations in memory, "
-        f"beside {readable(rollouts_bytes)} of rollouts; {readable(there)} are available. "
-        f"phase.policy-iterations, {tuned_iterations:,} at the batch tuned at, {allowed}"
+        f"in addition to {readable(rollouts_bytes)} of rollouts; {readable(there)} are available. "
+        f"phase.policy-iterations, {tuned_iterations:,} at the tuned batch, {allowed}"
     )

@@ -30,18 +30,18 @@ from anybatch.networks.taken import Number
 from anybatch.runs.run import Run
 
 NOT_MOVED = 0.0, 1.0
-"""Mean and standard deviation that leave advantages as they are."""
+"""Mean and standard deviation that leave advantages unchanged."""
 
 
 def train(config: PPOConfig, state: PPOState, run: Run) -> None:
-    """Train `state` in place until it has seen `total_env_steps`, or a stop is asked for."""
+    """Train `state` in place until it has seen `total_env_steps`, or a stop is requested."""
     run.begin(state)
     while state.env_steps < config.total_env_steps and not run.is_to_stop:
         learning_rate = state.learner.learning_rate
         metrics: dict[str, float | None] = {"charts/learning_rate": learning_rate}
         with run.timer("rollout"):
             due = state.source.next(state.network, state.batch.num_steps, state.learner.origin)
-        if due is None:  # the first data are still on their way: nothing to learn from, or to count
+        if due is None:  # the first data has not arrived: nothing to learn from, or to count
             state.learner.iterations += 1
             run.save_if_due(state)
             continue
@@ -51,7 +51,7 @@ def train(config: PPOConfig, state: PPOState, run: Run) -> None:
         with run.timer("update"):
             metrics |= improve_policy(samples, state, config, learning_rate)
         state.learner.count(due)
-        metrics = state.metrics() | metrics  # of the batch that this iteration had
+        metrics = state.metrics() | metrics  # for the batch of this iteration
         before = state.batch.env_steps_per_gradient_step
         metrics |= control_batch(config, state, before_updates, run)
         if config.rescales_within_a_run:
@@ -81,7 +81,7 @@ def prepare(data: Rollout, state: PPOState, config: PPOConfig) -> Samples:
         advantage = state.advantage_normalizer.normalize(advantage)
     proximal = data
     if age > 0 and config.proximal.policy == "iteration_start":
-        # Fresh data need no second look: the policy at the start of the iteration is the one that acted.
+        # Fresh data needs no second pass: the policy at the start of the iteration is the one that acted.
         proximal = seen_by_current_policy(data, state)
     behavior = data if config.proximal.importance == "behavior" else proximal
     return Samples(
@@ -102,7 +102,8 @@ def prepare(data: Rollout, state: PPOState, config: PPOConfig) -> Samples:
 
 
 def bootstrapped_now(data: Rollout, state: PPOState) -> Tensor:
-    """Next values of stale data: of collection time, but for the end, which the current network sees."""
+    """Next values of stale data: from collection time, except at the end, where the current network is
+    used."""
     next_value = data.next_value.clone()
     with torch.no_grad():
         last = state.learner.over(state.network.value, data.obs[-1])
@@ -111,7 +112,7 @@ def bootstrapped_now(data: Rollout, state: PPOState) -> Tensor:
 
 
 def seen_by_current_policy(data: Rollout, state: PPOState) -> Rollout:
-    """The same data as if the current policy had taken the actions."""
+    """The same data as if the current policy had acted."""
     with torch.no_grad():
         location = state.learner.over(state.network.locate, data.obs[:-1].flatten(0, 1))
         policy = state.network.distribution(location.to(state.device))
@@ -134,7 +135,7 @@ def improve_policy(
 ) -> dict[str, float | None]:
     """Optimize policy and value on one iteration batch, in place. Returns the iteration's metrics.
 
-    Not `with_value`, the value function is left to an optimizer of its own.
+    Without `with_value`, the value function is left to its own optimizer.
     """
     learning_rate, stale_metrics = scaled_learning_rate(learning_rate, samples, state, config)
     samples = on_device(samples, state.device)
@@ -149,7 +150,7 @@ def improve_policy(
             break
         epochs_done += 1
         moved = config.update.target_kl_check == "epoch" and moved_too_far(last, config)
-    if not records:  # reset steps only, which happens where an iteration is a step or two
+    if not records:  # reset steps only, which happens if an iteration is a step or two
         return {"batch/valid_fraction": 0.0}
     state.settle()
     return iteration_metrics(records, samples, state, config, epochs_done) | stale_metrics
@@ -163,9 +164,9 @@ def one_epoch(
     *,
     with_value: bool = True,
 ) -> list[PolicyRecord] | None:
-    """One pass over the samples; what each step saw is added to `records`.
+    """One pass over the samples; the records of each step are added to `records`.
 
-    Returns what the last step saw; None where the policy moved too far within the epoch, to stop there.
+    Returns those of the last step; None if the policy moved too far, which ends the epoch.
     """
     seen: list[PolicyRecord] = []
     left = minibatches(samples.all_valid, state, config, device=samples.obs.device)
@@ -246,7 +247,8 @@ def gather(samples: Samples, part: Tensor, state: PPOState, config: PPOConfig) -
     """The samples of a microbatch, and the proximal policy at their observations."""
     device, objective = state.device, config.objective
     obs, action = take(samples.obs, part, device), take(samples.action, part, device)
-    # Before the network: its temporaries would lie on top of a graph that is kept, and cost page faults.
+    # Before the network: later, its temporaries would be allocated on top of a live graph, causing page
+    # faults.
     proximal: Distribution | None = None
     if state.proximal_network is not None:
         proximal = state.proximal_network.policy_at(obs)

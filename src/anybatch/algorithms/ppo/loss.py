@@ -14,7 +14,7 @@ from anybatch.networks.distributions import Distribution
 def policy_loss(
     network: ActorCritic, batch: PolicyBatch, objective: ObjectiveConfig, *, value_coefficient: float
 ) -> tuple[Tensor, PolicyRecord]:
-    """Per-sample losses [b] to be minimized, and what is kept of them for the metrics.
+    """Per-sample losses [b] to be minimized, and their record for the metrics.
 
     loss = value_coefficient · (V - target)² - objective - entropy_coefficient · entropy
     """

@@ -1,4 +1,4 @@
-"""What an update of policy and value works on: an iteration batch, and the samples of one microbatch."""
+"""The data of an update: an iteration batch, and the samples of one microbatch."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,14 +12,14 @@ from anybatch.networks.distributions import Distribution
 
 @dataclass
 class Samples:
-    """An iteration batch of this rank ready to be optimized on, flattened to [T · N]."""
+    """This rank's iteration batch, prepared for optimization and flattened to [T · N]."""
 
     obs: Tensor
     action: Tensor
     behavior_logp: Tensor
     """Log-probabilities that importance weights divide by."""
     proximal_logp: Tensor
-    """Log-probabilities under the proximal policy, where that is not an average of weights that moves."""
+    """Log-probabilities under the proximal policy, unless that is a moving average of weights."""
     proximal_location: Tensor
     proximal_log_std: Tensor | None
     advantage: Tensor
@@ -34,7 +34,7 @@ class Samples:
 
     @cached_property
     def addresses(self) -> SamplesStruct:
-        """Where they are in memory, for native code."""
+        """Their memory addresses, for native code."""
         return SamplesStruct(
             obs=pointer(self.obs),
             action=pointer(self.action),
@@ -49,22 +49,22 @@ class Samples:
 
 
 class PolicyBatch(NamedTuple):
-    """The samples of one microbatch, [b], where the network is."""
+    """The samples of one microbatch, [b], on the network's device."""
 
     obs: Tensor
     action: Tensor
     behavior_logp: Tensor
     proximal_logp: Tensor
     proximal: Distribution | None
-    """The proximal policy, where its exact divergence is penalized."""
+    """The proximal policy, if its exact divergence is penalized."""
     advantage: Tensor
     value_target: Tensor
     value: Tensor | None
-    """Values at collection time, where changes from them are clipped."""
+    """Values at collection time, if changes from them are clipped."""
 
 
 class PolicyRecord(NamedTuple):
-    """What one microbatch saw, sample by sample [b], without gradients."""
+    """Losses and statistics of one microbatch, sample by sample [b], without gradients."""
 
     objective: Tensor
     value_loss: Tensor

@@ -1,4 +1,4 @@
-"""The learning rate of stale data: smaller, the fewer samples their importance weights leave effective."""
+"""The learning rate of stale data: the fewer effective samples, the smaller."""
 
 import math
 
@@ -30,7 +30,7 @@ def scaled_learning_rate(
 def effective_share(samples: Samples, state: PPOState, config: PPOConfig) -> float:
     """Effective samples ÷ samples of an iteration batch before its first gradient step, over all ranks.
 
-    1 for fresh data, whose weights are 1, and where a weight is non-finite: such steps are skipped anyway.
+    1 for fresh data, whose weights are 1, and if a weight is non-finite: such steps are skipped anyway.
     """
     if samples.age_iterations == 0:
         return 1.0
@@ -45,7 +45,7 @@ def effective_share(samples: Samples, state: PPOState, config: PPOConfig) -> flo
 
 @torch.no_grad()
 def current_logp(samples: Samples, state: PPOState, config: PPOConfig) -> Tensor:
-    """Log-probabilities of the taken actions under the current policy; `prepare` may have them already."""
+    """Log-probabilities of the sampled actions under the current policy; `prepare` may have computed them."""
     if config.proximal.policy == "iteration_start":
         return samples.proximal_logp
     location = state.learner.over(state.network.locate, samples.obs)

@@ -37,7 +37,7 @@ from anybatch.runs.checkpoint import Snapshot
 
 @dataclass(kw_only=True)
 class PPOState(TrainState[ActorCritic]):
-    """What training a policy and its value function changes."""
+    """The state that training a policy and its value function changes."""
 
     learner: Learner[ActorCritic]
     ewma: EwmaNetwork | None
@@ -53,11 +53,11 @@ class PPOState(TrainState[ActorCritic]):
 
     @property
     def proximal_network(self) -> EwmaNetwork | PeriodicCopy | None:
-        """The weights that the update is held near; None where log-probabilities of the data are enough."""
+        """The weights that the update is held near; None if stored log-probabilities are enough."""
         return self.ewma or self.periodic_copy
 
     def advance_proximal(self, taken: Taken) -> None:
-        """Let the proximal policy follow the weights, after a policy gradient step that was `taken`."""
+        """Let the proximal policy follow the weights after a policy gradient step, if it was `taken`."""
         env_steps, numbers = self.batch.env_steps_per_gradient_step, self.plan.hyperparameters
         if self.ewma is not None:
             self.ewma.update(numbers.proximal_decay, env_steps, taken)
@@ -97,7 +97,7 @@ class PPOState(TrainState[ActorCritic]):
         )
 
     def shared(self) -> dict[str, Any]:
-        """What all ranks share."""
+        """The part that all ranks share."""
         observations, rewards = self.observation_normalizer, self.reward_normalizer
         return {
             "learner": self.learner.state_dict(),
@@ -118,9 +118,9 @@ def start(
     factory: NetworkFactory | None = None,
     auxiliary: bool = False,
 ) -> PPOState:
-    """A fresh state. `factory` makes a network of the user's own.
+    """A fresh state. `factory` makes the user's own network.
 
-    `auxiliary` gives the network the head that PPG's auxiliary phases train.
+    `auxiliary` adds the head that PPG's auxiliary phases train.
     """
     refuse_rollouts_beyond_memory(config.lag, rollout_bytes(env.spec, config.step_range[1]))
     normalizer = make_observation_normalizer(config, env.spec)
@@ -153,19 +153,19 @@ def start(
 
 
 def restore(state: PPOState, saved: Snapshot, config: PPOConfig, say: Callable[[str], None]) -> None:
-    """Continue from `saved`, also at another batch: what belongs to a batch follows the plan of this run."""
+    """Continue from `saved`, possibly at another batch: numbers that depend on it follow this run's plan."""
     shared, own = saved.shared, saved.own
     state.learner.load_state_dict(shared["learner"], config, say)
     keep_arithmetic(state, config, was_native=bool(shared.get("native")), say=say)
     restore_proximal(state, shared, config, say)
-    # Before the environments: the first observations of fresh episodes are seen with these statistics.
+    # Before the environments: the first observations of fresh episodes are normalized with these statistics.
     if state.observation_normalizer and shared["observation_normalizer"]:
         state.observation_normalizer.load_state_dict(shared["observation_normalizer"])
     state.advantage_normalizer.load_state_dict(shared["advantage_normalizer"])
     continues = state.rank.load_state_dict(own["rank"], saved.segments, plan=state.plan, say=say)
     if state.reward_normalizer and shared["reward_normalizer"]:
         state.reward_normalizer.load_state_dict(shared["reward_normalizer"])
-        # Waiting data continue the episodes before them, also where the environments start fresh ones.
+        # Waiting data continues the episodes before it, even if the environments start fresh ones.
         if continues or state.source.segments():
             state.reward_normalizer.continue_returns(own["running_return"])
 
@@ -189,7 +189,7 @@ def restore_proximal(
 def keep_proximal_age(state: PPOState, config: PPOConfig, before: float) -> None:
     """Keep the proximal policy's age in env steps when those per gradient step change from `before`.
 
-    Where the lag of the data decides it, there is nothing to keep: its age is one in gradient steps then.
+    If the lag of the data decides the age, there is nothing to keep: it is then an age in gradient steps.
     """
     now, rules = state.batch.env_steps_per_gradient_step, rescale_rules(config.rescale)
     if before == now or proximal_follows_lag(config):
@@ -219,7 +219,7 @@ def make_network(
 
 
 def separate_networks(network: ActorCritic) -> dict[str, slice]:
-    """Stretches of the flat parameters: the policy's come first. A shared encoder makes them one network."""
+    """Slices of the flat parameters: the policy's come first. With a shared encoder they are one network."""
     if network.shares_encoder:
         return {"policy": slice(None)}
     return {"policy": slice(network.policy_numel), "value": slice(network.policy_numel, None)}
@@ -231,7 +231,7 @@ def make_observation_normalizer(config: PPOConfig, spec: EnvSpec) -> Observation
         return None
     if spec.obs_kind != "vector":
         raise ConfigError(
-            f"normalize.observations = {kind} is for vectors, but {spec.env_id} has "
+            f"normalize.observations = {kind} needs vectors, but {spec.env_id} has "
             f"{'images: networks scale them' if spec.obs_kind == 'image' else '0/1 planes'}"
         )
     return ObservationNormalizer(
@@ -257,7 +257,8 @@ def make_reward_normalizer(config: PPOConfig) -> RewardNormalizer | None:
 def for_playing(
     config: PPOConfig, spec: EnvSpec, shared: Mapping[str, Any], factory: NetworkFactory | None = None
 ) -> tuple[ActorCritic, ObservationNormalizer | None]:
-    """The network of a checkpoint and its view of observations, without what only training needs."""
+    """The network of a checkpoint and its view of observations, without the parts that only training
+    needs."""
     saved = saved_network(shared)
     auxiliary = any(str(name).startswith("auxiliary_head.") for name in saved)
     network = make_network(config, spec, factory, auxiliary=auxiliary).to(getattr(torch, config.dtype))

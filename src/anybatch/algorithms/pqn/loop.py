@@ -27,7 +27,7 @@ from anybatch.runs.run import Run
 
 @dataclass(frozen=True)
 class QSamples:
-    """An iteration batch of this rank ready to be fitted, flattened to [T · N]."""
+    """This rank's iteration batch, prepared for fitting and flattened to [T · N]."""
 
     obs: Tensor
     action: Tensor
@@ -39,14 +39,14 @@ class QSamples:
 
 
 class ValueRecord(NamedTuple):
-    """What one microbatch saw, sample by sample [b], without gradients."""
+    """Errors and values of one microbatch, sample by sample [b], without gradients."""
 
     error: Tensor
     value: Tensor
 
 
 def train(config: PQNConfig, state: PQNState, run: Run) -> None:
-    """Train `state` in place until it has seen `total_env_steps`, or a stop is asked for."""
+    """Train `state` in place until it has seen `total_env_steps`, or a stop is requested."""
     run.begin(state)
     while state.env_steps < config.total_env_steps and not run.is_to_stop:
         learning_rate = state.learner.learning_rate
@@ -54,7 +54,7 @@ def train(config: PQNConfig, state: PQNState, run: Run) -> None:
         metrics = {"charts/learning_rate": learning_rate, "charts/epsilon": state.network.epsilon}
         with run.timer("rollout"):
             due = state.source.next(state.network, state.batch.num_steps, state.learner.origin)
-        if due is None:  # the first data are still on their way: nothing to learn from, or to count
+        if due is None:  # the first data has not arrived: nothing to learn from, or to count
             state.learner.iterations += 1
             run.save_if_due(state)
             continue
@@ -65,14 +65,14 @@ def train(config: PQNConfig, state: PQNState, run: Run) -> None:
         with run.timer("update"):
             metrics |= improve_values(samples, state, config, learning_rate)
         state.learner.count(due)
-        metrics = state.metrics() | metrics  # of the batch that this iteration had
+        metrics = state.metrics() | metrics  # for the batch of this iteration
         metrics |= control_batch(config, state, before_updates, run)
         run.record(state, due.episodes, metrics)
     run.save(state)
 
 
 def prepare(data: Rollout, config: PQNConfig) -> QSamples:
-    """Targets once per iteration, from the values that the network had while acting, or has now."""
+    """Targets, computed once per iteration from the network's values while acting, or now."""
     target = returns.q_lambda(
         data.reward * config.objective.reward_scale,
         data.next_value,
@@ -91,9 +91,9 @@ def prepare(data: Rollout, config: PQNConfig) -> QSamples:
 
 
 def valued_now(data: Rollout, state: PQNState) -> Rollout:
-    """Data with next values of the current network. Fresh data have them.
+    """Data with next values of the current network, which fresh data already has.
 
-    At the ends of episodes they stay as they were: what was seen last there may not be among the data.
+    At the ends of episodes they stay unchanged: the last observation there may not be in the data.
     """
     if data.origin.iteration == state.iterations:
         return data
@@ -103,7 +103,7 @@ def valued_now(data: Rollout, state: PQNState) -> Rollout:
 
 
 def age_metrics(data: Rollout, state: PQNState) -> dict[str, float | None]:
-    """How old data are as an iteration begins; nothing where they are fresh."""
+    """The age of the data at the start of an iteration; empty if it is fresh."""
     age = state.iterations - data.origin.iteration
     if age == 0:
         return {}
@@ -116,7 +116,7 @@ def age_metrics(data: Rollout, state: PQNState) -> dict[str, float | None]:
 def improve_values(
     samples: QSamples, state: PQNState, config: PQNConfig, learning_rate: float
 ) -> dict[str, float | None]:
-    """Fit the values of the taken actions to their targets, in place. Returns the iteration's metrics."""
+    """Fit the values of the chosen actions to their targets, in place. Returns the iteration's metrics."""
     steps, samples = state.steps, on_device(samples, state.device)
     steps.begin_iteration(learning_rate, state.plan.hyperparameters)
 

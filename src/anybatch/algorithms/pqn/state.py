@@ -30,7 +30,7 @@ from anybatch.runs.checkpoint import Snapshot
 
 @dataclass(kw_only=True)
 class PQNState(TrainState[QNetwork]):
-    """What training action values changes."""
+    """The state that training action values changes."""
 
     learner: Learner[QNetwork]
     kernel: QKernel | None
@@ -48,7 +48,7 @@ class PQNState(TrainState[QNetwork]):
         )
 
     def shared(self) -> dict[str, Any]:
-        """What all ranks share."""
+        """The part that all ranks share."""
         return {"learner": self.learner.state_dict(), "native": self.kernel is not None}
 
 
@@ -59,7 +59,7 @@ def start(
     say: Callable[[str], None],
     factory: NetworkFactory | None = None,
 ) -> PQNState:
-    """A fresh state. `factory` makes a network of the user's own."""
+    """A fresh state. `factory` makes the user's own network."""
     refuse_rollouts_beyond_memory(config.lag, rollout_bytes(env.spec, config.step_range[1]))
     learner = Learner.fresh(
         config,
@@ -76,7 +76,7 @@ def start(
 
 
 def restore(state: PQNState, saved: Snapshot, config: PQNConfig, say: Callable[[str], None]) -> None:
-    """Continue from `saved`, also at another batch: what belongs to a batch follows the plan of this run."""
+    """Continue from `saved`, possibly at another batch: numbers that depend on it follow this run's plan."""
     state.learner.load_state_dict(saved.shared["learner"], config, say)
     keep_arithmetic(state, config, was_native=bool(saved.shared.get("native")), say=say)
     state.rank.load_state_dict(saved.own["rank"], saved.segments, plan=state.plan, say=say)
@@ -85,10 +85,7 @@ def restore(state: PQNState, saved: Snapshot, config: PQNConfig, say: Callable[[
 def make_network(config: PQNConfig, spec: EnvSpec, factory: NetworkFactory | None = None) -> QNetwork:
     """The network: the same weights for the same seed, on every rank."""
     if not isinstance(spec.actions, DiscreteActions):
-        raise ConfigError(
-            f"PQN takes the best of several actions, which must be Discrete, but {spec.env_id} has actions "
-            f"{spec.actions}"
-        )
+        raise ConfigError(f"PQN needs one Discrete action, but {spec.env_id} has actions {spec.actions}")
     seed = seeding.torch_generator(config.seed, role="network").initial_seed()
     if factory is not None:
         return own_q_network(factory, config.network, spec, generator_seed=seed)
@@ -103,7 +100,7 @@ def make_network(config: PQNConfig, spec: EnvSpec, factory: NetworkFactory | Non
 def for_playing(
     config: PQNConfig, spec: EnvSpec, shared: Mapping[str, Any], factory: NetworkFactory | None = None
 ) -> tuple[QNetwork, None]:
-    """The network of a checkpoint, exploring as little as at the end of a run where it is to explore."""
+    """The network of a checkpoint; if it explores, as little as at the end of a run."""
     network = make_network(config, spec, factory).to(getattr(torch, config.dtype))
     load_network(network, saved_network(shared))
     network.epsilon = config.exploration.end

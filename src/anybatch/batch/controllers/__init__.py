@@ -1,8 +1,8 @@
-"""What changes the batch within a run: `(state, signals) -> (state, decision)` on plain data.
+"""Controllers change the batch within a run: `(state, signals) -> (state, decision)` on plain data.
 
 A controller sets the rollout length, and so both the iteration batch and the minibatch; epochs follow if the
-config says so. The same signals give the same decisions, and a state that went through JSON continues as if
-it had not, so that a controller can be tested on recorded signals and a checkpoint holds it as it is:
+config says so. The same signals give the same decisions, and a state survives a round trip through JSON
+unchanged, so that a controller can be tested on recorded signals and stored in a checkpoint:
 
     state = controllers.start(config)
     decision = controllers.in_force(config, state)
@@ -42,7 +42,7 @@ def start(config: CompleteController) -> ControllerState:
 
 
 def resumed(config: CompleteController, state: ControllerState, env_steps: int) -> ControllerState:
-    """The state in a run that continues. That of a schedule follows from the env steps alone."""
+    """The state of a resumed run. For a schedule, it follows from the env steps alone."""
     if config.kind != "schedule":
         return state
     length = scheduled.length_at(config, env_steps)
@@ -50,7 +50,7 @@ def resumed(config: CompleteController, state: ControllerState, env_steps: int) 
 
 
 def measures_at(config: CompleteController, iteration: int) -> bool:
-    """Whether the controller needs to know how far this iteration, counted from 1, moves the policy."""
+    """Whether the controller measures how far this iteration, counted from 1, moves the policy."""
     return config.kind in ("divergence", "kl") and iteration % config.every == 0
 
 
@@ -79,7 +79,7 @@ def advanced(config: CompleteController, state: ControllerState, signals: Signal
 
 
 def in_force(config: CompleteController, state: ControllerState) -> Decision:
-    """The decision of a state, also at the start and after a resume."""
+    """The decision that follows from a state, also at the start and after a resume."""
     match config.kind:
         case "fixed":
             num_steps = None
@@ -97,7 +97,7 @@ def epochs(config: CompleteController, base_epochs: int, base_steps: int, decisi
         return base_epochs
     if config.epochs == "at_least":
         return batch_scaling.growing_epochs(base_epochs, num_steps, base_steps)
-    # Before its first change the released PPO code runs the epochs of its baseline.
+    # Before the first change, the released PPO code uses the epochs of its baseline.
     return (
         batch_scaling.proportional_epochs(base_epochs, num_steps, base_steps)
         if decision.has_changed

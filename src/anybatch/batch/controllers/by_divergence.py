@@ -1,4 +1,4 @@
-"""Adaptive Batch Scaling (arXiv:2605.21557): short rollouts while the policy moves much, long ones later.
+"""Adaptive Batch Scaling (arXiv:2605.21557): short rollouts while the policy changes a lot, long ones later.
 
 One rule for both measures: the share of changed greedy actions (PQN) and the KL divergence (PPO).
 """
@@ -13,7 +13,7 @@ from anybatch.equations.batch_scaling import divergence_position, steps_at_posit
 
 
 def advanced(config: CompleteController, state: ControllerState, signals: Signals) -> ControllerState:
-    """Move the length at each measurement after the warm-up. Non-finite ones are ignored."""
+    """Move the length at each measurement after the warm-up. Non-finite measurements are ignored."""
     divergence = signals.divergence
     if signals.iteration % config.every or divergence is None or not math.isfinite(divergence):
         return state

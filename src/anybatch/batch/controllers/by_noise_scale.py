@@ -10,7 +10,7 @@ from anybatch.equations.batch_scaling import noise_scale_steps
 
 
 def advanced(config: CompleteController, state: ControllerState, signals: Signals) -> ControllerState:
-    """Move the length at each measurement. Both parts are averages already; non-finite ones are ignored."""
+    """Move the length at each measurement. Both parts are already averages; non-finite ones are ignored."""
     trace, signal = signals.noise_trace, signals.noise_signal
     if signals.iteration % config.every or trace is None or signal is None:
         return state

@@ -1,4 +1,4 @@
-"""The adaptation of a rollout length to its target, and the length in use."""
+"""Adaptation of the rollout length to its target, and the length in use."""
 
 import math
 
@@ -7,7 +7,8 @@ from anybatch.equations import batch_scaling
 
 
 def adapted(config: CompleteController, length: float, target: float) -> float:
-    """The length after one adaptation. A target beyond the range, also an infinite one, means its end."""
+    """The length after one adaptation. A target beyond the range, even an infinite one, means the end of the
+    range."""
     target = clamped(config, target)
     if config.rounding == "released":
         cut = batch_scaling.released_smoothed_steps(length, target, config.smoothing)
@@ -16,12 +17,12 @@ def adapted(config: CompleteController, length: float, target: float) -> float:
 
 
 def clamped(config: CompleteController, length: float) -> float:
-    """The length in the range that is nearest to `length`."""
+    """The length within the range that is nearest to `length`."""
     return min(max(length, float(config.min_steps)), float(config.max_steps))
 
 
 def in_use(config: CompleteController, length: float) -> int:
-    """The multiple of `multiple_of` in the range that stands for a length: the nearest, or that below."""
+    """The multiple of `multiple_of` used for a length: the nearest within the range, or the one below."""
     multiple = config.multiple_of
     number = math.floor(length / multiple + (0.0 if config.rounding == "released" else 0.5))
     shortest, longest = config.step_range

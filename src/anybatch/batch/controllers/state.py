@@ -1,4 +1,4 @@
-"""What a controller sees, remembers and decides, as plain data."""
+"""Signals, state and decisions of a controller, as plain data."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,32 +14,32 @@ class Signals:
     env_steps: int
     """Env steps done so far, over all ranks."""
     samples_per_step: int
-    """Samples that one more step adds to the iteration batch: the envs of the run."""
+    """Samples that one more step adds to the iteration batch: the number of envs."""
     minibatches: int
     """Gradient steps per epoch while the minibatch is below its limit."""
     divergence: float | None = None
-    """Divergence of the policy from that before the iteration, as the controller measures it."""
+    """Divergence from the policy before the iteration, as the controller measures it."""
     noise_trace: float | None = None
     """tr(Σ) of the gradient noise scale, averaged separately from the signal."""
     noise_signal: float | None = None
     """|G|² of the gradient noise scale, averaged separately from the trace; it may be negative."""
     noise_weight: float = 0.0
-    """Weight of the measurements in both averages: 0 before the first one, towards 1."""
+    """Weight of the measurements in both averages: 0 before the first one, approaching 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerState:
-    """All that a controller remembers."""
+    """The state of a controller."""
 
     length: float
     """Rollout length before rounding."""
     measurements: tuple[float, ...] = ()
-    """The latest divergences, all finite, the newest last."""
+    """The recent divergences, all finite, the newest last."""
     has_changed: bool = False
     """Whether the length in use has ever changed in this run."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The state as JSON values, which keep every float to the bit."""
+        """The state as JSON values, which keep every float exactly."""
         return asdict(self) | {"measurements": list(self.measurements)}
 
     @classmethod
@@ -56,6 +56,6 @@ class Decision:
     """The rollout of the next iteration."""
 
     num_steps: int | None
-    """Rollout length; None: that of the run's config (kind = fixed)."""
+    """Rollout length; None: the length in the run's config (kind = fixed)."""
     has_changed: bool
     """Whether the length has ever changed in this run; epochs = proportional applies from then on."""

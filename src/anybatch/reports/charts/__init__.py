@@ -1,1 +1,1 @@
-"""Charts as data. Pages draw them as markup that follows the screen, files are drawn by matplotlib."""
+"""Charts as data. Pages draw them as responsive markup; matplotlib draws them into files."""

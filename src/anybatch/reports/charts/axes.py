@@ -1,4 +1,4 @@
-"""Axes: where they begin and end, their ticks, and how a number is written on them."""
+"""Axes: their ends, their ticks, and how numbers are written on them."""
 
 import math
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ def axis_over(
 ) -> Axis:
     """An axis that holds all values; `rounded` extends it to its next ticks.
 
-    Values that a logarithmic axis cannot show do not count for it.
+    Values that a logarithmic axis cannot show are ignored.
     """
     known = [value for value in values if math.isfinite(value) and (scale == "linear" or value > 0)]
     low, high = (min(known), max(known)) if known else (1.0, 10.0)
@@ -84,7 +84,7 @@ def _nice_step(rough: float) -> float:
 
 
 def written(value: float, step: float) -> str:
-    """A tick's value, with as many decimals as the step between two ticks needs: 0.25, 50k, 2×10⁻⁵."""
+    """A tick's value, with as many decimals as the step between ticks needs: 0.25, 50k, 2×10⁻⁵."""
     if abs(value) < step / 1e6 or value == 0:
         return "0"
     sign, size = ("−" if value < 0 else ""), abs(value)

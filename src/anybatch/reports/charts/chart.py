@@ -10,12 +10,12 @@ from anybatch.reports.charts.axes import Axis, axis_of_names, axis_over
 
 Scale = Literal["linear", "log"]
 MOST_X_TICKS = 4
-"""Ticks of a logarithmic x axis, whose labels are long and stand beside each other."""
+"""Most ticks of a logarithmic x axis, whose labels are long and side by side."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One line of a chart and, where it has one, the range around it."""
+    """One line of a chart and, if it has one, the range around it."""
 
     label: str
     color: str
@@ -24,12 +24,12 @@ class Series:
     y: tuple[float, ...]
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
-    """Bounds of the range at each x; both are empty where there is none."""
+    """Bounds of the range at each x; both are empty if there is none."""
     dashed: bool = False
     dots: bool = False
     """Whether each point is marked, and its range drawn as a bar: for a few measured points."""
     line: bool = True
-    """Whether the points are joined; where they are not, `dots` marks them."""
+    """Whether the points are joined; otherwise `dots` marks them."""
     in_legend: bool = True
 
 
@@ -45,7 +45,7 @@ class Chart:
     x_label: str = "env steps"
     x_scale: Scale = "linear"
     x_names: tuple[str, ...] = ()
-    """What the x values 0, 1, 2, … stand for, where they are names."""
+    """The names that the x values 0, 1, 2, … stand for, if any."""
     y_scale: Scale = "linear"
     x_includes: tuple[float, ...] = ()
     """Values that the x axis must include, such as 0 and the end of a run."""
@@ -75,7 +75,7 @@ class Chart:
 
 @dataclass(frozen=True, kw_only=True)
 class Panels:
-    """Charts beside each other with one legend."""
+    """Charts side by side with one legend."""
 
     name: str
     title: str
@@ -95,7 +95,7 @@ class HeatMap:
     rows: tuple[str, ...]
     """Labels of the rows, from top to bottom."""
     values: tuple[tuple[float | None, ...], ...]
-    """Row by row; None where nothing was measured."""
+    """Row by row; None if nothing was measured."""
     marks: tuple[tuple[int, int, str], ...] = ()
     """Row, column and kind, `best` or `predicted`."""
     note: str = ""
@@ -116,18 +116,18 @@ class IntervalRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Intervals:
-    """Numbers below each other on one axis, with their intervals and the margin that they are judged by."""
+    """Numbers in rows on one axis, with their intervals and the margin that judges them."""
 
     name: str
     title: str
     x_label: str
     rows: tuple[IntervalRow, ...]
     margin: tuple[float, float] | None = None
-    """Bounds of the shaded margin; None where there is none."""
+    """Bounds of the shaded margin; None if there is none."""
     form: str = "{:+.3f}"
     """How the numbers are written; differences show their sign."""
     bounds_written: bool = True
-    """Whether the bounds stand behind the number. They do not where a row is a bar from 0 to its number."""
+    """Whether the bounds follow the number; not if a row is a bar from 0 to its number."""
     note: str = ""
 
     def axis(self) -> Axis:

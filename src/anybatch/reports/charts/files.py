@@ -8,10 +8,10 @@ from anybatch.errors import UserError
 from anybatch.reports.charts.chart import Drawing
 
 FORMATS = (".png", ".svg", ".pdf")
-EXTRA = "pip install 'anybatch[plot]' adds it"
+EXTRA = "install it with pip install 'anybatch[plot]'"
 DOTS_PER_INCH = 160
 UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-"""Metadata without a date: the same picture is the same file."""
+"""Metadata without a date, so that equal pictures are equal files."""
 
 
 def refuse_format(out: Path) -> None:

@@ -1,4 +1,4 @@
-"""Drawings as figures of matplotlib, with the axes and colors of the pages. Imported where it is needed."""
+"""Drawings as matplotlib figures, with the axes and colors of the pages. Imported only when needed."""
 
 import textwrap
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from anybatch.reports.charts.palette import PALETTE
 WIDTH, HEIGHT = 6.8, 3.6
 PANEL_WIDTH, PANEL_HEIGHT, PANELS_IN_A_ROW = 3.3, 2.7, 3
 PANEL_LETTERS = 44
-"""Letters in a line of a panel's title."""
+"""Letters per line of a panel's title."""
 LEGEND_LINE = 0.24
 """Inches; each line of the legend, which is below the axes, adds its own."""
 LEGEND_COLUMN = 3.4
@@ -104,7 +104,7 @@ def map_figure(drawn: HeatMap) -> Figure:
             color = "white" if value is not None and value > middle else TEXT
             axes.text(column, row, shown, ha="center", va="center", color=color)
     for row, column, kind in drawn.marks:
-        # One within the other: a cell may have both.
+        # One inside the other: a cell may have both.
         side, edge, line = (0.94, TEXT, "-") if kind == "best" else (0.84, PALETTE["orange"][0], "--")
         corner = (column - side / 2, row - side / 2)
         axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=edge, linestyle=line, linewidth=2))

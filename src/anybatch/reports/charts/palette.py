@@ -1,6 +1,6 @@
 """Colors, each for a light and for a dark page.
 
-Neighbors are told apart by readers with any of the three color-vision deficiencies; the tests measure it.
+Neighboring colors are distinguishable with any of the three color-vision deficiencies; the tests measure it.
 """
 
 PALETTE: dict[str, tuple[str, str]] = {
@@ -10,7 +10,7 @@ PALETTE: dict[str, tuple[str, str]] = {
     "pink": ("#bc5fa9", "#ce73b9"),
     "brown": ("#613c10", "#f8df55"),
     "slate": ("#353741", "#d2e1ee"),
-    # In order, from the smallest to the largest: of ratios of a batch, or of ages.
+    # In order from the smallest to the largest ratio of a batch, or age.
     "order1": ("#4ec36b", "#fde725"),
     "order2": ("#25ac82", "#c8e020"),
     "order3": ("#20938c", "#8ed645"),

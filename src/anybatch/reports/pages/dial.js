@@ -1,20 +1,20 @@
-// The page of the dial: a preset and what differs from it are the whole state, and the part of the address behind #.
+// The page of the dial. Its whole state is a preset and what differs from it, kept in the address after #.
 
 const WHY = {
-  "Adam β₁, β₂": "Adam's averages should reach as many samples back as before.",
-  "minibatches per epoch": "Beyond the limit a larger minibatch hardly improves the gradient, so there are more of them.",
+  "Adam β₁, β₂": "Adam's averages should reach equally many samples back.",
+  "minibatches per epoch": "Beyond the limit a larger minibatch hardly improves the gradient, so there are more minibatches instead.",
   "proximal EWMA decay": "The policy that the update is held near should be as old as before, in env steps.",
   "proximal copy every": "The policy that the update is held near should be as old as before, in env steps.",
-  "advantage moments decay": "The scale of the advantages should come from as many samples as before.",
-  "iterations per phase": "An auxiliary phase should come after as many env steps as before.",
+  "advantage moments decay": "The scale of the advantages should come from the same number of samples as before.",
+  "iterations per phase": "An auxiliary phase should come after the same number of env steps as before.",
   "auxiliary minibatch": "It grows with the batch as the minibatch does; far smaller ones would take too long.",
-  "auxiliary learning rate": "As the learning rate, by the auxiliary minibatch.",
+  "auxiliary learning rate": "The same as for the learning rate, with the auxiliary minibatch.",
 };
 const WHY_LEARNING_RATE = {
   linear: "Many small steps should take the weights as far as one large step.",
   "square-root":
     "Many small steps should take the weights as far as one large step. Adam divides by the size of the gradient, which is " +
-    "mostly noise and falls with the root of the minibatch: of a factor, its root remains.",
+    "mostly noise and falls with the root of the minibatch, so only the root of the factor remains.",
 };
 const OF_PROXIMAL = { "proximal-ewma": "ewma", "proximal-copy": "periodic" };
 const LARGEST_ON_SLIDER = 256; // times the number tuned at
@@ -113,7 +113,7 @@ function showSlider(settings) {
   const mark = byId("tuned-mark");
   const place = tuned >= 1 ? (100 * nearestStop(tuned)) / (stops.length - 1) : 0;
   mark.style.left = `${place}%`;
-  mark.className = place < 50 ? "first" : "last"; // on which side of the arrow there is room for the words
+  mark.className = place < 50 ? "first" : "last"; // the side of the arrow with room for the words
   mark.textContent = place < 50 ? `▲ tuned at ${counted(tuned)}` : `tuned at ${counted(tuned)} ▲`;
 }
 
@@ -170,7 +170,7 @@ function showControls(settings) {
     const field = control.closest(".field");
     if (field) field.hidden = value === undefined || !concerns(setting, settings);
     if (value === undefined || setting === "minibatch-limit" || setting === "rescale") continue;
-    if (Number.isNaN(value)) continue; // what was typed is no number, and stays to be corrected
+    if (Number.isNaN(value)) continue; // not a number: keep it to be corrected
     if (control.type !== "number" || Number(control.value) !== value || control.value === "") control.value = value;
   }
   for (const id of ["num-steps", "tuned-at-num-steps"]) byId(id).disabled = hasController(settings);
@@ -193,10 +193,10 @@ function concerns(setting, settings) {
 // What follows
 
 function ratioWords(ratio) {
-  if (ratio === 1) return "the batch tuned at";
+  if (ratio === 1) return "the tuned batch";
   const inverse = 1 / ratio;
   const isPart = ratio < 1 && Math.abs(inverse - Math.round(inverse)) < 1e-9;
-  return isPart ? `1/${counted(Math.round(inverse))} of the batch tuned at` : `${general(ratio, 4)} × the batch tuned at`;
+  return isPart ? `1/${counted(Math.round(inverse))} of the tuned batch` : `${general(ratio, 4)} × the tuned batch`;
 }
 
 /** A number, with what it means below it: 0.888889 (center of mass 8). */
@@ -270,7 +270,7 @@ function showRecords(ratio) {
     for (const figure of figures) figure.hidden = figure !== nearest;
   }
   const words = byId("nearest");
-  if (words) words.textContent = `Here: ${ratioWords(ratio)}. Each figure is the one recorded nearest to it.`;
+  if (words) words.textContent = `Here: ${ratioWords(ratio)}. Each figure shows the nearest recorded batch.`;
 }
 
 function show() {

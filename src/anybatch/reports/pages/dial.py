@@ -1,4 +1,4 @@
-"""The dial as a page: a preset, a batch, and every number that follows; computed by scripts in the page."""
+"""The dial as a page: a preset, a batch, and every number that follows, computed by scripts in the page."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,9 +54,9 @@ TUNED_NUMBERS = {
 
 
 def dial_page(presets: Mapping[str, Preset], records: Mapping[str, Sequence[Record]] | None = None) -> str:
-    """Presets by the names that `--preset` takes, the first of them shown at the start.
+    """Presets by the names that `--preset` takes; the first is shown at the start.
 
-    `records` are curves by the folder of their study.
+    `records` are curves by study folder.
     """
     form = element("form", choice(presets), batch(), results(), settings(), id="dial", autocomplete="off")
     without_scripts = "The dial needs JavaScript; anybatch plan prints the same table."
@@ -73,7 +73,7 @@ def dial_page(presets: Mapping[str, Preset], records: Mapping[str, Sequence[Reco
         title="The dial",
         kicker="anybatch · on-policy RL in which the batch size is a dial",
         lead="Choose the preset that your numbers come from and drag the number of environments. Every "
-        "number that belongs to the batch follows, by the rule beside it.",
+        "number that depends on the batch follows, by the rule next to it.",
         body=(
             element("noscript", element("p", without_scripts)),
             form,
@@ -88,7 +88,7 @@ def dial_page(presets: Mapping[str, Preset], records: Mapping[str, Sequence[Reco
 
 
 def shown(words: str) -> str:
-    """Text of a preset as part of a sentence, without the marks that a terminal shows code with."""
+    """Text of a preset as part of a sentence, without the marks that show code on a terminal."""
     return words.rstrip(".").replace("`", "")
 
 
@@ -117,10 +117,10 @@ def choice(presets: Mapping[str, Preset]) -> Markup:
 
 
 def batch() -> Markup:
-    """The slider, the same number to type, and what it means in a sentence."""
+    """The slider, a field for the same number, and a sentence about it."""
     return element(
         "div",
-        element("label", "Environments, of all ranks together", for_="envs-slider"),
+        element("label", "Environments, over all ranks", for_="envs-slider"),
         element(
             "div",
             void("input", type="range", id="envs-slider", min="0", step="1", aria_describedby="summary"),
@@ -177,7 +177,7 @@ def copy_button(what: str) -> Markup:
 
 
 def settings() -> Markup:
-    """What else a run may change, and the numbers that were tuned."""
+    """Further settings of a run, and the tuned numbers."""
     reset = element("button", "Back to the preset", type="button", id="as-tuned")
     return element(
         "div",
@@ -214,7 +214,7 @@ def rules() -> Markup:
         )
         for name, label in RULES.items()
     )
-    forms = {"": "as the optimizer has it", "square-root": "square root", "linear": "linear"}
+    forms = {"": "by the optimizer", "square-root": "square root", "linear": "linear"}
     form = element(
         "div",
         element("label", "learning rates follow the minibatch", for_="learning-rate-form"),
@@ -287,7 +287,7 @@ def select_field(setting: str, label: str, values: Sequence[str]) -> Markup:
 
 
 def recorded(records: Mapping[str, Sequence[Record]]) -> Markup | None:
-    """The curves of each study, a figure for each batch; the scripts show the nearest one."""
+    """The curves of each study, with a figure for each batch; the scripts show the nearest one."""
     parts: list[Content] = []
     for folder, found in records.items():
         if not found:
@@ -316,7 +316,7 @@ def ratio_value(ratio: str) -> float:
 
 
 def source_sentence(folder: str, records: Sequence[Record]) -> Markup:
-    """Which runs these are: they are those of a study, not of the preset that was chosen."""
+    """A sentence about the runs, which belong to a study, not to the chosen preset."""
     seeds = max(record.seeds for record in records)
     envs = ", ".join(dict.fromkeys(record.env for record in records))
     return joined(
@@ -335,20 +335,20 @@ def promises() -> tuple[Markup, ...]:
             "That a learning curve over env steps does not depend on the batch. The rules are those of "
             "Hilton, Cobbe and Schulman 2021 (",
             paper,
-            "), who made batches smaller. Above the batch tuned at, they hold as long as the minibatch is "
-            "below the gradient noise scale, which is what the minibatch limit is for.",
+            "), who made batches smaller. Above the tuned batch, they hold only while the minibatch is "
+            "below the gradient noise scale; the minibatch limit keeps it there.",
         ),
         element(
             "p",
             "They assume one policy epoch, gradients that are rarely clipped, and advantages normalized over "
-            "the iteration. The notes below the table say what a run does not keep, as far as that is known "
-            "before it; anybatch advise says the rest from its metrics.",
+            "the iteration. The notes below the table say which of these a run violates, as far as known "
+            "before it; anybatch advise finds the rest in its metrics.",
         ),
     )
 
 
 def write(content: str, out: Path) -> None:
-    """Write the page; a file there that is not a page of ours is refused."""
+    """Write the page; refuse to replace a file that anybatch did not write."""
     report_files.refuse_foreign(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

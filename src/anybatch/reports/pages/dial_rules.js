@@ -74,7 +74,7 @@ function rescaleRules(text) {
     if (RESCALE_RULES.includes(part)) names.add(part);
     if (form) names.add("learning-rate");
   }
-  require(forms.size <= 1, `rescale = '${text}': there must be one form of learning-rate`);
+  require(forms.size <= 1, `rescale = '${text}': only one form of learning-rate can be given`);
   return { names, form: [...forms][0] ?? null };
 }
 
@@ -134,8 +134,8 @@ function limitOf(settings, tuned, batch, followed) {
   const measured = asked === "noise-scale";
   require(
     measured || asked >= tuned.minibatch,
-    `minibatch-limit = ${counted(asked)} is below the minibatch of ${general(tuned.minibatch, 6, true)} samples that ` +
-      "the numbers were tuned at; --update.minibatches-per-epoch makes minibatches smaller",
+    `minibatch-limit = ${counted(asked)} is below the tuned minibatch of ${general(tuned.minibatch, 6, true)} samples; ` +
+      "--update.minibatches-per-epoch makes minibatches smaller",
   );
   const samples = measured ? tuned.minibatch : asked;
   return {
@@ -158,7 +158,7 @@ function ratiosOf(batch, tuned) {
   for (const ratio of Object.values(ratios)) {
     require(
       1 / LARGEST_RATIO <= ratio && ratio <= LARGEST_RATIO,
-      `the batch is ${general(ratio, 3)} times the one that the numbers were tuned at: must be within a factor of ` +
+      `the batch is ${general(ratio, 3)} times the tuned one: must be within a factor of ` +
         `${counted(LARGEST_RATIO)}`,
     );
   }
@@ -268,7 +268,7 @@ function refuseDecay(settings) {
   const [decay, normalization] = [settings["objective.advantage-decay"], settings["objective.advantage-normalization"]];
   require(
     decay === 0 || normalization === "iteration",
-    `objective.advantage-decay = ${plain(decay)} needs moments kept over iterations, but ` +
+    `objective.advantage-decay = ${plain(decay)} needs moments kept across iterations, but ` +
       `objective.advantage-normalization = ${normalization}`,
   );
 }
@@ -283,7 +283,7 @@ function refuseLimit(settings) {
   require(
     !hasController(settings),
     `minibatch-limit = noise-scale and controller.kind = ${settings["controller.kind"]} both change the minibatch within a ` +
-      "run: use one of them; a number as the limit goes with every controller",
+      "run: use one of them; a number as the limit works with every controller",
   );
 }
 
@@ -291,7 +291,7 @@ function refuseController(settings) {
   const [steps, tuned, kind] = [settings["num-steps"], settings["tuned-at.num-steps"], settings["controller.kind"]];
   require(
     !hasController(settings) || steps === tuned,
-    `num-steps = ${steps} does not fit controller.kind = ${kind}, which sets the rollout length itself: keep the ${tuned} ` +
-      "that the numbers were tuned at",
+    `num-steps = ${steps} does not fit controller.kind = ${kind}, which sets the rollout length itself: keep the tuned ` +
+      `${tuned}`,
   );
 }

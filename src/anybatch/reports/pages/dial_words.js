@@ -89,12 +89,12 @@ function limitLines(settings, plan) {
   const start = limit.measured ? ", until the noise scale is measured; then the noise scale" : "";
   const minibatches = settings["update.minibatches-per-epoch"];
   const effect = limit.reached
-    ? `reached, so ${plan.batch.minibatches_per_epoch} minibatches per epoch instead of ${minibatches}, and what follows ` +
-      "the minibatch stays"
+    ? `reached, so ${plan.batch.minibatches_per_epoch} minibatches per epoch instead of ${minibatches}, and numbers ` +
+      "that follow the minibatch stay the same"
     : `not reached, so ${minibatches} minibatches per epoch as configured, and the minibatch follows the iteration batch`;
   return [[
     "minibatch limit",
-    `${general(limit.samples, 6, true)} samples, ${general(limit.ratio, 4)} × tuned at${start}: ${effect}`,
+    `${general(limit.samples, 6, true)} samples, ${general(limit.ratio, 4)} × tuned${start}: ${effect}`,
   ]];
 }
 
@@ -240,7 +240,7 @@ const decayWords = (decay, meaning, unit) => `${general(decay, 6)} (${unit} ${ge
 
 function learningRateRule(ratio, batch, optimizer, rules) {
   const root = (rules.form ?? LEARNING_RATE_RULE[optimizer]) === "square-root" ? "√" : "";
-  const asked = rules.form === null ? "" : `, ${rules.form} rule asked for`;
+  const asked = rules.form === null ? "" : `, ${rules.form} rule requested`;
   return `× ${root}${general(ratio, 4)} (${batch})${asked}`;
 }
 
@@ -267,12 +267,12 @@ function warningsOf(settings, plan) {
     [rescales && epochs > 1, `The rule assumes one policy epoch; update.epochs = ${epochs} makes it approximate.`],
     [
       steps !== tunedSteps,
-      `num-steps = ${steps} where ${tunedSteps} was tuned also changes how far returns look before they bootstrap; ` +
+      `num-steps = ${steps} instead of the tuned ${tunedSteps} also changes how far returns look before they bootstrap; ` +
         "changing num-envs does not.",
     ],
     [
       until !== null && until < total,
-      `The learning rate is 0 from optimizer.anneal-until = ${until} on, before total-env-steps = ${total}.`,
+      `The learning rate reaches 0 at optimizer.anneal-until = ${until}, before total-env-steps = ${total}.`,
     ],
   ];
   if (hasPolicy(settings)) reasons.push(...policyReasons(settings, plan, rescales));
@@ -320,6 +320,6 @@ function phaseReason(settings, plan, rules) {
   const isClose = Math.abs(iterations - here) <= 1e-9 * Math.max(Math.abs(iterations), here);
   return [
     rules.names.has("phase-length") && !isClose,
-    `A phase would be ${general(iterations, 4)} iterations; ${here} is the nearest that can be.`,
+    `A phase would be ${general(iterations, 4)} iterations; ${here} is the nearest possible.`,
   ];
 }

@@ -6,7 +6,7 @@ from anybatch.reports.pages.markup import Markup, element, joined
 
 
 def drawing(drawn: Drawing, *, alone: bool = True, wide: bool = False) -> Markup:
-    """A figure with its caption; one that stands alone also has its legend and note."""
+    """A figure with its caption; a standalone figure also has its legend and note."""
     match drawn:
         case Chart():
             body = joined(legend(drawn.series) if alone else None, frame(drawn))
@@ -31,7 +31,7 @@ def drawing(drawn: Drawing, *, alone: bool = True, wide: bool = False) -> Markup
 
 
 def legend(series: tuple[Series, ...], *, shared: bool = False) -> Markup | None:
-    """The colors of the lines; None where there is one line only. A shared one stays in sight."""
+    """The colors of the lines; None if there is only one line. A shared legend stays in view."""
     known = {one.label: one for one in series if one.in_legend}
     if len(known) < 2:
         return None
@@ -45,7 +45,7 @@ def swatch(color: str, *, dashed: bool = False) -> Markup:
 
 
 def panels(drawn: Panels) -> Markup:
-    """Charts beside each other; what they share is said once."""
+    """Charts side by side, with their common parts shown once."""
     first = drawn.charts[0]
     shown = (
         element("div", element("p", chart.title, class_="panel-title"), frame(chart), class_="panel")
@@ -85,7 +85,7 @@ def intervals(drawn: Intervals) -> Markup:
 
 
 def heat_map(drawn: HeatMap) -> Markup:
-    """A table whose cells are the darker, the higher their values."""
+    """A table whose cells are darker for higher values."""
     known = [value for row in drawn.values for value in row if value is not None]
     low, span = min(known, default=0.0), (max(known, default=1.0) - min(known, default=0.0)) or 1.0
     marks: dict[tuple[int, int], list[str]] = {}

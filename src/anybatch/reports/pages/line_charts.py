@@ -1,4 +1,4 @@
-"""Line charts as markup that follows the screen: lines stretch with the page, text keeps its size.
+"""Line charts as responsive markup: lines stretch with the page, text keeps its size.
 
 The lines are an SVG without a fixed aspect; ticks are text placed by percentages around it.
 """
@@ -8,9 +8,9 @@ from anybatch.reports.charts.chart import Chart, Series
 from anybatch.reports.pages.markup import Markup, data_element, element
 
 SIDE = 1000
-"""Units of the SVG's sides, which are stretched to whatever the page has room for."""
+"""Side of the SVG in its own units; the page stretches it to the available room."""
 EDGE = 0.06
-"""Ticks nearer than this to the ends of the x axis are aligned with the end, not centered."""
+"""Ticks closer than this to an end of the x axis are aligned with the end, not centered."""
 
 
 def frame(chart: Chart) -> Markup:
@@ -82,7 +82,7 @@ def band(series: Series, x_axis: Axis, y_axis: Axis) -> Markup:
 
 
 def lines(series: Series, x_axis: Axis, y_axis: Axis) -> list[Markup]:
-    """The line and, where they are asked for, its points with their ranges."""
+    """The line and, if requested, its points with their ranges."""
     points = _points(series.x, series.y, x_axis, y_axis)
     if not points:
         return []
@@ -92,7 +92,7 @@ def lines(series: Series, x_axis: Axis, y_axis: Axis) -> list[Markup]:
         kind = "line dashed" if series.dashed else "line"
         shapes.append(element("path", class_=kind, style=color, d="M" + "L".join(points)))
     if series.dots or len(points) == 1:
-        # A line without length and with round ends is a round dot, however the SVG is stretched.
+        # A line of length 0 with round ends is a round dot, however the SVG is stretched.
         shapes.append(
             element("path", class_="dots", style=color, d="".join(f"M{point}h0" for point in points))
         )
@@ -108,7 +108,7 @@ def lines(series: Series, x_axis: Axis, y_axis: Axis) -> list[Markup]:
 
 
 def hover_data(chart: Chart, x_axis: Axis) -> Markup:
-    """The numbers that the page shows beside the pointer."""
+    """The numbers that the page shows at the pointer."""
     series = [
         [
             one.label,

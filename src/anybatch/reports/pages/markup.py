@@ -1,11 +1,11 @@
-"""HTML built from functions: text is escaped unless it is markup already."""
+"""HTML built from functions: text is escaped unless it is already markup."""
 
 import html
 import json
 
 
 class Markup(str):
-    """Text that is HTML and is inserted as it is."""
+    """Text that is HTML and is inserted unchanged."""
 
     __slots__ = ()
 
@@ -14,7 +14,7 @@ Content = str | Markup | None
 
 
 def escaped(content: Content) -> Markup:
-    """Markup as it is, text escaped, nothing for None."""
+    """Markup unchanged, text escaped, nothing for None."""
     if content is None:
         return Markup()
     return content if isinstance(content, Markup) else Markup(html.escape(content, quote=False))
@@ -36,7 +36,7 @@ def void(name: str, **attributes: str | None) -> Markup:
 
 def data_element(data: object, **attributes: str | None) -> Markup:
     """Data for the scripts of a page."""
-    # No text of a run's may end the element.
+    # No text of a run may end the element.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return element("script", Markup(text.replace("<", "\\u003c")), type="application/json", **attributes)
 

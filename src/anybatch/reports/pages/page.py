@@ -1,4 +1,4 @@
-"""The frame of every page: one HTML file that needs nothing else, and the elements that pages share."""
+"""The frame of every page, a self-contained HTML file, and the elements that pages share."""
 
 import shlex
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from anybatch.reports.charts import palette
 from anybatch.reports.pages.markup import Content, Markup, element, joined
 
 GENERATOR = '<meta name="generator" content="anybatch">'
-"""Marks a page as ours, as opposed to any other file."""
+"""Marks a page as written by anybatch."""
 
 
 def page(
@@ -23,7 +23,7 @@ def page(
 ) -> str:
     """A whole page: its head, the title with its first sentence, and what follows.
 
-    `styles` and `scripts` are files beside this one that only this page needs.
+    `styles` and `scripts` are files in this folder that only this page needs.
     """
     dark = f"@media (prefers-color-scheme:dark){{:root{{{palette.custom_properties(dark=True)}}}}}"
     style = f":root{{{palette.custom_properties(dark=False)}}}{dark}\n{_files(('style.css', *styles))}"
@@ -31,7 +31,7 @@ def page(
         Markup('<meta charset="utf-8">'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         Markup(GENERATOR),
-        Markup('<link rel="icon" href="data:,">'),  # else a browser asks a server for one
+        Markup('<link rel="icon" href="data:,">'),  # otherwise a browser requests one from a server
         element("title", title),
         element("style", Markup(style)),
     )

@@ -1,4 +1,4 @@
-"""The page of one run, or of several over each other."""
+"""The page of one run, or of several runs overlaid."""
 
 from collections.abc import Sequence
 from statistics import fmean, median
@@ -61,7 +61,7 @@ def title(groups: Sequence[Group], envs: Sequence[str]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in a row; values of one setting name it once: num-envs 64, 16."""
+    """Names in a list; values of one setting name it once: num-envs 64, 16."""
     settings = {name.rpartition(" ")[0] for name in names}
     if len(settings) > 1 or any("," in setting for setting in settings):
         return "; ".join(names)
@@ -92,7 +92,8 @@ def outcome(group: Group) -> str:
 
 
 def training_return(run: RunView) -> float | None:
-    """The training return of a finished run; while it trains, that of its last iteration with an episode."""
+    """The training return of a finished run; while it trains, the return of its last iteration with an
+    episode."""
     recorded = run.result.get("training_return")
     if recorded is not None:
         return float(recorded)
@@ -104,7 +105,7 @@ def evaluation(run: RunView) -> str:
     played: dict[str, Any] | None = run.result.get("evaluation")
     if played is None:
         return ""
-    # No line may be broken within it.
+    # Must not be broken across lines.
     return f"{played['mean_return']:.4g}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{played['standard_error']:.2g}"
 
 
@@ -156,7 +157,7 @@ def curves(charts: Sequence[Chart], note: str) -> list[Content]:
 
 
 def plans(groups: Sequence[Group]) -> list[Markup]:
-    """The plan of each group: its runs differ in the seed, which no plan depends on."""
+    """The plan of each group, whose runs differ only in the seed, which plans do not depend on."""
     shown: list[Markup] = []
     for group in groups:
         plan = group.runs[0].plan
@@ -178,7 +179,7 @@ def batch_sentence(plan: dict[str, Any]) -> Markup | None:
 
 
 def all_advice(groups: Sequence[Group]) -> list[Markup]:
-    """Each finding once, with what was measured in each run that it holds for."""
+    """Each finding once, with the measurement of each run it applies to."""
     found: dict[tuple[str, str], dict[str, list[str]]] = {}
     for run in (run for group in groups for run in group.runs if run.rows):
         for one in advise(run.rows, run.config):

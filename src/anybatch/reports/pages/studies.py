@@ -87,13 +87,13 @@ def lead(view: StudyView) -> str:
 
 
 def limits(view: StudyView) -> list[str]:
-    """What the lead is about: its scale, and the parts of the grid that could not be run, by reason."""
+    """The context of the lead: its scale, and the parts of the grid that could not be run, by reason."""
     scale = [f"Differences are those of normalized scores: {SCALE}."] if view.verdicts else []
     return [*scale, *left_out(view.plan)]
 
 
 def within_a_sentence(claim: str) -> str:
-    """A claim behind other words; one that begins with a name such as ABS stays as it is."""
+    """A claim within a sentence; one that begins with a name such as ABS is unchanged."""
     return claim if claim[:2].isupper() else claim[0].lower() + claim[1:]
 
 
@@ -167,7 +167,7 @@ def shown(found: Aggregate) -> Markup:
 
 
 def cells(view: StudyView) -> list[Markup]:
-    """How many there are, what failed and what was left out, each with its reason."""
+    """How many cells there are, which failed and which were left out, each with its reason."""
     wanted = [cell for cell in view.plan.cells if cell.arm != RANDOM_ARM]
     there = [view.results[cell.name] for cell in wanted if cell.name in view.results]
     failed = [result for result in there if result.failed is not None]
@@ -214,7 +214,7 @@ def commands(view: StudyView, words: Sequence[str]) -> list[Markup]:
 
 
 def study_words(request: Request) -> list[str]:
-    """The command line that asks for a study."""
+    """The command line of a study."""
     words = ["anybatch", "study", request.study, "--scale", request.scale]
     words += ["--env", *request.envs] if request.envs else []
     words += ["--preset", request.preset] if request.preset else []
@@ -224,7 +224,7 @@ def study_words(request: Request) -> list[str]:
 
 
 def cells_csv(view: StudyView) -> str:
-    """Every cell with its scores, also those that have none."""
+    """Every cell with its scores, including cells without any."""
     header = (
         "cell",
         "env",

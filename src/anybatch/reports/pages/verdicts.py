@@ -15,14 +15,14 @@ UNITS = {
     "correlation": "rank correlation",
     "regret": "normalized score lost",
 }
-"""What the numbers of a rule are, where they are not differences."""
+"""What the numbers of a rule are, if they are not differences."""
 DIFFERENCE = "difference of normalized scores"
 
 
 def shown_verdict(verdict: Verdict, forest: Intervals | None) -> Markup:
-    """The state of a claim and its comparisons: those with an interval drawn, the others in words.
+    """The state of a claim and its comparisons: drawn if they have an interval, otherwise in words.
 
-    What is undecided is said in words too, since they say why.
+    Undecided ones are also in words, which say why.
     """
     undrawn = [one for one in verdict.comparisons if one.interval is None or one.state == "undecided"]
     sentences = (element("p", one.sentence, class_="soft") for one in undrawn)

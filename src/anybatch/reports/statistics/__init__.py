@@ -1,4 +1,5 @@
-"""Statistics of studies, in numpy. Scores come per stratum, an environment: {env: a number for each seed}."""
+"""Statistics of studies, in numpy. Scores are given by stratum, an environment: {env: a number for each
+seed}."""
 
 from anybatch.reports.statistics.aggregates import (
     interquartile_mean,

@@ -9,7 +9,7 @@ Strata = Mapping[str, Sequence[float]]
 RESAMPLES = 2000
 TRIMMED_SHARE = 0.25
 SEED = 0
-"""Seed of the bootstrap's random numbers: equal cells give equal intervals."""
+"""Seed of the bootstrap, so that equal cells give equal intervals."""
 
 
 def interquartile_mean(scores: Strata) -> float:
@@ -51,7 +51,7 @@ def stratified_interval(
 ) -> tuple[float, float] | None:
     """A percentile interval: runs are drawn with replacement, separately within each stratum of each side.
 
-    None where a stratum has a single run, of which nothing can be drawn but itself.
+    None if a stratum has a single run, which cannot be resampled.
     """
     if any(len(one) < 2 for side in sides for one in side.values()):
         return None

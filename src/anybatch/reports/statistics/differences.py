@@ -18,7 +18,7 @@ class Difference:
     mean: float
     standard_error: float
     degrees: float
-    """Degrees of freedom, by Welch and Satterthwaite: variances are not taken to be equal."""
+    """Degrees of freedom, by Welch and Satterthwaite: variances are not assumed to be equal."""
 
     def interval(self, level: float) -> tuple[float, float]:
         """The confidence interval of that level, such as 0.9."""
@@ -28,13 +28,13 @@ class Difference:
         return self.mean - reach, self.mean + reach
 
     def p_above(self, bound: float) -> float:
-        """p of the hypothesis that the true difference is at most `bound`: small where it is above."""
+        """p of the hypothesis that the true difference is at most `bound`: small if it is above."""
         if self.standard_error == 0:
             return float(self.mean <= bound)
         return t_probability((bound - self.mean) / self.standard_error, self.degrees)
 
     def p_below(self, bound: float) -> float:
-        """p of the hypothesis that the true difference is at least `bound`: small where it is below."""
+        """p of the hypothesis that the true difference is at least `bound`: small if it is below."""
         if self.standard_error == 0:
             return float(self.mean >= bound)
         return t_probability((self.mean - bound) / self.standard_error, self.degrees)
@@ -57,15 +57,16 @@ def difference(this: Strata, that: Strata) -> Difference:
 
 
 def equivalence_p(found: Difference, margin: float) -> float:
-    """p of two one-sided tests: small where the true difference is within ± margin.
+    """p of two one-sided tests: small if the true difference is within ± margin.
 
-    Schuirmann 1987 (doi:10.1007/BF01068419). p ≤ α exactly where the interval of level 1 - 2α is within it.
+    Schuirmann 1987 (doi:10.1007/BF01068419). p ≤ α exactly if the interval of level 1 - 2α is within the
+    margin.
     """
     return max(found.p_above(-margin), found.p_below(margin))
 
 
 def equivalence_power(standard_error: float, degrees: float, margin: float, alpha: float) -> float:
-    """Probability that equivalence is shown where the true difference is 0.
+    """Probability that equivalence is shown if the true difference is 0.
 
         2 P(T ≤ margin / se - t_{1-α}) - 1, at least 0
 

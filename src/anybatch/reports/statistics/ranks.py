@@ -11,10 +11,10 @@ Strata = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class VanElteren:
-    """A Mann-Whitney test over strata, weighted so that it is the best one for equal shifts."""
+    """A Mann-Whitney test over strata, with the optimal weights for equal shifts."""
 
     z: float
-    """Positive where the first side has the larger scores."""
+    """Positive if the first side has the larger scores."""
     p: float
     """Two-sided, by the normal approximation."""
 
@@ -24,7 +24,7 @@ def van_elteren(this: Strata, that: Strata) -> VanElteren:
 
         Z = Σ_e w_e (U_e - n m / 2) / √(Σ_e w_e² Var U_e),   w_e = 1 / (n + m + 1)
 
-    With ties, scores have mean ranks and Var U_e is corrected for them. Z is 0 where all scores are equal.
+    Tied scores have mean ranks, and Var U_e is corrected for them. Z is 0 if all scores are equal.
     """
     assert this.keys() == that.keys() and this
     shift = variance = 0.0
@@ -41,14 +41,14 @@ def van_elteren(this: Strata, that: Strata) -> VanElteren:
 
 
 def mean_ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 1 on; equal values share the mean of their ranks."""
+    """Ranks starting at 1; equal values share the mean of their ranks."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[place]
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Spearman's correlation; None where one of them does not vary."""
+    """Spearman's correlation; None if one side does not vary."""
     a, b = mean_ranks(np.asarray(first, dtype=float)), mean_ranks(np.asarray(second, dtype=float))
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return None

@@ -8,12 +8,12 @@ MOST_TERMS = 10_000
 
 
 def t_probability(t: float, degrees: float) -> float:
-    """P(T ≤ t) with so many degrees of freedom, which may be infinite: the normal distribution."""
+    """P(T ≤ t) for the given degrees of freedom; infinite ones give the normal distribution."""
     if math.isinf(t):
         return float(t > 0)
     if math.isinf(degrees):
         return 0.5 * math.erfc(-t / math.sqrt(2))
-    # From the center or from the tail, whichever is small: a small number keeps its digits.
+    # Computed from the center or from the tail, whichever is small, so that small numbers stay precise.
     if t * t < degrees:
         center = 0.5 * incomplete_beta(0.5, degrees / 2, t * t / (degrees + t * t))
         return 0.5 + math.copysign(center, t)

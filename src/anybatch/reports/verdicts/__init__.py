@@ -1,4 +1,4 @@
-"""Verdicts: what the cells of a study say about its claims, by the rules that were fixed before they ran."""
+"""Verdicts: what the cells of a study say about its claims, by rules fixed before they ran."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -28,11 +28,11 @@ TUNED: dict[str, Any] = {
     "rule": "optimum",
     "setting": "optimizer.learning_rate",
 }
-"""The verdict on a plan of `--tune`, besides `this` and `notch`, which are those of its sweep."""
+"""The verdict rule of a `--tune` plan, except `this` and `notch`, which come from its sweep."""
 
 
 def judge(plan: StudyPlan, results: Iterable[Result]) -> list[Verdict]:
-    """The verdicts of a study on the cells that there are. Claims without a cell at this scale are absent."""
+    """The verdicts of a study on its finished cells. Claims without a cell at this scale are absent."""
     scores = Scores(plan, results)
     tables = [tuned(plan)] if plan.tune else plan.verdicts
     rules = parse(tables, f"study {plan.study['name']}")
@@ -40,7 +40,7 @@ def judge(plan: StudyPlan, results: Iterable[Result]) -> list[Verdict]:
 
 
 def tuned(plan: StudyPlan) -> dict[str, Any]:
-    """The rule that a plan of `--tune` is judged by: the notch is the step of its sweep next to 1."""
+    """The rule that judges a `--tune` plan: the notch is the step of its sweep next to 1."""
     factors = sorted({value for cell in plan.cells for value in cell.factors.values() if value > 1})
     arms = list(dict.fromkeys(cell.arm for cell in plan.cells if cell.factors))
     this = {"arm": arms, "ratio": list(dict.fromkeys(cell.ratio for cell in plan.cells if cell.factors))}
@@ -49,7 +49,7 @@ def tuned(plan: StudyPlan) -> dict[str, Any]:
 
 def verdict(rule: Rule, found: list[Comparison]) -> Verdict:
     """The verdict of one rule on its comparisons."""
-    # A prediction is one number; the comparisons beside it are shown, but do not decide.
+    # A prediction is one number; the other comparisons are shown, but do not decide.
     state = overall(found[-1:] if rule.kind == "foretold" else found)
     deciding = next(one for one in reversed(found) if one.state == state)
     return Verdict(

@@ -12,7 +12,7 @@ VAN_ELTEREN_ALPHA = 0.001
 
 
 def comparisons(rule: Rule, scores: Scores) -> list[Comparison]:
-    """One comparison for each pair of the rule of which the plan has cells."""
+    """One comparison for each pair of the rule for which the plan has cells."""
     pairs = [(this, that, scores.select(this), scores.select(that)) for this, that in rule.pairs()]
     there = [pair for pair in pairs if pair[2].scores.keys() & pair[3].scores.keys()]
     return [compared(rule, scores, *pair, count=len(there)) for pair in there]
@@ -28,7 +28,7 @@ def compared(
     *,
     count: int,
 ) -> Comparison:
-    """A comparison; `count` is the number of those that the rule makes."""
+    """A comparison; `count` is the number of comparisons that the rule makes."""
     titles = scores.plan.arms
     label = f"{this.words(titles)} against {that.words(titles)}"
     open_point = obstacle(these, those)
@@ -73,7 +73,7 @@ def compared(
 
 
 def obstacle(*sides: Selection) -> str:
-    """Why there is no verdict on cells yet; empty where nothing is in the way."""
+    """Why there is no verdict on cells yet; empty if there can be one."""
     lacking = [name for side in sides for name in side.lacking]
     if lacking:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
@@ -87,8 +87,8 @@ def obstacle(*sides: Selection) -> str:
 def judged(rule: Rule, found: Difference, count: int) -> tuple[State, str]:
     """The verdict on a difference.
 
-    A rule holds where all of its comparisons hold, which needs no correction for their number. It fails
-    where one fails, which does.
+    A rule holds if all of its comparisons hold, which needs no correction for their number. It fails if one
+    fails, which does.
     """
     margin, alpha = rule.margin, rule.alpha
     if rule.kind == "better":

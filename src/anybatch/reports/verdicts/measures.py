@@ -1,4 +1,4 @@
-"""Rules that measure: the course of a metric, its correlation with others, and where invariance ends."""
+"""Rules that measure: a metric over the runs, its correlation with others, and where invariance ends."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -14,7 +14,7 @@ from anybatch.studies.cells import Result
 
 NOISE_SCALE = "batch/noise_scale"
 FEWEST_POINTS = 8
-"""Parts of a run in which both metrics were measured, for a correlation to be computed."""
+"""Fewest parts of a run in which both metrics were measured, for a correlation."""
 LEVEL = 0.95
 
 
@@ -114,7 +114,7 @@ def in_brackets(interval: tuple[float, float] | None) -> str:
 
 
 def foretold(rule: Rule, scores: Scores) -> list[Comparison]:
-    """Whether the noise scale at the batch tuned at tells where invariance ends."""
+    """Whether the noise scale at the tuned batch predicts where invariance ends."""
     equal = rule_of_equivalence(rule)
     compared: list[Comparison] = []
     by_ratio: list[tuple[float, State]] = []
@@ -147,7 +147,7 @@ def rule_of_equivalence(rule: Rule) -> Rule:
 
 
 def end_of_invariance(rule: Rule, by_ratio: list[tuple[float, State]], predicted: float) -> Comparison:
-    """The ratios between which invariance ends, beside the one that the noise scale predicts."""
+    """The ratios between which invariance ends, and the one that the noise scale predicts."""
     failing = next((ratio for ratio, state in by_ratio if state == "fails"), None)
     holding = 1.0
     for ratio, state in by_ratio:

@@ -16,13 +16,13 @@ WANTED_POWER = 0.8
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """How likely an equivalence is to be shown where two arms are equal."""
+    """How likely an equivalence is to be shown if two arms are equal."""
 
     name: str
     margin: float
     power: float
     decidable_margin: float
-    """The margin that equal arms would be shown to be within with a probability of 80 %."""
+    """The margin within which equal arms would be shown to be with a probability of 80 %."""
     seeds: int
     envs: int
 
@@ -36,7 +36,7 @@ class Outlook:
 
 
 def outlooks(plan: StudyPlan, tuned: Scores) -> list[Outlook]:
-    """The outlook of each rule of equivalence in `plan`, from the cells of its tuning at the base itself."""
+    """The outlook of each equivalence rule in `plan`, from the tuning cells of the unchanged base."""
     spreads = base_spreads(tuned)
     rules = [rule for rule in parse(plan.verdicts, plan.study["name"]) if rule.kind == "equivalent"]
     found = [outlook(rule, plan, spreads) for rule in rules]
@@ -44,7 +44,7 @@ def outlooks(plan: StudyPlan, tuned: Scores) -> list[Outlook]:
 
 
 def base_spreads(tuned: Scores) -> dict[str, float]:
-    """The standard deviation over seeds of the base as it is, in each environment that has two or more."""
+    """The standard deviation over seeds of the unchanged base, in each environment with two or more."""
     by_env: dict[str, list[float]] = {}
     for cell in tuned.plan.cells:
         score = tuned.score(cell.name)
@@ -54,7 +54,7 @@ def base_spreads(tuned: Scores) -> dict[str, float]:
 
 
 def outlook(rule: Rule, plan: StudyPlan, spreads: Mapping[str, float]) -> Outlook | None:
-    """The outlook of the comparison of a rule that has the fewest seeds; None where it has no cells."""
+    """The outlook of a rule's comparison with the fewest seeds; None if it has no cells."""
     found: list[Outlook] = []
     for this, that in rule.pairs():
         here, there = seeds_of(plan, this), seeds_of(plan, that)

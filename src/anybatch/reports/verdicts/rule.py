@@ -4,10 +4,10 @@
     rule            one of the rules below
     this, that      which cells: { arm, ratio, base, point, factors }. A list of arms or ratios, or of values
                     of a point in `this`, makes one comparison each. What `that` does not say is as in `this`;
-                    `this` is at ratio 1 and without swept settings where it does not say so
+                `this` is at ratio 1 and without swept settings by default
 
     equivalent      this and that differ by less than `margin`, by two one-sided tests
-    better          this is better than that by more than `margin`, which is 0 where not given
+    better          this is better than that by more than `margin`, by default 0
     not_worse       this is at most `margin` worse than that: non-inferior, by one one-sided test
     optimum         the best factor of `setting` is within one `notch` of 1, in each environment
     regret          this loses less than `margin` against the best factor of `setting` in the cells of that
@@ -16,7 +16,7 @@
     estimate        a number: the course of `metric` over the last `share` of the runs of this
     correlation     a number: the rank correlation of `metric` with each of `others` along the runs of this
 
-`margin` is in units of the normalized return. `alpha` is the error of each test, 0.05 where not given.
+`margin` is in units of the normalized return. `alpha` is the error of each test, by default 0.05.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,13 +40,13 @@ FIELDS = {
     "estimate": ("metric",),
     "correlation": ("metric", "others"),
 }
-"""What each rule needs besides name, claim, rule and this."""
+"""What each rule needs in addition to name, claim, rule and this."""
 OPTIONAL = {"better": ("margin",), "estimate": ("share",)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selector:
-    """Which cells are meant: those that agree in all that is said."""
+    """Selects the cells that agree with all given fields."""
 
     arm: str
     ratio: str = "1"
@@ -78,7 +78,7 @@ class Rule:
     kind: str
     this: tuple[Selector, ...]
     that: tuple[Mapping[str, Any], ...] = ({},)
-    """What differs from each of `this`, in one comparison each."""
+    """How `that` differs from each of `this`, one comparison each."""
     alpha: float = 0.05
     margin: float = 0.0
     setting: str = ""
@@ -89,14 +89,14 @@ class Rule:
     share: float = 0.5
 
     def pairs(self) -> Iterator[tuple[Selector, Selector]]:
-        """Each of the cells compared, and what they are compared with."""
+        """Each selector of compared cells, and the one it is compared with."""
         for this in self.this:
             for other in self.that:
                 yield this, replace(this, **other)
 
 
 def parse(tables: Sequence[Mapping[str, Any]], where: str) -> list[Rule]:
-    """The rules of a study. What is missing, wrong or unknown is refused by its name."""
+    """The rules of a study. Missing, wrong or unknown entries are refused by name."""
     return [rule(Table(dict(table), f"{where}.verdicts[{place}]")) for place, table in enumerate(tables, 1)]
 
 
@@ -146,7 +146,7 @@ def selectors(table: Table, *, any_factors: bool) -> Iterator[Selector]:
 
 
 def changes(table: Table, *, any_factors: bool) -> Iterator[dict[str, Any]]:
-    """What a table of cells says, as changes of a selector, for each of the arms and ratios that it lists."""
+    """A table of cells as changes of a selector, for each of the arms and ratios it lists."""
     names = ("arm", "ratio", "base", "point", "factors")
     known = {name: value for name in names if (value := table.take(name)) is not None}
     table.refuse_others()

@@ -1,4 +1,4 @@
-"""Scores of cells on a scale that environments share: 0 is random play, 1 the best of the base."""
+"""Scores of cells on a scale shared by environments: 0 is random play, 1 the best of the base."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from anybatch.studies.plan import StudyPlan
 
 @dataclass(frozen=True)
 class Selection:
-    """The cells that a selector means."""
+    """The scores of a selector's cells."""
 
     scores: dict[str, list[float]]
     """Normalized, one for each seed, by environment. Cells that diverged count as random play."""
     seeds: dict[str, list[int]]
     """Their seeds, in the same order."""
     lacking: tuple[str, ...]
-    """Cells that have not been run, or have failed for another reason than divergence."""
+    """Cells that have not been run, or have failed for a reason other than divergence."""
     diverged: int
 
     @property
@@ -37,7 +37,8 @@ class Scores:
         self._ranges = {env: self._range(env) for env in dict.fromkeys(cell.env for cell in plan.cells)}
 
     def range_of(self, env: str) -> tuple[float, float] | None:
-        """Returns that are 0 and 1; None for a published scale, or while a defining cell is missing."""
+        """The returns that map to 0 and 1; None for a published scale, or while a defining cell is
+        missing."""
         return self._ranges[env]
 
     def normalized(self, env: str, value: float) -> float | None:
@@ -49,11 +50,11 @@ class Scores:
         return on_published_scale(env, value)
 
     def stratum(self, cell: Cell) -> str:
-        """What a cell is compared within: its environment, and its base where there are several."""
+        """The stratum of a cell: its environment, and its base if there are several."""
         return f"{cell.env} ({cell.base})" if self._several_bases else cell.env
 
     def select(self, selector: Selector) -> Selection:
-        """The scores of the cells that a selector means. Environments without any are absent."""
+        """The scores of a selector's cells. Environments without any are absent."""
         scores: dict[str, list[float]] = {}
         seeds: dict[str, list[int]] = {}
         lacking: list[str] = []
@@ -73,7 +74,7 @@ class Scores:
         return Selection(scores, seeds, tuple(lacking), diverged)
 
     def score(self, name: str) -> float | None:
-        """The normalized score of a cell; None where it has no result."""
+        """The normalized score of a cell; None if it has no result."""
         result = self.results.get(name)
         if result is None:
             return None
@@ -98,5 +99,5 @@ class Scores:
             return None
         low, high = random[0], max(value for value in base if value is not None)
         assert low is not None
-        # A base that learned nothing has no scale of its own: its returns are only shifted to the zero.
+        # A base that learned nothing has no scale: its returns are only shifted so that random play is 0.
         return (low, high) if high > low else (low, low + 1)

@@ -1,4 +1,4 @@
-"""Rules about a swept setting: where its optimum is, and what not tuning it costs."""
+"""Rules about a swept setting: where its optimum is, and the cost of not tuning it."""
 
 import math
 
@@ -12,7 +12,7 @@ from anybatch.reports.verdicts.verdict import Comparison, State
 
 RESAMPLES = 2000
 SURE = 0.95
-"""Share of resamples beyond which the place of an optimum is called certain."""
+"""Share of resamples beyond which the position of an optimum counts as certain."""
 
 ROUNDING = 1e-9
 """Factors such as 0.1 are not exact."""
@@ -43,7 +43,7 @@ def sweeps(rule: Rule, scores: Scores, selector: Selector) -> dict[str, Sweep]:
 
 
 def optimum(rule: Rule, scores: Scores, selector: Selector, env: str, sweep: Sweep) -> Comparison:
-    """Whether the best factor is within one notch of 1. Seeds are drawn again to see how sure that is."""
+    """Whether the best factor is within one notch of 1. Seeds are resampled to see how certain that is."""
     label = f"{env}, {selector.words(scores.plan.arms)}"
     if min(map(len, sweep.values())) < FEWEST_SEEDS:
         sentence = f"{label}: undecided, since fewer than {FEWEST_SEEDS} seeds of a factor have a result."
@@ -70,7 +70,7 @@ def optimum(rule: Rule, scores: Scores, selector: Selector, env: str, sweep: Swe
 
 
 def share_within(sweep: Sweep, near: list[float]) -> float:
-    """How often the best factor is among those, over resampled seeds."""
+    """How often the best factor is among the given ones, over resampled seeds."""
     rng = np.random.default_rng(0)
     factors = list(sweep)
     drawn = []
@@ -82,7 +82,7 @@ def share_within(sweep: Sweep, near: list[float]) -> float:
 
 
 def regrets(rule: Rule, scores: Scores) -> list[Comparison]:
-    """What is lost by not tuning a setting at each batch, against the best factor in the oracle's cells."""
+    """The loss from not tuning a setting at each batch, against the best factor in the oracle's cells."""
     pairs = [
         (this, oracle, scores.select(this), sweeps(rule, scores, oracle)) for this, oracle in rule.pairs()
     ]
@@ -106,7 +106,7 @@ def regrets(rule: Rule, scores: Scores) -> list[Comparison]:
 def left_one_out(sweep: Sweep, untuned: dict[int, float]) -> list[float]:
     """The regret of each seed against the factor that is best on all other seeds.
 
-    The best of several noisy means on the same seeds would be too good: it is chosen by its luck as well.
+    The best of several noisy means on the same seeds would be too good, since luck contributes to the choice.
     """
     seeds = sorted(set(untuned).intersection(*sweep.values()))
     lost: list[float] = []

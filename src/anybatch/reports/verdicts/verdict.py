@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 State = Literal["holds", "fails", "undecided", "measured"]
-"""measured: a number that was asked for, where there is nothing to hold or fail."""
+"""measured: the rule asks for a number, and nothing can hold or fail."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +16,7 @@ class Comparison:
     state: State
     sentence: str
     value: float | None = None
-    """On the normalized scale, unless details say otherwise; None where it cannot be computed yet."""
+    """On the normalized scale, unless details say otherwise; None if it cannot be computed yet."""
     interval: tuple[float, float] | None = None
     level: float | None = None
     """Confidence of the interval."""
@@ -40,7 +40,7 @@ class Verdict:
 
 
 def overall(comparisons: Sequence[Comparison]) -> State:
-    """A claim about several comparisons holds where all of them hold, and fails where one does."""
+    """A claim about several comparisons holds if all of them hold, and fails if one does."""
     states = {comparison.state for comparison in comparisons}
     if not states:
         return "undecided"
