@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small_tunings import request
+from toy_runs import toy_config
 
 from anybatch import presets
 from anybatch.batch.plan import make_plan as make_run_plan
@@ -169,6 +170,21 @@ def test_the_center_of_the_search_is_what_the_dial_gives_at_the_batch_tuned_at(n
         assert here.hyperparameters.proximal_decay == pytest.approx(
             by_the_dial.hyperparameters.proximal_decay
         )
+
+
+@pytest.mark.parametrize("lag", [0, 2])
+@pytest.mark.parametrize("policy", ["ewma", "periodic"])
+def test_the_age_of_the_proximal_policy_is_that_of_the_dial_whatever_decides_it(policy: str, lag: int):
+    config = toy_config(
+        num_envs=8,
+        proximal={"policy": policy},
+        staleness={"iterations": lag, "proximal_age": "half_lag"},
+    )
+    settings = {"algorithm": config.algorithm} | config_to_dict(config)
+    by_the_dial = make_run_plan(config_of(settings | {"num_envs": 2}, "here"), encoder="mlp")
+    here = make_run_plan(config_of(at_batch(settings, 2, "here"), "here"), encoder="mlp")
+    number = {"ewma": "proximal_decay", "periodic": "proximal_copy_every"}[policy]
+    assert getattr(here.hyperparameters, number) == getattr(by_the_dial.hyperparameters, number)
 
 
 @pytest.mark.parametrize("name", presets.names())

@@ -5,6 +5,7 @@ from typing import Any
 
 from anybatch import presets
 from anybatch.batch.plan import Plan, make_plan
+from anybatch.batch.stale import proximal_follows_lag
 from anybatch.config import AnyConfig, PPGConfig, PPOConfig
 from anybatch.studies.configs import config_of, nested, plain
 from anybatch.tuning.space import BY_NAME
@@ -67,9 +68,9 @@ def numbers_of(config: AnyConfig, plan: Plan) -> dict[str, Any]:
     if isinstance(config, PPOConfig):
         if config.objective.advantage_normalization == "iteration":
             found["objective"] = {"advantage_decay": numbers.advantage_decay}
-        if config.staleness.proximal_age == "tuned" and config.proximal.policy == "ewma":
+        if not proximal_follows_lag(config) and config.proximal.policy == "ewma":
             found["proximal"] = {"ewma_decay": numbers.proximal_decay}
-        if config.staleness.proximal_age == "tuned" and config.proximal.policy == "periodic":
+        if not proximal_follows_lag(config) and config.proximal.policy == "periodic":
             found["proximal"] = {"copy_every": numbers.proximal_copy_every}
     if isinstance(config, PPGConfig) and plan.phase is not None:
         names = ("policy_iterations", "auxiliary_minibatch", "auxiliary_learning_rate")
