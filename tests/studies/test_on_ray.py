@@ -154,6 +154,17 @@ def test_a_wrong_place_for_cells_is_one_sentence(
     assert_refused(flags, reason, tmp_path, capsys)
 
 
+def test_a_ray_that_does_not_start_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def init(**_: Any) -> None:
+        raise Exception("The current node timed out during startup.")  # after 30 seconds
+
+    monkeypatch.setattr(ray, "init", init)
+    said = f"no Ray of version {ray.__version__} could be used on this machine: The current node timed out"
+    assert_refused(["--on=ray"], said, tmp_path, capsys)
+
+
 def test_ray_that_is_not_installed_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
