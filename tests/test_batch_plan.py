@@ -300,7 +300,7 @@ def test_no_warning_where_no_precondition_is_broken():
 @pytest.mark.parametrize("rescale", ["all", "none"])
 def test_another_rollout_length_warns_whatever_is_rescaled(rescale: str):
     (sentence,) = table(num_steps=128, rescale=rescale).warnings
-    assert "num-steps = 128 where 256 was tuned" in sentence
+    assert "num-steps = 128 instead of the tuned 256" in sentence
 
 
 def test_a_center_of_mass_below_one_warns_where_the_average_is_used():

@@ -81,7 +81,7 @@ def test_parts_may_be_lacking_where_that_is_allowed():
 
 def test_the_number_of_envs_may_differ_where_that_is_allowed():
     fits(saved(envs=np.full((7, 2), np.inf)), any_length=True, finite=False)
-    with pytest.raises(CheckpointError, match=r"state/envs is \(7, 5\) there"):
+    with pytest.raises(CheckpointError, match=r"state/envs is \(7, 5\) in the checkpoint"):
         fits(saved(envs=np.zeros((7, 5))), any_length=True)
 
 
