@@ -1,10 +1,12 @@
 """The words of a command line before they are parsed as flags."""
 
+from itertools import zip_longest
+
 
 def value_of(flag: str, words: list[str]) -> str | None:
     """The value of a flag that must be known before the others are parsed: the last one, as tyro takes it."""
     value = None
-    for word, following in zip(words, [*words[1:], None], strict=True):
+    for word, following in zip_longest(words, words[1:]):
         if word == flag and following is not None:
             value = following
         if word.startswith(f"{flag}="):
