@@ -46,7 +46,7 @@ SEEDS = (1, 2, 3, 4, 5)
 RETURN_ROWS = 20
 """The return of a run is the mean over so many rows."""
 COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
-ENVS, STEPS = 16, 32
+ENVS, STEPS = 32, 16
 TRAIN = [
     "train",
     "--preset=cartpole-ppo-ewma",

@@ -28,21 +28,22 @@ def ewma_config(**changes: Any) -> AnyConfig:
 
 
 def cartpole_config(**changes: Any) -> AnyConfig:
-    """The native engine with native networks; two actors have 12 and 8 envs."""
+    """The native engine with native networks, wide enough for every kernel: 20 and 16 envs for two actors."""
     config = toy_config(
         env="native:CartPole-v1",
-        num_envs=20,
-        num_steps=9,
+        num_envs=36,
+        num_steps=5,
         proximal={"policy": "ewma"},
-        total_env_steps=1_000,
+        total_env_steps=1_200,
         compile="on",
+        network={"hidden_sizes": [64]},
         optimizer={"learning_rate": 1e-2},
     )
     return changed(config, **changes)
 
 
 def pqn_config(**changes: Any) -> AnyConfig:
-    config = toy_pqn_config(env="toy:Corridor", num_envs=16, total_env_steps=500, **BUSY)
+    config = toy_pqn_config(env="toy:Corridor", num_envs=32, num_steps=4, total_env_steps=700, **BUSY)
     return changed(config, **changes)
 
 

@@ -262,12 +262,12 @@ def test_no_actor_outlives_its_learner(number: signal.Signals, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("count", "actors", "expected"), [(20, 2, [12, 8]), (18, 2, [8, 10]), (7, 3, [3, 2, 2])]
+    ("count", "actors", "expected"), [(36, 2, [20, 16]), (34, 2, [16, 18]), (7, 3, [3, 2, 2])]
 )
 def test_shares_are_whole_blocks_of_envs_where_there_are_enough(count: int, actors: int, expected: list[int]):
-    parts = shards.shares(Shard(first=5, count=count, total=40), actors)
+    parts = shards.shares(Shard(first=5, count=count, total=60), actors)
     assert [part.count for part in parts] == expected
-    assert [env for part in parts for env in range(40)[part.envs]] == list(range(5, 5 + count))
+    assert [env for part in parts for env in range(60)[part.envs]] == list(range(5, 5 + count))
 
 
 def test_shards_of_a_state_joined_are_that_state():

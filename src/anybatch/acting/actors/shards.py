@@ -17,8 +17,8 @@ from anybatch.envs.episodes import EPISODES
 
 BLOCK_ROWS = 4
 """Rows that native code computes together, if there are few outputs."""
-FEWEST_ROWS = 8
-"""Number of rows below which native code and torch use other code paths."""
+FEWEST_ROWS = 16
+"""Number of rows below which native code and torch use other code paths: the largest, that of AVX-512."""
 ENV_AXIS = 1
 """The tensors of a rollout, except `log_std`, which belongs to the policy."""
 
