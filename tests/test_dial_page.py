@@ -305,7 +305,9 @@ def test_the_keyboard_moves_the_batch(dial: browser.Browser, page: Path):
         assert dial.evaluate("document.activeElement.ariaValueText") == f"{seen[-1]} environments"
     assert seen == [8, 10, 12, 10, 8, 7]
     assert dial.evaluate(SHOWN_ROWS) != before
-    assert dial.evaluate("byId('summary').textContent").startswith("With 7 environments, 0.875 × the batch")
+    assert dial.evaluate("byId('summary').textContent").startswith(
+        "With 7 environments, 0.875 × the tuned batch"
+    )
 
 
 def test_the_keyboard_turns_a_rule_off(dial: browser.Browser, page: Path):

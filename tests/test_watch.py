@@ -135,7 +135,11 @@ def test_a_missing_renderer_is_named_with_the_command_that_installs_it(
     ("module", "out", "said"),
     [
         ("PIL", "play.gif", "a GIF needs the package pillow: install it with pip install 'anybatch[video]'"),
-        ("imageio_ffmpeg", "play.mp4", "an MP4 needs the package imageio-ffmpeg: pip install"),
+        (
+            "imageio_ffmpeg",
+            "play.mp4",
+            "an MP4 needs the package imageio-ffmpeg: install it with pip install",
+        ),
     ],
 )
 def test_a_missing_writer_is_named_with_the_extra_that_has_it(

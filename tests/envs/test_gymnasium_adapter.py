@@ -382,7 +382,7 @@ def test_envs_in_processes_of_their_own_play_the_same(how: str):
 
 def test_other_engines_refuse_processes():
     for env_id, engine in (("CartPole-v1", "native"), ("Breakout-v5", "envpool"), ("toy:Match", "toy")):
-        with pytest.raises(EnvError, match=f"vectorization = async is for Gymnasium.* runs on {engine}"):
+        with pytest.raises(EnvError, match=f"vectorization = async needs a Gymnasium.* runs on {engine}"):
             envs.make(env_id, EnvConfig(vectorization="async"), seeds=[1])
 
 
