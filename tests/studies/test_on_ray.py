@@ -118,7 +118,8 @@ def test_a_study_on_ray_that_is_stopped_or_killed_leaves_no_process(number: sign
     file.write_text(changed_text(*ONE_SEED, ENDLESS))
     command = [*COMMAND, "study", str(file), "--out", str(out), "--jobs", "1", "--on", "ray"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-        wait_until(lambda: any(out.glob("runs/*/checkpoints/step_*")) and process.poll() is None)
+        wait_until(lambda: process.poll() is not None or any(out.glob("runs/*/checkpoints/step_*")))
+        assert process.poll() is None
         started = processes_below(process.pid)
         process.send_signal(number)
         _, said = process.communicate(timeout=120)
