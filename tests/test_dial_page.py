@@ -379,13 +379,13 @@ def test_the_page_is_whole_at_every_width(chromium: browser.Browser, page: Path,
 
 
 def test_the_curves_are_those_of_the_nearest_batch(dial: browser.Browser):
-    """At the batch tuned at there is one line; elsewhere that of the base is beside both arms."""
-    expected = {8: [[1, 1]] * 2, 6: [[1, 1]] * 2, 2: [[1 / 4, 3]] * 2, 512: [[1, 1]] * 2}
+    """At the batch tuned at there is one line; elsewhere the base is beside the arms that were run there."""
+    expected = {8: [[1, 1]] * 2, 6: [[1, 1]] * 2, 2: [[1 / 4, 3]] * 2, 512: [[4, 2]] * 2}
     for envs, curves in expected.items():
         dial.evaluate(f"choose('cartpole-ppo-ewma', {{'num-envs': {envs}}})")
         assert dial.evaluate(CURVES) == curves
     dial.evaluate("choose('minatar-pqn', {'num-envs': 1})")
-    assert dial.evaluate(CURVES) == [[1 / 64, 3]] * 2
+    assert dial.evaluate(CURVES) == [[1 / 8, 3]] * 2
     assert "From results/studies/made." in dial.evaluate("byId('records').innerText")
     assert "1/128 of the tuned batch" in dial.evaluate("byId('nearest').textContent")
 
