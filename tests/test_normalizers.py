@@ -156,6 +156,19 @@ def test_restored_observation_normalizer_goes_on_the_same_way():
     assert np.array_equal(whole.normalize(first), restored.normalize(first))
 
 
+def test_statistics_of_iterations_change_at_their_ends_and_count_every_observation_once():
+    normalizer = ObservationNormalizer((3,), clip=9.0, per_step=False)
+    by_hand = ObservationNormalizer((3,), clip=9.0)
+    for steps in np.random.default_rng(0).normal(3.0, 2.0, (3, 4, 5, 3)):  # iterations, steps, envs, numbers
+        before = normalizer.normalize(steps[0])
+        for obs in steps:
+            normalizer.update(obs)
+        assert np.array_equal(normalizer.normalize(steps[0]), before)
+        normalizer.end_iteration()
+        by_hand.update(np.concatenate(steps))
+        np.testing.assert_allclose(normalizer.normalize(steps[0]), by_hand.normalize(steps[0]), rtol=1e-9)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_an_observation_that_is_not_a_number_is_refused_by_env(bad: float):
     obs = np.zeros((3, 5), dtype=np.float32)

@@ -26,7 +26,7 @@ from toy_runs import (
 
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.ppo import loop as ppo
-from anybatch.algorithms.ppo.samples import PolicyBatch
+from anybatch.algorithms.ppo.samples import PolicyBatch, PolicyRecord
 from anybatch.algorithms.ppo.state import PPOState
 from anybatch.learning.gradient_steps import Culprit, GradientSteps
 from anybatch.networks.actor_critic import ActorCritic
@@ -260,6 +260,26 @@ def test_importance_is_capped_at_100_unless_told_otherwise(ratio: float, used: f
     metrics = ppo.improve_policy(samples, state, config, learning_rate=0.0)
     assert metrics["losses/policy_loss"] == pytest.approx(-used, rel=1e-4)
     assert metrics["importance/capped_fraction"] == (ratio > 100)
+
+
+def test_target_kl_limits_the_mean_divergence_from_the_behavior_policy():
+    config = toy_config(update={"target_kl": 0.01})
+    at, near, far = torch.zeros(4), torch.full((4,), 0.01), torch.full((4,), 0.5)
+
+    def seen(behavior_logp: torch.Tensor, proximal_logp: torch.Tensor) -> PolicyRecord:
+        return PolicyRecord(at, at, at, at, behavior_logp, proximal_logp)
+
+    assert ppo.moved_too_far([seen(far, near)], config)
+    assert not ppo.moved_too_far([seen(near, far)], config)
+    assert ppo.moved_too_far([seen(near, near), seen(far, near)], config)  # microbatches of one minibatch
+
+
+def test_an_epoch_is_judged_by_its_last_minibatch():
+    config = toy_config(num_steps=31, update={"minibatches_per_epoch": 5, "target_kl": 1.0})
+    state, records = start(config), list[PolicyRecord]()
+    last = ppo.one_epoch(prepare(collect(config), state, config), state, config, records)
+    assert len(records) == 5 and last is not None
+    assert [id(record) for record in last] == [id(records[-1])]
 
 
 def test_target_kl_that_is_not_reached_stops_nothing():

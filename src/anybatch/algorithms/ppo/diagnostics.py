@@ -19,22 +19,12 @@ def iteration_metrics(
 ) -> dict[str, float | None]:
     """Means over all samples of all gradient steps, on all ranks."""
     seen = PolicyRecord(*(torch.cat(column) for column in zip(*records, strict=True)))
-    log_importance = seen.logp - seen.behavior_logp
-    clip = math.inf if config.objective.clip is None else config.objective.clip
-    per_sample = (
-        -seen.objective,
-        seen.value_loss,
-        seen.entropy,
-        divergence.sampled_kl(seen.logp, seen.behavior_logp),
-        divergence.is_clipped(seen.logp - seen.proximal_logp, clip),
-        divergence.sampled_kl_squared(seen.logp, seen.proximal_logp),
-        log_importance > math.log(config.objective.max_importance),
-    )
+    averaged = averaged_metrics(seen, config)
     valid = samples.valid.flatten().to(samples.value.device)
     value, target = samples.value[valid], samples.value_target[valid]
     own = [
-        torch.stack([column.to(seen.logp.dtype).sum() for column in per_sample]).double().cpu(),
-        moments.weight_sums(log_importance).cpu(),
+        torch.stack([column.to(seen.logp.dtype).sum() for column in averaged.values()]).double().cpu(),
+        moments.weight_sums(seen.logp - seen.behavior_logp).cpu(),
         moments.moment_sums(target - value).cpu(),
         moments.moment_sums(target).cpu(),
     ]
@@ -42,16 +32,7 @@ def iteration_metrics(
         [len(part) for part in own], dim=1
     )
     means = sums.sum(0) / weights[:, -1].sum()
-    names = (
-        "losses/policy_loss",
-        "losses/value_loss",
-        "losses/entropy",
-        "losses/approx_kl",
-        "losses/clipfrac",
-        "proximal/kl",
-        "importance/capped_fraction",
-    )
-    metrics: dict[str, float | None] = dict(zip(names, means.tolist(), strict=True))
+    metrics: dict[str, float | None] = dict(zip(averaged, means.tolist(), strict=True))
     return (
         metrics
         | state.steps.metrics()
@@ -66,6 +47,21 @@ def iteration_metrics(
             "staleness/gradient_steps": float(samples.age_gradient_steps),
         }
     )
+
+
+def averaged_metrics(seen: PolicyRecord, config: PPOConfig) -> dict[str, Tensor]:
+    """The metrics that are means over samples, sample by sample [b]."""
+    clip = math.inf if config.objective.clip is None else config.objective.clip
+    log_importance = seen.logp - seen.behavior_logp
+    return {
+        "losses/policy_loss": -seen.objective,
+        "losses/value_loss": seen.value_loss,
+        "losses/entropy": seen.entropy,
+        "losses/approx_kl": divergence.sampled_kl(seen.logp, seen.behavior_logp),
+        "losses/clipfrac": divergence.is_clipped(seen.logp - seen.proximal_logp, clip),
+        "proximal/kl": divergence.sampled_kl_squared(seen.logp, seen.proximal_logp),
+        "importance/capped_fraction": log_importance > math.log(config.objective.max_importance),
+    }
 
 
 def bad_value(samples: Samples, state: PPOState, indices: Tensor) -> str | None:
