@@ -1,7 +1,7 @@
 """PPO and PPO-EWMA against straight-line versions of themselves, and on problems they must solve."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,9 +28,8 @@ from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo.samples import PolicyBatch, PolicyRecord
 from anybatch.algorithms.ppo.state import PPOState
-from anybatch.learning.gradient_steps import Culprit, GradientSteps
+from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.networks.actor_critic import ActorCritic
-from anybatch.networks.taken import Taken
 
 Weights = dict[str, Tensor]
 LEARNING_RATE, CLIP, GAMMA, LAMBDA, ENTROPY, VALUE = 2e-2, 0.2, 0.97, 0.9, 0.01, 0.25
@@ -307,13 +306,16 @@ def test_every_algorithm_takes_its_steps_at_the_annealed_learning_rate(
     phase = {"phase": {"policy_iterations": 99, "value_epochs": 2}} if algorithm is phase_config else {}
     config = algorithm(total_env_steps=150, optimizer={"learning_rate": 0.01, "anneal": "linear"}, **phase)
     taken: list[float] = []
-    apply = GradientSteps.apply
 
-    def remember(steps: GradientSteps, culprit: Culprit) -> Taken:
-        taken.append(steps.optimizer.param_groups[0]["lr"])
-        return apply(steps, culprit)
+    def remember(step: Callable[..., Any]) -> Callable[..., Any]:
+        def remembering(steps: GradientSteps, *arguments: Any) -> Any:
+            taken.append(steps.optimizer.param_groups[0]["lr"])
+            return step(steps, *arguments)
 
-    monkeypatch.setattr(GradientSteps, "apply", remember)
+        return remembering
+
+    for way in ("apply", "schedule"):  # one by one, and several in native code
+        monkeypatch.setattr(GradientSteps, way, remember(getattr(GradientSteps, way)))
     shown = rows(train(config, tmp_path).folder)
     done = [0, *(row["env_steps"] for row in shown[:-1])]
     expected = [0.01 * (1 - env_steps / 150) for env_steps in done]

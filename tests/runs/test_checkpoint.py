@@ -288,6 +288,7 @@ def save_for_ever(first):
     while True:  # each env_steps twice, so that replacing is killed too
         weight = torch.full((20_011,), float(number))
         checkpoints.save(number // 2, {"number": number, "weight": weight})
+        os.write(told, b".")
         number += 1
 
 chance = random.Random(7)
@@ -297,10 +298,13 @@ checkpoints.save(0, {"number": 0, "weight": torch.zeros(20_011)})
 seconds_per_save = time.monotonic() - start
 number = 0
 for _ in range(20):
+    heard, told = os.pipe()
     child = os.fork()
     if child == 0:
         save_for_ever(number + 1)
-    time.sleep(chance.uniform(0.0, 4 * seconds_per_save))
+    for _ in range(chance.randrange(3)):
+        os.read(heard, 1)
+    time.sleep(chance.uniform(0.0, 2 * seconds_per_save))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     loaded = checkpoints.load_latest(lambda sentence: print("SAID", sentence))
@@ -322,17 +326,36 @@ def test_kill_minus_nine_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path)
     assert int(done.stdout.split()[-1]) > 5  # the children did save
 
 
-def test_a_process_killed_while_it_writes_tensors_leaves_nothing_that_stays(tmp_path: Path):
+KILLED_BY_THE_KERNEL = """
+import resource, signal, sys
+from pathlib import Path
+import torch
+from anybatch.runs.checkpoint import Checkpoints
+
+folder, largest_file, segment_size = Path(sys.argv[1]), *map(int, sys.argv[2:])
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+segments = {"iteration_000000001": {"rewards": torch.zeros(segment_size)}} if segment_size else {}
+Checkpoints(folder, keep=1).save(7, {"weight": torch.zeros(1_000)}, segments)
+"""
+"""A file that becomes too large ends the process in the middle of its write."""
+
+
+@pytest.mark.parametrize("segment_size", [0, 100_000])
+def test_a_process_killed_while_it_writes_tensors_leaves_nothing_that_stays(
+    segment_size: int, tmp_path: Path
+):
+    largest_file = 100_000 if segment_size else 1_000  # too small for the segment, or for the checkpoint
+    command = [
+        sys.executable,
+        "-c",
+        KILLED_BY_THE_KERNEL,
+        str(tmp_path),
+        str(largest_file),
+        str(segment_size),
+    ]
+    assert subprocess.run(command, timeout=60).returncode == -signal.SIGXFSZ
     checkpoints = Checkpoints(tmp_path, keep=1)
-    segments = {"iteration_000000001": {"rewards": torch.zeros(100_000)}}
-    for size, needed in ((1_000, {}), (100_000, segments)):  # in the checkpoint, in the segment
-        child = os.fork()
-        if child == 0:
-            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # a file beyond the limit kills the process
-            with disk_that_takes_files_up_to(size):
-                checkpoints.save(7, state(7), needed)
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGXFSZ
     checkpoints.save(8, state(8))
     assert names(checkpoints) == ["step_000000000008"]
-    assert not list((tmp_path / "segments").iterdir())
+    assert not list(tmp_path.glob("segments/*"))

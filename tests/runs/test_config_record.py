@@ -30,11 +30,11 @@ def test_unknown_and_missing_settings_are_both_named_with_their_place():
     data = recorded()
     data["optimizer"]["momentum"] = 0.9
     del data["optimizer"]["beta1"]
-    with pytest.raises(ConfigError, match=r"optimizer .*unknown momentum; missing beta1"):
+    with pytest.raises(ConfigError, match="optimizer: unknown momentum; missing beta1"):
         config_from_dict(PPOConfig, data)
     data = recorded()
     del data["seed"]
-    with pytest.raises(ConfigError, match=r"PPOConfig .*: missing seed$"):
+    with pytest.raises(ConfigError, match=r"PPOConfig: missing seed$"):
         config_from_dict(PPOConfig, data)
 
 
@@ -99,7 +99,7 @@ def test_ranks_that_are_no_number_are_refused(ranks: object):
         "epochs": 1,
         "ranks": ranks,
     }
-    with pytest.raises(ConfigError, match=r"tuned_at .* unknown ranks"):
+    with pytest.raises(ConfigError, match="tuned_at: unknown ranks"):
         config_from_dict(PPOConfig, data)
 
 
