@@ -409,6 +409,19 @@ def test_an_epoch_of_an_auxiliary_phase_sees_the_whole_phase(tmp_path: Path, mon
     assert len(orders) == 2 * len(expected)
 
 
+def test_every_epoch_of_every_phase_has_an_order_of_its_own():
+    config = phase_config()
+    state = ppg_state.start(config, make_env(config, env_steps=0), say=print)
+    state.data.valid.fill_(True)
+    orders = set()
+    for state.phases in range(3):
+        for epoch in range(2):
+            state.progress = ppg_state.AuxiliaryProgress(torch.empty(0), None, epoch=epoch)
+            parts = ppg.auxiliary_minibatches(state, config)
+            orders.add(tuple(torch.cat([part.own for part in parts]).tolist()))
+    assert len(orders) == 6
+
+
 def test_after_an_auxiliary_phase_the_proximal_policy_is_the_current_one(tmp_path: Path):
     config = phase_config(objective={"clip": 0.2}, update={"minibatches_per_epoch": 1}, total_env_steps=170)
     config = with_changes(config, optimizer={"learning_rate": 3e-2})
