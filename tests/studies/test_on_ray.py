@@ -144,7 +144,7 @@ def wait_until(is_so: Any) -> None:
         (["--on=ray", "--ray-address=127.0.0.1:1"], "at ray-address = 127.0.0.1:1: [Errno 111] Connection"),
         (["--on=ray", "--ray-address=ray://10.0.0.1:10001"], "it must be auto or host:port"),
         (["--ray-address=auto"], "--ray-address auto is for --on ray, but --on is local"),
-        (["--on=slurm"], "'slurm'"),
+        (["--on=slurm"], "--on slurm: must be one of local, ray"),
     ],
 )
 def test_a_wrong_place_for_cells_is_one_sentence(
