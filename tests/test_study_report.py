@@ -84,9 +84,10 @@ def test_lines_over_the_batch_are_those_of_arms_at_several(invariance: StudyView
         "no rule",
         "coupled PPO with all rules",
     ]
-    # At 1/64 there are two of four games: a mean over them would be one over other games.
-    assert mean.x_names == ("1/64", "1/16", "1/4", "1")
-    assert [round(x) for x in mean.series[0].x] == [1, 2, 3]
+    assert mean.x_names == ("1/8", "1/4", "1", "4")
+    assert [round(x) for x in mean.series[0].x] == [0, 1, 2, 3]
+    # Coupled PPO has two of four games: a mean over them would be one over other games.
+    assert [series.label for series in mean.series] == ["all rules", "no rule"]
     reference = invariance.reference
     assert reference is not None and mean.level == pytest.approx(
         study_parts.mean_of(invariance.normalized(reference)).value
@@ -95,7 +96,7 @@ def test_lines_over_the_batch_are_those_of_arms_at_several(invariance: StudyView
 
 def test_arms_at_one_batch_are_below_each_other(invariance: StudyView):
     (drawn,) = [one for one in study_charts.score_drawings(invariance) if isinstance(one, Intervals)]
-    assert drawn.name == "arms-1-16" and "minatar:Asterix, minatar:SpaceInvaders." in drawn.note
+    assert drawn.name == "arms-1-8" and "minatar:Asterix, minatar:Breakout." in drawn.note
     labels = [row.label for row in drawn.rows]
     assert "linear instead of √ rule of the learning rate" in labels and len(labels) == 8
 
@@ -134,10 +135,10 @@ def test_curves_of_one_arm_share_a_panel_with_the_reference_beside_them(invarian
     drawn = study_curves.curve_panels(invariance)
     assert [one.title for one in drawn] == [f"Learning curves, {env}" for env in invariance.strata]
     first, second, *_ = drawn[0].charts
-    assert [series.label for series in first.series] == ["ratio 1", "ratio 1/4", "ratio 1/16", "ratio 1/64"]
+    assert [series.label for series in first.series] == ["ratio 4", "ratio 1", "ratio 1/4", "ratio 1/8"]
     assert second.series[-1].label == "reference: all rules, ratio 1" and second.series[-1].dashed
     colors = [
-        series.color for chart in drawn[0].charts for series in chart.series if series.label == "ratio 1/16"
+        series.color for chart in drawn[0].charts for series in chart.series if series.label == "ratio 1/8"
     ]
     assert len(set(colors)) == 1 and len({series.color for series in first.series}) == 4
 
