@@ -2,13 +2,16 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import ray
 from actor_runs import assert_equal_runs, assert_equals_the_queue, cartpole_config, pqn_config, without_actors
-from toy_runs import train
+from toy_runs import newest_learner, train
 
 from anybatch.acting.actors import ray_engine
 from anybatch.acting.actors.source import ActorPool, Job
@@ -18,6 +21,8 @@ from anybatch.cli import main
 pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
 
 ACTORS = 2
+SLOW_START_SECONDS = 8.0
+"""More than Ray's own retries of a call to an actor that it starts again take."""
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +51,15 @@ def listening_addresses(processes: set[int]) -> set[str]:
     return found
 
 
-def processes_of_ray() -> set[int]:
-    """This process and all below it."""
+def processes_of_ray(driver: int) -> set[int]:
+    """A process and all below it."""
     parents = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
-    found = {os.getpid()}
+    found = {driver}
     while below := {process for process, parent in parents.items() if parent in found} - found:
         found |= below
     return found
@@ -63,7 +68,7 @@ def processes_of_ray() -> set[int]:
 @pytest.mark.usefixtures("private_ray")
 def test_two_actors_of_ray_are_the_queue_to_the_bit(tmp_path: Path):
     assert_equals_the_queue(pqn_config(actors="ray:2", staleness={"iterations": 2}), tmp_path)
-    addresses = listening_addresses(processes_of_ray())
+    addresses = listening_addresses(processes_of_ray(os.getpid()))
     local = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
     assert addresses and addresses <= local  # 127.0.0.1 and ::1
 
@@ -84,6 +89,51 @@ def test_an_actor_of_ray_that_is_killed_or_hangs_changes_nothing(
     monkeypatch.setattr(ActorPool, "submit", submit_and_disturb)
     assert_equal_runs(undisturbed, train(config, tmp_path / "disturbed").folder)
     assert not faults
+
+
+@pytest.mark.usefixtures("private_ray")
+def test_an_actor_that_ray_takes_long_to_start_again_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    class SlowActor(ray_engine.RemoteActor):
+        def __init__(self) -> None:
+            time.sleep(SLOW_START_SECONDS)
+            super().__init__()
+
+    monkeypatch.setattr(ray_engine, "RemoteActor", SlowActor)
+    submit = ActorPool.submit
+
+    def submit_and_kill(pool: ActorPool, actor: int, job: Job) -> None:
+        submit(pool, actor, job)
+        if actor == 0 and job.origin.iteration == 2:
+            os.kill(pool.engine.process_ids()[actor], signal.SIGKILL)
+
+    monkeypatch.setattr(ActorPool, "submit", submit_and_kill)
+    train(pqn_config(actors="ray:1"), tmp_path)
+    assert capsys.readouterr().out.count("Actor 0 has ended: it is started again") == 1
+
+
+@pytest.mark.slow
+def test_a_run_whose_ray_has_lost_its_head_ends_and_can_be_resumed(tmp_path: Path):
+    main_of = [sys.executable, "-c", "from anybatch.cli import main; main()"]
+    flags = ["--preset=cartpole-ppo", "--env=toy:Match", "--num-envs=3", "--num-steps=5", "--actors=ray:1"]
+    flags += ["--record.no-tensorboard", "--record.checkpoint-every-iterations=1"]
+    with subprocess.Popen(
+        [*main_of, "train", *flags, "--total-env-steps=1000000000", f"--run-dir={tmp_path}"]
+    ) as learner:
+        try:
+            while len(list(tmp_path.glob("*/checkpoints/step_*"))) < 2:
+                assert learner.poll() is None
+                time.sleep(0.1)
+            for process in processes_of_ray(learner.pid):
+                if "gcs_server" in Path(f"/proc/{process}/cmdline").read_text().split("\0")[0]:
+                    os.kill(process, signal.SIGKILL)
+            assert learner.wait(60) == 1
+        finally:
+            learner.kill()
+    (folder,) = tmp_path.iterdir()
+    until = newest_learner(folder)["env_steps"] + 30
+    main(["resume", str(folder), "--no-overlap", "--actors=None", f"--total-env-steps={until}"])
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ import os
 import signal
 import socket
 import textwrap
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 import ray
 from ray._private import ray_constants
-from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayError
 
 from anybatch.acting.actors.engine import CHECK_SECONDS, START_SECONDS, ActorLost, Watch
 from anybatch.acting.actors.failures import packed_error
@@ -32,9 +33,9 @@ OPTIONS: dict[str, Any] = {
     "concurrency_groups": {"signs": 1},
 }
 QUIET: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+LOST_HEAD = ("RAY_gcs_rpc_server_reconnect_timeout_s", "15")
+"""Seconds that Ray waits for its head before it ends the learner. Nobody restarts that of a private Ray."""
 CONNECT_SECONDS = 10.0
-RETRIES_WHILE_STARTING = 5
-"""Times that Ray asks an actor again that it is starting again."""
 
 
 class RemoteActor:
@@ -44,7 +45,6 @@ class RemoteActor:
         self._worker: ActorWorker | None = None
         self._working = False
 
-    @ray.method(max_task_retries=RETRIES_WHILE_STARTING)
     def set_up(self, recipe: bytes) -> bytes:
         try:
             self._worker = build(recipe)
@@ -66,7 +66,7 @@ class RemoteActor:
     def sign_of_life(self) -> tuple[str, bool]:
         return "" if self._worker is None else repr(self._worker.progress), self._working
 
-    @ray.method(concurrency_group="signs", max_task_retries=RETRIES_WHILE_STARTING)
+    @ray.method(concurrency_group="signs")
     def place(self) -> tuple[str, int]:
         """Host and process."""
         return socket.gethostname(), os.getpid()
@@ -124,11 +124,14 @@ class _RayActor:
         self._answers: deque[Any] = deque()
         self._sign: Any = None
         self._place: Any = None
+        self._recipe = b""
         self._is_starting = True
         self.hangs = False
 
     def set_up(self, recipe: bytes) -> None:
+        self._recipe = recipe
         self._is_starting = True
+        self._sign = None
         self._answers.clear()
         self._answers.append(self._handle.set_up.remote(recipe))
         self._place = self._handle.place.remote()
@@ -141,10 +144,7 @@ class _RayActor:
         self._watch.begin(START_SECONDS if self._is_starting else 0.0)
         self._sign = None
         try:
-            while not ray.wait([self._answers[0]], timeout=CHECK_SECONDS)[0]:
-                self._look_for_sign()
-                self._watch.refuse_hanging()
-            answer: Any = ray.get(self._answers.popleft())
+            answer = self._set_up_answer() if self._is_starting else self._next_answer()
             self._is_starting = False
             return answer
         except ActorLost:
@@ -153,6 +153,22 @@ class _RayActor:
             raise
         except RayActorError as error:
             raise ActorLost("has ended") from error
+
+    def _set_up_answer(self) -> bytes:
+        """The first answer. While Ray is still starting the actor again, it refuses every call at once."""
+        while True:
+            try:
+                return self._next_answer()
+            except ActorUnavailableError:
+                self._watch.refuse_hanging()
+                time.sleep(CHECK_SECONDS)
+                self.set_up(self._recipe)
+
+    def _next_answer(self) -> bytes:
+        while not ray.wait([self._answers[0]], timeout=CHECK_SECONDS)[0]:
+            self._look_for_sign()
+            self._watch.refuse_hanging()
+        return ray.get(self._answers.popleft())
 
     def _look_for_sign(self) -> None:
         if self._sign is None:
@@ -209,6 +225,7 @@ def connect(address: str | None, actors: int) -> bool:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         if address is None:
+            os.environ.setdefault(*LOST_HEAD)
             with on_loopback_only():
                 ray.init(**PRIVATE, **QUIET, num_cpus=actors)
         else:
