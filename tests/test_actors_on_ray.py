@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +12,7 @@ import pytest
 import ray
 from actor_runs import assert_equal_runs, assert_equals_the_queue, cartpole_config, pqn_config, without_actors
 from process_trees import processes_below
-from toy_runs import train
+from toy_runs import newest_learner, train
 
 from anybatch.acting.actors.source import ActorPool, Job
 from anybatch.cli import main
@@ -19,6 +22,8 @@ from anybatch.distributed import ray_connection
 pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
 
 ACTORS = 2
+SLOW_START_SECONDS = 8.0
+"""More than Ray's own retries of a call to an actor that it starts again take."""
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +76,51 @@ def test_an_actor_of_ray_that_is_killed_or_hangs_changes_nothing(
     monkeypatch.setattr(ActorPool, "submit", submit_and_disturb)
     assert_equal_runs(undisturbed, train(config, tmp_path / "disturbed").folder)
     assert not faults
+
+
+@pytest.mark.usefixtures("private_ray")
+def test_an_actor_that_ray_takes_long_to_start_again_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    class SlowActor(ray_engine.RemoteActor):
+        def __init__(self) -> None:
+            time.sleep(SLOW_START_SECONDS)
+            super().__init__()
+
+    monkeypatch.setattr(ray_engine, "RemoteActor", SlowActor)
+    submit = ActorPool.submit
+
+    def submit_and_kill(pool: ActorPool, actor: int, job: Job) -> None:
+        submit(pool, actor, job)
+        if actor == 0 and job.origin.iteration == 2:
+            os.kill(pool.engine.process_ids()[actor], signal.SIGKILL)
+
+    monkeypatch.setattr(ActorPool, "submit", submit_and_kill)
+    train(pqn_config(actors="ray:1"), tmp_path)
+    assert capsys.readouterr().out.count("Actor 0 has ended: it is started again") == 1
+
+
+@pytest.mark.slow
+def test_a_run_whose_ray_has_lost_its_head_ends_and_can_be_resumed(tmp_path: Path):
+    main_of = [sys.executable, "-c", "from anybatch.cli import main; main()"]
+    flags = ["--preset=cartpole-ppo", "--env=toy:Match", "--num-envs=3", "--num-steps=5", "--actors=ray:1"]
+    flags += ["--record.no-tensorboard", "--record.checkpoint-every-iterations=1"]
+    with subprocess.Popen(
+        [*main_of, "train", *flags, "--total-env-steps=1000000000", f"--run-dir={tmp_path}"]
+    ) as learner:
+        try:
+            while len(list(tmp_path.glob("*/checkpoints/step_*"))) < 2:
+                assert learner.poll() is None
+                time.sleep(0.1)
+            for process in processes_below(learner.pid):
+                if "gcs_server" in Path(f"/proc/{process}/cmdline").read_text().split("\0")[0]:
+                    os.kill(process, signal.SIGKILL)
+            assert learner.wait(60) == 1
+        finally:
+            learner.kill()
+    (folder,) = tmp_path.iterdir()
+    until = newest_learner(folder)["env_steps"] + 30
+    main(["resume", str(folder), "--no-overlap", "--actors=None", f"--total-env-steps={until}"])
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from anybatch.errors import ConfigError
 PRIVATE: dict[str, Any] = {"address": "local", "include_dashboard": False}
 """A Ray of this process alone."""
 QUIET: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+LOST_HEAD = ("RAY_gcs_rpc_server_reconnect_timeout_s", "15")
+"""Seconds that Ray waits for its head before it ends this process. Nobody restarts that of a private Ray."""
 CONNECT_SECONDS = 10.0
 
 
@@ -57,6 +59,7 @@ def connect(address: str | None, cores: int) -> bool:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         if address is None:
+            os.environ.setdefault(*LOST_HEAD)
             with on_loopback_only():
                 ray.init(**PRIVATE, **QUIET, num_cpus=cores)
         else:

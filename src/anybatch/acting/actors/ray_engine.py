@@ -7,11 +7,12 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from collections import deque
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayError
 
 from anybatch.acting.actors.engine import CHECK_SECONDS, START_SECONDS, ActorLost, Watch
 from anybatch.acting.actors.failures import packed_error
@@ -25,8 +26,6 @@ OPTIONS: dict[str, Any] = {
     "max_task_retries": 0,  # the learner repeats the request, with the state to continue from
     "concurrency_groups": {"signs": 1},
 }
-RETRIES_WHILE_STARTING = 5
-"""How often Ray retries a request to an actor that it is restarting."""
 
 
 class RemoteActor:
@@ -36,7 +35,6 @@ class RemoteActor:
         self._worker: ActorWorker | None = None
         self._working = False
 
-    @ray.method(max_task_retries=RETRIES_WHILE_STARTING)
     def set_up(self, recipe: bytes) -> bytes:
         try:
             self._worker = build(recipe)
@@ -58,7 +56,7 @@ class RemoteActor:
     def sign_of_life(self) -> tuple[str, bool]:
         return "" if self._worker is None else repr(self._worker.progress), self._working
 
-    @ray.method(concurrency_group="signs", max_task_retries=RETRIES_WHILE_STARTING)
+    @ray.method(concurrency_group="signs")
     def place(self) -> tuple[str, int]:
         """Host and process."""
         return socket.gethostname(), os.getpid()
@@ -116,11 +114,14 @@ class _RayActor:
         self._answers: deque[Any] = deque()
         self._sign: Any = None
         self._place: Any = None
+        self._recipe = b""
         self._is_starting = True
         self.hangs = False
 
     def set_up(self, recipe: bytes) -> None:
+        self._recipe = recipe
         self._is_starting = True
+        self._sign = None
         self._answers.clear()
         self._answers.append(self._handle.set_up.remote(recipe))
         self._place = self._handle.place.remote()
@@ -133,10 +134,7 @@ class _RayActor:
         self._watch.begin(START_SECONDS if self._is_starting else 0.0)
         self._sign = None
         try:
-            while not ray.wait([self._answers[0]], timeout=CHECK_SECONDS)[0]:
-                self._look_for_sign()
-                self._watch.refuse_hanging()
-            answer: Any = ray.get(self._answers.popleft())
+            answer = self._set_up_answer() if self._is_starting else self._next_answer()
             self._is_starting = False
             return answer
         except ActorLost:
@@ -145,6 +143,22 @@ class _RayActor:
             raise
         except RayActorError as error:
             raise ActorLost("has ended") from error
+
+    def _set_up_answer(self) -> bytes:
+        """The first answer. While Ray is still starting the actor again, it refuses every call at once."""
+        while True:
+            try:
+                return self._next_answer()
+            except ActorUnavailableError:
+                self._watch.refuse_hanging()
+                time.sleep(CHECK_SECONDS)
+                self.set_up(self._recipe)
+
+    def _next_answer(self) -> bytes:
+        while not ray.wait([self._answers[0]], timeout=CHECK_SECONDS)[0]:
+            self._look_for_sign()
+            self._watch.refuse_hanging()
+        return ray.get(self._answers.popleft())
 
     def _look_for_sign(self) -> None:
         if self._sign is None:
