@@ -14,6 +14,7 @@ from actor_runs import assert_equal_runs, assert_equals_the_queue, cartpole_conf
 from process_trees import processes_below
 from toy_runs import newest_learner, train
 
+from anybatch.acting.actors import ray_engine
 from anybatch.acting.actors.source import ActorPool, Job
 from anybatch.cli import main
 from anybatch.distributed import ray_connection
@@ -97,7 +98,7 @@ def test_an_actor_that_ray_takes_long_to_start_again_is_waited_for(
 
     monkeypatch.setattr(ActorPool, "submit", submit_and_kill)
     train(pqn_config(actors="ray:1"), tmp_path)
-    assert capsys.readouterr().out.count("Actor 0 has ended: it is started again") == 1
+    assert capsys.readouterr().out.count("Actor 0 has ended: it is restarted") == 1
 
 
 @pytest.mark.slow

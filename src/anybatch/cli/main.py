@@ -27,10 +27,10 @@ usage: anybatch COMMAND [OPTIONS]
   advise     say what a run's metrics suggest about its settings
   report     write a page about runs: overlaid curves, plans, advice
   plot       draw one metric of runs as PNG, SVG or PDF
-  dial       write a page with a slider for the batch, which every number follows
+  dial       write a page with a slider for the batch that all numbers follow
   tune       tune a preset's numbers at a small batch, and check the result on
              fresh seeds
-  study      run an experiment from the papers, or your own, and judge its claims
+  study      run an experiment of the papers, or your own, and judge its claims
   presets    list the named configurations, or print one with the origin of each
              number
   doctor     check this machine: engines, libraries, speed

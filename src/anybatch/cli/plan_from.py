@@ -19,7 +19,7 @@ Show another trainer's configuration at another number of environments, in its
 own settings.
 
   TRAINER     {", ".join(TRAINERS)}
-  KEY=VALUE   settings by the trainer's own names, at the batch they were tuned at
+  KEY=VALUE   settings by the trainer's own names, at their tuned batch
   FILE        the same as a JSON or YAML file; KEY=VALUE words after it override
               it
   --num-envs  environments of the planned run
