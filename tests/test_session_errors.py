@@ -122,7 +122,7 @@ def test_flags_that_cannot_be_read_are_one_line_too(flags: list[str], parts: lis
 def test_commands_and_presets_that_are_not_there_are_answered_with_those_that_are(
     refused: Refused, tmp_path: Path
 ):
-    assert "did you mean anybatch train?" in refused("trian")
+    assert "did you mean anybatch train?" in refused("trainx")
     assert "`anybatch --help` lists the commands" in refused("xyz")
     assert "cartpole-ppo" in refused("plan", "--preset=cartpol")
     assert "no preset file" in refused("plan", f"--preset={tmp_path}/mine.toml")
