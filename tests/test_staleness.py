@@ -2,6 +2,7 @@
 
 import math
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -179,8 +180,11 @@ def test_what_an_iteration_decides_depends_on_the_rollouts_up_to_the_one_it_trai
     assert plain[4] != disturbed[4]
 
 
-def test_age_is_told_in_iterations_and_in_gradient_steps(tmp_path: Path):
-    config = toy_config(staleness={"iterations": 2}, total_env_steps=150)
+@pytest.mark.parametrize("make_config", [toy_config, toy_pqn_config], ids=["ppo", "pqn"])
+def test_age_is_told_in_iterations_and_in_gradient_steps(
+    make_config: Callable[..., AnyConfig], tmp_path: Path
+):
+    config = make_config(staleness={"iterations": 2}, total_env_steps=150)
     learning = rows(train(config, tmp_path).folder)
     assert len(learning) >= 4
     assert {row["staleness/iterations"] for row in learning} == {2.0}
