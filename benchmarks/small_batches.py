@@ -2,12 +2,13 @@
 
     python benchmarks/small_batches.py [--ratios 1 1/4 1/16 1/64] [--seconds 5] [--rounds 5] [--json FILE]
 
-The base is that of the study `invariance`: PPO-EWMA on MinAtar, 64 envs, minibatches of 128, one epoch, one
-thread. In a round the ratios take turns, each in a process of its own.
+The base is PPO-EWMA on MinAtar with one epoch: 64 envs × 64 steps, minibatches of 128, one thread. At 1/64,
+that is 1 env and minibatches of 2. In a round the ratios take turns, each in a process of its own.
 """
 
 import argparse
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from statistics import median
@@ -17,11 +18,11 @@ from cases import UNREACHED
 from fresh_process import alone
 from machine_facts import machine_facts
 
-from anybatch.studies import files
-from anybatch.studies.configs import config_of
-from anybatch.studies.plan import Request, make_plan
+from anybatch import presets
+from anybatch.config import PPOConfig, TunedAt
 
-STUDY = "invariance"
+NUM_ENVS, NUM_STEPS = 64, 64
+MINIBATCHES = 32
 
 
 def main() -> None:
@@ -61,10 +62,22 @@ def main() -> None:
 
 def microseconds(env: str, ratio: str, seconds: float) -> float:
     """The time of an env step with all rules at a ratio of the base's batch."""
-    plan = make_plan(files.load(STUDY), Request(study=STUDY, envs=(env,), seeds=1))
-    cell = next(cell for cell in plan.cells if (cell.arm, cell.ratio) == ("all", ratio))
-    config = config_of(dict(cell.config) | {"total_env_steps": UNREACHED}, cell.name)
-    return 1e6 / our_loop.measure(config, seconds)
+    return 1e6 / our_loop.measure(at_ratio(env, Fraction(ratio)), seconds)
+
+
+def at_ratio(env: str, ratio: Fraction) -> PPOConfig:
+    preset = presets.load("minatar-ppo-ewma").config
+    assert isinstance(preset, PPOConfig)
+    return replace(
+        preset,
+        env=env,
+        num_envs=int(NUM_ENVS * ratio),
+        num_steps=NUM_STEPS,
+        total_env_steps=UNREACHED,
+        threads=1,
+        tuned_at=TunedAt(num_envs=NUM_ENVS, num_steps=NUM_STEPS, minibatches_per_epoch=MINIBATCHES, epochs=1),
+        update=replace(preset.update, epochs=1, minibatches_per_epoch=MINIBATCHES),
+    )
 
 
 if __name__ == "__main__":
