@@ -243,6 +243,12 @@ def test_what_the_budget_left_out_is_named_in_words(capsys: pytest.CaptureFixtur
     assert f"Left out: {named}, since the budget is too small." in capsys.readouterr().out
 
 
+def test_a_plan_shows_every_length_of_an_arms_runs(capsys: pytest.CaptureFixture[str]):
+    study_text.show_plan(make_plan(files.load("precision"), Request(study="precision")))
+    rows = [line for line in capsys.readouterr().out.splitlines() if "bf16 " in line]
+    assert any("100,000 or 250,000" in row for row in rows)
+
+
 def test_a_study_and_a_run_are_not_one_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = write_study(plan_of(made_studies.STALE), tmp_path / "study")
     with pytest.raises(SystemExit) as exit_:

@@ -45,7 +45,8 @@ def show_plan(plan: StudyPlan) -> None:
     for (arm, ratio, point), cells in by_arm(plan).items():
         envs = ", ".join(dict.fromkeys(cell.env for cell in cells))
         title = plan.arms.get(arm, "random play")
-        table.add_row(envs, f"{title}{point}", ratio, str(len(cells)), f"{cells[0].total_env_steps:,}")
+        lengths = " or ".join(f"{length:,}" for length in sorted({cell.total_env_steps for cell in cells}))
+        table.add_row(envs, f"{title}{point}", ratio, str(len(cells)), lengths)
     console.print(table)
     total = sum(cell.total_env_steps for cell in plan.cells)
     console.print(f"{len(plan.cells)} cells, {total:,} env steps, {plan.threads} thread each", markup=False)
