@@ -13,6 +13,7 @@ from anybatch.batch.plan import Plan
 from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, EnvConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
+from anybatch.envs.ids import refuse_unknown
 from anybatch.envs.interface import Interface, interface_of
 from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import ConfigError
@@ -123,6 +124,7 @@ def plan(config: str | Path | AnyConfig | None = None, **changes: Any) -> "PlanV
     """The batches of a run and every number that follows from them, without training."""
     _, base = base_config(config, changes.get("env"), NOTHING_OWN)
     settings = decoupled_by_default(changed(base, changes), QUIET.say, policy_is_chosen=names_policy(changes))
+    refuse_unknown(settings.env, settings.env_config)
     return PlanView(settings, session.plan(settings))
 
 

@@ -40,6 +40,7 @@ def said_by(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     [
         (("--trials", "9"), "at least 10 are needed"),
         (("--env", "CartPol-v1"), "CartPole-v1"),
+        (("--env", "CartPole-v9"), "there is no environment CartPole-v9"),
         (("--preset", "cartpol"), "there is no preset 'cartpol'"),
         (
             ("--search", "learning-rat=1..2"),

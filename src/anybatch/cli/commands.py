@@ -24,6 +24,7 @@ from anybatch.cli.usage_error import as_user_error
 from anybatch.cli.words import value_of, without
 from anybatch.config import AnyConfig, PPOConfig
 from anybatch.distributed import group
+from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import EnvError, UserError
 from anybatch.networks.own import import_factory
 from anybatch.reports import advice, plan_text, video
@@ -169,6 +170,7 @@ def plan(words: list[str]) -> None:
         return
     flags = with_preset(PlanFlags, words, plan)
     config = flags.config.on_ranks(flags.ranks)
+    refuse_unknown(config.env, config.env_config)
     numbers = session.plan(config)
     if flags.json:
         shown = numbers.to_json() | plan_table(config, numbers).to_json()

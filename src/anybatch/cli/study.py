@@ -11,7 +11,9 @@ from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.reporting import REPORT_FOLDER
 from anybatch.cli.usage_error import as_user_error
+from anybatch.config import EnvConfig
 from anybatch.envs import import_as_named
+from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import ConfigError
 from anybatch.reports import report_files, study_text, verdicts
 from anybatch.reports.pages import studies as study_page
@@ -77,6 +79,7 @@ def study(words: list[str]) -> None:
     request = request_of(flags)
     for env in request.envs:
         import_as_named(env)
+        refuse_unknown(env, EnvConfig())
     if flags.plan:
         study_text.show_plan(make_plan(asked, request))
         return

@@ -12,6 +12,7 @@ from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.usage_error import as_user_error
 from anybatch.config import EnvConfig
 from anybatch.envs import import_as_named
+from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import ConfigError
 from anybatch.runs.display import Output
 from anybatch.runs.stop import Stopped
@@ -94,6 +95,7 @@ def request_of(flags: TuneFlags) -> Request:
         raise ConfigError(f"--budget: {error}") from None
     if flags.env is not None:
         import_as_named(flags.env)
+        refuse_unknown(flags.env, EnvConfig())
     return Request(
         preset=flags.preset or preset_of(flags.env),
         env=flags.env,
