@@ -18,6 +18,8 @@ from anybatch.errors import DiskError, UserError
 from anybatch.runs import atomic_file, json_text
 
 _LONGEST_NAME = 100
+NAME_SEPARATOR = "__"
+"""Between the parts of the name of a run folder."""
 _SAFE_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._+-]{{0,{_LONGEST_NAME - 1}}}")
 
 CONFIG_FILE, PLAN_FILE, FACTS_FILE, LOCK_FILE = "config.json", "plan.json", "facts.json", "lock"
@@ -26,7 +28,7 @@ CONFIG_FILE, PLAN_FILE, FACTS_FILE, LOCK_FILE = "config.json", "plan.json", "fac
 def name_of(env_id: str, preset: str, seed: int, now: datetime, tag: str = "") -> str:
     """<env>__<preset>__<tag>__s<seed>__<time>, where `tag` says what differs from the preset."""
     parts = [_safe(env_id), _safe(preset), *([_safe(tag)] if tag else []), f"s{seed}", f"{now:%Y%m%d-%H%M%S}"]
-    return "__".join(parts)
+    return NAME_SEPARATOR.join(parts)
 
 
 def refuse_unsafe(name: str) -> None:
