@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -289,6 +290,17 @@ def test_doctor_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     assert "env steps/s" in checks["gym:CartPole-v1"]["finding"]
     assert not checks["CartPol-v1"]["works"] and "CartPole-v1" in checks["CartPol-v1"]["finding"]
     assert "--microbatch" in checks["nature microbatch"]["finding"]
+
+
+def test_doctor_lists_the_packages_of_every_extra():
+    root = Path(__file__).parents[1]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras.pop("dev")
+    for extra, wanted in extras.items():
+        packages = {re.split(r"[\[<>=]", package)[0] for package in wanted} - {"anybatch", "gymnasium"}
+        assert packages <= doctor.EXTRAS.keys(), f"anybatch doctor does not look for all of {extra}"
+        assert f"`{extra}`" in (root / "docs" / "install.md").read_text()
+    assert set(doctor.EXTRAS.values()) == extras.keys()
 
 
 def test_doctor_says_each_finding_at_once(

@@ -27,14 +27,21 @@ PACKAGES = ("torch", "gymnasium", "safetensors", "tensorboard")
 EXTRAS = {
     "envpool": "envpool",
     "pgx": "minatar",
+    "jax": "minatar",
     "mujoco": "mujoco",
     "imageio-ffmpeg": "video",
+    "pillow": "video",
     "matplotlib": "plot",
+    "onnx": "onnx",
+    "onnxscript": "onnx",
     "onnxruntime": "onnx",
     "huggingface_hub": "hub",
+    "optuna": "tune",
     "ray": "ray",
     "wandb": "wandb",
     "trackio": "trackio",
+    "stable-baselines3": "bench",
+    "mkdocs-material": "docs",
 }
 """Optional packages, and the extra that installs each."""
 PROBES = (
@@ -90,7 +97,9 @@ def checks() -> Iterator[Check]:
 def machine() -> Check:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     vectors = ", ".join(vector_instructions()) or "no known vector instructions"
-    facts = f"{os.cpu_count()} cores ({vectors}), {device}, Python {platform.python_version()}"
+    facts = (
+        f"{os.cpu_count()} cores ({vectors}), {device}, Python {platform.python_version()}"
+    )
     return Check("machine", True, facts)
 
 
