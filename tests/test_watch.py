@@ -81,7 +81,7 @@ def test_a_gymnasium_environment_without_images_is_drawn_by_itself(
     # Ten steps, the final observation of the reset step, and on: 11 pictures from 0 to 200.
     assert grays == [*range(0, 201, 20), *range(0, 201, 20), 0, 20, 40]
     assert shown[0][0].shape == (330, 550, 3)
-    assert "mean return 10 of the 2 that ended" in capsys.readouterr().out
+    assert "mean return 10 over 2 episodes that ended" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("own_envs")

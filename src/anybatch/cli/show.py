@@ -40,8 +40,8 @@ def suite(result: SuiteResult) -> None:
     for game in result.games:
         score, percent, capped = (
             f"{game.score:,.6g}",
-            f"{game.percent:,.4g} %",
-            f"{100 * game.capped_share:.3g} %",
+            f"{game.percent:,.4g}%",
+            f"{100 * game.capped_share:.3g}%",
         )
         table.add_row(game.game, str(len(game.runs)), score, percent, capped)
     console = Console(highlight=False)
@@ -87,7 +87,7 @@ def outcome(result: Outcome, smaller: str = "") -> None:
             fits = not console.is_terminal or len(command) + 4 + len(what) <= console.width
             print(f"{command}    {what}" if fits else command.rstrip())
     print(f"  {shlex.join(['anybatch', 'report', str(result.folder)])}")
-    print(f"  tensorboard --logdir {result.folder.parent}")
+    print(f"  {shlex.join(['tensorboard', '--logdir', str(result.folder.parent)])}")
 
 
 def can_print(text: str) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 import tyro
 
 from anybatch import machine, presets
+from anybatch.batch.table import counted
 from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.usage_error import as_user_error
@@ -81,7 +82,7 @@ def tune(words: list[str]) -> None:
     for name, share in outcome.importances.items():
         print(f"        {name} {best.point[name]:.4g} (importance {share:.0%})")
     print(f"check   {outcome.verdict.state}: {outcome.verdict.sentence}")
-    print(f"preset  {outcome.preset_file}, tuned at {plan.num_envs} envs")
+    print(f"preset  {outcome.preset_file}, tuned at {counted(plan.num_envs, 'env')}")
     print(f"page    {outcome.folder / REPORT_FOLDER / 'index.html'}")
     print(f"\nnext:\n  {shlex.join(outcome.train_words())}")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from anybatch import session
-from anybatch.batch.table import plan_table
+from anybatch.batch.table import counted, plan_table
 from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.errors import DiskError, UserError
@@ -49,7 +49,7 @@ class HubFolder:
         return (
             f"{self.path}: {files} files, {self.card.method} on {self.card.config.env} after "
             f"{self.card.env_steps:,} env steps, mean return {mean:.6g} ± {deviation:.3g} over "
-            f"{len(self.card.evaluation.episodes)} episodes"
+            f"{counted(len(self.card.evaluation.episodes), 'episode')}"
         )
 
 
