@@ -1,5 +1,6 @@
 """Videos of the agent at play: the right frames, that move, for every engine, or a clear sentence."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from PIL import Image
 from toy_runs import toy_config, train
 
 from anybatch.cli import main
+from anybatch.config import EnvConfig
 from anybatch.envs import frames
 
 SMALL_IMAGES = {"encoder": "impala", "impala_channels": [2], "impala_features": 7}
@@ -175,3 +177,11 @@ def test_pictures_are_enlarged_without_smoothing():
     colors[1] = 7
     assert frames.picture(colors).shape == (320, 2000, 3)
     assert (frames.picture(colors) == [0, 7, 0]).all()
+
+
+def test_no_screen_is_needed(monkeypatch: pytest.MonkeyPatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.setenv(name, "")  # restored afterwards, also where it is not set
+        monkeypatch.delenv(name)
+    frames.make("CartPole-v1", EnvConfig(), seed=1).env.close()
+    assert os.environ["SDL_VIDEODRIVER"] == "dummy"
