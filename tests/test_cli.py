@@ -157,6 +157,14 @@ def test_similar_flags_are_named_without_rulers_and_commas(ruler: str):
             "Unrecognized options: true; a switch takes no value, and --help lists the flags",
         ),
         (["plan", "--device"], "--device needs a value"),
+        (["plan", "--ranks", "0"], "--ranks 0: must be a whole number from 1 to 1,024"),
+        (["pull"], "name the repository: anybatch pull USER/NAME"),
+        (["study", "--plan"], "name a study; `anybatch study` lists them"),
+        (["study", "xyz"], "there is no study 'xyz'; `anybatch study` lists them"),
+        (
+            ["plan", "--from=sb3", "no.json", "--num-envs=1"],
+            "no.json cannot be read: No such file or directory",
+        ),
         (
             ["plan", "--normalize.observations", "Step"],
             "--normalize.observations Step: must be one of none, step, iteration",

@@ -146,6 +146,16 @@ def test_which_preset_and_why_is_one_sentence(capsys: pytest.CaptureFixture[str]
     assert second.startswith("iteration batch")
 
 
+def test_the_sentence_about_the_preset_fits_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes any output for a terminal
+    monkeypatch.setenv("COLUMNS", "60")
+    first, second, *_ = said(capsys, "plan", "--env=Acrobot-v1").splitlines()
+    assert max(len(first), len(second)) <= 60
+    assert f"{first} {second}".endswith("classic control task; --preset selects another")
+
+
 def test_a_preset_that_is_named_wins_and_nothing_is_said(capsys: pytest.CaptureFixture[str]):
     for flag in (["--preset=procgen-small-ppo"], ["--preset", "procgen-small-ppo"]):
         out = said(capsys, "plan", *flag, "--env=Breakout-v5")

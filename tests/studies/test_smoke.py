@@ -81,7 +81,7 @@ def test_studies_are_listed(capsys: pytest.CaptureFixture[str]):
 
 
 def test_what_cannot_be_run_is_said_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert "there is no study 'staleness2'; the nearest are staleness" in refusal(capsys, "staleness2")
+    assert "there is no study 'staleness2'; did you mean staleness?" in refusal(capsys, "staleness2")
     assert "has no scale huge; it has smoke, cpu, paper" in refusal(capsys, "abs", "--scale=huge")
     assert "nothing to tune at scale cpu" in refusal(capsys, "transfer", "--tune")
     assert "--seeds 0: must be at least 1" in refusal(capsys, "abs", "--seeds=0")

@@ -52,7 +52,7 @@ class PushFlags(RunFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class PullFlags:
-    repository: tyro.conf.Positional[str]
+    repository: tyro.conf.Positional[str] = ""
     """Name on the Hub, USER/NAME."""
     out: Path | None = None
     """The folder to write, which must not exist. By default runs/NAME."""
@@ -125,6 +125,8 @@ def pull(words: list[str]) -> None:
             tyro.cli(PullFlags, args=["--help"], prog="anybatch pull", description=pull.__doc__)
     with as_user_error(), FLAG_VALUES:
         flags = tyro.cli(PullFlags, args=words)
+    if not flags.repository:
+        raise UserError("name the repository: anybatch pull USER/NAME")
     out = flags.out or Path("runs") / flags.repository.rpartition("/")[2]
     record = hub.pull(flags.repository, out, revision=flags.revision)
     print(f"{record.folder}: {record.config.algorithm.upper()} on {record.config.env}")

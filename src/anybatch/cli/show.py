@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +16,11 @@ from anybatch.reports.plan_text import wrapped
 from anybatch.reports.suites import SuiteResult
 from anybatch.runs.record import RunRecord
 from anybatch.session import Outcome
+
+
+def sentence(text: str, stream: TextIO) -> None:
+    """Print a sentence; on a terminal, wrapped between words."""
+    print(wrapped(text, Console(file=stream)), file=stream)
 
 
 def advice(folder: Path, findings: Sequence[Advice]) -> None:

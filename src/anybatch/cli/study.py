@@ -33,7 +33,7 @@ VERDICTS_FILE = "verdicts.json"
 
 @dataclass(frozen=True, kw_only=True)
 class StudyFlags:
-    name: tyro.conf.Positional[str]
+    name: tyro.conf.Positional[str] = ""
     """A study listed by `anybatch study`, or a file ending in .toml."""
     scale: str = "cpu"
     """smoke: seconds, to see that it runs. cpu: hours to days on a few cores. paper: as in the papers."""
@@ -74,6 +74,8 @@ def study(words: list[str]) -> None:
             tyro.cli(StudyFlags, args=["--help"], prog=prog, description=study.__doc__)
     with as_user_error(), FLAG_VALUES:
         flags = tyro.cli(StudyFlags, args=words, prog=prog, description=study.__doc__)
+    if not flags.name:
+        raise ConfigError("name a study; `anybatch study` lists them")
     asked = files.load(flags.name)
     verdicts.parse(asked.verdicts, f"study {asked.name}")
     request = request_of(flags)

@@ -199,7 +199,7 @@ def rows(
             number=f"minibatch ({trainer.minibatch or trainer.minibatches})",
             tuned_at=f"{tuned_at.minibatch:,.6g}",
             this_run=f"{this_run.minibatch:,.6g}",
-            rule=f"× {minibatch_ratio:.4g}: as many gradient steps per iteration",
+            rule=f"× {minibatch_ratio:.4g}: the same number of gradient steps per iteration",
             regime="iteration batch",
         ),
         PlanRow(

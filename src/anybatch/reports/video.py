@@ -14,7 +14,7 @@ from anybatch.batch.table import counted
 from anybatch.config import AnyConfig
 from anybatch.envs import frames
 from anybatch.envs.episodes import Episode, EpisodeTracker
-from anybatch.errors import DiskError, UserError
+from anybatch.errors import DiskError, UserError, cause_of
 from anybatch.runs.display import Output
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.session.evaluating import trained_player
@@ -89,7 +89,7 @@ def write(out: Path, pictures: Iterator[np.ndarray], frames_per_second: int) -> 
         else:
             write_mp4(out, pictures, frames_per_second)
     except OSError as error:
-        raise DiskError(f"{out} could not be written: {error}") from error
+        raise DiskError(f"{out} could not be written: {cause_of(error)}") from error
 
 
 def write_gif(out: Path, pictures: Iterator[np.ndarray], frames_per_second: int) -> None:

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from anybatch.errors import DiskError, UserError
+from anybatch.errors import DiskError, UserError, cause_of
 from anybatch.runs import atomic_file, json_text
 
 _LONGEST_NAME = 100
@@ -105,7 +105,7 @@ def write_json(path: Path, data: object, *, compact: bool = False) -> None:
     try:
         atomic_file.replace(path, json.dumps(data, ensure_ascii=False, **layout).encode() + b"\n")
     except OSError as error:
-        raise DiskError(f"{path} could not be written: {error}.") from error
+        raise DiskError(f"{path} could not be written: {cause_of(error)}.") from error
 
 
 def read_json(path: Path) -> Any:
@@ -113,7 +113,7 @@ def read_json(path: Path) -> Any:
     try:
         return json_text.parse(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}.") from None
+        raise UserError(f"{path} cannot be read: {cause_of(error)}.") from None
 
 
 def facts(
