@@ -1,6 +1,5 @@
 """The metrics of runs over env steps, as charts."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +9,7 @@ import numpy as np
 from anybatch.errors import UserError
 from anybatch.reports.charts.chart import Chart, Scale, Series
 from anybatch.reports.compared import Group
-from anybatch.runs.metrics import METRICS
+from anybatch.runs.metrics import METRICS, meant
 
 PARTS = 120
 """Number of equal parts of the longest run; a point of a line is the mean within one."""
@@ -122,9 +121,7 @@ def return_charts(kind: MetricChart, groups: Sequence[Group]) -> list[Chart]:
 def chart_of_metric(metric: str, groups: Sequence[Group]) -> Chart:
     """The chart of one metric by its name in metrics.jsonl; a metric that no run has measured is refused."""
     if metric not in METRICS:
-        near = difflib.get_close_matches(metric, METRICS, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UserError(f"--metric {metric}: there is no such metric{hint}")
+        raise UserError(f"--metric {metric}: there is no such metric{meant(metric)}")
     known = next((kind for kind in RUN_CHARTS if kind.metric == metric), None)
     if known is None:
         meaning = METRICS[metric].rstrip(".")
