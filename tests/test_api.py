@@ -56,6 +56,11 @@ def test_a_run_shows_what_it_measured(tmp_path: Path):
     assert curve.env_steps.tolist() == [row["env_steps"] for row in known]
     assert curve.values.tolist() == [row["charts/episodic_return"] for row in known]
     assert run.metric("losses/entropy").values.shape == (len(rows),)
+    assert run.metric("losses/td_loss").values.shape == (0,)  # PQN's
+    with pytest.raises(
+        anybatch.UserError, match=r"there is no metric losses/entrop; did you mean losses/entropy\?"
+    ):
+        run.metric("losses/entrop")
     assert run.result["evaluation"]["episodes"] == 2
     assert isinstance(run.advice(), list)
     assert repr(run) == f"TrainedRun({str(run.folder)!r})"
@@ -86,6 +91,8 @@ def test_a_plan_prints_as_a_table_and_becomes_json():
 def test_unknown_settings_are_refused_by_name(tmp_path: Path):
     with pytest.raises(anybatch.ConfigError, match=r"unknown num_env; did you mean num_envs\?"):
         train(tmp_path, num_env=3)
+    with pytest.raises(anybatch.ConfigError, match="unknown lr; the settings are name, learning_rate"):
+        anybatch.plan("cartpole-ppo", optimizer={"lr": 1e-3})
     with pytest.raises(anybatch.ConfigError, match=r"unknown learning_rat; did you mean learning_rate\?"):
         train(tmp_path, optimizer={"learning_rat": 1.0})
     for name in ("learning_rate", "optimizer.learning_rate"):
@@ -138,6 +145,7 @@ def test_another_thread_can_train_and_no_signal_handler_stays(tmp_path: Path):
 def test_an_agent_acts_on_one_observation_and_on_a_batch(tmp_path: Path):
     run = train(tmp_path, env="gym:CartPole-v1")
     agent = anybatch.load(run.folder)
+    assert repr(agent) == f"Agent('CartPole-v1', env_steps={agent.env_steps})"
     one = agent.act(np.zeros(4))
     assert one in (0, 1) and isinstance(one, int)
     batch = agent.act(np.zeros((5, 4), dtype=np.float32))

@@ -143,7 +143,7 @@ def test_under_released_it_stands_still_until_the_step_cap():
     assert [episode.length for episode in played.episodes] == [200, 200]
     told = played.to_json()
     assert told["protocol"] == "released" and told["capped_share"] == 1
-    assert "protocol released" in played.sentence() and "100 % cut at the step cap" in played.sentence()
+    assert "protocol released" in played.sentence() and "100% cut at the step cap" in played.sentence()
 
 
 @pytest.mark.parametrize("protocol", ["lives", "released"])

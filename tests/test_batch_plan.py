@@ -269,6 +269,12 @@ def test_lines_show_the_products():
     assert "3 passes per gradient step" in lines[2]
 
 
+def test_one_of_a_kind_is_singular():
+    lines = table(num_envs=1, num_steps=1, update={"epochs": 1, "minibatches_per_epoch": 1}).lines
+    assert lines[0].endswith("1 env × 1 step = 1 sample")
+    assert lines[1].endswith("1 ÷ 1 = 1 sample, 1 epoch = 1 gradient step per iteration")
+
+
 RESCALED = {"num_envs": 64}
 ONE_STEP = toy_config(num_envs=1, num_steps=1, update={"epochs": 1, "minibatches_per_epoch": 1})
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,14 @@ def test_similar_flags_are_named_without_rulers_and_commas(ruler: str):
             "Unrecognized options: true; a switch takes no value, and --help lists the flags",
         ),
         (["plan", "--device"], "--device needs a value"),
+        (["plan", "--ranks", "0"], "--ranks 0: must be a whole number from 1 to 1,024"),
+        (["pull"], "name the repository: anybatch pull USER/NAME"),
+        (["study", "--plan"], "name a study; `anybatch study` lists them"),
+        (["study", "xyz"], "there is no study 'xyz'; `anybatch study` lists them"),
+        (
+            ["plan", "--from=sb3", "no.json", "--num-envs=1"],
+            "no.json cannot be read: No such file or directory",
+        ),
         (
             ["plan", "--normalize.observations", "Step"],
             "--normalize.observations Step: must be one of none, step, iteration",
@@ -289,6 +298,17 @@ def test_doctor_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     assert "env steps/s" in checks["gym:CartPole-v1"]["finding"]
     assert not checks["CartPol-v1"]["works"] and "CartPole-v1" in checks["CartPol-v1"]["finding"]
     assert "--microbatch" in checks["nature microbatch"]["finding"]
+
+
+def test_doctor_lists_the_packages_of_every_extra():
+    root = Path(__file__).parents[1]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras.pop("dev")
+    for extra, wanted in extras.items():
+        packages = {re.split(r"[\[<>=]", package)[0] for package in wanted} - {"anybatch", "gymnasium"}
+        assert packages <= doctor.EXTRAS.keys(), f"anybatch doctor does not look for all of {extra}"
+        assert f"`{extra}`" in (root / "docs" / "install.md").read_text()
+    assert set(doctor.EXTRAS.values()) == extras.keys()
 
 
 def test_doctor_says_each_finding_at_once(

@@ -90,14 +90,14 @@ def test_an_episode_is_cut_at_the_cap_and_counts_as_truncated():
     result, env = played([[4, *[4] * 9], [0], [7, *[7] * 9]], 1, 10)
     assert summary(result) == [(0, 4, False), (1, 10, True), (2, 7, False)]
     assert result.capped_share == pytest.approx(1 / 3) and result.mean_return == 7
-    assert result.sentence().endswith(", mean length 7, 33.3 % cut at the step cap of 10)")
+    assert result.sentence().endswith(", mean length 7, 33.3% cut at the step cap of 10)")
     assert env.resets == 1
 
 
 def test_an_environment_that_ends_at_its_own_limit_is_not_called_capped():
     episodes = (Episode(500.0, 500, 0, True), Episode(500.0, 500, 1, True))
     perfect = Evaluation("CartPole-v1", episodes, greedy=False, cap=27_000)
-    assert perfect.sentence().endswith("mean length 500, 100 % reached the environment's step limit)")
+    assert perfect.sentence().endswith("mean length 500, 100% reached the environment's step limit)")
     ended = Evaluation("CartPole-v1", (Episode(9.0, 9, 0, False),), greedy=False, cap=27_000)
     assert ended.sentence().endswith("mean length 9)")
 

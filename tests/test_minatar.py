@@ -19,7 +19,8 @@ from toy_runs import changed, differences, newest_state, resume, start, toy_conf
 from anybatch import envs, native
 from anybatch.cli import doctor
 from anybatch.config import EnvConfig
-from anybatch.envs import MINATAR_ENGINES, frames
+from anybatch.envs import frames
+from anybatch.envs.ids import MINATAR_ENGINES
 from anybatch.envs.minatar import GAMES
 from anybatch.envs.protocol import DiscreteActions, EnvStep, RestorableEnv
 from anybatch.errors import ConfigError, EnvError

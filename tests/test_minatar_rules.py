@@ -12,7 +12,7 @@ from original_minatar import Original, Outcome, Row, Stream
 
 from anybatch import envs
 from anybatch.config import EnvConfig
-from anybatch.envs import MINATAR_ENGINES
+from anybatch.envs.ids import MINATAR_ENGINES
 from anybatch.envs.minatar import GAMES
 from anybatch.envs.protocol import RestorableEnv
 

@@ -168,7 +168,7 @@ def test_what_a_trainer_cannot_express_is_said():
 
     for trainer in TRAINERS:
         assert "4 times as old in env steps" in notes(trainer) and "PPO-EWMA" in notes(trainer)
-        assert "4 times as young" in notes(trainer, num_envs=2)
+        assert "4 times younger" in notes(trainer, num_envs=2)
     assert "normalize_advantage = True normalizes advantages within each minibatch" in notes("sb3")
     assert "within each minibatch" not in notes("sb3", "normalize_advantage=False")
     assert "within each minibatch" not in notes("cleanrl") and "within each" in notes("purejaxrl")

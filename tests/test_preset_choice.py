@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import anybatch
 from anybatch import envs, presets
 from anybatch.cli import main
 from anybatch.config import EnvConfig
@@ -47,9 +48,11 @@ def test_every_choice_is_a_preset_that_fits_its_kind():
 def test_the_id_tells_without_an_env_and_without_envpool():
     code = (
         "import sys; from anybatch import envs, presets; from anybatch.config import EnvConfig\n"
+        "from anybatch.envs.ids import refuse_unknown\n"
         "def refuse(*_, **__): raise AssertionError('an env was built')\n"
         "envs.make = refuse\n"
         "for env_id in sys.argv[1:]: print(presets.for_env(env_id, EnvConfig()).preset)\n"
+        "for env_id in set(sys.argv[1:]) - {'MazeMemory-v0'}: refuse_unknown(env_id, EnvConfig())\n"
         "assert 'envpool' not in sys.modules and 'jax' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code, *BY_ID], capture_output=True, text=True)
@@ -107,10 +110,50 @@ def test_the_plan_of_an_environment_is_that_of_its_preset(
     assert chosen.err.startswith(f"preset {preset}: {env_id} is a") and named.err == ""
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan", "--env", "CartPole-v9"],
+        ["plan", "--env", "CartPole-v9", "--preset", "cartpole-ppo"],
+        ["plan", "--env", "CartPole-v9", "--json"],
+        ["train", "--env", "CartPole-v9"],
+    ],
+)
+def test_an_environment_that_does_not_exist_gets_no_plan(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as exit_:
+        main(words)
+    captured = capsys.readouterr()
+    assert exit_.value.code == 2 and captured.out == ""  # neither a preset nor a plan for it
+    near = "the nearest names are CartPole-v1, CartPole-v0"
+    assert captured.err.startswith(f"anybatch {words[0]}: there is no environment CartPole-v9; {near}")
+
+
+def test_an_environment_of_a_preset_file_must_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "mine.toml"
+    file.write_text('extends = "cartpole-ppo"\nenv = "CartPole-v9"\n')
+    with pytest.raises(SystemExit):
+        main(["plan", "--preset", str(file)])
+    assert "there is no environment CartPole-v9" in capsys.readouterr().err
+    with pytest.raises(EnvError, match="there is no environment CartPole-v9"):
+        anybatch.plan(file)
+
+
 def test_which_preset_and_why_is_one_sentence(capsys: pytest.CaptureFixture[str]):
     first, second, *_ = said(capsys, "plan", "--env=Breakout-v5").splitlines()
     assert first == "preset atari-ppo-ewma: Breakout-v5 is an Atari game; --preset selects another"
     assert second.startswith("iteration batch")
+
+
+def test_the_sentence_about_the_preset_fits_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes any output for a terminal
+    monkeypatch.setenv("COLUMNS", "60")
+    first, second, *_ = said(capsys, "plan", "--env=Acrobot-v1").splitlines()
+    assert max(len(first), len(second)) <= 60
+    assert f"{first} {second}".endswith("classic control task; --preset selects another")
 
 
 def test_a_preset_that_is_named_wins_and_nothing_is_said(capsys: pytest.CaptureFixture[str]):

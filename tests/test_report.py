@@ -81,6 +81,26 @@ def test_runs_that_differ_in_their_seeds_only_are_one_line(runs: Path):
     assert batch == [{21.0}, {42.0}]
 
 
+def test_runs_of_several_seeds_are_not_named_after_one_of_them(runs: Path, tmp_path: Path):
+    first, second, *_ = map(Path, folders(runs))
+    alone = compared.grouped(compared.read_all([first]))
+    assert [group.label for group in alone] == ["envs3-seed1"]
+    named = compared.grouped(compared.read_all([first, second]))
+    assert [group.label for group in named] == ["envs3-seed1, envs3-seed2 (2 runs)"]
+    copies = [
+        shutil.copytree(run, tmp_path / f"toy-Match__mine__s{seed}__2026010{seed}-120000")
+        for seed, run in ((1, first), (2, second), (3, second))
+    ]
+    (group,) = compared.grouped(compared.read_all(copies))
+    assert group.label == "toy-Match__mine (3 runs)"
+    (group,) = compared.grouped(compared.read_all([first, *copies]))
+    assert group.label == f"envs3-seed1, {copies[0].name}, … (4 runs)"
+    # Too many differences for a label.
+    other = train(toy_config(num_envs=5, num_steps=9), tmp_path).folder
+    groups = compared.grouped(compared.read_all([*copies, other]))
+    assert [group.label for group in groups] == ["toy-Match__mine (3 runs)", other.name]
+
+
 def test_a_run_named_twice_is_one_run(runs: Path):
     first = Path(folders(runs)[0])
     assert len(compared.read_all([first, first])) == 1

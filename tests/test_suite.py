@@ -49,7 +49,7 @@ def test_runs_of_a_game_are_averaged_and_games_count_the_same():
         "Amidar", "BattleZone", "DoubleDunk", "Frostbite", "KungFuMaster", "NameThisGame", "Riverraid",
     )  # fmt: skip
     figures, absent = result.sentences()
-    assert figures == ("Human-normalized over 3 of the 10 games: median 20 %, mean 20 % (protocol lives).")
+    assert figures == ("Human-normalized over 3 of the 10 games: median 20%, mean 20% (protocol lives).")
     assert absent == (
         "No run of Amidar, BattleZone, DoubleDunk, Frostbite, KungFuMaster, NameThisGame, Riverraid; "
         "CartPole-v1, Pong-v5: not in atari-10, left out."
@@ -62,7 +62,7 @@ def test_a_whole_suite_predicts_the_median_of_all_games(name: str, predicted: fl
     result = suite.summarize(name, runs, [])
     assert result.predicted_median_percent == pytest.approx(predicted, abs=1e-4)
     assert result.to_json()["predicted_median_percent"] == result.predicted_median_percent
-    assert result.sentences()[1] == f"Predicted median of all 57 games: {predicted:.4g} %."
+    assert result.sentences()[1] == f"Predicted median of all 57 games: {predicted:.4g}%."
     assert len(result.sentences()) == 2 and result.missing == ()
 
 
@@ -106,7 +106,7 @@ def test_a_folder_of_runs_becomes_a_table(runs: Path, capsys: pytest.CaptureFixt
     table = [line.split() for line in out.splitlines()]
     assert ["game", "runs", "score", "human-normalized", "capped"] in table
     (row,) = [line for line in table if line[:2] == ["Qbert", "2"]]
-    assert row[-2:] == ["100", "%"]  # eleven decisions are no game: all are cut
+    assert row[-1] == "100%"  # eleven decisions are no game: all are cut
     assert out.count("mean return over 2 episodes") == 2  # both runs are told on their way
     assert "over 1 of the 10 games" in out and "Predicted" not in out
     assert "Pong-v5, toy:Match: not in atari-10, left out." in out and "No run of Amidar, BattleZone" in out

@@ -1,5 +1,6 @@
 """Videos of the agent at play: the right frames, that move, for every engine, or a clear sentence."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from PIL import Image
 from toy_runs import toy_config, train
 
 from anybatch.cli import main
+from anybatch.config import EnvConfig
 from anybatch.envs import frames
 
 SMALL_IMAGES = {"encoder": "impala", "impala_channels": [2], "impala_features": 7}
@@ -81,7 +83,7 @@ def test_a_gymnasium_environment_without_images_is_drawn_by_itself(
     # Ten steps, the final observation of the reset step, and on: 11 pictures from 0 to 200.
     assert grays == [*range(0, 201, 20), *range(0, 201, 20), 0, 20, 40]
     assert shown[0][0].shape == (330, 550, 3)
-    assert "mean return 10 of the 2 that ended" in capsys.readouterr().out
+    assert "mean return 10 over 2 episodes that ended" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("own_envs")
@@ -175,3 +177,11 @@ def test_pictures_are_enlarged_without_smoothing():
     colors[1] = 7
     assert frames.picture(colors).shape == (320, 2000, 3)
     assert (frames.picture(colors) == [0, 7, 0]).all()
+
+
+def test_no_screen_is_needed(monkeypatch: pytest.MonkeyPatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.setenv(name, "")  # restored afterwards, also where it is not set
+        monkeypatch.delenv(name)
+    frames.make("CartPole-v1", EnvConfig(), seed=1).env.close()
+    assert os.environ["SDL_VIDEODRIVER"] == "dummy"

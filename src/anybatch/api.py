@@ -13,15 +13,17 @@ from anybatch.batch.plan import Plan
 from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, EnvConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
+from anybatch.envs.ids import refuse_unknown
 from anybatch.envs.interface import Interface, interface_of
 from anybatch.envs.protocol import EnvSpec
-from anybatch.errors import ConfigError
+from anybatch.errors import ConfigError, UserError
 from anybatch.export import onnx_file
 from anybatch.export.onnx_file import OnnxFile
 from anybatch.reports import advice as advice_report
 from anybatch.reports import plan_text
 from anybatch.reports.advice import Advice
 from anybatch.runs.display import QUIET, Output
+from anybatch.runs.metrics import METRICS, meant
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.runs.stop import Stopped
 from anybatch.session import Outcome
@@ -123,6 +125,7 @@ def plan(config: str | Path | AnyConfig | None = None, **changes: Any) -> "PlanV
     """The batches of a run and every number that follows from them, without training."""
     _, base = base_config(config, changes.get("env"), NOTHING_OWN)
     settings = decoupled_by_default(changed(base, changes), QUIET.say, policy_is_chosen=names_policy(changes))
+    refuse_unknown(settings.env, settings.env_config)
     return PlanView(settings, session.plan(settings))
 
 
@@ -248,8 +251,11 @@ class TrainedRun:
         return self.metric("charts/episodic_return")
 
     def metric(self, name: str) -> Curve:
-        """A metric over the run, at the env steps where it was measured."""
-        known = [row for row in self._record.rows if row.get(name) is not None]
+        """A metric over the run, at the env steps where it was measured: empty if it never was."""
+        rows = self._record.rows
+        if name not in METRICS and not any(name in row for row in rows):
+            raise UserError(f"there is no metric {name}{meant(name)}")
+        known = [row for row in rows if row.get(name) is not None]
         return Curve(
             np.array([row["env_steps"] for row in known], dtype=np.int64),
             np.array([row[name] for row in known], dtype=np.float64),
@@ -291,6 +297,9 @@ class Agent:
         self.spec = spec
         self.env_steps = env_steps
         """Env steps that the policy was trained for."""
+
+    def __repr__(self) -> str:
+        return f"Agent({self.spec.env_id!r}, env_steps={self.env_steps})"
 
     def act(self, obs: Any, *, greedy: bool = True, action_mask: Any = None) -> Any:
         """An action for one observation, or an array of actions for a batch of observations.

@@ -34,3 +34,8 @@ class RankError(UserError):
 
 class LostRankError(RuntimeError):
     """Another rank has ended or does not answer. Whatever started the ranks may restart them."""
+
+
+def cause_of(error: Exception) -> str:
+    """What went wrong, without the number of the error and the file, which the sentence names already."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -4,7 +4,9 @@ import sys
 
 import pytest
 
+from anybatch.config import EnvConfig
 from anybatch.envs import options
+from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import EnvError
 
 
@@ -71,6 +73,41 @@ def test_a_wrong_id_answers_with_the_three_nearest_names(make, env_id, nearest):
     sentence, _, names = str(refusal.value).partition("; the nearest names are ")
     assert sentence == f"there is no environment {env_id.removeprefix('gym:').removeprefix('envpool:')}"
     assert names.startswith(nearest) and names.count(", ") == 2
+
+
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        *("CartPole-v9", "Breakot-v5", "gym:CartPol-v1", "gym:Breakout-v5", "envpool:Breakot-v5"),
+        *("toy:Pixel", "minatar:Breakot", "native:CartPole-v9", "procgen:coinrunn", "own_envs:Vectr-v0"),
+    ],
+)
+def test_a_wrong_id_is_refused_as_by_make_but_without_building_an_env(make, env_id, monkeypatch):
+    with pytest.raises(EnvError) as by_make:
+        make(env_id)
+    monkeypatch.setattr("gymnasium.make_vec", None)
+    with pytest.raises(EnvError) as refusal:
+        refuse_unknown(env_id, EnvConfig())
+    assert str(refusal.value) == str(by_make.value)
+
+
+def test_what_may_exist_is_not_refused(monkeypatch):
+    monkeypatch.delitem(sys.modules, "own_envs", raising=False)
+    for env_id in (
+        *("CartPole-v1", "Breakout-v5", "AirRaid-v5", "LunarLander-v3", "gym:Walker2d-v5", "envpool:Pong-v5"),
+        *("minatar:Breakout", "toy:Match", "native:Pendulum-v1", "procgen:coinrun", "MazeMemory-v0"),
+        *("object:make_env", "own_envs:AnyName-v0", "gym:own_envs:AnyName-v0"),
+    ):
+        refuse_unknown(env_id, EnvConfig())
+    assert "own_envs" not in sys.modules  # a module named by a record is not imported for it
+
+
+@pytest.mark.usefixtures("without_envpool")
+def test_without_envpool_only_versions_that_gymnasium_does_not_have_are_refused():
+    for env_id in ("Breakout-v5", "AirRaid-v5", "envpool:AirRaid-v5", "CheetahRun-v1"):
+        refuse_unknown(env_id, EnvConfig())
+    with pytest.raises(EnvError, match=r"^there is no environment CartPole-v9; .*; EnvPool has more"):
+        refuse_unknown("CartPole-v9", EnvConfig())
 
 
 def test_a_wrong_gymnasium_id_is_not_answered_with_names_of_envpool(make):

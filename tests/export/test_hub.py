@@ -156,7 +156,7 @@ def test_what_is_pushed_is_pulled_and_plays_the_same(
 ):
     main(["push", str(run), "user/match", "--no-video", "--private"])
     said = capsys.readouterr().out
-    assert f"published: {hub.address}/user/match" in said and "anybatch pull user/match" in said
+    assert f"published   {hub.address}/user/match" in said and "anybatch pull user/match" in said
     assert hub.private == {"user/match": True} and hub.messages == ["Policy of PPO on toy:Match"]
     assert "anybatch pull user/match --out match" in hub.files("user/match")["README.md"].decode()
 

@@ -46,7 +46,7 @@ def test_every_arm_of_a_study_is_in_one_of_its_grids_and_every_verdict_names_arm
 
 
 def test_an_unknown_study_is_answered_with_the_nearest_names():
-    with pytest.raises(ConfigError, match=r"there is no study 'invarience'; the nearest are invariance"):
+    with pytest.raises(ConfigError, match=r"there is no study 'invarience'; did you mean invariance"):
         files.load("invarience")
     with pytest.raises(ConfigError, match=r"there is no study file mine\.toml"):
         files.load("mine.toml")

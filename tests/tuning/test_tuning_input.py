@@ -40,10 +40,11 @@ def said_by(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     [
         (("--trials", "9"), "at least 10 are needed"),
         (("--env", "CartPol-v1"), "CartPole-v1"),
+        (("--env", "CartPole-v9"), "there is no environment CartPole-v9"),
         (("--preset", "cartpol"), "there is no preset 'cartpol'"),
         (
             ("--search", "learning-rat=1..2"),
-            "there is no number 'learning-rat'; the nearest are learning-rate",
+            "there is no number 'learning-rat'; did you mean learning-rate",
         ),
         (("--search", "clip=0.1..0.3", "clip=fixed"), "--search names clip twice"),
         (("--search", "discount=0.9..1.1"), "both ends must be at least 0 and below 1"),

@@ -65,7 +65,7 @@ class Evaluation:
             "reached the environment's step limit": len(cut) - len(at_cap),
             f"cut at the step cap of {self.cap:,}" if self.cap else "": len(at_cap),
         }
-        said = (f"{100 * count / len(self.episodes):.3g} % {what}" for what, count in shares.items() if count)
+        said = (f"{100 * count / len(self.episodes):.3g}% {what}" for what, count in shares.items() if count)
         return "".join(f", {part}" for part in said)
 
     def to_json(self) -> dict[str, object]:

@@ -40,18 +40,27 @@ def plan_table(config: RunConfig, plan: Plan) -> PlanTable:
     )
 
 
+def counted(count: float, noun: str) -> str:
+    """1 sample, 1.5 samples, 1,024 samples."""
+    return f"{number(count)} {noun}{'s' * (count > 1)}"
+
+
+def number(count: float) -> str:
+    """A count with at most one decimal."""
+    return f"{count:,.0f}" if float(count).is_integer() else f"{count:,.1f}"
+
+
 def batch_lines(batch: BatchSizes) -> list[str]:
     """The batches as products."""
-    minibatch = f"{batch.minibatch:,.0f}" if batch.minibatch.is_integer() else f"{batch.minibatch:,.1f}"
     microbatches = -(-batch.minibatch // batch.microbatch)
     return [
-        f"iteration batch  {batch.num_envs:,} env{'s' * (batch.num_envs > 1)} × "
-        f"{batch.num_steps:,} steps = {batch.iteration_batch:,} samples",
-        f"minibatch        {batch.iteration_batch:,} ÷ {batch.minibatches_per_epoch} = {minibatch} samples,"
-        f" {batch.epochs} epoch{'s' * (batch.epochs > 1)}"
-        f" = {batch.gradient_steps_per_iteration} gradient steps per iteration",
-        f"microbatch       {batch.microbatch:,} samples at most: "
-        f"{microbatches:.0f} pass{'es' * (microbatches > 1)} per gradient step",
+        f"iteration batch  {counted(batch.num_envs, 'env')} × {counted(batch.num_steps, 'step')} = "
+        f"{counted(batch.iteration_batch, 'sample')}",
+        f"minibatch        {batch.iteration_batch:,} ÷ {batch.minibatches_per_epoch:,} = "
+        f"{counted(batch.minibatch, 'sample')}, {counted(batch.epochs, 'epoch')} = "
+        f"{counted(batch.gradient_steps_per_iteration, 'gradient step')} per iteration",
+        f"microbatch       {counted(batch.microbatch, 'sample')} at most: "
+        f"{microbatches:,.0f} pass{'es' * (microbatches > 1)} per gradient step",
     ]
 
 
@@ -63,11 +72,11 @@ def limit_lines(config: RunConfig, plan: Plan) -> list[str]:
     start = ", until the noise scale is measured; then the noise scale" * limit.measured
     minibatches = config.update.minibatches_per_epoch
     effect = (
-        f"reached, so {plan.batch.minibatches_per_epoch} minibatches per epoch instead of {minibatches}, and "
-        "numbers that follow the minibatch stay the same"
+        f"reached, so {plan.batch.minibatches_per_epoch:,} minibatches per epoch instead of {minibatches:,}, "
+        "and numbers that follow the minibatch stay the same"
         if limit.reached
-        else f"not reached, so {minibatches} minibatches per epoch as configured, and the minibatch follows "
-        "the iteration batch"
+        else f"not reached, so {minibatches:,} minibatch{'es' * (minibatches > 1)} per epoch as configured, "
+        "and the minibatch follows the iteration batch"
     )
     return [f"minibatch limit  {limit.samples:,.6g} samples, {limit.ratio:.4g} × tuned{start}: {effect}"]
 
@@ -88,7 +97,7 @@ def controller_lines(config: RunConfig, plan: Plan) -> list[str]:
 
 def collection_lines(config: RunConfig) -> list[str]:
     """Who collects the data, and how old it is when it is trained on."""
-    lag = f"{config.lag:,} iteration{'s' * (config.lag > 1)}"
+    lag = counted(config.lag, "iteration")
     if config.collection is not None:
         return [f"collected by     {config.collection}, while the learner learns: lag of {lag}"]
     if config.lag and isinstance(config, PQNConfig):
@@ -119,8 +128,8 @@ def stale_lines(config: RunConfig, plan: Plan) -> list[str]:
     )
     iterations, lag = stale.iterations, stale.gradient_steps
     return [
-        f"stale data       {iterations:,} iteration{'s' * (iterations > 1)} × {lag // iterations:,} = lag of "
-        f"{lag:,} gradient steps: {age}; {rate} by √(effective samples ÷ samples) of each iteration"
+        f"stale data       {counted(iterations, 'iteration')} × {lag // iterations:,} = lag of "
+        f"{counted(lag, 'gradient step')}: {age}; {rate} by √(effective samples ÷ samples) of each iteration"
     ]
 
 
@@ -130,9 +139,10 @@ def phase_lines(config: RunConfig, plan: Plan) -> list[str]:
     if phase is None or not isinstance(config, PPGConfig):
         return []
     lines = [
-        f"phase            {phase.policy_iterations:,} iterations × {plan.batch.iteration_batch:,}"
-        f" = {phase.env_steps:,} env steps, then {phase.auxiliary_epochs} auxiliary epochs of"
-        f" {phase.auxiliary_minibatches:,} gradient steps"
+        f"phase            {counted(phase.policy_iterations, 'iteration')} × {plan.batch.iteration_batch:,}"
+        f" = {counted(phase.env_steps, 'env step')}, then"
+        f" {counted(phase.auxiliary_epochs, 'auxiliary epoch')} of"
+        f" {counted(phase.auxiliary_minibatches, 'gradient step')}"
     ]
     if phase.memory_bytes is None:
         return lines

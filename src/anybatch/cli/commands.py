@@ -24,6 +24,7 @@ from anybatch.cli.usage_error import as_user_error
 from anybatch.cli.words import value_of, without
 from anybatch.config import AnyConfig, PPOConfig
 from anybatch.distributed import group
+from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import EnvError, UserError
 from anybatch.networks.own import import_factory
 from anybatch.reports import advice, plan_text, video
@@ -167,8 +168,10 @@ def plan(words: list[str]) -> None:
     if any(word.partition("=")[0] == "--from" for word in words):
         plan_from(words)
         return
+    number = ranks.number_in(words)
     flags = with_preset(PlanFlags, words, plan)
-    config = flags.config.on_ranks(flags.ranks)
+    config = flags.config.on_ranks(number)
+    refuse_unknown(config.env, config.env_config)
     numbers = session.plan(config)
     if flags.json:
         shown = numbers.to_json() | plan_table(config, numbers).to_json()
@@ -294,11 +297,10 @@ def with_preset(kind: type[NewRun], words: list[str], command: Command) -> NewRu
     flags = parse(kind(preset=name, config=preset_files.load(name).config), words, command)
     # Standard output is for JSON only.
     to_reader = sys.stderr if isinstance(flags, PlanFlags) and flags.json else sys.stdout
+    say = partial(show.sentence, stream=to_reader)
     if choice is not None:
-        print(f"preset {choice.preset}: {choice.reason}; --preset selects another", file=to_reader)
-    config = decoupled_by_default(
-        flags.config, partial(print, file=to_reader), policy_is_chosen=names_policy(words)
-    )
+        say(f"preset {choice.preset}: {choice.reason}; --preset selects another")
+    config = decoupled_by_default(flags.config, say, policy_is_chosen=names_policy(words))
     return replace(flags, config=config)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from anybatch import envs, native
+from anybatch.batch.table import counted
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config import EnvConfig, NetworkConfig
 from anybatch.distributed import group
@@ -27,14 +28,21 @@ PACKAGES = ("torch", "gymnasium", "safetensors", "tensorboard")
 EXTRAS = {
     "envpool": "envpool",
     "pgx": "minatar",
+    "jax": "minatar",
     "mujoco": "mujoco",
     "imageio-ffmpeg": "video",
+    "pillow": "video",
     "matplotlib": "plot",
+    "onnx": "onnx",
+    "onnxscript": "onnx",
     "onnxruntime": "onnx",
     "huggingface_hub": "hub",
+    "optuna": "tune",
     "ray": "ray",
     "wandb": "wandb",
     "trackio": "trackio",
+    "stable-baselines3": "bench",
+    "mkdocs-material": "docs",
 }
 """Optional packages, and the extra that installs each."""
 PROBES = (
@@ -90,7 +98,9 @@ def checks() -> Iterator[Check]:
 def machine() -> Check:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     vectors = ", ".join(vector_instructions()) or "no known vector instructions"
-    facts = f"{os.cpu_count()} cores ({vectors}), {device}, Python {platform.python_version()}"
+    facts = (
+        f"{counted(os.cpu_count() or 1, 'core')} ({vectors}), {device}, Python {platform.python_version()}"
+    )
     return Check("machine", True, facts)
 
 
@@ -167,10 +177,11 @@ def microbatches(encoder: Literal["nature", "impala"]) -> Check:
     }
     best = max(rates, key=lambda size: rates[size])
     speeds = ", ".join(f"{size}: {rate:,.0f}" for size, rate in rates.items())
+    threads = counted(torch.get_num_threads(), "thread")
     return Check(
         microbatch_check(encoder),
         True,
-        f"--microbatch {best} is fastest with {torch.get_num_threads()} threads (images/s {speeds})",
+        f"--microbatch {best} is fastest with {threads} (images/s {speeds})",
     )
 
 

@@ -4,6 +4,7 @@ import json
 
 from rich.console import Console
 
+from anybatch.batch.table import counted
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config.whole_number import whole_number
 from anybatch.errors import UserError
@@ -77,7 +78,7 @@ def show(made: ForeignPlan) -> None:
     if not console.is_terminal:
         console.width = plan_text.WIDTH_IN_A_FILE
     console.print(
-        f"{made.trainer.title}, from {made.tuned_at.num_envs:,} to {made.this_run.num_envs:,} envs\n"
+        f"{made.trainer.title}, from {made.tuned_at.num_envs:,} to {counted(made.this_run.num_envs, 'env')}\n"
     )
     plan_text.show_table(made.rows, console)
     plan_text.show_notes(made.notes, console)

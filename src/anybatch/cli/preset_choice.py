@@ -9,6 +9,7 @@ from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.usage_error import as_user_error
 from anybatch.config import EnvConfig
+from anybatch.envs.ids import refuse_unknown
 from anybatch.presets import Choice
 
 
@@ -28,4 +29,5 @@ def choice_by_env(words: list[str]) -> Choice | None:
     if not named.env:
         return None
     envs.import_as_named(named.env)
+    refuse_unknown(named.env, named.env_config)
     return presets.for_env(named.env, named.env_config)

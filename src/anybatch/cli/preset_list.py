@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from anybatch import presets as preset_files
+from anybatch.batch.table import counted
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
@@ -98,7 +99,7 @@ def show_list(known: Sequence[Preset]) -> None:
 
 def sizes(config: AnyConfig) -> str:
     return (
-        f"{config.env} · {config.num_envs:,} envs × {config.num_steps:,} steps · "
+        f"{config.env} · {counted(config.num_envs, 'env')} × {counted(config.num_steps, 'step')} · "
         f"{config.total_env_steps:,} env steps"
     )
 

@@ -1,5 +1,6 @@
 """The commands that move policies: export, push and pull."""
 
+import shlex
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ class PushFlags(RunFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class PullFlags:
-    repository: tyro.conf.Positional[str]
+    repository: tyro.conf.Positional[str] = ""
     """Name on the Hub, USER/NAME."""
     out: Path | None = None
     """The folder to write, which must not exist. By default runs/NAME."""
@@ -114,7 +115,7 @@ def upload(flags: PushFlags, folder: Path) -> None:
         update=flags.update,
         message=f"Policy of {flags.config.algorithm.upper()} on {flags.config.env}",
     )
-    print(f"published: {address}\nfor others:  anybatch pull {flags.repository}")
+    print(f"published   {address}\nfor others  anybatch pull {flags.repository}")
 
 
 def pull(words: list[str]) -> None:
@@ -124,10 +125,13 @@ def pull(words: list[str]) -> None:
             tyro.cli(PullFlags, args=["--help"], prog="anybatch pull", description=pull.__doc__)
     with as_user_error(), FLAG_VALUES:
         flags = tyro.cli(PullFlags, args=words)
+    if not flags.repository:
+        raise UserError("name the repository: anybatch pull USER/NAME")
     out = flags.out or Path("runs") / flags.repository.rpartition("/")[2]
     record = hub.pull(flags.repository, out, revision=flags.revision)
     print(f"{record.folder}: {record.config.algorithm.upper()} on {record.config.env}")
-    print(f"next:\n  anybatch evaluate {record.folder}\n  anybatch watch {record.folder}")
+    commands = (shlex.join(["anybatch", name, str(record.folder)]) for name in ("evaluate", "watch"))
+    print("next:", *commands, sep="\n  ")
 
 
 def to_person() -> Output:

@@ -37,11 +37,17 @@ STOPPED = "ANYBATCH_STOPPED"
 
 def asked_for(words: list[str]) -> int:
     """The number of processes that `--ranks` requests; 1 without the flag or if help is requested."""
+    named = value_of("--ranks", words) is not None and not HELP_FLAGS & set(words)
+    if named and group.is_rank():
+        raise UserError("--ranks starts the ranks by itself: leave it out under torchrun")
+    return number_in(words)
+
+
+def number_in(words: list[str]) -> int:
+    """The value of `--ranks`; 1 without the flag or if help is requested."""
     word = value_of("--ranks", words)
     if word is None or HELP_FLAGS & set(words):
         return 1
-    if group.is_rank():
-        raise UserError("--ranks starts the ranks by itself: leave it out under torchrun")
     try:
         number = whole_number(word)
     except ValueError:

@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +16,11 @@ from anybatch.reports.plan_text import wrapped
 from anybatch.reports.suites import SuiteResult
 from anybatch.runs.record import RunRecord
 from anybatch.session import Outcome
+
+
+def sentence(text: str, stream: TextIO) -> None:
+    """Print a sentence; on a terminal, wrapped between words."""
+    print(wrapped(text, Console(file=stream)), file=stream)
 
 
 def advice(folder: Path, findings: Sequence[Advice]) -> None:
@@ -40,8 +46,8 @@ def suite(result: SuiteResult) -> None:
     for game in result.games:
         score, percent, capped = (
             f"{game.score:,.6g}",
-            f"{game.percent:,.4g} %",
-            f"{100 * game.capped_share:.3g} %",
+            f"{game.percent:,.4g}%",
+            f"{100 * game.capped_share:.3g}%",
         )
         table.add_row(game.game, str(len(game.runs)), score, percent, capped)
     console = Console(highlight=False)
@@ -87,7 +93,7 @@ def outcome(result: Outcome, smaller: str = "") -> None:
             fits = not console.is_terminal or len(command) + 4 + len(what) <= console.width
             print(f"{command}    {what}" if fits else command.rstrip())
     print(f"  {shlex.join(['anybatch', 'report', str(result.folder)])}")
-    print(f"  tensorboard --logdir {result.folder.parent}")
+    print(f"  {shlex.join(['tensorboard', '--logdir', str(result.folder.parent)])}")
 
 
 def can_print(text: str) -> bool:

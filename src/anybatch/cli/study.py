@@ -11,7 +11,9 @@ from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.reporting import REPORT_FOLDER
 from anybatch.cli.usage_error import as_user_error
+from anybatch.config import EnvConfig
 from anybatch.envs import import_as_named
+from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import ConfigError
 from anybatch.reports import report_files, study_text, verdicts
 from anybatch.reports.pages import studies as study_page
@@ -31,7 +33,7 @@ VERDICTS_FILE = "verdicts.json"
 
 @dataclass(frozen=True, kw_only=True)
 class StudyFlags:
-    name: tyro.conf.Positional[str]
+    name: tyro.conf.Positional[str] = ""
     """A study listed by `anybatch study`, or a file ending in .toml."""
     scale: str = "cpu"
     """smoke: seconds, to see that it runs. cpu: hours to days on a few cores. paper: as in the papers."""
@@ -72,11 +74,14 @@ def study(words: list[str]) -> None:
             tyro.cli(StudyFlags, args=["--help"], prog=prog, description=study.__doc__)
     with as_user_error(), FLAG_VALUES:
         flags = tyro.cli(StudyFlags, args=words, prog=prog, description=study.__doc__)
+    if not flags.name:
+        raise ConfigError("name a study; `anybatch study` lists them")
     asked = files.load(flags.name)
     verdicts.parse(asked.verdicts, f"study {asked.name}")
     request = request_of(flags)
     for env in request.envs:
         import_as_named(env)
+        refuse_unknown(env, EnvConfig())
     if flags.plan:
         study_text.show_plan(make_plan(asked, request))
         return

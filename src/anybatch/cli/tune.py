@@ -7,11 +7,13 @@ from pathlib import Path
 import tyro
 
 from anybatch import machine, presets
+from anybatch.batch.table import counted
 from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.usage_error import as_user_error
 from anybatch.config import EnvConfig
 from anybatch.envs import import_as_named
+from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import ConfigError
 from anybatch.runs.display import Output
 from anybatch.runs.stop import Stopped
@@ -80,7 +82,7 @@ def tune(words: list[str]) -> None:
     for name, share in outcome.importances.items():
         print(f"        {name} {best.point[name]:.4g} (importance {share:.0%})")
     print(f"check   {outcome.verdict.state}: {outcome.verdict.sentence}")
-    print(f"preset  {outcome.preset_file}, tuned at {plan.num_envs} envs")
+    print(f"preset  {outcome.preset_file}, tuned at {counted(plan.num_envs, 'env')}")
     print(f"page    {outcome.folder / REPORT_FOLDER / 'index.html'}")
     print(f"\nnext:\n  {shlex.join(outcome.train_words())}")
 
@@ -94,6 +96,7 @@ def request_of(flags: TuneFlags) -> Request:
         raise ConfigError(f"--budget: {error}") from None
     if flags.env is not None:
         import_as_named(flags.env)
+        refuse_unknown(flags.env, EnvConfig())
     return Request(
         preset=flags.preset or preset_of(flags.env),
         env=flags.env,

@@ -37,7 +37,7 @@ class RunConfig:
     total_env_steps: int = 500_000
     """Length of the run, in valid samples over all ranks."""
     seed: int = 1
-    """Seed of all randomness. Runs with neighboring seeds share nothing."""
+    """Seed of all randomness. Runs with neighboring seeds share no random numbers."""
     rescale: str = "all"
     """The numbers that follow the batch: all, none, or a comma-separated list of learning-rate,
     proximal-ewma, proximal-copy, advantage-moments, phase-length, auxiliary-phase and adam-betas, which is

@@ -49,7 +49,7 @@ def config_from_dict(
     if parts and may_lack_settings:
         raise ConfigError(f"the settings of {title} do not fit this version: {'; '.join(parts)}")
     if parts:
-        raise ConfigError(f"{title}: {'; '.join(parts)}{_meant(hints, unknown)}")
+        raise ConfigError(f"{title}: {'; '.join(parts)}{_meant(hints, unknown, in_group=bool(where))}")
     prefix = f"{where}." if where else ""
     return kind(
         **{
@@ -60,8 +60,9 @@ def config_from_dict(
     )
 
 
-def _meant(hints: dict[str, Any], unknown: list[str]) -> str:
-    """The settings that unknown ones may stand for: similar names, and the same names within groups."""
+def _meant(hints: dict[str, Any], unknown: list[str], *, in_group: bool) -> str:
+    """The settings that unknown ones may stand for: similar names, and the same names within groups. Where
+    none is similar, all settings of the group."""
     groups = {name: group for name, hint in hints.items() if (group := _group(hint)) is not None}
     near = [
         *(name for wrong in unknown for name in difflib.get_close_matches(wrong, hints, n=1)),
@@ -72,7 +73,9 @@ def _meant(hints: dict[str, Any], unknown: list[str]) -> str:
             if name != "tuned_at" and wrong in get_type_hints(group)
         ),
     ]
-    return f"; did you mean {', '.join(near)}?" if near else ""
+    if near:
+        return f"; did you mean {', '.join(near)}?"
+    return f"; the settings are {', '.join(hints)}" if unknown and in_group else ""
 
 
 def _required(kind: Any) -> set[str]:

@@ -6,22 +6,14 @@ from collections.abc import Sequence
 from anybatch import native, user_modules
 from anybatch.config import EnvConfig
 from anybatch.envs import procgen
+from anybatch.envs.ids import ENGINE_PREFIXES, named_engine, refuse_unknown_game, unknown_to_gymnasium
 from anybatch.envs.nearest_names import unknown
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import EnvError, UserError
 from anybatch.machine import available_bytes, readable
 
-ENGINE_PREFIXES = {
-    "gym": "gymnasium",
-    "envpool": "envpool",
-    "minatar": "minatar",
-    "native": "native",
-    "toy": "toy",
-}
 MANY_ENVS = 1024
 """From this number of envs, one env is built first to see whether all fit into memory."""
-MINATAR_ENGINES = ("native", "pgx")
-"""Engines of the MinAtar games."""
 MINATAR_INSTALL_COMMAND = "pip install 'anybatch[minatar]'"
 
 
@@ -121,16 +113,9 @@ def import_as_named(env_id: str) -> None:
 
 def _resolve(env_id: str, config: EnvConfig) -> tuple[str, str]:
     """The engine and its own name for the environment."""
-    prefix, _, rest = env_id.partition(":")
-    game = procgen.engine_id(env_id)
-    named = "envpool" if game else ENGINE_PREFIXES.get(prefix) if rest else None
-    if named is not None:
-        engines = MINATAR_ENGINES if named == "minatar" else ()
-        if config.engine not in ("auto", named, *engines):
-            raise EnvError(f"{env_id} names the engine {named}, but env-config.engine = {config.engine}")
-        return named, game or rest
-    if config.engine != "auto":
-        return "minatar" if config.engine == "pgx" else config.engine, env_id
+    engine, name = named_engine(env_id, config)
+    if engine != "auto":
+        return engine, name
     from anybatch.envs import classic_control, envpool_adapter
 
     if env_id in classic_control.GAMES and not config.options and native.available():
@@ -153,25 +138,19 @@ def _make_envpool(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorE
 
 
 def _make_gymnasium(name: str, config: EnvConfig, seeds: Sequence[int], *, engine_named: bool) -> VectorEnv:
-    from anybatch.envs import envpool_adapter, gymnasium_adapter
+    from anybatch.envs import gymnasium_adapter
 
     if gymnasium_adapter.registered(name):
         _refuse_atari_settings(name, config)
         return gymnasium_adapter.GymnasiumEnv.make(name, config, seeds=seeds)
-    known = gymnasium_adapter.known_ids()
-    if engine_named or ":" in name:
-        raise unknown(name, known)
-    if envpool_adapter.installed():
-        raise unknown(name, known + envpool_adapter.known_ids())
-    raise unknown(name, known, f"; EnvPool has more ({envpool_adapter.INSTALL_COMMAND})")
+    raise unknown_to_gymnasium(name, engine_named=engine_named or ":" in name)
 
 
 def _make_minatar(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:
     from anybatch.envs import minatar
 
     env_id = f"minatar:{name}"
-    if name not in minatar.GAMES:
-        raise unknown(env_id, [f"minatar:{game}" for game in minatar.GAMES])
+    refuse_unknown_game("minatar", name)
     _refuse_atari_settings(env_id, config, takes_sticky=True)
     if option := next(iter(config.options), None):
         raise EnvError(
@@ -191,8 +170,7 @@ def _make_minatar(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorE
 def _make_classic_control(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:
     from anybatch.envs import classic_control
 
-    if name not in classic_control.GAMES:
-        raise unknown(f"native:{name}", [f"native:{game}" for game in classic_control.GAMES])
+    refuse_unknown_game("native", name)
     _refuse_atari_settings(name, config)
     return classic_control.ClassicControlEnv(name, config, seeds=seeds)
 
@@ -200,8 +178,7 @@ def _make_classic_control(name: str, config: EnvConfig, seeds: Sequence[int]) ->
 def _make_toy(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:
     from anybatch.envs import toy
 
-    if name not in toy.GAMES:
-        raise unknown(f"toy:{name}", [f"toy:{game}" for game in toy.GAMES])
+    refuse_unknown_game("toy", name)
     _refuse_atari_settings(f"toy:{name}", config)
     return toy.ToyEnv(name, config, seeds=seeds)
 

@@ -1,6 +1,7 @@
 """Pictures of environments: made from their observations, or drawn by Gymnasium."""
 
 import colorsys
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -73,6 +74,8 @@ def _drawn_by_gymnasium(env_id: str, config: EnvConfig, spec: EnvSpec, seed: int
     is_gymnasium = spec.engine.startswith("gymnasium")
     if not is_gymnasium and not (spec.engine.startswith(("envpool", "native")) and registered(spec.env_id)):
         raise EnvError(f"{env_id} cannot be drawn: it shows no images, and Gymnasium does not have it")
+    if not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # otherwise SDL complains about the missing screen
     # Options of another engine mean nothing here.
     options = config.options if is_gymnasium else {}
     env = GymnasiumEnv.make(spec.env_id, replace(config, options=options), seeds=[seed])

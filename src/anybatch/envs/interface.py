@@ -54,7 +54,9 @@ class ArrayInterface:
 
     def observe(self, obs: Any, action_mask: Any | None) -> np.ndarray:
         if action_mask is not None:
-            raise EnvError(f"{self.spec.env_id} has its action masks in its observations, or none")
+            raise EnvError(
+                f"{self.spec.env_id} takes no action_mask: its observations contain the masks, or it has none"
+            )
         array = np.asarray(obs, dtype=self.spec.obs_dtype)
         if array.shape[1:] != self.spec.obs_shape:
             raise unfit(self.spec.env_id, array.shape, self.spec.obs_shape)

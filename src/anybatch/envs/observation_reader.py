@@ -68,7 +68,9 @@ class ObservationReader:
         if self._masks_in_info and action_mask is None:
             raise EnvError(f"{self._env_id} has action masks: every decision needs one")
         if not self._masks_in_info and action_mask is not None:
-            raise EnvError(f"{self._env_id} has its action masks in its observations, or none")
+            raise EnvError(
+                f"{self._env_id} takes no action_mask: its observations contain the masks, or it has none"
+            )
         if not self._masks_in_info or self._masks is None:
             return self._read(obs, self._mask(obs, {}, decides=None))
         masks = np.asarray(action_mask).reshape(count, -1)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from anybatch import session
-from anybatch.batch.table import plan_table
+from anybatch.batch.table import counted, plan_table
 from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
-from anybatch.errors import DiskError, UserError
+from anybatch.errors import DiskError, UserError, cause_of
 from anybatch.export import onnx_file
 from anybatch.export.model_card import Card
 from anybatch.reports import video
@@ -49,7 +49,7 @@ class HubFolder:
         return (
             f"{self.path}: {files} files, {self.card.method} on {self.card.config.env} after "
             f"{self.card.env_steps:,} env steps, mean return {mean:.6g} ± {deviation:.3g} over "
-            f"{len(self.card.evaluation.episodes)} episodes"
+            f"{counted(len(self.card.evaluation.episodes), 'episode')}"
         )
 
 
@@ -125,7 +125,7 @@ def written_aside(folder: Path) -> Iterator[Path]:
         yield aside
         aside.rename(folder)
     except OSError as error:
-        raise DiskError(f"{folder} could not be written: {error}") from error
+        raise DiskError(f"{folder} could not be written: {cause_of(error)}") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 

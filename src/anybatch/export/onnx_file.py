@@ -15,7 +15,7 @@ import torch
 from anybatch.acting.evaluation import Player
 from anybatch.config import AnyConfig
 from anybatch.envs.protocol import EnvSpec
-from anybatch.errors import DiskError, UserError
+from anybatch.errors import DiskError, UserError, cause_of
 from anybatch.export.onnx_check import Agreement, compare, observations_of_play
 from anybatch.export.policy_graph import PolicyGraph, input_names, inputs_of, output_names
 from anybatch.machine import readable
@@ -81,7 +81,7 @@ def export_run(
         agreement = compare(aside, player, env.spec, obs)
         aside.replace(out)
     except OSError as error:
-        raise DiskError(f"{out} could not be written: {error}") from error
+        raise DiskError(f"{out} could not be written: {cause_of(error)}") from error
     finally:
         aside.unlink(missing_ok=True)
     names = tuple(input_names(env.spec.obs_layout)), tuple(output_names(player.network, env.spec))

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from anybatch.batch.rows import PlanRow
+from anybatch.batch.table import counted
 from anybatch.equations import rescale
 from anybatch.errors import UserError
 from anybatch.foreign import limits
@@ -30,7 +31,8 @@ class Sizes:
     minibatch: float
 
     def product(self) -> str:
-        return f"{self.num_envs:,} envs × {self.num_steps:,.6g} steps = {self.iteration_batch:,}"
+        envs, plural = counted(self.num_envs, "env"), "s" * (self.num_steps != 1)
+        return f"{envs} × {self.num_steps:,.6g} step{plural} = {self.iteration_batch:,}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +199,7 @@ def rows(
             number=f"minibatch ({trainer.minibatch or trainer.minibatches})",
             tuned_at=f"{tuned_at.minibatch:,.6g}",
             this_run=f"{this_run.minibatch:,.6g}",
-            rule=f"× {minibatch_ratio:.4g}: as many gradient steps per iteration",
+            rule=f"× {minibatch_ratio:.4g}: the same number of gradient steps per iteration",
             regime="iteration batch",
         ),
         PlanRow(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from anybatch.errors import UserError
+from anybatch.errors import UserError, cause_of
 from anybatch.foreign.trainers import Settings, Trainer
 
 FILES = (".json", ".yaml", ".yml")
@@ -49,7 +49,7 @@ def read_file(trainer: Trainer, path: Path) -> Settings:
         text = path.read_text()
         content = json.loads(text) if path.suffix.lower() == ".json" else from_yaml(path, text)
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
+        raise UserError(f"{path} cannot be read: {cause_of(error)}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold a table of settings")
     return flattened(trainer, content, path)

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from anybatch.errors import ConfigError
+from anybatch.errors import ConfigError, cause_of
 
 OWN_BATCH = "own batch"
 """`tuned_at` of a file whose numbers, inherited ones included, were chosen at its own batch."""
@@ -55,7 +55,7 @@ def read_path(name: str) -> PresetFile:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the preset file {name} cannot be read: {error}") from None
+        raise ConfigError(f"the preset file {name} cannot be read: {cause_of(error)}") from None
     return parsed(name, text, identity=str(path.resolve()), folder=path.parent)
 
 

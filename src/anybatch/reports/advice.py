@@ -75,7 +75,7 @@ def clip_fraction(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
     if share < CLIPPED_LOW:
         return Advice(
             measured,
-            "far below 1 %, the proximal policy hardly holds the update back; a larger iteration batch or an "
+            "far below 1%, the proximal policy hardly holds the update back; a larger iteration batch or an "
             "older proximal policy may learn faster",
             "--num-steps and --update.minibatches-per-epoch, or "
             f"{'--proximal.policy ewma with ' * (age_flag is None)}a higher "

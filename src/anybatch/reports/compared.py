@@ -9,6 +9,7 @@ from anybatch.config import AnyConfig, PPOConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.errors import UserError
 from anybatch.reports.charts import palette
+from anybatch.runs.folder import NAME_SEPARATOR
 from anybatch.runs.record import RunRecord
 from anybatch.runs.tag import GROUPS_NOT_NAMED, NOT_NAMED, flat
 
@@ -40,7 +41,8 @@ class Group:
     """Runs that differ only in their seeds."""
 
     name: str
-    """The settings in which it differs from the other groups, or the name of its folder."""
+    """The settings in which it differs from the other groups, or the name of its folder; for several folders,
+    what their names share."""
     color: str
     dashed: bool
     runs: tuple[RunView, ...]
@@ -108,11 +110,25 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 def group_names(members: Sequence[Sequence[RunView]], settings: Sequence[Mapping[str, Any]]) -> list[str]:
     names = differing(settings)
     if len(members) == 1 or len(names) > MOST_DIFFERENCES:
-        return [group[0].folder.name for group in members]
+        shared = [shared_name(group) for group in members]
+        return shared if len(set(shared)) == len(shared) else [listed_names(group) for group in members]
     return [
         ", ".join(f"{shown_name(name)} {shown_value(values.get(name))}" for name in names)
         for values in settings
     ]
+
+
+def shared_name(group: Sequence[RunView]) -> str:
+    """The parts that the names of the runs' folders share: the environment, the preset and what differs from
+    it, without seed and time."""
+    parts = [run.folder.name.split(NAME_SEPARATOR) for run in group]
+    common = [part for part in parts[0] if all(part in others for others in parts)]
+    return NAME_SEPARATOR.join(common) or listed_names(group)
+
+
+def listed_names(group: Sequence[RunView]) -> str:
+    """The names of the runs' folders, of more than two the first two."""
+    return ", ".join([run.folder.name for run in group[:2]] + ["…"] * (len(group) > 2))
 
 
 def shown_name(setting: str) -> str:

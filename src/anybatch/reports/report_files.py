@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from anybatch.errors import DiskError, UserError
+from anybatch.errors import DiskError, UserError, cause_of
 from anybatch.reports.charts import files
 from anybatch.reports.charts.chart import Drawing, csv_text
 from anybatch.reports.pages.page import GENERATOR
@@ -45,7 +45,7 @@ def write(report: Report, out: Path, *, with_pictures: bool = True) -> Path:
                 atomic_file.replace(path, files.picture(drawn, suffix))
         atomic_file.replace(page, report.page.encode())
     except OSError as error:
-        raise DiskError(f"the report could not be written to {out}: {error}") from error
+        raise DiskError(f"the report could not be written to {out}: {cause_of(error)}") from error
     return page
 
 
@@ -68,4 +68,4 @@ def write_picture(drawn: Drawing, out: Path) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
         atomic_file.replace(out, content)
     except OSError as error:
-        raise DiskError(f"{out} could not be written: {error}") from error
+        raise DiskError(f"{out} could not be written: {cause_of(error)}") from error

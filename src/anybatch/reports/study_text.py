@@ -8,6 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from anybatch.batch.table import counted
 from anybatch.reports import statistics
 from anybatch.reports.study_parts import left_out
 from anybatch.reports.verdicts import Scores, Verdict
@@ -27,8 +28,8 @@ def show_list(known: Sequence[Study]) -> None:
     for study in known:
         console.print(Text(f"{study.name}: {study.title}", style="bold"))
         console.print(Padding(Text(study.claim), (0, 0, 1, 2)))
-    console.print("anybatch study NAME --plan           show what would be run", markup=False)
-    console.print("anybatch study NAME --scale smoke    see it run, in seconds", markup=False)
+    console.print("anybatch study NAME --plan                   show what would be run", markup=False)
+    console.print("anybatch study NAME --scale smoke            see it run, in seconds", markup=False)
     console.print("anybatch study NAME --env ID --budget 20m    run it on your own environment", markup=False)
 
 
@@ -49,7 +50,8 @@ def show_plan(plan: StudyPlan) -> None:
         table.add_row(envs, f"{title}{point}", ratio, str(len(cells)), lengths)
     console.print(table)
     total = sum(cell.total_env_steps for cell in plan.cells)
-    console.print(f"{len(plan.cells)} cells, {total:,} env steps, {plan.threads} thread each", markup=False)
+    counts = (counted(len(plan.cells), "cell"), counted(total, "env step"), counted(plan.threads, "thread"))
+    console.print(f"{', '.join(counts)} each", markup=False)
     for sentence in left_out(plan):
         console.print(sentence, markup=False, soft_wrap=True)
 

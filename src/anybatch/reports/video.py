@@ -10,10 +10,11 @@ import numpy as np
 
 from anybatch import seeding
 from anybatch.acting.evaluation import Player
+from anybatch.batch.table import counted
 from anybatch.config import AnyConfig
 from anybatch.envs import frames
 from anybatch.envs.episodes import Episode, EpisodeTracker
-from anybatch.errors import DiskError, UserError
+from anybatch.errors import DiskError, UserError, cause_of
 from anybatch.runs.display import Output
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.session.evaluating import trained_player
@@ -35,8 +36,10 @@ class Watched:
 
     def sentence(self) -> str:
         returns = [episode.episode_return for episode in self.episodes]
-        ended = f", mean return {np.mean(returns):.6g} of the {len(returns)} that ended" if returns else ""
-        return f"{self.out}: {self.steps:,} steps of play after {self.env_steps:,} env steps{ended}"
+        count = counted(len(returns), "episode")
+        ended = f", mean return {np.mean(returns):.6g} over {count} that ended" if returns else ""
+        played = counted(self.steps, "step")
+        return f"{self.out}: {played} of play after {self.env_steps:,} env steps of training{ended}"
 
 
 def watch(
@@ -86,7 +89,7 @@ def write(out: Path, pictures: Iterator[np.ndarray], frames_per_second: int) -> 
         else:
             write_mp4(out, pictures, frames_per_second)
     except OSError as error:
-        raise DiskError(f"{out} could not be written: {error}") from error
+        raise DiskError(f"{out} could not be written: {cause_of(error)}") from error
 
 
 def write_gif(out: Path, pictures: Iterator[np.ndarray], frames_per_second: int) -> None:

@@ -14,10 +14,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from anybatch.errors import DiskError, UserError
+from anybatch.errors import DiskError, UserError, cause_of
 from anybatch.runs import atomic_file, json_text
 
 _LONGEST_NAME = 100
+NAME_SEPARATOR = "__"
+"""Between the parts of the name of a run folder."""
 _SAFE_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._+-]{{0,{_LONGEST_NAME - 1}}}")
 
 CONFIG_FILE, PLAN_FILE, FACTS_FILE, LOCK_FILE = "config.json", "plan.json", "facts.json", "lock"
@@ -26,7 +28,7 @@ CONFIG_FILE, PLAN_FILE, FACTS_FILE, LOCK_FILE = "config.json", "plan.json", "fac
 def name_of(env_id: str, preset: str, seed: int, now: datetime, tag: str = "") -> str:
     """<env>__<preset>__<tag>__s<seed>__<time>, where `tag` says what differs from the preset."""
     parts = [_safe(env_id), _safe(preset), *([_safe(tag)] if tag else []), f"s{seed}", f"{now:%Y%m%d-%H%M%S}"]
-    return "__".join(parts)
+    return NAME_SEPARATOR.join(parts)
 
 
 def refuse_unsafe(name: str) -> None:
@@ -103,7 +105,7 @@ def write_json(path: Path, data: object, *, compact: bool = False) -> None:
     try:
         atomic_file.replace(path, json.dumps(data, ensure_ascii=False, **layout).encode() + b"\n")
     except OSError as error:
-        raise DiskError(f"{path} could not be written: {error}.") from error
+        raise DiskError(f"{path} could not be written: {cause_of(error)}.") from error
 
 
 def read_json(path: Path) -> Any:
@@ -111,7 +113,7 @@ def read_json(path: Path) -> Any:
     try:
         return json_text.parse(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}.") from None
+        raise UserError(f"{path} cannot be read: {cause_of(error)}.") from None
 
 
 def facts(

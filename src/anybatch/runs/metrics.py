@@ -78,6 +78,10 @@ def check(names: Iterable[str]) -> None:
     """Raise KeyError for the first name that is not in METRICS."""
     for name in names:
         if name not in METRICS:
-            near = difflib.get_close_matches(name, METRICS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise KeyError(f"{name} is not in runs/metrics.py{hint}")
+            raise KeyError(f"{name} is not in runs/metrics.py{meant(name)}")
+
+
+def meant(name: str) -> str:
+    """The question whether the nearest name was meant; empty if none is near."""
+    near = difflib.get_close_matches(name, METRICS, n=1)
+    return f"; did you mean {near[0]}?" if near else ""

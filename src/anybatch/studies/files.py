@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from anybatch import presets
-from anybatch.errors import ConfigError
+from anybatch.errors import ConfigError, cause_of
 from anybatch.studies.tables import Table
 
 SUFFIX = ".toml"
@@ -115,10 +115,11 @@ def load(name: str) -> Study:
         except FileNotFoundError:
             raise ConfigError(f"there is no study file {name}") from None
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"the study file {name} cannot be read: {error}") from None
+            raise ConfigError(f"the study file {name} cannot be read: {cause_of(error)}") from None
     if name not in names():
-        near = difflib.get_close_matches(name, names(), n=3, cutoff=0.3) or names()
-        raise ConfigError(f"there is no study {name!r}; the nearest are {', '.join(near)}")
+        near = difflib.get_close_matches(name, names(), n=3, cutoff=0.5)
+        hint = f"did you mean {', '.join(near)}?" if near else "`anybatch study` lists them"
+        raise ConfigError(f"there is no study {name!r}; {hint}")
     return parse(name, (resources.files(__package__ or "") / f"{name}{SUFFIX}").read_text(encoding="utf-8"))
 
 

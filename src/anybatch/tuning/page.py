@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from anybatch.batch.table import counted
 from anybatch.reports.charts.chart import Drawing, csv_lines
 from anybatch.reports.pages.drawings import drawing
 from anybatch.reports.pages.markup import Content, Markup, element
@@ -38,7 +39,7 @@ def report(outcome: Outcome) -> Report:
     content = page(
         title=outcome.check.study["title"],
         kicker=f"Tuning · {plan.env} · {len(outcome.trials)} trials of {plan.env_steps:,} env steps with "
-        f"{plan.num_envs} envs",
+        f"{counted(plan.num_envs, 'env')}",
         lead=outcome.verdict.sentence,
         body=body,
         foot="Made by anybatch. The folder of this page has its figures as PNG and SVG in figures/ and their "
@@ -58,7 +59,7 @@ def numbers(outcome: Outcome) -> list[Markup]:
         element("p", f"Not searched: {words(name)}, since {reason}.", class_="soft")
         for name, reason in outcome.plan.left_out.items()
     )
-    header = ("number", f"preset at {outcome.plan.num_envs} envs", "found", "searched")
+    header = ("number", f"preset at {counted(outcome.plan.num_envs, 'env')}", "found", "searched")
     return [table(header, rows, numbers=range(1, len(header)), kind="stacked"), *left_out]
 
 

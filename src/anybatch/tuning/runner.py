@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from anybatch.batch.table import counted
 from anybatch.errors import UserError
 from anybatch.runs.display import Output
 from anybatch.runs.stop import GracefulStop, Stopped
@@ -43,7 +44,7 @@ def run(
 ) -> None:
     """Run the trials that are missing. Raises Stopped at a signal; the next call continues."""
     total = plan.trials * len(plan.seeds) * plan.env_steps
-    title = f"tuning {plan.preset} on {plan.env}: {plan.trials} trials with {plan.num_envs} envs"
+    title = f"tuning {plan.preset} on {plan.env}: {plan.trials} trials with {counted(plan.num_envs, 'env')}"
     with contextlib.ExitStack() as stack:
         workers = [
             stack.enter_context(Worker(out, threads=THREADS, named_envs=named_envs)) for _ in range(jobs)

@@ -172,10 +172,9 @@ def parse(words: Iterable[str]) -> Asked:
     for word in words:
         name, _, rest = word.partition("=")
         if name not in BY_NAME:
-            near = difflib.get_close_matches(name, BY_NAME, n=3, cutoff=0.4) or list(BY_NAME)
-            raise ConfigError(
-                f"--search {word}: there is no number {name!r}; the nearest are {', '.join(near)}"
-            )
+            near = difflib.get_close_matches(name, BY_NAME, n=3, cutoff=0.5)
+            hint = f"did you mean {', '.join(near)}?" if near else f"the numbers are {', '.join(BY_NAME)}"
+            raise ConfigError(f"--search {word}: there is no number {name!r}; {hint}")
         if name in asked:
             raise ConfigError(f"--search names {name} twice: {word} contradicts the first")
         asked[name] = None if rest == FIXED else bounds(word, rest, BY_NAME[name])

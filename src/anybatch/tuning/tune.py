@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from anybatch.batch.table import counted
 from anybatch.errors import UserError
 from anybatch.reports import report_files
 from anybatch.runs import folder as run_folder
@@ -94,8 +95,9 @@ def said_of(plan: TuningPlan) -> str:
         )
     seeds, fresh = (" ".join(map(str, numbers)) for numbers in (plan.seeds, plan.check_seeds))
     said = (
-        f"{plan.trials} trials of {plan.env_steps:,} env steps with {plan.num_envs} envs on seeds {seeds}; "
-        f"then a check with {plan.train_at} envs on seeds {fresh}, margin {plan.margin:g}. Searched, each "
+        f"{plan.trials} trials of {plan.env_steps:,} env steps with {counted(plan.num_envs, 'env')} on "
+        f"seeds {seeds}; then a check with {counted(plan.train_at, 'env')} on seeds {fresh}, margin "
+        f"{plan.margin:g}. Searched, each "
         "from the preset's number at this batch:"
     )
     return "\n".join([said, *ranges, *left_out])

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from anybatch.errors import DiskError
+from anybatch.errors import DiskError, cause_of
 from anybatch.presets import Preset
 from anybatch.reports import report_files
 from anybatch.reports.compared import algorithm_name
@@ -354,4 +354,4 @@ def write(content: str, out: Path) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
         atomic_file.replace(out, content.encode())
     except OSError as error:
-        raise DiskError(f"{out} could not be written: {error}") from error
+        raise DiskError(f"{out} could not be written: {cause_of(error)}") from error

@@ -55,6 +55,7 @@ function plain(value) {
 }
 
 const plural = (count) => (count > 1 ? "s" : "");
+const several = (count, noun) => `${counted(count)} ${noun}${plural(count)}`;
 
 // batch/table.py: pairs of a label and what stands behind it.
 
@@ -72,13 +73,14 @@ function batchLines(batch) {
   return [
     [
       "iteration batch",
-      `${counted(batch.num_envs)} env${plural(batch.num_envs)} × ${counted(batch.num_steps)} steps = ` +
-        `${counted(batch.iteration_batch)} samples`,
+      `${several(batch.num_envs, "env")} × ${several(batch.num_steps, "step")} = ` +
+        `${several(batch.iteration_batch, "sample")}`,
     ],
     [
       "minibatch",
-      `${counted(batch.iteration_batch)} ÷ ${batch.minibatches_per_epoch} = ${minibatch} samples, ${batch.epochs} ` +
-        `epoch${plural(batch.epochs)} = ${batch.gradient_steps_per_iteration} gradient steps per iteration`,
+      `${counted(batch.iteration_batch)} ÷ ${counted(batch.minibatches_per_epoch)} = ` +
+        `${minibatch} sample${plural(batch.minibatch)}, ${several(batch.epochs, "epoch")} = ` +
+        `${several(batch.gradient_steps_per_iteration, "gradient step")} per iteration`,
     ],
   ];
 }
@@ -89,9 +91,10 @@ function limitLines(settings, plan) {
   const start = limit.measured ? ", until the noise scale is measured; then the noise scale" : "";
   const minibatches = settings["update.minibatches-per-epoch"];
   const effect = limit.reached
-    ? `reached, so ${plan.batch.minibatches_per_epoch} minibatches per epoch instead of ${minibatches}, and numbers ` +
-      "that follow the minibatch stay the same"
-    : `not reached, so ${minibatches} minibatches per epoch as configured, and the minibatch follows the iteration batch`;
+    ? `reached, so ${counted(plan.batch.minibatches_per_epoch)} minibatches per epoch instead of ` +
+      `${counted(minibatches)}, and numbers that follow the minibatch stay the same`
+    : `not reached, so ${counted(minibatches)} minibatch${minibatches > 1 ? "es" : ""} per epoch as configured, and ` +
+      "the minibatch follows the iteration batch";
   return [[
     "minibatch limit",
     `${general(limit.samples, 6, true)} samples, ${general(limit.ratio, 4)} × tuned${start}: ${effect}`,
@@ -119,9 +122,9 @@ function phaseLines(plan) {
   if (phase === null) return [];
   return [[
     "phase",
-    `${counted(phase.policy_iterations)} iterations × ${counted(plan.batch.iteration_batch)} = ` +
-      `${counted(phase.env_steps)} env steps, then ${phase.auxiliary_epochs} auxiliary epochs of ` +
-      `${counted(phase.auxiliary_minibatches)} gradient steps`,
+    `${several(phase.policy_iterations, "iteration")} × ${counted(plan.batch.iteration_batch)} = ` +
+      `${several(phase.env_steps, "env step")}, then ${several(phase.auxiliary_epochs, "auxiliary epoch")} of ` +
+      `${several(phase.auxiliary_minibatches, "gradient step")}`,
   ]];
 }
 

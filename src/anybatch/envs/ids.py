@@ -1,0 +1,109 @@
+"""Ids of environments: the engine that one names, and whether it exists."""
+
+import sys
+from collections.abc import Collection
+
+from anybatch import user_modules
+from anybatch.config import EnvConfig
+from anybatch.envs import atari, procgen
+from anybatch.envs.nearest_names import unknown
+from anybatch.errors import EnvError
+
+ENGINE_PREFIXES = {
+    "gym": "gymnasium",
+    "envpool": "envpool",
+    "minatar": "minatar",
+    "native": "native",
+    "toy": "toy",
+}
+MINATAR_ENGINES = ("native", "pgx")
+"""Engines of the MinAtar games."""
+
+
+def named_engine(env_id: str, config: EnvConfig) -> tuple[str, str]:
+    """The engine that the id or the config names, or auto, and its own name for the environment."""
+    prefix, _, rest = env_id.partition(":")
+    game = procgen.engine_id(env_id)
+    named = "envpool" if game else ENGINE_PREFIXES.get(prefix) if rest else None
+    if named is not None:
+        engines = MINATAR_ENGINES if named == "minatar" else ()
+        if config.engine not in ("auto", named, *engines):
+            raise EnvError(f"{env_id} names the engine {named}, but env-config.engine = {config.engine}")
+        return named, game or rest
+    return "minatar" if config.engine == "pgx" else config.engine, env_id
+
+
+def refuse_unknown(env_id: str, config: EnvConfig) -> None:
+    """Refuse an id that does not exist, as far as this is known without building an environment.
+
+    Nothing is imported for the ids in our own tables. EnvPool, whose import takes seconds, is asked last.
+    """
+    if env_id.startswith(user_modules.OBJECT_PREFIX):
+        return
+    engine, name = named_engine(env_id, config)
+    if engine in ("minatar", "native", "toy"):
+        refuse_unknown_game(engine, name)
+    elif not _is_in_tables(name, engine) and (engine == "envpool" or not _in_gymnasium(name)):
+        _refuse_unless_envpool_has(name, engine)
+
+
+def _is_in_tables(name: str, engine: str) -> bool:
+    """Whether it is one of the environments that are known without importing an engine."""
+    if engine == "gymnasium":
+        return False
+    from anybatch.envs import classic_control
+
+    is_game = atari.game_of(name) is not None or procgen.return_range(name) is not None
+    return is_game or (engine == "auto" and name in classic_control.GAMES)
+
+
+def _in_gymnasium(name: str) -> bool:
+    """Whether Gymnasium may have the environment: a user's module that is not imported is not known."""
+    from anybatch.envs import gymnasium_adapter
+
+    module, _, bare = name.rpartition(":")
+    return bare in gymnasium_adapter.known_ids() or (module != "" and module not in sys.modules)
+
+
+def _refuse_unless_envpool_has(name: str, engine: str) -> None:
+    """Refuse an id that is not Gymnasium's. Where EnvPool is not installed, only Gymnasium's names with
+    another version are refused: EnvPool has many others."""
+    from anybatch.envs import envpool_adapter, gymnasium_adapter
+
+    if engine == "gymnasium" or ":" in name:
+        raise unknown_to_gymnasium(name, engine_named=True)
+    if envpool_adapter.installed():
+        known = envpool_adapter.known_ids()
+        if name not in known:
+            raise unknown(name, known) if engine == "envpool" else unknown_to_gymnasium(name)
+    elif engine == "auto" and _without_version(name) in map(_without_version, gymnasium_adapter.known_ids()):
+        raise unknown_to_gymnasium(name)
+
+
+def _without_version(name: str) -> str:
+    return name.rpartition("-v")[0]
+
+
+def refuse_unknown_game(engine: str, name: str) -> None:
+    """Refuse a game that an engine of our own does not have."""
+    from anybatch.envs import classic_control, minatar, toy
+
+    games: dict[str, Collection[str]] = {
+        "minatar": minatar.GAMES,
+        "native": classic_control.GAMES,
+        "toy": toy.GAMES,
+    }
+    if name not in games[engine]:
+        raise unknown(f"{engine}:{name}", [f"{engine}:{game}" for game in games[engine]])
+
+
+def unknown_to_gymnasium(name: str, *, engine_named: bool = False) -> EnvError:
+    """The refusal of an id that Gymnasium does not have; `engine_named` leaves EnvPool's names out."""
+    from anybatch.envs import envpool_adapter, gymnasium_adapter
+
+    known = gymnasium_adapter.known_ids()
+    if engine_named:
+        return unknown(name, known)
+    if envpool_adapter.installed():
+        return unknown(name, known + envpool_adapter.known_ids())
+    return unknown(name, known, f"; EnvPool has more ({envpool_adapter.INSTALL_COMMAND})")
