@@ -3,6 +3,8 @@
    cache. */
 #include "matmul.h"
 
+#include "transpose.h"
+
 #define PANEL (2 * LANES)          /* columns of a tile */
 #define DEPTH_AT_ONCE 128          /* a panel of this many rows stays in the first-level cache */
 #define COLUMNS_AT_ONCE (4 * PANEL)
@@ -11,60 +13,6 @@
 #define SHALLOW 8                  /* depth processed at once if nothing is copied */
 
 INLINE int smaller(int x, int y) { return x < y ? x : y; }
-
-/* a[0] b[0] a[1] b[1] … of the first halves of two vectors, and of their second halves. */
-#if defined(__clang__)
-#define CHOOSE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#elif defined(ANYBATCH_DOUBLE)
-typedef int64_t places __attribute__((vector_size(VECTOR_BYTES)));
-#define CHOOSE(a, b, ...) __builtin_shuffle(a, b, (places){__VA_ARGS__})
-#else
-typedef int32_t places __attribute__((vector_size(VECTOR_BYTES)));
-#define CHOOSE(a, b, ...) __builtin_shuffle(a, b, (places){__VA_ARGS__})
-#endif
-#if defined(ANYBATCH_DOUBLE)
-#define LANES_OF(bytes) ((bytes) / 8)
-#else
-#define LANES_OF(bytes) ((bytes) / 4)
-#endif
-#if LANES_OF(VECTOR_BYTES) == 2
-#define FIRST_HALVES(a, b) CHOOSE(a, b, 0, 2)
-#define SECOND_HALVES(a, b) CHOOSE(a, b, 1, 3)
-#elif LANES_OF(VECTOR_BYTES) == 4
-#define FIRST_HALVES(a, b) CHOOSE(a, b, 0, 4, 1, 5)
-#define SECOND_HALVES(a, b) CHOOSE(a, b, 2, 6, 3, 7)
-#elif LANES_OF(VECTOR_BYTES) == 8
-#define FIRST_HALVES(a, b) CHOOSE(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
-#define SECOND_HALVES(a, b) CHOOSE(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
-#else
-#define FIRST_HALVES(a, b) CHOOSE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
-#define SECOND_HALVES(a, b) CHOOSE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
-#endif
-
-/* to[c, r] = from[r, c] for a square of LANES: as often as 2 divides that, rows are zipped with those half of the
-   square further down. */
-INLINE void transpose_square(const real *from, int from_row, real *to, int to_row) {
-  vec rows[LANES], zipped[LANES];
-  for (int r = 0; r < LANES; r++) rows[r] = *(const vec *)(from + (int64_t)r * from_row);
-  for (int span = 1; span < LANES; span *= 2) {
-    for (int r = 0; r < LANES / 2; r++) {
-      zipped[2 * r] = FIRST_HALVES(rows[r], rows[r + LANES / 2]);
-      zipped[2 * r + 1] = SECOND_HALVES(rows[r], rows[r + LANES / 2]);
-    }
-    for (int r = 0; r < LANES; r++) rows[r] = zipped[r];
-  }
-  for (int r = 0; r < LANES; r++) *(vec *)(to + (int64_t)r * to_row) = rows[r];
-}
-
-void transpose(int rows, int columns, const real *from, int from_row, real *to, int to_row) {
-  const int whole_rows = rows / LANES * LANES, whole_columns = columns / LANES * LANES;
-  for (int r = 0; r < whole_rows; r += LANES)
-    for (int c = 0; c < whole_columns; c += LANES)
-      transpose_square(from + (int64_t)r * from_row + c, from_row, to + (int64_t)c * to_row + r, to_row);
-  for (int r = 0; r < rows; r++)
-    for (int c = r < whole_rows ? whole_columns : 0; c < columns; c++)
-      to[(int64_t)c * to_row + r] = from[(int64_t)r * from_row + c];
-}
 
 /* C[rows, vectors * LANES] += A B. Called with constant `rows` and `vectors`, so that the loops unroll. */
 INLINE void add_tile(const int rows, const int vectors, int depth, const real *a, int a_row, int a_column,
@@ -97,7 +45,7 @@ INLINE void add_strip(const int rows, int columns, int depth, const real *a, int
 }
 
 /* `add_product` without copies: rows of B and C are walked along, and a few of B at a time. */
-static void add_streaming(int rows, int columns, int depth, const real *a, int a_row, int a_column, const real *b,
+INLINE void add_streaming(int rows, int columns, int depth, const real *a, int a_row, int a_column, const real *b,
                           int b_row, real *c, int c_row) {
   for (int k = 0; k < depth; k += SHALLOW) {
     const int here = smaller(SHALLOW, depth - k);
@@ -151,7 +99,7 @@ INLINE void add_panel(int rows, int depth, const real *a, int a_row, int a_colum
 }
 
 /* C += A B for as many whole panels as there are columns; B may be stored transposed. Returns the columns done. */
-static int add_packed(int rows, int columns, int depth, const real *a, int a_row, int a_column, const real *b,
+INLINE int add_packed(int rows, int columns, int depth, const real *a, int a_row, int a_column, const real *b,
                       int b_row, const int b_transposed, real *c, int c_row) {
   real panels[DEPTH_AT_ONCE * COLUMNS_AT_ONCE], copied[DEPTH_AT_ONCE * ROWS_AT_ONCE];
   const int whole = columns / PANEL * PANEL, a_transposed = a_column != 1;
@@ -176,12 +124,24 @@ static int add_packed(int rows, int columns, int depth, const real *a, int a_row
   return whole;
 }
 
-void add_product(int rows, int columns, int depth, const real *a, int a_row, int a_column, const real *b,
-                        int b_row, real *c, int c_row) {
+/* C += A B. The entry [r, k] of A is at r * a_row + k * a_column, one of which is a constant 1: each caller gets loops
+   of its own. */
+INLINE void add_strided_product(int rows, int columns, int depth, const real *a, int a_row, int a_column, const real *b,
+                                int b_row, real *c, int c_row) {
   int j = 0;
   if (rows >= FEW_ROWS && depth >= 2 * SHALLOW)
     j = add_packed(rows, columns, depth, a, a_row, a_column, b, b_row, 0, c, c_row);
   if (j < columns) add_streaming(rows, columns - j, depth, a, a_row, a_column, b + j, b_row, c + j, c_row);
+}
+
+void add_product(int rows, int columns, int depth, const real *a, int a_row, const real *b, int b_row, real *c,
+                 int c_row) {
+  add_strided_product(rows, columns, depth, a, a_row, 1, b, b_row, c, c_row);
+}
+
+void add_transposed_product(int rows, int columns, int depth, const real *a, int a_column, const real *b, int b_row,
+                            real *c, int c_row) {
+  add_strided_product(rows, columns, depth, a, 1, a_column, b, b_row, c, c_row);
 }
 
 INLINE real sum_of_lanes(vec x) {

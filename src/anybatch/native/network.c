@@ -2,6 +2,7 @@
 #include "network.h"
 
 #include "matmul.h"
+#include "transpose.h"
 
 #define SIDE 3 /* of the convolution's kernel */
 #define TAPS (SIDE * SIDE)
@@ -53,38 +54,41 @@ void linear_gradient(const Linear *l, int n, const real *x, const real *d_y, rea
   for (int i = 0; i < n; i++)
     for (int o = 0; o < l->outputs; o++) l->d_bias[o] += d_y[i * l->outputs + o];
   if (l->inputs >= l->outputs || l->inputs % LANES == 0) {
-    add_product(l->outputs, l->inputs, n, d_y, 1, l->outputs, x, l->inputs, l->d_weight, l->inputs);
+    add_transposed_product(l->outputs, l->inputs, n, d_y, l->outputs, x, l->inputs, l->d_weight, l->inputs);
     return;
   }
   /* A few inputs do not fill a vector: compute the transposed gradient, whose rows are as long as the outputs. */
   memset(scratch, 0, sizeof(real) * l->inputs * l->outputs);
-  add_product(l->inputs, l->outputs, n, x, 1, l->inputs, d_y, l->outputs, scratch, l->outputs);
+  add_transposed_product(l->inputs, l->outputs, n, x, l->inputs, d_y, l->outputs, scratch, l->outputs);
   for (int o = 0; o < l->outputs; o++)
     for (int k = 0; k < l->inputs; k++) l->d_weight[o * l->inputs + k] += scratch[k * l->outputs + o];
 }
 
 void linear_input_gradient(const Linear *l, int n, const real *d_y, real *d_x) {
-  add_product(n, l->inputs, l->outputs, d_y, l->outputs, 1, l->weight, l->inputs, d_x, l->inputs);
+  add_product(n, l->inputs, l->outputs, d_y, l->outputs, l->weight, l->inputs, d_x, l->inputs);
 }
 
-/* Layer norm and activation of y[n, width], in place; `normalized` [n, width] and `scale` [n] are kept. */
+/* Layer norm and activation of y[n, width], in place; `normalized` [n, width] and `scale` [n] are kept. A norm before
+   a relu is one pass with it: the outputs of a convolution are too many for the first-level cache. */
 static void activate(const Layer *l, int n, int width, real *y, real *normalized, real *scale) {
+  const int rectifies = l->rectifies, count = n * width;
   for (int i = 0; l->gain && i < n; i++) {
     real *row = y + i * width, *kept = normalized + i * width, mean = 0, variance = 0;
     for (int j = 0; j < width; j++) mean += row[j];
     mean /= width;
     for (int j = 0; j < width; j++) variance += (row[j] - mean) * (row[j] - mean);
-    scale[i] = 1 / sqrt((double)variance / width + NORM_EPSILON);
+    const real inverse = 1 / sqrt((double)variance / width + NORM_EPSILON);
+    scale[i] = inverse;
     for (int j = 0; j < width; j++) {
-      kept[j] = (row[j] - mean) * scale[i];
-      row[j] = kept[j] * l->gain[j] + l->shift[j];
+      const real here = (row[j] - mean) * inverse, shifted = here * l->gain[j] + l->shift[j];
+      kept[j] = here;
+      row[j] = rectifies && shifted < 0 ? 0 : shifted;
     }
   }
-  const int count = n * width;
-  if (l->rectifies)
-    for (int i = 0; i < count; i++) y[i] = y[i] < 0 ? 0 : y[i];
-  else
+  if (!rectifies)
     for (int i = 0; i < count; i++) y[i] = hyperbolic_tangent(y[i]);
+  else if (!l->gain)
+    for (int i = 0; i < count; i++) y[i] = y[i] < 0 ? 0 : y[i];
 }
 
 /* Turns d = d loss / d output into the gradient before norm and activation; adds to those of the norm. */
@@ -97,7 +101,7 @@ static void activate_gradient(const Layer *l, int n, int width, const real *y, c
     for (int i = 0; i < count; i++) d[i] *= 1 - y[i] * y[i];
   for (int i = 0; l->gain && i < n; i++) {
     real *row = d + i * width, mean = 0, projection = 0;
-    const real *kept = normalized + i * width;
+    const real *kept = normalized + i * width, inverse = scale[i];
     for (int j = 0; j < width; j++) {
       l->d_shift[j] += row[j];
       l->d_gain[j] += row[j] * kept[j];
@@ -107,7 +111,7 @@ static void activate_gradient(const Layer *l, int n, int width, const real *y, c
     }
     mean /= width;
     projection /= width;
-    for (int j = 0; j < width; j++) row[j] = scale[i] * (row[j] - mean - kept[j] * projection);
+    for (int j = 0; j < width; j++) row[j] = inverse * (row[j] - mean - kept[j] * projection);
   }
 }
 
