@@ -34,7 +34,7 @@ class Minibatch:
 
     @property
     def count(self) -> float:
-        return float(len(self.of_all))
+        return float(self.of_all.numel())  # faster than len, which is Python
 
     def own_among(self, indices: Tensor) -> Tensor:
         """This rank's part of samples of all envs, in the order of `own`."""
@@ -54,8 +54,9 @@ def minibatches(
         config.update.minibatch_of,
         state.rank.minibatch_generator,
     )
-    drawn = [Minibatch.of(part, state.shard, device) for part in parts if len(part)]
-    if not state.shard.is_whole:
+    shard = state.shard
+    drawn = [Minibatch.of(part, shard, device) for part in parts if part.numel()]
+    if not shard.is_whole:
         state.steps.counts.imbalances += [imbalance(part) for part in drawn]
     return drawn
 
@@ -70,7 +71,7 @@ def imbalance(part: Minibatch) -> float:
 
 def steps_ahead(config: RunConfig, steps: GradientSteps, batches: Sequence[Minibatch]) -> int:
     """How many of the next steps native code can take in one call: those before a noise measurement."""
-    if not steps.can_be_taken_together(max(len(batch.own) for batch in batches)):
+    if not steps.can_be_taken_together(max(batch.own.numel() for batch in batches)):
         return 0
     every = config.update.noise_scale_every
     return len(batches) if every == 0 else min(len(batches), -steps.number % every)

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -29,7 +30,6 @@ FLAGS = (
     "-fassociative-math",
     "-freciprocal-math",
     "-std=gnu11",
-    "-shared",
     "-fPIC",
 )
 """Sums may be reordered, which vectors need; NaN and infinities keep their meaning. Not -ffast-math: with it,
@@ -110,11 +110,15 @@ def _processor() -> str:
 
 
 def _compile(sources: dict[str, str], compiler: list[str], flags: tuple[str, ...], path: Path) -> None:
+    """Compile the files side by side, since a user waits for it, and link them."""
+    files = sorted((name for name in sources if name.endswith(".c")), key=lambda name: -len(sources[name]))
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         for name, text in sources.items():
             (Path(folder) / name).write_text(text)
-        files = [name for name in sources if name.endswith(".c")]
-        _run([*compiler, *flags, "-o", path.name, *files, "-lm"], folder)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # the longest files first
+            list(pool.map(lambda name: _run([*compiler, *flags, "-c", name], folder), files))
+        objects = [f"{Path(name).stem}.o" for name in files]
+        _run([*compiler, "-shared", "-o", path.name, *objects, "-lm"], folder)
         os.replace(Path(folder) / path.name, path)  # complete or not at all, even if two processes compile
 
 

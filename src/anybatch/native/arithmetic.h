@@ -30,6 +30,7 @@ typedef real vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real))
 #define LANES ((int)(VECTOR_BYTES / sizeof(real)))
 
 #define INLINE static inline __attribute__((always_inline))
+#define INTERNAL __attribute__((visibility("hidden"))) /* shared by the files of this library, and not exported */
 
 /* Moments of gradients that stay at 0 decay to subnormal numbers, with which processors compute ten times as
    slowly. Within a call they are 0; the program that calls keeps its own way of rounding. What computes in

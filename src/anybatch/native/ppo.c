@@ -281,9 +281,9 @@ int32_t ppo_steps(const ActorCritic *net, const Policy *proximal, const Samples 
                   int32_t steps) {
   Objective here = *o;
   Record seen = *record;
+  memset(weights->gradient, 0, sizeof(real) * weights->count);
   for (int taken = 0; taken < steps; taken++) {
     const int64_t n = step[taken].samples;
-    memset(weights->gradient, 0, sizeof(real) * weights->count);
     here.count = n;
     ppo_gradient(net, proximal, s, &here, index, n, &seen, work);
     if (!take_step(weights, step + taken)) return taken;

@@ -95,9 +95,9 @@ void q_gradient(const QNetwork *net, const QSamples *s, double coefficient, doub
 /* Gradient steps, as `ppo_steps` in ppo.c. */
 int32_t q_steps(const QNetwork *net, const QSamples *s, double coefficient, const int64_t *index, real *error,
                 real *value, real *work, const Weights *weights, Step *step, int32_t steps) {
+  memset(weights->gradient, 0, sizeof(real) * weights->count);
   for (int taken = 0; taken < steps; taken++) {
     const int64_t n = step[taken].samples;
-    memset(weights->gradient, 0, sizeof(real) * weights->count);
     q_gradient(net, s, coefficient, n, index, n, error, value, work);
     if (!take_step(weights, step + taken)) return taken;
     index += n, error += n, value += n;

@@ -59,13 +59,25 @@ static void follow(real *restrict average, const real *restrict value, int64_t c
     for (int64_t i = 0; i < count; i++) average[i] = value[i] - (value[i] - average[i]) * far;
 }
 
+/* Block by block, so that what one part of the step has read is still in the cache for the next. */
+APART void move_weights(const Weights *w, const Step *step, double scale) {
+  for (int64_t start = 0; start < w->count; start += BLOCK) {
+    const int64_t here = w->count - start < BLOCK ? w->count - start : BLOCK;
+    adam_step(w->value + start, w->gradient + start, w->first + start, w->second + start, here, scale, w->beta1,
+              w->beta2, step->epsilon, step->step_size, step->root_correction);
+    const int64_t averaged = w->average ? w->averaged - start : 0;
+    if (averaged > 0) follow(w->average + start, w->value + start, averaged < here ? averaged : here, step->share);
+    memset(w->gradient + start, 0, here * sizeof(real));
+  }
+}
+
 int take_step(const Weights *w, Step *step) {
   const double squared = squared_norm(w->gradient, w->count);
   step->norm = squared >= 0 ? sqrt(squared) : squared;
   if (!isfinite(step->norm)) return 0;
   const double scale = step->norm > w->max_norm ? w->max_norm / (step->norm + CLIP_EPSILON) : 1;
-  adam(w->value, w->gradient, w->first, w->second, w->count, scale, w->beta1, w->beta2, step->epsilon, step->step_size,
-       step->root_correction);
-  if (w->average) follow(w->average, w->value, w->averaged, step->share);
+  const Subnormals before = flush_subnormals();
+  move_weights(w, step, scale);
+  restore_subnormals(before);
   return 1;
 }

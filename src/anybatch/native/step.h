@@ -21,8 +21,8 @@ typedef struct {
   double norm;                                /* of the gradient before clipping: an output */
 } Step;
 
-/* Takes a step with the gradients that are there, and lets the average follow. Returns 0, and leaves everything
-   as it is, where they are non-finite. */
-int take_step(const Weights *weights, Step *step);
+/* Takes a step with the gradients that are there, lets the average follow, and sets the gradients to 0 for the next
+   step. Returns 0, and leaves everything as it is, if a gradient is non-finite. */
+INTERNAL int take_step(const Weights *weights, Step *step);
 
 #endif

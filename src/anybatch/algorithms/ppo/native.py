@@ -42,7 +42,7 @@ def take_steps(
     kernel, steps, ewma = state.kernel, state.steps, state.ewma
     decay = state.plan.hyperparameters.proximal_decay
     assert kernel is not None
-    sizes = [len(batch.own) for batch in batches]
+    sizes = [batch.own.numel() for batch in batches]
     if ewma is None:
         weights, schedule = steps.schedule(sizes)
     else:

@@ -147,7 +147,7 @@ def steps_together(
     Returns how many minibatches were used, and what they saw.
     """
     assert state.kernel is not None
-    sizes = [len(batch.own) for batch in batches]
+    sizes = [batch.own.numel() for batch in batches]
     weights, schedule = state.steps.schedule(sizes)
     indices = torch.cat([batch.own for batch in batches])
     taken, seen = state.kernel.take_steps(addresses(samples), coefficient, indices, weights, schedule)

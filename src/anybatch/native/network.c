@@ -1,0 +1,292 @@
+/* Encoders and linear heads, forward and backward. */
+#include "network.h"
+
+#include "matmul.h"
+#include "transpose.h"
+
+#define SIDE 3 /* of the convolution's kernel */
+#define TAPS (SIDE * SIDE)
+#define BORDER (SIDE - 1)
+#define NORM_EPSILON 1e-5      /* torch's */
+#define USUAL_CHANNELS 16      /* of the convolution: loops over them are compiled for this number */
+
+static int positions(const Encoder *e) { return (e->height - BORDER) * (e->width - BORDER); }
+
+static int convolved(const Encoder *e) {
+  return e->planes ? positions(e) * e->convolution.linear.outputs : 0;
+}
+
+/* Numbers kept per sample and layer: outputs and, with a norm, its normalized inputs and its scale. */
+static int64_t kept_by(const Layer *l, int outputs) { return l->gain ? 2 * outputs + 1 : outputs; }
+
+int64_t kept_of(const Encoder *e) {
+  int64_t sum = e->planes ? kept_by(&e->convolution, convolved(e)) : 0;
+  for (int k = 0; k < e->layers; k++) sum += kept_by(&e->layer[k], e->layer[k].linear.outputs);
+  return sum;
+}
+
+int64_t widest(const Encoder *e) {
+  int64_t most = convolved(e);
+  for (int k = 0; k < e->layers; k++) most = larger(most, e->layer[k].linear.outputs);
+  return most;
+}
+
+/* Outputs of the convolution are computed with a border, so that each 1 of an observation has all TAPS outputs. */
+
+static int bordered_columns(const Encoder *e) { return e->width + BORDER; }
+
+static int bordered(const Encoder *e) {
+  return (e->height + BORDER) * bordered_columns(e) * e->convolution.linear.outputs;
+}
+
+int64_t scratch_of(const Encoder *e) {
+  int64_t most = e->planes ? (int64_t)e->convolution.linear.outputs * (e->planes * TAPS + 1) + bordered(e) : 0;
+  for (int k = 0; k < e->layers; k++)
+    most = larger(most, (int64_t)e->layer[k].linear.inputs * e->layer[k].linear.outputs);
+  return most;
+}
+
+void linear(const Linear *l, int n, const real *x, real *y) {
+  set_products(n, l->outputs, l->inputs, x, l->weight, l->bias, y);
+}
+
+void linear_gradient(const Linear *l, int n, const real *x, const real *d_y, real *scratch) {
+  for (int i = 0; i < n; i++)
+    for (int o = 0; o < l->outputs; o++) l->d_bias[o] += d_y[i * l->outputs + o];
+  if (l->inputs >= l->outputs || l->inputs % LANES == 0) {
+    add_transposed_product(l->outputs, l->inputs, n, d_y, l->outputs, x, l->inputs, l->d_weight, l->inputs);
+    return;
+  }
+  /* A few inputs do not fill a vector: compute the transposed gradient, whose rows are as long as the outputs. */
+  memset(scratch, 0, sizeof(real) * l->inputs * l->outputs);
+  add_transposed_product(l->inputs, l->outputs, n, x, l->inputs, d_y, l->outputs, scratch, l->outputs);
+  for (int o = 0; o < l->outputs; o++)
+    for (int k = 0; k < l->inputs; k++) l->d_weight[o * l->inputs + k] += scratch[k * l->outputs + o];
+}
+
+void linear_input_gradient(const Linear *l, int n, const real *d_y, real *d_x) {
+  add_product(n, l->inputs, l->outputs, d_y, l->outputs, l->weight, l->inputs, d_x, l->inputs);
+}
+
+/* Layer norm and activation of y[n, width], in place; `normalized` [n, width] and `scale` [n] are kept. A norm before
+   a relu is one pass with it: the outputs of a convolution are too many for the first-level cache. */
+static void activate(const Layer *l, int n, int width, real *y, real *normalized, real *scale) {
+  const int rectifies = l->rectifies, count = n * width;
+  for (int i = 0; l->gain && i < n; i++) {
+    real *row = y + i * width, *kept = normalized + i * width, mean = 0, variance = 0;
+    for (int j = 0; j < width; j++) mean += row[j];
+    mean /= width;
+    for (int j = 0; j < width; j++) variance += (row[j] - mean) * (row[j] - mean);
+    const real inverse = 1 / sqrt((double)variance / width + NORM_EPSILON);
+    scale[i] = inverse;
+    for (int j = 0; j < width; j++) {
+      const real here = (row[j] - mean) * inverse, shifted = here * l->gain[j] + l->shift[j];
+      kept[j] = here;
+      row[j] = rectifies && shifted < 0 ? 0 : shifted;
+    }
+  }
+  if (!rectifies)
+    for (int i = 0; i < count; i++) y[i] = hyperbolic_tangent(y[i]);
+  else if (!l->gain)
+    for (int i = 0; i < count; i++) y[i] = y[i] < 0 ? 0 : y[i];
+}
+
+/* Turns d = d loss / d output into the gradient before norm and activation; adds to those of the norm. */
+static void activate_gradient(const Layer *l, int n, int width, const real *y, const real *normalized,
+                              const real *scale, real *d) {
+  const int count = n * width;
+  if (l->rectifies)
+    for (int i = 0; i < count; i++) d[i] = y[i] > 0 ? d[i] : 0;
+  else
+    for (int i = 0; i < count; i++) d[i] *= 1 - y[i] * y[i];
+  for (int i = 0; l->gain && i < n; i++) {
+    real *row = d + i * width, mean = 0, projection = 0;
+    const real *kept = normalized + i * width, inverse = scale[i];
+    for (int j = 0; j < width; j++) {
+      l->d_shift[j] += row[j];
+      l->d_gain[j] += row[j] * kept[j];
+      row[j] *= l->gain[j];
+      mean += row[j];
+      projection += row[j] * kept[j];
+    }
+    mean /= width;
+    projection /= width;
+    for (int j = 0; j < width; j++) row[j] = inverse * (row[j] - mean - kept[j] * projection);
+  }
+}
+
+/* weight [channels, taps, planes] as [planes, taps, channels], or back, adding to it. */
+static void order_taps(const Encoder *e, const real *weight, real *ordered) {
+  const int channels = e->convolution.linear.outputs;
+  for (int o = 0; o < channels; o++)
+    for (int tap = 0; tap < TAPS; tap++)
+      for (int c = 0; c < e->planes; c++)
+        ordered[(c * TAPS + tap) * channels + o] = weight[(o * TAPS + tap) * e->planes + c];
+}
+
+static void add_ordered_taps(const Encoder *e, const real *ordered, real *weight) {
+  const int channels = e->convolution.linear.outputs;
+  for (int o = 0; o < channels; o++)
+    for (int tap = 0; tap < TAPS; tap++)
+      for (int c = 0; c < e->planes; c++)
+        weight[(o * TAPS + tap) * e->planes + c] += ordered[(c * TAPS + tap) * channels + o];
+}
+
+/* Where the outputs of a row begin in the image with a border. */
+static real *inner_row(const Encoder *e, const int channels, real *image, int row) {
+  return image + ((row + BORDER) * bordered_columns(e) + BORDER) * channels;
+}
+
+/* Removes the first nonzero byte from a word, and returns its place. */
+INLINE int take_byte(uint64_t *word) {
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+  const int byte = __builtin_clzll(*word) / 8;
+  *word &= ~(0xff00000000000000u >> 8 * byte);
+#else
+  const int byte = __builtin_ctzll(*word) / 8;
+  *word &= ~((uint64_t)0xff << 8 * byte);
+#endif
+  return byte;
+}
+
+/* x[count] += y[count] */
+INLINE void add_numbers(const int count, real *x, const real *y) {
+  int i = 0;
+  for (; i + LANES <= count; i += LANES) *(vec *)(x + i) += *(const vec *)(y + i);
+  for (; i < count; i++) x[i] += y[i];
+}
+
+/* A 1 whose outputs end at `last`: adds the weights of its taps to them or, backward, their gradients to the taps'. */
+INLINE void over_taps(const int channels, int columns, real *last, real *taps, const int backward) {
+  for (int row = 0; row < SIDE; row++)
+    for (int column = 0; column < SIDE; column++) {
+      real *output = last - (row * columns + column) * channels, *weights = taps + (row * SIDE + column) * channels;
+      add_numbers(channels, backward ? weights : output, backward ? output : weights);
+    }
+}
+
+/* Every 1 in the planes of an observation. Planes are nearly empty, so this is little work. */
+INLINE void over_ones(const Encoder *e, const int channels, const uint8_t *obs, real *image, real *taps,
+                      const int backward) {
+  const int columns = bordered_columns(e), cells = e->height * e->width;
+  for (int c = 0; c < e->planes; c++, obs += cells, taps += TAPS * channels)
+    for (int start = 0; start < cells; start += 8) {
+      uint64_t word = 0;
+      memcpy(&word, obs + start, cells - start < 8 ? cells - start : 8);
+      while (word) {
+        const int cell = start + take_byte(&word), y = cell / e->width, x = cell - y * e->width;
+        over_taps(channels, columns, inner_row(e, channels, image, y) + x * channels, taps, backward);
+      }
+    }
+}
+
+INLINE void convolve_channels(const Encoder *e, const int channels, int n, const uint8_t *obs, real *y, real *scratch) {
+  const Linear *l = &e->convolution.linear;
+  const int width = convolved(e), rows = e->height - BORDER, columns = e->width - BORDER;
+  real *taps = scratch, *image = scratch + (int64_t)channels * e->planes * TAPS;
+  order_taps(e, l->weight, taps);
+  for (int i = 0; i < n; i++, obs += e->planes * e->height * e->width, y += width) {
+    for (int row = 0; row < rows; row++)
+      for (int p = 0; p < columns; p++)
+        memcpy(inner_row(e, channels, image, row) + p * channels, l->bias, channels * sizeof(real));
+    over_ones(e, channels, obs, image, taps, 0);
+    for (int row = 0; row < rows; row++) {
+      const real *from = inner_row(e, channels, image, row);
+      if (e->channels_first)
+        transpose(columns, channels, from, channels, y + row * columns, rows * columns);
+      else
+        memcpy(y + row * columns * channels, from, columns * channels * sizeof(real));
+    }
+  }
+}
+
+static void convolve(const Encoder *e, int n, const uint8_t *obs, real *y, real *scratch) {
+  const int channels = e->convolution.linear.outputs;
+  if (channels == USUAL_CHANNELS)
+    convolve_channels(e, USUAL_CHANNELS, n, obs, y, scratch);
+  else
+    convolve_channels(e, channels, n, obs, y, scratch);
+}
+
+INLINE void convolve_gradient_channels(const Encoder *e, const int channels, int n, const uint8_t *obs,
+                                       const real *d_y, real *scratch) {
+  const Linear *l = &e->convolution.linear;
+  const int width = convolved(e), rows = e->height - BORDER, columns = e->width - BORDER;
+  real *bias = scratch, *taps = bias + channels, *image = taps + (int64_t)channels * e->planes * TAPS;
+  memset(bias, 0, sizeof(real) * channels * (1 + e->planes * TAPS));
+  memset(image, 0, sizeof(real) * bordered(e));
+  for (int i = 0; i < n; i++, obs += e->planes * e->height * e->width, d_y += width) {
+    for (int row = 0; row < rows; row++) {
+      real *to = inner_row(e, channels, image, row);
+      if (e->channels_first)
+        transpose(channels, columns, d_y + row * columns, rows * columns, to, channels);
+      else
+        memcpy(to, d_y + row * columns * channels, columns * channels * sizeof(real));
+      for (int p = 0; p < columns; p++) add_numbers(channels, bias, to + p * channels);
+    }
+    over_ones(e, channels, obs, image, taps, 1);
+  }
+  for (int o = 0; o < channels; o++) l->d_bias[o] += bias[o];
+  add_ordered_taps(e, taps, l->d_weight);
+}
+
+static void convolve_gradient(const Encoder *e, int n, const uint8_t *obs, const real *d_y, real *scratch) {
+  const int channels = e->convolution.linear.outputs;
+  if (channels == USUAL_CHANNELS)
+    convolve_gradient_channels(e, USUAL_CHANNELS, n, obs, d_y, scratch);
+  else
+    convolve_gradient_channels(e, channels, n, obs, d_y, scratch);
+}
+
+const real *encode(const Encoder *e, int n, const void *obs, real *kept, real *scratch) {
+  const real *x = obs;
+  for (int k = e->planes ? -1 : 0; k < e->layers; k++) {
+    const Layer *l = k < 0 ? &e->convolution : &e->layer[k];
+    const int width = k < 0 ? convolved(e) : l->linear.outputs;
+    if (k < 0)
+      convolve(e, n, obs, kept, scratch);
+    else
+      linear(&l->linear, n, x, kept);
+    activate(l, n, width, kept, kept + n * width, kept + 2 * n * width);
+    x = kept;
+    kept += n * kept_by(l, width);
+  }
+  return x;
+}
+
+void encode_gradient(const Encoder *e, int n, const void *obs, const real *kept, real *d, real *other,
+                     real *scratch) {
+  kept += n * kept_of(e);
+  for (int k = e->layers - 1; k >= (e->planes ? -1 : 0); k--) {
+    const Layer *l = k < 0 ? &e->convolution : &e->layer[k];
+    const int width = k < 0 ? convolved(e) : l->linear.outputs;
+    kept -= n * kept_by(l, width);
+    activate_gradient(l, n, width, kept, kept + n * width, kept + 2 * n * width, d);
+    if (k < 0) {
+      convolve_gradient(e, n, obs, d, scratch);
+      return;
+    }
+    const int is_first = k == 0 && !e->planes;
+    const Layer *lower = k > 0 ? &e->layer[k - 1] : &e->convolution;
+    const real *below = is_first ? obs : kept - n * kept_by(lower, l->linear.inputs);
+    linear_gradient(&l->linear, n, below, d, scratch);
+    if (is_first) return;
+    memset(other, 0, sizeof(real) * n * l->linear.inputs);
+    linear_input_gradient(&l->linear, n, d, other);
+    real *swap = d;
+    d = other;
+    other = swap;
+  }
+}
+
+/* Bytes of one observation. */
+static int64_t obs_bytes(const Encoder *e) {
+  return e->planes ? (int64_t)e->planes * e->height * e->width : (int64_t)(e->layer[0].linear.inputs * sizeof(real));
+}
+
+void gather(const Encoder *e, const void *all, const int64_t *index, int n, void *obs) {
+  const int64_t bytes = obs_bytes(e);
+  for (int i = 0; i < n; i++) memcpy((char *)obs + i * bytes, (const char *)all + index[i] * bytes, bytes);
+}
+
+int64_t obs_room(const Encoder *e, int64_t n) { return (n * obs_bytes(e) + sizeof(real) - 1) / sizeof(real); }
