@@ -67,7 +67,7 @@ CONSTANT = "constant"
 RULES = ("all", "none")
 VARIANTS = (CONSTANT, *(f"{name}-{rules}" for name in SEQUENCES for rules in RULES))
 TITLES = {
-    "constant": "constant: 16 envs",
+    "constant": "constant",
     "near-all": "near, with the rules",
     "near-none": "near, without",
     "far-all": "far, with the rules",
