@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,15 @@ def test_runs_that_differ_in_their_seeds_only_are_one_line(runs: Path):
     assert "divergence" not in charts  # no run has measured it
     batch = [set(series.y) for series in charts["batch"].series]
     assert batch == [{21.0}, {42.0}]
+
+
+def test_ranks_are_drawn_where_their_number_was_recorded(runs: Path):
+    (run,) = compared.read_all([Path(folders(runs)[0])])
+    assert "ranks" not in {chart.name for chart in run_charts.charts_of(compared.grouped([run]))}
+    rows = [row | {"charts/ranks": 4 if place == 0 else 1} for place, row in enumerate(run.rows)]
+    charts = run_charts.charts_of(compared.grouped([replace(run, rows=rows)]))
+    (ranks,) = [chart for chart in charts if chart.name == "ranks"]
+    assert set(ranks.series[0].y) == {4.0, 1.0}
 
 
 def test_a_run_named_twice_is_one_run(runs: Path):
