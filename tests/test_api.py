@@ -117,6 +117,15 @@ def test_a_resume_continues_at_another_batch(tmp_path: Path):
         anybatch.resume(run.folder)
 
 
+def test_envs_per_rank_are_those_of_the_run_and_of_its_plan(tmp_path: Path):
+    assert anybatch.plan("cartpole-ppo", envs_per_rank=6).numbers.batch.num_envs == 6
+    settings = {name: value for name, value in SMALL.items() if name != "num_envs"}
+    run = anybatch.train("cartpole-ppo-ewma", run_dir=tmp_path, envs_per_rank=6, **settings)
+    assert run.config.num_envs == 6
+    with pytest.raises(anybatch.ConfigError, match="num-envs has no effect on a run with envs-per-rank = 6"):
+        anybatch.resume(run.folder, num_envs=3, total_env_steps=400)
+
+
 def test_training_is_quiet_unless_asked(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ):

@@ -66,6 +66,24 @@ def test_train_resume_and_evaluate(env: str, tmp_path: Path, capsys: pytest.Capt
     assert "advice" in said(capsys, "advise", str(folder))
 
 
+def test_a_number_of_envs_is_refused_where_the_ranks_decide_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """It would have no effect: a resume would continue at another batch than it names."""
+    run = ["train", "--env=toy:Match", "--envs-per-rank=8"]
+    out = said(capsys, *run, f"--run-dir={tmp_path}", *SHORT)
+    assert "8 envs × 16 steps = 128 samples" in out
+    smaller = " ".join(SHORT)
+    assert f"anybatch train --env=toy:Match {smaller} --num-envs 2" in out  # a quarter, whatever the ranks
+    resumed = ["resume", str(tmp_path), "--num-envs=3", "--total-env-steps=450"]
+    for words in (resumed, [*resumed, "--ranks=2"], [*run, "--num-envs=3"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 2 and "follow the ranks: leave num-envs out" in capsys.readouterr().err
+    out = said(capsys, *resumed, "--envs-per-rank=none")
+    assert "3 envs × 16 steps = 48 samples" in out
+
+
 def test_evaluation_counts_the_same_number_of_episodes_in_every_slot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,15 @@ def test_runs_of_several_seeds_are_not_named_after_one_of_them(runs: Path, tmp_p
     other = train(toy_config(num_envs=5, num_steps=9), tmp_path).folder
     groups = compared.grouped(compared.read_all([*copies, other]))
     assert [group.label for group in groups] == ["toy-Match__mine (3 runs)", other.name]
+
+
+def test_ranks_are_drawn_where_their_number_was_recorded(runs: Path):
+    (run,) = compared.read_all([Path(folders(runs)[0])])
+    assert "ranks" not in {chart.name for chart in run_charts.charts_of(compared.grouped([run]))}
+    rows = [row | {"charts/ranks": 4 if place == 0 else 1} for place, row in enumerate(run.rows)]
+    charts = run_charts.charts_of(compared.grouped([replace(run, rows=rows)]))
+    (ranks,) = [chart for chart in charts if chart.name == "ranks"]
+    assert set(ranks.series[0].y) == {4.0, 1.0}
 
 
 def test_a_run_named_twice_is_one_run(runs: Path):

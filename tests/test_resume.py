@@ -1,5 +1,6 @@
 """A run is its seed: the same twice, the same when interrupted, another with another seed."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,17 @@ def test_without_its_rule_the_average_is_not_touched_by_another_batch():
     fewer = start_from(changed(config, num_envs=1), saved.snapshot())
     assert fewer.plan.hyperparameters.proximal_decay == 32 / 33
     assert fewer.ewma.age_gradient_steps == saved.ewma.age_gradient_steps
+
+
+def test_a_run_that_had_several_ranks_keeps_recording_their_number(tmp_path: Path):
+    """Also if the newest checkpoint is of one process: ranks 2, 1 and, resumed once more, 1."""
+    config = toy_config()
+    folder = train(config, tmp_path).folder
+    first, *others = log.read(folder)
+    lines = [first | {"charts/ranks": 2}, *others]
+    (folder / log.METRICS_FILE).write_text("".join(f"{json.dumps(row)}\n" for row in lines))
+    resume(folder, changed(config, total_env_steps=2 * config.total_env_steps))
+    assert {row["charts/ranks"] for row in log.read(folder)[len(lines) :]} == {1}
 
 
 def test_a_schedule_that_a_resume_brings_holds_from_its_first_iteration(tmp_path: Path):

@@ -126,6 +126,7 @@ def plan(config: str | Path | AnyConfig | None = None, **changes: Any) -> "PlanV
     _, base = base_config(config, changes.get("env"), NOTHING_OWN)
     settings = decoupled_by_default(changed(base, changes), QUIET.say, policy_is_chosen=names_policy(changes))
     refuse_unknown(settings.env, settings.env_config)
+    settings = settings.on_ranks(1)
     return PlanView(settings, session.plan(settings))
 
 
@@ -340,8 +341,10 @@ def preset_for(env_id: str | None, own: OwnParts) -> str:
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """`config` with changed settings; a group takes a dict or a whole config group."""
     plain = {name: config_to_dict(value) if is_dataclass(value) else value for name, value in changes.items()}
-    settings = presets.overlaid(config_to_dict(config), plain)
-    return config_from_dict(type(config), settings)
+    settings = config_from_dict(type(config), presets.overlaid(config_to_dict(config), plain))
+    if "num_envs" in changes:
+        settings.refuse_named_num_envs()
+    return settings
 
 
 def own_parts(env: Any, network: Any) -> tuple[OwnParts, dict[str, Any]]:

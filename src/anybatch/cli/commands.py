@@ -23,7 +23,7 @@ from anybatch.cli.preset_choice import choice_by_env
 from anybatch.cli.usage_error import as_user_error
 from anybatch.cli.words import value_of, without
 from anybatch.config import AnyConfig, PPOConfig
-from anybatch.distributed import group
+from anybatch.distributed import collectives, group
 from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import EnvError, UserError
 from anybatch.networks.own import import_factory
@@ -154,10 +154,13 @@ def exit_if_stopped(outcome: session.Outcome) -> None:
 
 def smaller_batch(flags: TrainFlags, words: list[str]) -> str:
     """The flags of the same run with a quarter of the envs; empty if it has only one env."""
-    if flags.config.num_envs == 1:
+    num_envs = flags.config.on_ranks(collectives.world_size()).num_envs
+    if num_envs == 1:
         return ""
-    others = without("--name", without("--run-dir", without("--num-envs", words)))
-    return shlex.join([*others, "--num-envs", str(max(1, flags.config.num_envs // 4))])
+    others = words
+    for flag in ("--num-envs", "--envs-per-rank", "--run-dir", "--name"):
+        others = without(flag, others)
+    return shlex.join([*others, "--num-envs", str(max(1, num_envs // 4))])
 
 
 def plan(words: list[str]) -> None:
@@ -185,16 +188,23 @@ def resume(words: list[str]) -> None:
     number = ranks.asked_for(words)
     if number > 1:
         with ranks.nothing_shown():
-            with_run(ResumeFlags, words, resume).config.on_ranks(number)
+            resume_flags(words).config.on_ranks(number)
         ranks.launch("resume", words, number)
     with ranks.as_a_rank():
         resume_here(words)
 
 
+def resume_flags(words: list[str]) -> ResumeFlags:
+    flags = with_run(ResumeFlags, words, resume)
+    if value_of("--num-envs", words) is not None:
+        flags.config.refuse_named_num_envs()
+    return flags
+
+
 def resume_here(words: list[str]) -> None:
     """Resume as the only process, or as one of several ranks."""
     with group.failing_together():
-        flags = with_run(ResumeFlags, words, resume)
+        flags = resume_flags(words)
         record = RunRecord(flags.run)
         # A run that already had actors keeps the choice made then.
         chosen = names_policy(words) or record.config.collection is not None
@@ -295,6 +305,8 @@ def with_preset(kind: type[NewRun], words: list[str], command: Command) -> NewRu
             raise
         name = choice.preset if choice else preset_files.DEFAULT
     flags = parse(kind(preset=name, config=preset_files.load(name).config), words, command)
+    if value_of("--num-envs", words) is not None:
+        flags.config.refuse_named_num_envs()
     # Standard output is for JSON only.
     to_reader = sys.stderr if isinstance(flags, PlanFlags) and flags.json else sys.stdout
     say = partial(show.sentence, stream=to_reader)

@@ -196,6 +196,14 @@ class RunConfig:
         )
         return self
 
+    def refuse_named_num_envs(self) -> None:
+        """For callers that were given a number of envs: refuse it where ranks decide it."""
+        require(
+            self.envs_per_rank is None,
+            f"num-envs has no effect on a run with envs-per-rank = {self.envs_per_rank}, whose environments "
+            "follow the ranks: leave num-envs out, or set envs-per-rank to none",
+        )
+
     def completed(self) -> Self:
         """The config as a run records it: pinned, and with the defaults of its controller's kind as numbers.
 

@@ -43,6 +43,7 @@ RUN_CHARTS = (
     MetricChart(
         name="batch", title="Iteration batch", metric="batch/iteration", y_label="samples", y_scale="log"
     ),
+    MetricChart(name="ranks", title="Ranks", metric="charts/ranks", y_label="learner processes", y_from=0),
     MetricChart(
         name="noise-scale",
         title="Gradient noise scale",

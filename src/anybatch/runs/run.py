@@ -14,6 +14,7 @@ from anybatch.config.serialization import config_to_dict
 from anybatch.distributed import collectives, group
 from anybatch.envs.episodes import Episode
 from anybatch.envs.published_scale import on_published_scale
+from anybatch.runs import log
 from anybatch.runs.checkpoint import Checkpoints, Loaded, Snapshot
 from anybatch.runs.display import RECENT_EPISODES, RECENT_RETURN, Display, Output, Quiet
 from anybatch.runs.gathering import gathered
@@ -118,7 +119,7 @@ class Run:
         self.checkpoints.continue_from(loaded)
         saved, now = loaded.tree.get("ranks"), collectives.world_size()
         before = saved if type(saved) is int else 1  # earlier versions had one
-        self._has_ranks = max(before, now) > 1
+        self._has_ranks = max(before, now) > 1 or _had_ranks(self.folder)
         if before != now:
             self.say(f"The run continues on {now} rank{'s' * (now > 1)}; there were {before}.")
 
@@ -209,6 +210,11 @@ class Run:
             "charts/normalized_return": on_published_scale(self.env_id, mean_return),
             "charts/episodic_length": sum(episode.length for episode in episodes) / len(episodes),
         }
+
+
+def _had_ranks(folder: Path) -> bool:
+    """Whether any part of the run had several ranks: the newest checkpoint knows its own only."""
+    return any("charts/ranks" in row for row in log.read(folder))
 
 
 def of_all_ranks(episodes: Sequence[Episode]) -> list[Episode]:
