@@ -18,7 +18,7 @@ from toy_runs import toy_config, train
 
 from anybatch.errors import ConfigError, UserError
 from anybatch.runs.display import QUIET
-from anybatch.studies import cells, curves, in_progress, opening, runner, speed
+from anybatch.studies import cells, curves, in_progress, opening, runner, speed, training
 from anybatch.studies.plan import Request
 from anybatch.studies.processes import LocalEngine, Worker, ended
 
@@ -326,3 +326,9 @@ def test_a_budget_counts_the_auxiliary_phases_that_a_measurement_leaves_out():
     config = {"phase": {"auxiliary_epochs": 6}, "update": {"epochs": 2}}
     assert speed.timed(rows, speed.auxiliary_share(config)) == pytest.approx(0.5 * (1 + 3 * 0.4))
     assert speed.timed(rows, speed.auxiliary_share({"update": {"epochs": 2}})) == 0.5
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_random_play_samples_its_actions_however_runs_are_evaluated(greedy: bool):
+    played = training.untrained(toy_config(evaluation={"greedy": greedy, "episodes_per_env": 3})).evaluation
+    assert (played.greedy, played.num_envs, played.episodes_per_env) == (False, 100, 1)
