@@ -16,7 +16,8 @@ class Guarded(gymnasium.Env[Any, Any]):
 
     entry: masks are an entry of a Dict observation, else of infos. image: the observation has one too.
     actions: discrete, multi, box. form: array, list or tuple of one array for each choice.
-    fault: what is wrong with the masks, from the second step of an episode on. free: all actions are allowed.
+    fault: what is wrong with the masks, from the second step of an episode on, or at the starts of all
+    episodes but the first. free: all actions are allowed.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
@@ -90,6 +91,8 @@ class Guarded(gymnasium.Env[Any, Any]):
 
     def _given(self) -> Any:
         mask = self.mask.astype(np.int64)
+        if self.fault == "nothing at a start" and self.steps == 0 and self.episodes > 1:
+            mask[:] = 0
         if self.steps >= 2:
             if self.fault == "nothing":
                 mask[:] = 0

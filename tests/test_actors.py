@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,17 +24,20 @@ from actor_runs import (
     without_actors,
 )
 from phase_runs import phase_config, rows
-from toy_runs import changed, cut_back, newest_state, resume, toy_config, train
+from toy_runs import changed, cut_back, differences, newest_state, resume, toy_config, train
 
 import anybatch
 from anybatch.acting.actors import shards
 from anybatch.acting.actors.engine import ActorLost, Watch
-from anybatch.acting.actors.source import ActorPool, Job
+from anybatch.acting.actors.source import NO_WEIGHTS, ActorPool, Job
+from anybatch.acting.actors.worker import ActorWorker
 from anybatch.acting.rollout import Origin
+from anybatch.algorithms.actors import build_worker
 from anybatch.cli import main
 from anybatch.config import AnyConfig
 from anybatch.distributed.shard import Shard
 from anybatch.errors import ConfigError, EnvError
+from anybatch.runs import message
 from anybatch.runs.display import QUIET
 from anybatch.session.own import NOTHING_OWN
 from anybatch.session.training import start
@@ -149,6 +153,99 @@ def test_an_actor_that_is_lost_again_and_again_ends_the_run(monkeypatch: pytest.
         state.source.next(state.network, 5, Origin())
         with pytest.raises(ValueError, match="actor 0 was lost 5 times in the same rollout"):
             state.source.next(state.network, 5, Origin(1, 0, 1))
+
+
+class EngineHere:
+    """Actors without processes; the next answer is lost with its actor where that is asked for."""
+
+    def __init__(self) -> None:
+        self.recipes: list[dict[str, Any]] = []
+        self.workers: dict[int, ActorWorker] = {}
+        self.seconds = 0.0
+        """That all actors took to collect what has been received."""
+        self.is_to_lose = False
+        self._answers: dict[int, deque[bytes]] = {}
+
+    def set_up(self, actor: int, recipe: bytes) -> None:
+        self.recipes.append(message.unpack(recipe))
+        self.workers[actor] = build_worker(self.recipes[-1])
+        self._answers[actor] = deque([self.workers[actor].first_answer()])
+
+    def publish(self, weights: bytes) -> bytes:
+        return weights
+
+    def request(self, actor: int, request: bytes, weights: bytes) -> None:
+        self._answers[actor].append(self.workers[actor].answer(request, weights))
+
+    def receive(self, actor: int) -> bytes:
+        if self.is_to_lose:
+            self.is_to_lose = False
+            raise ActorLost("was lost")
+        answer = self._answers[actor].popleft()
+        self.seconds += message.unpack(answer).get("seconds", 0.0)
+        return answer
+
+    def process_ids(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> EngineHere:
+    here = EngineHere()
+    monkeypatch.setattr("anybatch.algorithms.actors.make_engine", lambda _: here)
+    return here
+
+
+def test_a_lost_actor_starts_episodes_that_no_rollout_began_with(engine: EngineHere):
+    """If its engine cannot restore those in progress: their seeds depend on the env steps so far."""
+    with started(toy_config(env="gym:CartPole-v1", overlap=True)) as state:
+        rollouts = [state.source.next(state.network, 5, Origin(number)) for number in range(3)]
+        engine.is_to_lose = True
+        rollouts.append(state.source.next(state.network, 5, Origin(3)))
+    received = [due for due in rollouts if due is not None]
+    assert [due.origin.iteration for due in received] == [0, 1, 2]
+    first, again = (recipe["env_steps"] for recipe in engine.recipes)
+    assert (first, again) == (0, sum(due.num_valid for due in received[:2]))
+
+
+def test_an_actor_that_is_lost_while_a_run_is_resumed_continues_from_its_checkpoint(engine: EngineHere):
+    config = toy_config(actors="local:2")
+    with started(config) as state:
+        for number in range(3):
+            state.source.next(state.network, 5, Origin(number))
+        saved, segments = state.source.state_dict(), state.source.segments()
+    with started(config) as resumed:
+        engine.is_to_lose = True
+        assert resumed.source.load_state_dict(saved, segments, num_steps=5, say=pytest.fail)
+        assert not engine.is_to_lose and not differences(saved, resumed.source.state_dict())
+
+
+def test_fresh_episodes_of_an_actor_are_seen_through_the_statistics_of_the_run(engine: EngineHere):
+    """Of CartPole, whose first observations are within ± 0.05."""
+    config = toy_config(env="gym:CartPole-v1", overlap=True, normalize={"observations": "iteration"})
+    with started(config) as state:
+        normalizer = {"count": 100.0, "mean": np.full(4, 5.0), "square_sum": np.full(4, 400.0)}
+        collector = state.source.state_dict()["collector"]
+        job = Job(0, Origin(), None, False, NO_WEIGHTS, {"collector": collector, "normalizer": normalizer})
+        engine.workers[0].answer(job.packed(), NO_WEIGHTS)
+        assert engine.workers[0].collector.obs == pytest.approx(np.full((3, 4), -2.5), abs=0.03)
+
+
+def test_the_idle_share_of_actors_is_of_the_time_of_all_of_them(engine: EngineHere):
+    with started(toy_config(actors="local:2")) as state:
+        before = time.perf_counter()
+        state.source.metrics()
+        within = time.perf_counter()
+        engine.seconds = 0.0
+        for number in range(4):
+            state.source.next(state.network, 50, Origin(number))
+        within = time.perf_counter() - within
+        idle = state.source.metrics()["actors/idle"]
+        whole = time.perf_counter() - before
+    assert 1 - engine.seconds / (2 * within) <= idle <= 1 - engine.seconds / (2 * whole)
 
 
 def test_a_watch_tells_silence_from_standing_still(monkeypatch: pytest.MonkeyPatch):

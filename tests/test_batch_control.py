@@ -500,6 +500,20 @@ def test_the_batch_goes_to_the_noise_scale_in_samples(tmp_path: Path):
     assert state.batch.num_steps == 2 * 120 / ENVS  # two minibatches
 
 
+def test_a_minibatch_limit_does_not_lengthen_the_rollouts_that_a_noise_scale_asks_for(tmp_path: Path):
+    """Beyond the limit there are more minibatches, which must not ask for still longer rollouts."""
+    controller = {"kind": "noise_scale", "min_steps": 1, "max_steps": 99, "start_steps": 60, "smoothing": 1.0}
+    config = toy_config(
+        update={"noise_scale_every": 1}, controller=controller | {"every": 1}, minibatch_limit=30
+    )
+    state = start(config)
+    assert state.batch.minibatches_per_epoch == 60 * ENVS / 30
+    state.learner.steps.noise["policy"].add(120.0, 1.0)  # a noise scale of 120 samples
+    with Run.silent(tmp_path) as run:
+        control_batch(config, state, None, run)
+    assert state.batch.num_steps == 2 * 120 / ENVS  # two minibatches, as below the limit
+
+
 @pytest.mark.parametrize(
     ("make", "kind"), [(toy_pqn_config, "divergence"), (toy_config, "kl"), (toy_pqn_config, "noise_scale")]
 )

@@ -344,6 +344,19 @@ def test_an_automatic_encoder_is_known_to_plan_and_threads_before_the_run(
     assert used == [os.cpu_count() if convolutions else 1]
 
 
+def test_ranks_on_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch):
+    used: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    set_threads(toy_config(), "impala")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "32")
+    for ranks_here in (1, 3, 16):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks_here))
+        set_threads(toy_config(), "impala")
+    assert used == [8, 8, 2, 1]
+
+
 def test_an_automatic_device_has_the_microbatch_of_the_device_it_stands_for(monkeypatch: pytest.MonkeyPatch):
     def microbatch(device: str) -> int:
         return session.plan(toy_config(network={"encoder": "impala"}, device=device)).batch.microbatch

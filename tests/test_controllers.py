@@ -566,6 +566,14 @@ def test_a_schedule_is_pairs_of_env_steps_and_length():
     assert schedule_points(SCHEDULED.schedule) == ((0, 16), (9, 8))
 
 
+def test_another_schedule_at_a_resume_is_a_change_if_it_has_another_length_there():
+    """Proportional epochs hold from the first change on."""
+    for length, had_changed, has_changed in ((16.0, False, False), (32.0, False, True), (16.0, True, True)):
+        before = ControllerState(length=length, has_changed=had_changed)
+        resumed = controllers.resumed(SCHEDULED, before, env_steps=5)
+        assert resumed == ControllerState(length=16.0, has_changed=has_changed)
+
+
 REFUSED: list[tuple[Row, tuple[str, ...]]] = [
     ({"min_steps": 65}, ("min-steps = 65", "max-steps = 64")),
     ({"min_steps": 0}, ("min-steps = 0",)),

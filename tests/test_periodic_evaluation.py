@@ -79,6 +79,18 @@ def test_the_speed_of_training_does_not_count_evaluations(tmp_path: Path, monkey
     assert [row["charts/SPS"] for row in log.read(tmp_path)] == [10, 10, 10]
 
 
+def test_the_speed_of_a_resumed_run_is_that_of_its_own_env_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    clock = Clock()
+    monkeypatch.setattr(runs_run, "time", clock)
+    with Run.silent(tmp_path) as run:
+        run.begin(Evaluated(1_000_000))
+        clock.now += 5
+        run.record(Evaluated(1_000_050), [], {})
+    assert [row["charts/SPS"] for row in log.read(tmp_path)] == [10]
+
+
 def with_evaluations(config: AnyConfig) -> AnyConfig:
     return changed(config, evaluation=OFTEN)
 
@@ -177,6 +189,20 @@ def test_a_stop_within_an_evaluation_ends_it_and_a_resume_makes_up_for_it(
     assert resumed.finished and not differences(newest_state(whole.folder), newest_state(stopped.folder))
     made_up, *others = evaluated(stopped.folder)
     assert first < made_up < later[0] and others == later
+
+
+def test_an_evaluation_that_a_resume_makes_up_for_at_the_end_can_be_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = with_evaluations(toy_config(total_env_steps=50))
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation.Slots, "update", lambda *_: signal.raise_signal(signal.SIGTERM))
+        stopped = train(config, tmp_path)
+    assert stopped.finished and stopped.stopped_by == signal.SIGTERM
+    assert BestCheckpoint(stopped.folder).env_steps is None
+    resumed = resume(stopped.folder, config)
+    assert resumed.evaluation is not None and resumed.best is not None
+    assert (resumed.best.score, resumed.best.env_steps) == (resumed.evaluation.mean_return, stopped.env_steps)
 
 
 def test_only_a_better_one_replaces_the_best(tmp_path: Path):

@@ -305,3 +305,23 @@ def test_a_proximal_average_can_be_turned_on_by_a_resume(tmp_path: Path, capsys:
     resume(folder, changed(config, total_env_steps=200, proximal={"policy": "ewma"}))
     assert "starts from the current weights" in capsys.readouterr().out
     assert "proximal/age_env_steps" in rows(folder)[-1]
+
+
+@pytest.mark.parametrize(
+    ("setting", "changes"),
+    [
+        ("env = toy:Match, not toy:Corridor", {"env": "toy:Corridor"}),
+        ("dtype = float32, not float64", {"dtype": "float64"}),
+        (r"network.hidden_sizes = \(11,\), not \(12,\)", {"network": {"hidden_sizes": [12]}}),
+        ("optimizer.name = adam, not sgd", {"optimizer": {"name": "sgd"}}),
+        ("normalize.observations = none, not step", {"normalize": {"observations": "step"}}),
+        ("normalize.rewards = none, not iteration", {"normalize": {"rewards": "iteration"}}),
+    ],
+)
+def test_a_resume_cannot_change_what_a_checkpoint_depends_on(
+    setting: str, changes: dict[str, Any], tmp_path: Path
+):
+    config = toy_config(total_env_steps=20)
+    folder = train(config, tmp_path).folder
+    with pytest.raises(ConfigError, match=f"^this run has {setting}: a resume cannot change that$"):
+        resume(folder, changed(config, total_env_steps=40, **changes))

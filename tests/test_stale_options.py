@@ -31,6 +31,7 @@ from anybatch.batch.plan import make_plan
 from anybatch.batch.table import plan_table
 from anybatch.cli import main
 from anybatch.config import PPOConfig
+from anybatch.equations import rescale
 from anybatch.errors import ConfigError
 from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.reports.advice import advise
@@ -232,6 +233,18 @@ def test_the_json_of_a_plan_has_the_lag(capsys: pytest.CaptureFixture[str]):
         "ewma_decay": 4 * steps / (4 * steps + 2),
         "copy_every": 4 * steps + 1,
     }
+
+
+@pytest.mark.parametrize(("compensate", "epochs"), [("none", 2), ("all", 6)])
+def test_half_of_the_lag_follows_a_controller_only_if_numbers_do(compensate: str, epochs: int):
+    """Of two epochs in the config and six that a controller chose."""
+    config = toy_config(
+        proximal={"policy": "ewma"},
+        staleness={"iterations": 4, "proximal_age": "half_lag"},
+        controller={"kind": "schedule", "schedule": ["0:7", "50:21"], "compensate": compensate},
+    )
+    numbers = make_plan(config, encoder="mlp", num_steps=21, epochs=6).hyperparameters
+    assert rescale.center_of_mass(numbers.proximal_decay) == pytest.approx(4 * 2 * epochs / 2)
 
 
 @pytest.mark.parametrize("policy", ["ewma", "periodic"])

@@ -1,6 +1,7 @@
 """`anybatch report` on studies: what its figures, tables and sentences are made of."""
 
 import csv
+import math
 from pathlib import Path
 from statistics import fmean
 
@@ -149,6 +150,14 @@ def test_a_curve_is_the_mean_over_seeds(stale: StudyView):
     values = [[value for _, value in result.curve] for result in stale.finished(part, "toy:Match")]
     assert np.allclose(chart.series[0].y, np.mean(values, axis=0))  # type: ignore[arg-type]
     assert np.allclose(chart.series[0].high, np.max(values, axis=0))  # type: ignore[arg-type]
+
+
+def test_a_course_is_drawn_between_its_first_and_its_last_value_only():
+    course = (None, 1.0, None, 3.0, None, None)
+    assert study_curves.without_gaps(course).tolist() == pytest.approx(
+        [math.nan, 1.0, 2.0, 3.0, math.nan, math.nan], nan_ok=True
+    )
+    assert np.isnan(study_curves.without_gaps((None, None))).all()
 
 
 def test_metrics_that_verdicts_are_about_are_drawn(sweep: StudyView):

@@ -238,6 +238,20 @@ def test_out_of_memory_halves_the_microbatch_and_says_so(error: Exception, measu
     assert steps.microbatch == 3 and len(said) == 4
 
 
+def test_a_part_of_a_measurement_without_memory_halfway_is_counted_once():
+    steps, data = linear_problem()
+    steps.microbatch = 20
+    calls = itertools.count()
+
+    def loss(part: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        if next(calls) == 1:  # the first of two parts is two microbatches, of which the first fits
+            raise MemoryError
+        return data.loss(part)
+
+    steps.measured_gradient(torch.arange(67), by_autograd(loss), 67.0)
+    torch.testing.assert_close(steps.flat.grads, data.gradients[:67].mean(0), rtol=1e-12, atol=1e-12)
+
+
 def test_memory_for_not_even_one_sample_is_an_error():
     steps, data = linear_problem()
     with pytest.raises(MemoryError):

@@ -92,6 +92,17 @@ def test_masks_that_cannot_be_followed_are_refused(make, entry, actions, fault, 
         env.step(first_allowed(env, mask))
 
 
+@pytest.mark.parametrize("entry", ["false", "true"])
+@pytest.mark.parametrize(("reset", "step"), [("same_step", 4), ("next_step", 5)])
+def test_a_mask_that_allows_nothing_at_the_start_of_an_episode_is_refused(make, entry, reset, step):
+    env = guarded(make, entry=entry, reset=reset, fault="nothing at a start")
+    obs = env.reset()
+    for _ in range(step - 1):
+        obs = env.step(first_allowed(env, masks_of(env, obs))).obs
+    with pytest.raises(EnvError, match=f"at step {step} that allows no action$"):
+        env.step(first_allowed(env, masks_of(env, obs)))
+
+
 def test_a_mask_of_another_length_is_refused_at_its_step(make):
     env = guarded(make, form="list", fault="short")
     mask = masks_of(env, env.reset())

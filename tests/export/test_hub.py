@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
+import numpy as np
 import pytest
+import torch
 import yaml
 from huggingface_hub import constants
 from local_hub import TOKEN, LocalHub, served
@@ -15,6 +17,7 @@ from safetensors import safe_open
 
 import anybatch
 from anybatch.cli import main
+from anybatch.export import hub_folder
 from anybatch.runs.record import RunRecord
 
 SETTINGS: dict[str, Any] = {
@@ -276,3 +279,11 @@ def test_without_a_network_or_the_client_it_is_said(
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # as if it were not installed
     assert "pip install 'anybatch[hub]'" in failing(capsys, "pull", "user/match", "--out", out)
     assert not Path(out).exists()
+
+
+def test_a_folder_keeps_the_statistics_that_observations_are_seen_through():
+    normalizer = {"count": 3.0, "mean": np.ones(2), "square_sum": np.ones(2)}
+    learner = {"network": {"weight": torch.ones(2)}, "steps": {}}
+    shared = {"learner": learner, "observation_normalizer": normalizer, "reward_normalizer": {}}
+    kept = hub_folder.playable({"shared": shared, "own": {}})
+    assert kept == {"learner": {"network": learner["network"]}, "observation_normalizer": normalizer}

@@ -329,7 +329,7 @@ def test_a_correlation_is_taken_along_each_run():
     assert comparison.value == pytest.approx(-1)
 
 
-def foretold(noise_scale: float, ends_at: float) -> Verdict:
+def foretold(noise_scale: float, ends_at: float, unclear_at: float = 0) -> Verdict:
     rule = with_rule(
         'rule = "foretold"',
         'this = { arm = "all", ratio = ["2", "4", "8", "16"] }',
@@ -340,7 +340,11 @@ def foretold(noise_scale: float, ends_at: float) -> Verdict:
     plan = plan_of(FIVE, KNOWN, rule, ('ratios = ["1", "1/4"]', 'ratios = ["1", "2", "4", "8", "16"]'))
     results = made_up(
         plan,
-        lambda cell: 5 + noise(cell, 0.1) - (4 if cell.ratio_value >= ends_at else 0),
+        lambda cell: (
+            5
+            + noise(cell, 2 if cell.ratio_value == unclear_at else 0.1)
+            - (4 if cell.ratio_value >= ends_at else 0)
+        ),
         metrics={"batch/noise_scale": (noise_scale,)},
         plan={"batch": {"num_envs": 4, "minibatch": 16.0}},
     )
@@ -354,6 +358,13 @@ def test_the_noise_scale_foretells_the_end_of_invariance_or_does_not():
     assert foretold(noise_scale=16 * 40, ends_at=8).state == "fails"
     never = foretold(noise_scale=16 * 6, ends_at=99)
     assert never.state == "undecided" and "no ratio was shown to differ" in never.sentence
+
+
+def test_invariance_holds_up_to_the_first_ratio_that_is_not_clear():
+    *_, clear = foretold(noise_scale=16 * 6, ends_at=16).comparisons
+    *_, unclear = foretold(noise_scale=16 * 6, ends_at=16, unclear_at=4).comparisons
+    assert (clear.details["holds_up_to"], clear.details["fails_from"]) == (8, 16)
+    assert (unclear.details["holds_up_to"], unclear.details["fails_from"]) == (2, 16)
 
 
 def test_a_claim_holds_where_all_comparisons_do_and_fails_where_one_does():

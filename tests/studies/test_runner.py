@@ -18,7 +18,7 @@ from toy_runs import toy_config, train
 
 from anybatch.errors import ConfigError, UserError
 from anybatch.runs.display import QUIET
-from anybatch.studies import cells, curves, in_progress, opening, runner
+from anybatch.studies import cells, curves, in_progress, opening, runner, speed, training
 from anybatch.studies.plan import Request
 from anybatch.studies.processes import LocalEngine, Worker, ended
 
@@ -318,3 +318,17 @@ def test_a_budget_is_measured_on_cells_of_each_batch():
     plan = opening.make_plan(study(), Request(study="small"))
     rates = opening.measured(plan, ())
     assert len(rates) == 2 and all(0 < seconds < 1 for seconds in rates.values())
+
+
+def test_a_budget_counts_the_auxiliary_phases_that_a_measurement_leaves_out():
+    """Per env step: half a second, of which 40 % is updates, and three more epochs like them."""
+    rows = [{"charts/SPS": 2.0, "time/rollout": 3.0, "time/update": 2.0}] * 2
+    config = {"phase": {"auxiliary_epochs": 6}, "update": {"epochs": 2}}
+    assert speed.timed(rows, speed.auxiliary_share(config)) == pytest.approx(0.5 * (1 + 3 * 0.4))
+    assert speed.timed(rows, speed.auxiliary_share({"update": {"epochs": 2}})) == 0.5
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_random_play_samples_its_actions_however_runs_are_evaluated(greedy: bool):
+    played = training.untrained(toy_config(evaluation={"greedy": greedy, "episodes_per_env": 3})).evaluation
+    assert (played.greedy, played.num_envs, played.episodes_per_env) == (False, 100, 1)

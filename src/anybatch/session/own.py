@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from torch import nn
 
-from anybatch import envs, seeding, user_modules
+from anybatch import seeding, user_modules
 from anybatch.acting.actors.source import ActorPool
-from anybatch.acting.sources import QueueSource, Source
+from anybatch.acting.rollout import rollout_bytes
+from anybatch.acting.sources import QueueSource, Source, refuse_rollouts_beyond_memory
+from anybatch.algorithms import state
 from anybatch.algorithms.actors import make_env, start_actors
 from anybatch.config import AnyConfig
 from anybatch.distributed import collectives
@@ -77,11 +79,10 @@ class OwnParts:
 
     def training_env(self, config: AnyConfig, *, env_steps: int) -> VectorEnv:
         """The training environments. `env_steps` are those a resumed run has done; they change the seeds."""
+        if self.env is None:
+            return state.make_env(config, env_steps)
         seeds = seeding.env_seeds(config.seed, role="train", num_envs=config.num_envs, env_steps=env_steps)
-        seeds = seeds[collectives.own_shard(config.num_envs).envs]
-        if self.env is not None:
-            return self.env.make(config.env_config, seeds)
-        return envs.make(config.env, config.env_config, seeds=seeds)
+        return self.env.make(config.env_config, seeds[collectives.own_shard(config.num_envs).envs])
 
     def spec_for_actors(self, config: AnyConfig) -> EnvSpec:
         """The spec of the environments that actors will build.
@@ -91,7 +92,9 @@ class OwnParts:
         factory = self._env_for_actors()
         one = make_env(config, factory, seeds=[0])
         one.close()
-        return replace(one.spec, num_envs=collectives.own_shard(config.num_envs).count)
+        spec = replace(one.spec, num_envs=collectives.own_shard(config.num_envs).count)
+        refuse_rollouts_beyond_memory(config.lag, rollout_bytes(spec, config.step_range[1]))
+        return spec
 
     def actors(
         self, config: AnyConfig, spec: EnvSpec, *, env_steps: int, say: Callable[[str], None]
