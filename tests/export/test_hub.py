@@ -133,6 +133,21 @@ def test_a_folder_plays_as_its_run_does_but_cannot_be_resumed(
     assert "holds a policy to evaluate, without the state that a resume needs" in said
 
 
+def test_a_folder_is_about_the_checkpoint_that_was_asked_for(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    earlier = str(RunRecord(run).load_checkpoint(print).env_steps)
+    anybatch.resume(run, total_env_steps=2_000, optimizer={"learning_rate": 0.1})
+    main(["export", str(run), "--hub", str(tmp_path / "hub"), "--no-video", "--checkpoint", earlier])
+    capsys.readouterr()
+    returns = []
+    for checkpoint in (earlier, "newest"):
+        main(["evaluate", str(run), "--json", "--checkpoint", checkpoint])
+        returns.append(json.loads(capsys.readouterr().out)["returns"])
+    assert returns[0] != returns[1]
+    assert json.loads((tmp_path / "hub" / "evaluation.json").read_text())["returns"] == returns[0]
+
+
 def test_a_folder_has_a_video_where_the_environment_can_be_drawn(tmp_path: Path):
     changes = SETTINGS | {"env": "gym:CartPole-v1", "total_env_steps": 32}
     run = anybatch.train("cartpole-ppo-ewma", run_dir=tmp_path / "runs", **changes).folder

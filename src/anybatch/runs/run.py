@@ -121,7 +121,8 @@ class Run:
         before = saved if type(saved) is int else 1  # earlier versions had one
         self._has_ranks = max(before, now) > 1 or _had_ranks(self.folder)
         if before != now:
-            self.say(f"The run continues on {now} rank{'s' * (now > 1)}; there were {before}.")
+            was = "was" if before == 1 else "were"
+            self.say(f"The run continues on {now} rank{'s' * (now > 1)}; there {was} {before}.")
 
     def begin(self, state: Recordable) -> None:
         """Save before the first iteration, so that there is always something to resume."""
