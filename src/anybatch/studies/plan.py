@@ -14,6 +14,7 @@ from anybatch.studies import cells as cell_files
 from anybatch.studies.cells import BINS, PLAN_FILE, RANDOM_ARM, SCHEMA, Cell
 from anybatch.studies.configs import UnreachableError, base_settings, cell_settings, has_published_range
 from anybatch.studies.files import Grid, Study
+from anybatch.studies.hashed import read_hashed
 
 NOT_DECISIVE = ("study", "arms", "request", "facts")
 """Entries of a plan that are not hashed: descriptions, and how the plan was made."""
@@ -244,19 +245,7 @@ def refuse_long_names(found: Mapping[str, Cell]) -> None:
 
 def read(out: Path) -> StudyPlan | None:
     """The plan of a folder; None if there is none yet."""
-    path = out / PLAN_FILE
-    if not path.exists():
-        return None
-    data = run_folder.read_json(path)
-    try:
-        if data["schema"] != SCHEMA:
-            raise UserError(f"{path} has schema {data['schema']}; this version reads schema {SCHEMA}")
-        plan, recorded = StudyPlan.from_json(data), data["hash"]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path} is damaged: it is not the plan of a study ({error!r})") from None
-    if plan.hash != recorded:
-        raise UserError(f"{path} was changed after it was written: its hash does not match its content")
-    return plan
+    return read_hashed(out / PLAN_FILE, StudyPlan.from_json, schema=SCHEMA, what="the plan of a study")
 
 
 def write(out: Path, plan: StudyPlan) -> None:

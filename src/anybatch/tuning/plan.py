@@ -19,10 +19,11 @@ from typing import Any, Self
 
 from anybatch import presets
 from anybatch.config.serialization import config_to_dict
-from anybatch.errors import ConfigError, UserError
+from anybatch.errors import ConfigError
 from anybatch.runs import folder as run_folder
 from anybatch.studies.cells import BINS, CELLS, Cell
 from anybatch.studies.configs import plain
+from anybatch.studies.hashed import read_hashed
 from anybatch.tuning import space
 from anybatch.tuning.settings import at_batch, quiet, with_point
 from anybatch.tuning.space import Range, Space
@@ -226,19 +227,7 @@ def refuse_senseless(request: Request) -> None:
 
 def read(out: Path) -> TuningPlan | None:
     """The plan of a folder; None if there is none yet."""
-    path = out / PLAN_FILE
-    if not path.exists():
-        return None
-    data = run_folder.read_json(path)
-    try:
-        if data["schema"] != SCHEMA:
-            raise UserError(f"{path} has schema {data['schema']}; this version reads schema {SCHEMA}")
-        plan, recorded = TuningPlan.from_json(data), data["hash"]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path} is damaged: it is not the plan of a tuning ({error!r})") from None
-    if plan.hash != recorded:
-        raise UserError(f"{path} was changed after it was written: its hash does not match its content")
-    return plan
+    return read_hashed(out / PLAN_FILE, TuningPlan.from_json, schema=SCHEMA, what="the plan of a tuning")
 
 
 def write(out: Path, plan: TuningPlan) -> None:
