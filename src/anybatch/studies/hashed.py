@@ -1,4 +1,4 @@
-"""Reading plans, which carry a hash of their content: one that was changed since it was written is refused."""
+"""Reading plans, which carry a hash of their content: a plan that was changed later is refused."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
