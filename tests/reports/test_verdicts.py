@@ -115,7 +115,17 @@ def test_missing_and_failed_cells_leave_a_claim_undecided():
         for result in results
     ]
     (verdict,) = verdicts.judge(plan, failed)
-    assert verdict.state == "undecided" and "s3 and 1 more has no result" in verdict.sentence
+    assert verdict.state == "undecided" and "s3 and 1 more have no result" in verdict.sentence
+
+
+def test_missing_cells_of_an_environment_that_only_one_side_has_do_not_matter():
+    grid = 'ratios = ["1", "1/4"]'
+    wider = f'{grid}\n\n[[scales.cpu.grid]]\narms = ["all"]\nratios = ["1"]\nenvs = ["toy:Target"]'
+    plan = plan_of(FIVE, KNOWN, (grid, wider))
+    assert {cell.env for cell in plan.cells if cell.ratio == "1/4"} == {"toy:Match"}
+    results = made_up(plan, lambda cell: 5 + noise(cell, 0.1))
+    (verdict,) = verdicts.judge(plan, [result for result in results if result.cell.env == "toy:Match"])
+    assert verdict.state == "holds" and verdict.comparisons[0].details["seeds"] == [5, 5]
 
 
 def test_cells_that_diverged_count_as_random_play():

@@ -31,11 +31,12 @@ def compared(
     """A comparison; `count` is the number of comparisons that the rule makes."""
     titles = scores.plan.arms
     label = f"{this.words(titles)} against {that.words(titles)}"
+    both = [env for env in these.scores if env in those.scores]  # what only one side has says nothing here
+    these, those = these.within(both), those.within(both)
     open_point = obstacle(these, those)
     if open_point:
         return Comparison(label=label, state="undecided", sentence=f"{label}: {open_point}.")
-    both = [env for env in these.scores if env in those.scores]
-    first, second = ({env: side.scores[env] for env in both} for side in (these, those))
+    first, second = these.scores, those.scores
     found = statistics.difference(first, second)
     state, ending = judged(rule, found, count)
     level = 1 - 2 * rule.alpha
@@ -58,7 +59,7 @@ def compared(
             if rule.kind == "equivalent"
             else None,
             "seeds": [these.fewest_seeds, those.fewest_seeds],
-            "diverged": [these.diverged, those.diverged],
+            "diverged": [sum(these.diverged.values()), sum(those.diverged.values())],
             "per_env": per_env,
             "mean_absolute_difference": sum(map(abs, per_env.values())) / len(per_env),
             "probability_of_improvement": statistics.probability_of_improvement(first, second),
@@ -74,10 +75,10 @@ def compared(
 
 def obstacle(*sides: Selection) -> str:
     """Why there is no verdict on cells yet; empty if there can be one."""
-    lacking = [name for side in sides for name in side.lacking]
+    lacking = [name for side in sides for names in side.lacking.values() for name in names]
     if lacking:
-        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        return f"undecided, since {lacking[0]}{more} has no result"
+        more = f" and {len(lacking) - 1} more have" if len(lacking) > 1 else " has"
+        return f"undecided, since {lacking[0]}{more} no result"
     fewest = min(side.fewest_seeds for side in sides)
     if fewest < FEWEST_SEEDS:
         return f"undecided, since an interval needs at least {FEWEST_SEEDS} seeds and there is {fewest}"

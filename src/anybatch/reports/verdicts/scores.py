@@ -1,6 +1,6 @@
 """Scores of cells on a scale shared by environments: 0 is random play, 1 the best of the base."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from anybatch.envs.published_scale import on_published_scale
@@ -15,16 +15,27 @@ class Selection:
     """The scores of a selector's cells."""
 
     scores: dict[str, list[float]]
-    """Normalized, one for each seed, by environment. Cells that diverged count as random play."""
+    """Normalized, one for each seed, by environment, as all that follows. Cells that diverged count as
+    random play."""
     seeds: dict[str, list[int]]
     """Their seeds, in the same order."""
-    lacking: tuple[str, ...]
+    lacking: dict[str, list[str]]
     """Cells that have not been run, or have failed for a reason other than divergence."""
-    diverged: int
+    diverged: dict[str, int]
+    """How many have diverged."""
 
     @property
     def fewest_seeds(self) -> int:
         return min(map(len, self.scores.values()), default=0)
+
+    def within(self, environments: Sequence[str]) -> "Selection":
+        """The part that is about some of the environments."""
+        return Selection(
+            scores={env: self.scores[env] for env in environments},
+            seeds={env: self.seeds[env] for env in environments},
+            lacking={env: self.lacking[env] for env in environments},
+            diverged={env: self.diverged[env] for env in environments},
+        )
 
 
 class Scores:
@@ -55,23 +66,20 @@ class Scores:
 
     def select(self, selector: Selector) -> Selection:
         """The scores of a selector's cells. Environments without any are absent."""
-        scores: dict[str, list[float]] = {}
-        seeds: dict[str, list[int]] = {}
-        lacking: list[str] = []
-        diverged = 0
-        for cell in self.plan.cells:
-            if not selector.matches(cell):
-                continue
-            stratum = self.stratum(cell)
-            scores.setdefault(stratum, [])
-            score = self.score(cell.name)
+        cells = [cell for cell in self.plan.cells if selector.matches(cell)]
+        found = Selection({}, {}, {}, {})
+        for stratum in dict.fromkeys(map(self.stratum, cells)):
+            found.scores[stratum], found.seeds[stratum], found.lacking[stratum] = [], [], []
+            found.diverged[stratum] = 0
+        for cell in cells:
+            stratum, score = self.stratum(cell), self.score(cell.name)
             if score is None:
-                lacking.append(cell.name)
+                found.lacking[stratum].append(cell.name)
                 continue
-            diverged += self.results[cell.name].diverged
-            scores[stratum].append(score)
-            seeds.setdefault(stratum, []).append(cell.seed)
-        return Selection(scores, seeds, tuple(lacking), diverged)
+            found.diverged[stratum] += self.results[cell.name].diverged
+            found.scores[stratum].append(score)
+            found.seeds[stratum].append(cell.seed)
+        return found
 
     def score(self, name: str) -> float | None:
         """The normalized score of a cell; None if it has no result."""
