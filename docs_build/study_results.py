@@ -8,7 +8,7 @@ end is replaced, and the figures are drawn into docs/pictures:
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from anybatch.reports import study_parts
@@ -42,21 +42,21 @@ def verdict_lines(view: StudyView) -> Iterator[str]:
 
 
 def score_table(view: StudyView) -> Iterator[str]:
-    """Normalized scores of all parts that have cells."""
+    """Normalized scores of all parts, and in all environments, that have cells."""
     metric = METRIC_NAMES[view.plan.metric]
-    yield f"| {metric}, normalized | mean | {' | '.join(view.strata)} | seeds |"
-    yield "|---" * (len(view.strata) + 3) + "|"
-    for part in view.parts:
-        if view.normalized(part):
-            yield score_row(view, part)
+    parts = [part for part in view.parts if view.normalized(part)]
+    strata = [name for name in view.strata if any(name in view.normalized(part) for part in parts)]
+    yield f"| {metric}, normalized | mean | {' | '.join(strata)} | seeds |"
+    yield "|---" * (len(strata) + 3) + "|"
+    yield from (score_row(view, part, strata) for part in parts)
 
 
-def score_row(view: StudyView, part: Part) -> str:
+def score_row(view: StudyView, part: Part, strata: Sequence[str]) -> str:
     scores = view.normalized(part)
     total = mean_of(scores)
     interval = "" if total.interval is None else " ({:.2f} to {:.2f})".format(*total.interval)
     by_env = [
-        f"{sum(scores[name]) / len(scores[name]):.2f}" if name in scores else "–" for name in view.strata
+        f"{sum(scores[name]) / len(scores[name]):.2f}" if name in scores else "–" for name in strata
     ]
     seeds = sorted({len(values) for values in scores.values()})
     counts = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
