@@ -55,9 +55,7 @@ def score_row(view: StudyView, part: Part, strata: Sequence[str]) -> str:
     scores = view.normalized(part)
     total = mean_of(scores)
     interval = "" if total.interval is None else " ({:.2f} to {:.2f})".format(*total.interval)
-    by_env = [
-        f"{sum(scores[name]) / len(scores[name]):.2f}" if name in scores else "–" for name in strata
-    ]
+    by_env = [f"{sum(scores[name]) / len(scores[name]):.2f}" if name in scores else "–" for name in strata]
     seeds = sorted({len(values) for values in scores.values()})
     counts = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     return f"| {view.label(part)} | {total.value:.2f}{interval} | {' | '.join(by_env)} | {counts} |"
