@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_studies import STUDY, run_study, study
+from small_studies import STUDY, plan_of, run_study, study
 from toy_runs import toy_config, train
 
 from anybatch.errors import ConfigError, UserError
 from anybatch.runs.display import QUIET
+from anybatch.runs.record import RunRecord
 from anybatch.studies import cells, curves, in_progress, opening, runner, speed, training
 from anybatch.studies.plan import Request
 from anybatch.studies.processes import LocalEngine, Worker, ended
@@ -107,6 +108,17 @@ def test_a_study_killed_five_times_gives_the_cells_of_an_undisturbed_one(undistu
     assert decisive(out) == decisive(undisturbed)
     results = [cells.read(out, path.stem) for path in (out / "cells").iterdir()]
     assert sum(result.facts.get("interruptions", 0) for result in results if result) > 0
+
+
+def test_a_kill_before_a_result_is_stored_loses_nothing(tmp_path: Path):
+    plan = plan_of()
+    cell = next(cell for cell in plan.cells if cell.arm == "all")
+    first = training.run_cell(tmp_path, plan, cell)
+    assert first.failed is None and training.is_complete(RunRecord(tmp_path / "runs" / cell.name))
+    again = training.run_cell(tmp_path, plan, cell)  # what the next worker does
+    assert (again.curve, again.metrics, again.evaluation) == (first.curve, first.metrics, first.evaluation)
+    training.remove_finished_run(tmp_path, cell)
+    assert not list((tmp_path / "runs").iterdir())
 
 
 def wait_for_checkpoints(out: Path, process: subprocess.Popen[bytes], more_than: int) -> None:

@@ -37,9 +37,14 @@ def run_cell(out: Path, plan: Origin, cell: Cell) -> Result:
         if not isinstance(error, UserError):
             traceback.print_exception(error)  # for the log; the cell stores the sentence
         return failure(plan, cell, sentence(error), diverged=isinstance(error, TrainingError))
-    result = collected(folder, plan, cell)
-    shutil.rmtree(folder)
-    return result
+    return collected(folder, plan, cell)
+
+
+def remove_finished_run(out: Path, cell: Cell) -> None:
+    """Remove the run folder of a cell, once its result is stored: a kill must not lose both."""
+    folder = out / RUNS / cell.name
+    if folder.exists() and is_complete(RunRecord(folder)):
+        shutil.rmtree(folder)
 
 
 def trained(out: Path, cell: Cell) -> Path:

@@ -29,7 +29,7 @@ from anybatch.runs.stop import Stopped, request_stop
 from anybatch.studies import cells, plan, speed
 from anybatch.studies.cells import Cell, Origin
 from anybatch.studies.engine import DONE, ERROR, FAILED, STOPPED
-from anybatch.studies.training import run_cell
+from anybatch.studies.training import remove_finished_run, run_cell
 
 Job = Mapping[str, Any]
 
@@ -121,6 +121,7 @@ def answering(out: Path, named: list[str], in_progress: InProgress) -> Callable[
             in_progress.set(cell.name)
             result = run_cell(out, origin, cell)
             cells.write(out, result)
+            remove_finished_run(out, cell)
             return {"answer": DONE if result.failed is None else FAILED, "reason": result.failed}
         except Stopped:
             return {"answer": STOPPED}
