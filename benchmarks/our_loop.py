@@ -16,7 +16,7 @@ from anybatch.config import AnyConfig
 from anybatch.runs.display import Quiet
 from anybatch.runs.run import Run
 from anybatch.runs.stop import GracefulStop
-from anybatch.session.planning import expected_encoder, set_threads
+from anybatch.session.planning import expected_encoder, leave_cores_to_native_code, set_threads
 
 PPG_WARM_UP_ITERATIONS = 1
 """Of hundreds of passes through each network: a second one would only take time."""
@@ -72,7 +72,9 @@ def rate(config: AnyConfig, stopwatch: Stopwatch, saving: SavingSeconds) -> floa
 
 def start(config: AnyConfig) -> AnyState:
     set_threads(config, expected_encoder(config))
-    return algorithm_of(config).start(config, make_env(config, env_steps=0), say=print)
+    state = algorithm_of(config).start(config, make_env(config, env_steps=0), say=print)
+    leave_cores_to_native_code(state)
+    return state
 
 
 def train(config: AnyConfig, state: AnyState, stopwatch: Stopwatch) -> SavingSeconds:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_runs import changed, toy_config, toy_pqn_config
 
-from anybatch import session
+from anybatch import machine, session
 from anybatch.batch.plan import Plan, make_plan
 from anybatch.batch.rescaling import Hyperparameters
 from anybatch.batch.table import PlanTable, plan_table
@@ -341,13 +340,13 @@ def test_an_automatic_encoder_is_known_to_plan_and_threads_before_the_run(
     used: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", used.append)
     set_threads(config, expected_encoder(config))
-    assert used == [os.cpu_count() if convolutions else 1]
+    assert used == [machine.available_cores() if convolutions else 1]
 
 
 def test_ranks_on_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch):
     used: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", used.append)
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(machine, "available_cores", lambda: 8)
     set_threads(toy_config(), "impala")
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "32")

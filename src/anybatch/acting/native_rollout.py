@@ -51,11 +51,10 @@ def collect(
         final_env=final_env.ctypes.data,
     )
     kernel.collect(rollout)
-    count = rollout.num_finals
-    if count:
-        buffers.final_obs.append(
-            (final_step[:count].copy(), final_env[:count].copy(), final_obs[:count].copy())
-        )
+    if rollout.num_finals:
+        # Threads keep them in the order in which they come upon them.
+        order = np.lexsort((final_env[: rollout.num_finals], final_step[: rollout.num_finals]))
+        buffers.final_obs.append((final_step[order], final_env[order], final_obs[order]))
     return ended
 
 

@@ -13,7 +13,7 @@ from anybatch.acting.actors.source import ActorPool
 from anybatch.acting.actors.worker import ActorWorker
 from anybatch.acting.collector import Actor
 from anybatch.acting.observation_normalizer import ObservationNormalizer
-from anybatch.algorithms.arithmetic import compile_choice
+from anybatch.algorithms.arithmetic import compile_choice, native_threads
 from anybatch.algorithms.ppo import state as ppo_state
 from anybatch.algorithms.pqn import state as pqn_state
 from anybatch.algorithms.state import make_collector, place_network
@@ -133,7 +133,7 @@ def make_normalizer(config: AnyConfig, spec: EnvSpec) -> ObservationNormalizer |
 
 def make_kernel(config: AnyConfig, network: Actor, spec: EnvSpec) -> PolicyKernel | QKernel | None:
     """Native code to act with, if the learner could use it; each request says whether it does."""
-    choice = compile_choice(config)
+    choice, threads = compile_choice(config), native_threads(config)
     if isinstance(network, QNetwork):
-        return q_kernel(choice, network, spec, print)
-    return policy_kernel(choice, network, None, spec, print)
+        return q_kernel(choice, network, spec, threads=threads, say=print)
+    return policy_kernel(choice, network, None, spec, threads=threads, say=print)

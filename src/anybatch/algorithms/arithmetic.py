@@ -3,14 +3,28 @@
 from collections.abc import Callable
 from typing import Any
 
+from anybatch import machine
 from anybatch.algorithms.state import TrainState
 from anybatch.config import RunConfig
+from anybatch.distributed import group
 from anybatch.kernels.choice import Choice
 
 
 def compile_choice(config: RunConfig) -> Choice:
     """Whether to use native code, which supports only float32 and float64."""
     return "off" if config.precision == "bf16" else config.compile
+
+
+def own_cores() -> int:
+    """The cores that this process may use: ranks on one machine share them."""
+    return max(1, machine.available_cores() // group.local_ranks())
+
+
+def native_threads(config: RunConfig) -> int:
+    """The most threads that native code may use; it uses as many as pay off. Actors leave none to spare."""
+    if config.threads:
+        return config.threads
+    return own_cores() if config.collection is None else 1
 
 
 def keep_arithmetic(

@@ -26,7 +26,9 @@ class AdamKernel:
     def __init__(self, values: Tensor, grads: Tensor):
         self._library = native.library("float64" if values.dtype == torch.float64 else "float32")
         self._library.squared_norm.restype = ctypes.c_double
+        self._library.step_sums.restype = ctypes.c_int64
         self._kept = values, grads  # keeps their memory alive
+        self._sums = torch.empty(self._library.step_sums(ctypes.c_int64(len(values))), dtype=torch.float64)
         self._values, self._grads = ctypes.c_void_p(pointer(values)), ctypes.c_void_p(pointer(grads))
         self._count = ctypes.c_int64(len(values))
 
@@ -74,4 +76,5 @@ class AdamKernel:
             max_norm=math.inf if max_norm is None else max_norm,
             average=pointer(average),
             averaged=0 if average is None else len(average),
+            sums=pointer(self._sums),
         )

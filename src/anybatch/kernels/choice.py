@@ -21,16 +21,20 @@ def policy_kernel(
     network: ActorCritic,
     proximal: Policy | None,
     spec: EnvSpec,
+    *,
+    threads: int,
     say: Callable[[str], None],
 ) -> PolicyKernel | None:
     """Native code for a policy and its averaged copy."""
     unsupported = policy.unsupported(network, spec)
-    return _chosen(choice, unsupported, lambda: PolicyKernel(network, proximal, spec), say)
+    return _chosen(choice, unsupported, lambda: PolicyKernel(network, proximal, spec, threads=threads), say)
 
 
-def q_kernel(choice: Choice, network: QNetwork, spec: EnvSpec, say: Callable[[str], None]) -> QKernel | None:
+def q_kernel(
+    choice: Choice, network: QNetwork, spec: EnvSpec, *, threads: int, say: Callable[[str], None]
+) -> QKernel | None:
     """Native code for action values."""
-    return _chosen(choice, q.unsupported(network, spec), lambda: QKernel(network, spec), say)
+    return _chosen(choice, q.unsupported(network, spec), lambda: QKernel(network, spec, threads=threads), say)
 
 
 def _chosen(

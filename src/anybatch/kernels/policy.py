@@ -19,6 +19,7 @@ from anybatch.kernels.structs import (
     WeightsStruct,
     pointer,
 )
+from anybatch.kernels.threads import Threads
 from anybatch.kernels.workspace import Workspace
 from anybatch.networks.actor_critic import ActorCritic, Policy
 from anybatch.networks.encoders import MinAtarEncoder, MLPEncoder
@@ -45,11 +46,13 @@ def unsupported(network: ActorCritic, spec: EnvSpec) -> str | None:
 class PolicyKernel:
     """A policy and its value function, using the memory of `network`'s parameters and gradients.
 
-    `proximal` is the averaged policy, if the proximal policy is one.
+    `proximal` is the averaged policy, if the proximal policy is one. Results do not depend on `threads`, the
+    most that a call may use.
     """
 
-    def __init__(self, network: ActorCritic, proximal: Policy | None, spec: EnvSpec):
+    def __init__(self, network: ActorCritic, proximal: Policy | None, spec: EnvSpec, *, threads: int = 1):
         dtype = network.policy.head.weight.dtype
+        self._collecting, self._adding, self._stepping = Threads(threads), Threads(threads), Threads(threads)
         self.network = network
         self._dtype = dtype
         self._library = native.library("float64" if dtype == torch.float64 else "float32")
@@ -57,7 +60,8 @@ class PolicyKernel:
         self._network = structs.actor_critic(network, spec.obs_shape)
         self._proximal = None if proximal is None else structs.policy(proximal, spec.obs_shape)
         self._workspace = Workspace(
-            lambda count: self._library.ppo_workspace(byref(self._network), ctypes.c_int64(count)), dtype
+            lambda count: self._library.ppo_workspace(byref(self._network), ctypes.c_int64(count), threads),
+            dtype,
         )
 
     def act(
@@ -80,23 +84,33 @@ class PolicyKernel:
 
     def collect(self, rollout: RolloutStruct) -> None:
         """Act and step envs of native code in turns, for a whole rollout."""
-        self._library.ppo_rollout(
-            byref(self._network), byref(rollout), self._workspace.for_samples(rollout.num_envs)
+        self._collecting.run(
+            rollout.num_envs * rollout.num_steps,
+            lambda threads: self._library.ppo_rollout(
+                byref(self._network),
+                byref(rollout),
+                self._workspace.for_samples(rollout.num_envs),
+                threads,
+            ),
         )
 
     def add_gradient(self, samples: SamplesStruct, objective: ObjectiveStruct, part: Tensor) -> list[Tensor]:
         """Add the gradient of the samples `part` to the buffers; the columns of the record, each [b]."""
         part = part.contiguous()
         record = self._record(len(part))
-        self._library.ppo_gradient(
-            byref(self._network),
-            None if self._proximal is None else byref(self._proximal),
-            byref(samples),
-            byref(objective),
-            ctypes.c_void_p(pointer(part)),
+        self._adding.run(
             len(part),
-            byref(_addresses(record)),
-            self._workspace.for_samples(len(part)),
+            lambda threads: self._library.ppo_gradient(
+                byref(self._network),
+                None if self._proximal is None else byref(self._proximal),
+                byref(samples),
+                byref(objective),
+                ctypes.c_void_p(pointer(part)),
+                len(part),
+                byref(_addresses(record)),
+                self._workspace.for_samples(len(part)),
+                threads,
+            ),
         )
         return list(record.unbind())
 
@@ -113,17 +127,21 @@ class PolicyKernel:
         Returns how many were taken, those before the first non-finite gradient, and the record: [columns, b].
         """
         record = self._record(len(indices))
-        taken: int = self._library.ppo_steps(
-            byref(self._network),
-            None if self._proximal is None else byref(self._proximal),
-            byref(samples),
-            byref(objective),
-            ctypes.c_void_p(pointer(indices)),
-            byref(_addresses(record)),
-            self._workspace.for_samples(max(step.samples for step in schedule)),
-            byref(weights),
-            schedule,
-            len(schedule),
+        taken: int = self._stepping.run(
+            len(indices),
+            lambda threads: self._library.ppo_steps(
+                byref(self._network),
+                None if self._proximal is None else byref(self._proximal),
+                byref(samples),
+                byref(objective),
+                ctypes.c_void_p(pointer(indices)),
+                byref(_addresses(record)),
+                self._workspace.for_samples(max(step.samples for step in schedule)),
+                byref(weights),
+                schedule,
+                len(schedule),
+                threads,
+            ),
         )
         return taken, record
 

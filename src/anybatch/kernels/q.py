@@ -17,6 +17,7 @@ from anybatch.kernels.structs import (
     WeightsStruct,
     pointer,
 )
+from anybatch.kernels.threads import Threads
 from anybatch.kernels.workspace import Workspace
 from anybatch.networks.q_network import NormalizedLayers, NormalizedMinAtar, QNetwork, Scaled
 
@@ -40,17 +41,22 @@ def unsupported(network: QNetwork, spec: EnvSpec) -> str | None:
 
 
 class QKernel:
-    """Action values, using the memory of `network`'s parameters and gradients."""
+    """Action values, using the memory of `network`'s parameters and gradients.
 
-    def __init__(self, network: QNetwork, spec: EnvSpec):
+    Results do not depend on `threads`, the most that a call may use.
+    """
+
+    def __init__(self, network: QNetwork, spec: EnvSpec, *, threads: int = 1):
         dtype = next(network.parameters()).dtype
+        self._collecting, self._adding, self._stepping = Threads(threads), Threads(threads), Threads(threads)
         self._dtype = dtype
         self.network = network
         self._library = native.library("float64" if dtype == torch.float64 else "float32")
         self._library.q_workspace.restype = ctypes.c_int64
         self._network = structs.q_network(network, spec.obs_shape)
         self._workspace = Workspace(
-            lambda count: self._library.q_workspace(byref(self._network), ctypes.c_int64(count)), dtype
+            lambda count: self._library.q_workspace(byref(self._network), ctypes.c_int64(count), threads),
+            dtype,
         )
 
     def act(self, count: int, obs: int, noise: int, location: int, action: int, value: int) -> None:
@@ -72,11 +78,15 @@ class QKernel:
 
     def collect(self, rollout: RolloutStruct) -> None:
         """Act and step envs of native code in turns, for a whole rollout."""
-        self._library.q_rollout(
-            byref(self._network),
-            ctypes.c_double(self.network.epsilon),
-            byref(rollout),
-            self._workspace.for_samples(rollout.num_envs),
+        self._collecting.run(
+            rollout.num_envs * rollout.num_steps,
+            lambda threads: self._library.q_rollout(
+                byref(self._network),
+                ctypes.c_double(self.network.epsilon),
+                byref(rollout),
+                self._workspace.for_samples(rollout.num_envs),
+                threads,
+            ),
         )
 
     def add_gradient(
@@ -86,16 +96,20 @@ class QKernel:
         part = part.contiguous()
         record = torch.empty(2, len(part), dtype=self._dtype)
         start = record.data_ptr()
-        self._library.q_gradient(
-            byref(self._network),
-            byref(samples),
-            ctypes.c_double(coefficient),
-            ctypes.c_double(count),
-            ctypes.c_void_p(pointer(part)),
+        self._adding.run(
             len(part),
-            ctypes.c_void_p(start),
-            ctypes.c_void_p(start + len(part) * record.element_size()),
-            self._workspace.for_samples(len(part)),
+            lambda threads: self._library.q_gradient(
+                byref(self._network),
+                byref(samples),
+                ctypes.c_double(coefficient),
+                ctypes.c_double(count),
+                ctypes.c_void_p(pointer(part)),
+                len(part),
+                ctypes.c_void_p(start),
+                ctypes.c_void_p(start + len(part) * record.element_size()),
+                self._workspace.for_samples(len(part)),
+                threads,
+            ),
         )
         return list(record.unbind())
 
@@ -112,16 +126,20 @@ class QKernel:
         Returns how many were taken, those before the first non-finite gradient; errors and values, [2, b].
         """
         record = torch.empty(2, len(indices), dtype=self._dtype)
-        taken: int = self._library.q_steps(
-            byref(self._network),
-            byref(samples),
-            ctypes.c_double(coefficient),
-            ctypes.c_void_p(pointer(indices)),
-            ctypes.c_void_p(pointer(record[0])),
-            ctypes.c_void_p(pointer(record[1])),
-            self._workspace.for_samples(max(step.samples for step in schedule)),
-            byref(weights),
-            schedule,
-            len(schedule),
+        taken: int = self._stepping.run(
+            len(indices),
+            lambda threads: self._library.q_steps(
+                byref(self._network),
+                byref(samples),
+                ctypes.c_double(coefficient),
+                ctypes.c_void_p(pointer(indices)),
+                ctypes.c_void_p(pointer(record[0])),
+                ctypes.c_void_p(pointer(record[1])),
+                self._workspace.for_samples(max(step.samples for step in schedule)),
+                byref(weights),
+                schedule,
+                len(schedule),
+                threads,
+            ),
         )
         return taken, record

@@ -169,6 +169,7 @@ class WeightsStruct(ctypes.Structure):
         ("max_norm", ctypes.c_double),
         ("average", Pointer),
         ("averaged", ctypes.c_int64),
+        ("sums", Pointer),
     ]
 
 

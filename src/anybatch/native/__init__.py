@@ -31,6 +31,7 @@ FLAGS = (
     "-freciprocal-math",
     "-std=gnu11",
     "-fPIC",
+    "-pthread",
 )
 """Sums may be reordered, which vectors need; NaN and infinities keep their meaning. Not -ffast-math: with it,
 loading the library would change how the whole process rounds its smallest numbers."""
@@ -118,7 +119,7 @@ def _compile(sources: dict[str, str], compiler: list[str], flags: tuple[str, ...
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # the longest files first
             list(pool.map(lambda name: _run([*compiler, *flags, "-c", name], folder), files))
         objects = [f"{Path(name).stem}.o" for name in files]
-        _run([*compiler, "-shared", "-o", path.name, *objects, "-lm"], folder)
+        _run([*compiler, "-shared", "-pthread", "-o", path.name, *objects, "-lm"], folder)
         os.replace(Path(folder) / path.name, path)  # complete or not at all, even if two processes compile
 
 

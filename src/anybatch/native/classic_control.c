@@ -210,8 +210,18 @@ void step_envs(const Envs *e, const void *action, const Step *out) {
   }
 }
 
+/* Some of the envs. */
+static Envs part_of(const Envs *all, Range envs) {
+  Envs part = *all;
+  part.num_envs = length(envs);
+  part.state += envs.start * MOST_STATE;
+  part.seed += envs.start, part.draws += envs.start, part.steps += envs.start, part.done += envs.start;
+  return part;
+}
+
 /* A step of a rollout. */
 void classic_control_row(const void *envs, const EnvRow *row) {
   const Step out = {row->obs, row->reward, row->terminated, row->truncated, row->valid, row->ended};
-  step_envs(envs, row->action, &out);
+  const Envs here = part_of(envs, row->envs);
+  step_envs(&here, row->action, &out);
 }

@@ -5,7 +5,6 @@
 
 #include "transpose.h"
 
-#define PANEL (2 * LANES)          /* columns of a tile */
 #define DEPTH_AT_ONCE 128          /* a panel of this many rows stays in the first-level cache */
 #define COLUMNS_AT_ONCE (4 * PANEL)
 #define ROWS_AT_ONCE (18 * TILE_ROWS)

@@ -4,6 +4,8 @@
 
 #include "arithmetic.h"
 
+#define PANEL (2 * LANES) /* columns of a tile; columns may be divided between whole panels without changing a bit */
+
 /* C[rows, columns] += A[rows, depth] B[depth, columns]. The numbers of a row are contiguous, and rows as far apart as
    given. */
 INTERNAL void add_product(int rows, int columns, int depth, const real *a, int a_row, const real *b, int b_row, real *c,

@@ -77,23 +77,33 @@ int play_minatar(const Envs *e, Plane *obs) {
   return num_ended;
 }
 
+/* Some of the envs. */
+static Envs part_of(const Envs *all, Range envs) {
+  Envs part = *all;
+  part.num_envs = length(envs);
+  part.state += envs.start * GAMES[all->game]->state_bytes;
+  part.seed += envs.start, part.draws += envs.start, part.steps += envs.start, part.last_action += envs.start;
+  return part;
+}
+
+static void keep_final(Finals *finals, const Plane *obs, int planes, int step, int env) {
+  const int64_t place = __atomic_fetch_add(&finals->count, 1, __ATOMIC_RELAXED); /* other threads keep theirs */
+  memcpy(finals->obs + place * planes * sizeof(Plane), obs, planes * sizeof(Plane));
+  finals->step[place] = step;
+  finals->env[place] = env;
+}
+
 /* A step of a rollout: what ends an episode is kept apart, and the row shows the start of the next. */
 void minatar_row(const void *envs, const EnvRow *row) {
-  Envs here = *(const Envs *)envs;
+  Envs here = part_of(envs, row->envs);
   const int planes = GAMES[here.game]->planes;
   Plane *obs = row->obs;
-  Finals *finals = row->finals;
   here.action = row->action;
   here.reward = row->reward;
   here.terminated = row->terminated, here.truncated = row->truncated, here.ended = row->ended;
   memset(row->valid, 1, here.num_envs);
   if (!play_minatar(&here, obs)) return;
-  for (int env = 0; env < here.num_envs; env++) {
-    if (!here.ended[env]) continue;
-    memcpy(finals->obs + finals->count * planes * sizeof(Plane), obs + env * planes, planes * sizeof(Plane));
-    finals->step[finals->count] = row->number;
-    finals->env[finals->count] = env;
-    finals->count++;
-  }
+  for (int env = 0; env < here.num_envs; env++)
+    if (here.ended[env]) keep_final(row->finals, obs + env * planes, planes, row->number, row->envs.start + env);
   start_minatar(&here, obs);
 }

@@ -7,6 +7,7 @@
 #define SIDE 3 /* of the convolution's kernel */
 #define TAPS (SIDE * SIDE)
 #define BORDER (SIDE - 1)
+#define PASSES 3 /* over the weights: forward, and backward to the inputs and to the weights */
 #define NORM_EPSILON 1e-5      /* torch's */
 #define USUAL_CHANNELS 16      /* of the convolution: loops over them are compiled for this number */
 
@@ -39,29 +40,64 @@ static int bordered(const Encoder *e) {
   return (e->height + BORDER) * bordered_columns(e) * e->convolution.linear.outputs;
 }
 
+/* A few inputs do not fill a vector. */
+static int has_few_inputs(const Linear *l) { return l->inputs < l->outputs && l->inputs % LANES; }
+
+int64_t linear_scratch(const Linear *l) { return has_few_inputs(l) ? (int64_t)l->inputs * l->outputs : 0; }
+
 int64_t scratch_of(const Encoder *e) {
   int64_t most = e->planes ? (int64_t)e->convolution.linear.outputs * (e->planes * TAPS + 1) + bordered(e) : 0;
-  for (int k = 0; k < e->layers; k++)
-    most = larger(most, (int64_t)e->layer[k].linear.inputs * e->layer[k].linear.outputs);
+  for (int k = 0; k < e->layers; k++) most = larger(most, linear_scratch(&e->layer[k].linear));
   return most;
+}
+
+int64_t operations_of(const Encoder *e) {
+  int64_t sum = 0;
+  for (int k = 0; k < e->layers; k++) sum += (int64_t)e->layer[k].linear.inputs * e->layer[k].linear.outputs;
+  return (e->planes ? sum + convolved(e) : sum) * PASSES;
+}
+
+/* Numbers per block of samples whose sums become the gradients of the norm, and of the convolution. */
+static int64_t norm_sums(const Layer *l, int width) { return l->gain ? 2 * width : 0; }
+
+static int64_t convolution_sums(const Encoder *e) {
+  return (int64_t)e->convolution.linear.outputs * (1 + e->planes * TAPS);
+}
+
+int64_t sums_of(const Encoder *e, int n) {
+  int64_t sum = e->planes ? norm_sums(&e->convolution, convolved(e)) + convolution_sums(e) : 0;
+  for (int k = 0; k < e->layers; k++) sum += norm_sums(&e->layer[k], e->layer[k].linear.outputs);
+  return sum * blocks_of(n);
+}
+
+void add_sums(int blocks, int width, const real *sums, Range columns, real *total) {
+  for (int block = 0; block < blocks; block++)
+    for (int64_t j = columns.start; j < columns.end; j++) total[j] += sums[block * (int64_t)width + j];
 }
 
 void linear(const Linear *l, int n, const real *x, real *y) {
   set_products(n, l->outputs, l->inputs, x, l->weight, l->bias, y);
 }
 
+/* Of few inputs the transposed gradient is computed, whose rows are as long as the outputs. */
+static void transposed_linear_gradient(const Linear *l, int n, const real *x, const real *d_y, real *scratch) {
+  const Range mine = share_of(l->outputs, PANEL);
+  const int width = length(mine);
+  memset(scratch, 0, sizeof(real) * l->inputs * width);
+  add_transposed_product(l->inputs, width, n, x, l->inputs, d_y + mine.start, l->outputs, scratch, width);
+  for (int o = 0; o < width; o++)
+    for (int k = 0; k < l->inputs; k++) l->d_weight[(mine.start + o) * l->inputs + k] += scratch[k * width + o];
+}
+
 void linear_gradient(const Linear *l, int n, const real *x, const real *d_y, real *scratch) {
+  const Range outputs = share_of(l->outputs, LANES), inputs = share_of(l->inputs, PANEL);
   for (int i = 0; i < n; i++)
-    for (int o = 0; o < l->outputs; o++) l->d_bias[o] += d_y[i * l->outputs + o];
-  if (l->inputs >= l->outputs || l->inputs % LANES == 0) {
-    add_transposed_product(l->outputs, l->inputs, n, d_y, l->outputs, x, l->inputs, l->d_weight, l->inputs);
-    return;
-  }
-  /* A few inputs do not fill a vector: compute the transposed gradient, whose rows are as long as the outputs. */
-  memset(scratch, 0, sizeof(real) * l->inputs * l->outputs);
-  add_transposed_product(l->inputs, l->outputs, n, x, l->inputs, d_y, l->outputs, scratch, l->outputs);
-  for (int o = 0; o < l->outputs; o++)
-    for (int k = 0; k < l->inputs; k++) l->d_weight[o * l->inputs + k] += scratch[k * l->outputs + o];
+    for (int64_t o = outputs.start; o < outputs.end; o++) l->d_bias[o] += d_y[i * l->outputs + o];
+  if (has_few_inputs(l))
+    transposed_linear_gradient(l, n, x, d_y, scratch);
+  else
+    add_transposed_product(l->outputs, length(inputs), n, d_y, l->outputs, x + inputs.start, l->inputs,
+                           l->d_weight + inputs.start, l->inputs);
 }
 
 void linear_input_gradient(const Linear *l, int n, const real *d_y, real *d_x) {
@@ -91,20 +127,23 @@ static void activate(const Layer *l, int n, int width, real *y, real *normalized
     for (int i = 0; i < count; i++) y[i] = y[i] < 0 ? 0 : y[i];
 }
 
-/* Turns d = d loss / d output into the gradient before norm and activation; adds to those of the norm. */
-static void activate_gradient(const Layer *l, int n, int width, const real *y, const real *normalized,
-                              const real *scale, real *d) {
-  const int count = n * width;
+/* Turns d = d loss / d output of these rows into the gradient before norm and activation. The gradients of a norm are
+   added up per block in `sums`, [blocks, 2, width]: of its shift and its gain. */
+static void activate_gradient(const Layer *l, int n, Range rows, int width, const real *y, const real *normalized,
+                              const real *scale, real *d, real *sums) {
   if (l->rectifies)
-    for (int i = 0; i < count; i++) d[i] = y[i] > 0 ? d[i] : 0;
+    for (int64_t i = rows.start * width; i < rows.end * width; i++) d[i] = y[i] > 0 ? d[i] : 0;
   else
-    for (int i = 0; i < count; i++) d[i] *= 1 - y[i] * y[i];
-  for (int i = 0; l->gain && i < n; i++) {
+    for (int64_t i = rows.start * width; i < rows.end * width; i++) d[i] *= 1 - y[i] * y[i];
+  if (!l->gain) return;
+  for (int64_t i = rows.start; i < rows.end; i++) {
     real *row = d + i * width, mean = 0, projection = 0;
+    real *d_shift = sums + block_of(i, n) * norm_sums(l, width), *d_gain = d_shift + width;
     const real *kept = normalized + i * width, inverse = scale[i];
+    if (i == block_start(i, n)) memset(d_shift, 0, sizeof(real) * norm_sums(l, width));
     for (int j = 0; j < width; j++) {
-      l->d_shift[j] += row[j];
-      l->d_gain[j] += row[j] * kept[j];
+      d_shift[j] += row[j];
+      d_gain[j] += row[j] * kept[j];
       row[j] *= l->gain[j];
       mean += row[j];
       projection += row[j] * kept[j];
@@ -115,21 +154,21 @@ static void activate_gradient(const Layer *l, int n, int width, const real *y, c
   }
 }
 
-/* weight [channels, taps, planes] as [planes, taps, channels], or back, adding to it. */
+/* Adds this member's columns of the sums of blocks to the gradients of a norm. */
+static void norm_gradient(const Layer *l, int n, int width, const real *sums) {
+  if (!l->gain) return;
+  const Range mine = share_of(width, LANES);
+  add_sums(blocks_of(n), norm_sums(l, width), sums, mine, l->d_shift);
+  add_sums(blocks_of(n), norm_sums(l, width), sums + width, mine, l->d_gain);
+}
+
+/* weight [channels, taps, planes] as [planes, taps, channels]. */
 static void order_taps(const Encoder *e, const real *weight, real *ordered) {
   const int channels = e->convolution.linear.outputs;
   for (int o = 0; o < channels; o++)
     for (int tap = 0; tap < TAPS; tap++)
       for (int c = 0; c < e->planes; c++)
         ordered[(c * TAPS + tap) * channels + o] = weight[(o * TAPS + tap) * e->planes + c];
-}
-
-static void add_ordered_taps(const Encoder *e, const real *ordered, real *weight) {
-  const int channels = e->convolution.linear.outputs;
-  for (int o = 0; o < channels; o++)
-    for (int tap = 0; tap < TAPS; tap++)
-      for (int c = 0; c < e->planes; c++)
-        weight[(o * TAPS + tap) * e->planes + c] += ordered[(c * TAPS + tap) * channels + o];
 }
 
 /* Where the outputs of a row begin in the image with a border. */
@@ -208,62 +247,89 @@ static void convolve(const Encoder *e, int n, const uint8_t *obs, real *y, real 
     convolve_channels(e, channels, n, obs, y, scratch);
 }
 
-INLINE void convolve_gradient_channels(const Encoder *e, const int channels, int n, const uint8_t *obs,
-                                       const real *d_y, real *scratch) {
-  const Linear *l = &e->convolution.linear;
-  const int width = convolved(e), rows = e->height - BORDER, columns = e->width - BORDER;
-  real *bias = scratch, *taps = bias + channels, *image = taps + (int64_t)channels * e->planes * TAPS;
-  memset(bias, 0, sizeof(real) * channels * (1 + e->planes * TAPS));
-  memset(image, 0, sizeof(real) * bordered(e));
-  for (int i = 0; i < n; i++, obs += e->planes * e->height * e->width, d_y += width) {
-    for (int row = 0; row < rows; row++) {
+/* The sums of a block of samples: bias [channels], taps [planes, taps, channels]. */
+INLINE void convolve_gradient_channels(const Encoder *e, const int channels, Range rows, const uint8_t *obs,
+                                       const real *d_y, real *bias, real *image) {
+  const int width = convolved(e), height = e->height - BORDER, columns = e->width - BORDER;
+  real *taps = bias + channels;
+  memset(bias, 0, sizeof(real) * convolution_sums(e));
+  for (int64_t i = rows.start; i < rows.end; i++) {
+    const real *from = d_y + i * width;
+    for (int row = 0; row < height; row++) {
       real *to = inner_row(e, channels, image, row);
       if (e->channels_first)
-        transpose(channels, columns, d_y + row * columns, rows * columns, to, channels);
+        transpose(channels, columns, from + row * columns, height * columns, to, channels);
       else
-        memcpy(to, d_y + row * columns * channels, columns * channels * sizeof(real));
+        memcpy(to, from + row * columns * channels, columns * channels * sizeof(real));
       for (int p = 0; p < columns; p++) add_numbers(channels, bias, to + p * channels);
     }
-    over_ones(e, channels, obs, image, taps, 1);
+    over_ones(e, channels, obs + i * e->planes * e->height * e->width, image, taps, 1);
   }
-  for (int o = 0; o < channels; o++) l->d_bias[o] += bias[o];
-  add_ordered_taps(e, taps, l->d_weight);
 }
 
-static void convolve_gradient(const Encoder *e, int n, const uint8_t *obs, const real *d_y, real *scratch) {
+/* The sums of all blocks among these rows. */
+static void convolve_gradient(const Encoder *e, int n, Range rows, const uint8_t *obs, const real *d_y, real *sums,
+                              real *scratch) {
   const int channels = e->convolution.linear.outputs;
-  if (channels == USUAL_CHANNELS)
-    convolve_gradient_channels(e, USUAL_CHANNELS, n, obs, d_y, scratch);
-  else
-    convolve_gradient_channels(e, channels, n, obs, d_y, scratch);
+  memset(scratch, 0, sizeof(real) * bordered(e));
+  for (int64_t start = rows.start; start < rows.end; start = block_end(start, n)) {
+    const Range block = {start, block_end(start, n)};
+    real *bias = sums + block_of(start, n) * convolution_sums(e);
+    if (channels == USUAL_CHANNELS)
+      convolve_gradient_channels(e, USUAL_CHANNELS, block, obs, d_y, bias, scratch);
+    else
+      convolve_gradient_channels(e, channels, block, obs, d_y, bias, scratch);
+  }
 }
 
-const real *encode(const Encoder *e, int n, const void *obs, real *kept, real *scratch) {
+/* Adds this member's planes of the sums of blocks to the gradients of the convolution; the first adds the bias. */
+static void convolution_gradient(const Encoder *e, int n, const real *sums) {
+  const Linear *l = &e->convolution.linear;
+  const int channels = l->outputs, blocks = blocks_of(n);
+  const Range planes = share_of(e->planes, 1);
+  if (member() == 0) add_sums(blocks, convolution_sums(e), sums, (Range){0, channels}, l->d_bias);
+  for (int block = 0; block < blocks; block++) {
+    const real *taps = sums + block * convolution_sums(e) + channels;
+    for (int64_t c = planes.start; c < planes.end; c++)
+      for (int tap = 0; tap < TAPS; tap++)
+        for (int o = 0; o < channels; o++)
+          l->d_weight[(o * TAPS + tap) * e->planes + c] += taps[(c * TAPS + tap) * channels + o];
+  }
+}
+
+const real *encode(const Encoder *e, int n, Range rows, const void *obs, real *kept, real *scratch) {
   const real *x = obs;
+  const int count = length(rows);
   for (int k = e->planes ? -1 : 0; k < e->layers; k++) {
     const Layer *l = k < 0 ? &e->convolution : &e->layer[k];
     const int width = k < 0 ? convolved(e) : l->linear.outputs;
+    real *y = kept + rows.start * width;
     if (k < 0)
-      convolve(e, n, obs, kept, scratch);
+      convolve(e, count, (const uint8_t *)obs + rows.start * e->planes * e->height * e->width, y, scratch);
     else
-      linear(&l->linear, n, x, kept);
-    activate(l, n, width, kept, kept + n * width, kept + 2 * n * width);
+      linear(&l->linear, count, x + rows.start * l->linear.inputs, y);
+    activate(l, count, width, y, y + n * width, kept + 2 * n * width + rows.start);
     x = kept;
     kept += n * kept_by(l, width);
   }
   return x;
 }
 
-void encode_gradient(const Encoder *e, int n, const void *obs, const real *kept, real *d, real *other,
-                     real *scratch) {
+void encode_gradient(const Encoder *e, int n, Range rows, const void *obs, const real *kept, real *d, real *other,
+                     real *sums, real *scratch) {
+  const int count = length(rows);
   kept += n * kept_of(e);
   for (int k = e->layers - 1; k >= (e->planes ? -1 : 0); k--) {
     const Layer *l = k < 0 ? &e->convolution : &e->layer[k];
     const int width = k < 0 ? convolved(e) : l->linear.outputs;
+    real *beyond = sums + blocks_of(n) * norm_sums(l, width);
     kept -= n * kept_by(l, width);
-    activate_gradient(l, n, width, kept, kept + n * width, kept + 2 * n * width, d);
+    activate_gradient(l, n, rows, width, kept, kept + n * width, kept + 2 * n * width, d, sums);
+    if (k < 0) convolve_gradient(e, n, rows, obs, d, beyond, scratch);
+    wait_for_all();
+    norm_gradient(l, n, width, sums);
     if (k < 0) {
-      convolve_gradient(e, n, obs, d, scratch);
+      convolution_gradient(e, n, beyond);
       return;
     }
     const int is_first = k == 0 && !e->planes;
@@ -271,11 +337,12 @@ void encode_gradient(const Encoder *e, int n, const void *obs, const real *kept,
     const real *below = is_first ? obs : kept - n * kept_by(lower, l->linear.inputs);
     linear_gradient(&l->linear, n, below, d, scratch);
     if (is_first) return;
-    memset(other, 0, sizeof(real) * n * l->linear.inputs);
-    linear_input_gradient(&l->linear, n, d, other);
-    real *swap = d;
-    d = other;
-    other = swap;
+    real *d_below = other + rows.start * l->linear.inputs;
+    memset(d_below, 0, sizeof(real) * count * l->linear.inputs);
+    linear_input_gradient(&l->linear, count, d + rows.start * width, d_below);
+    other = d;
+    d = d_below - rows.start * l->linear.inputs;
+    sums = beyond;
   }
 }
 
@@ -284,9 +351,10 @@ static int64_t obs_bytes(const Encoder *e) {
   return e->planes ? (int64_t)e->planes * e->height * e->width : (int64_t)(e->layer[0].linear.inputs * sizeof(real));
 }
 
-void gather(const Encoder *e, const void *all, const int64_t *index, int n, void *obs) {
+void gather(const Encoder *e, const void *all, const int64_t *index, Range rows, void *obs) {
   const int64_t bytes = obs_bytes(e);
-  for (int i = 0; i < n; i++) memcpy((char *)obs + i * bytes, (const char *)all + index[i] * bytes, bytes);
+  for (int64_t i = rows.start; i < rows.end; i++)
+    memcpy((char *)obs + i * bytes, (const char *)all + index[i] * bytes, bytes);
 }
 
 int64_t obs_room(const Encoder *e, int64_t n) { return (n * obs_bytes(e) + sizeof(real) - 1) / sizeof(real); }

@@ -44,13 +44,29 @@ typedef struct {
   real *objective, *value_loss, *entropy, *logp, *behavior_logp, *proximal_logp; /* [n] */
 } Record;
 
-/* Numbers that `act` and `ppo_gradient` need to work on `n` samples. */
-int64_t ppo_workspace(const ActorCritic *net, int64_t n) {
+static int64_t scratch_numbers(const ActorCritic *net) {
+  const int64_t encoders = larger(scratch_of(&net->policy.encoder), scratch_of(&net->value_encoder));
+  return larger(encoders, larger(linear_scratch(&net->policy.head), linear_scratch(&net->value_head)));
+}
+
+static int64_t numbers_per_sample(const ActorCritic *net) {
   const Encoder *policy = &net->policy.encoder, *value = &net->value_encoder;
-  const int64_t actions = net->policy.head.outputs, features = net->policy.head.inputs;
-  const int64_t scratch = larger(larger(scratch_of(policy), scratch_of(value)), features * actions);
-  return scratch + obs_room(policy, n) +
-         n * (kept_of(policy) + kept_of(value) + 2 * larger(widest(policy), widest(value)) + 3 * actions + 2);
+  return kept_of(policy) + kept_of(value) + 2 * larger(widest(policy), widest(value)) + 3 * net->policy.head.outputs + 2;
+}
+
+static int64_t sum_numbers(const ActorCritic *net, int n) {
+  return sums_of(&net->policy.encoder, n) + sums_of(&net->value_encoder, n) + blocks_of(n) * net->policy.head.outputs;
+}
+
+/* Numbers that `threads` need to act on `n` samples, or for the gradient of `n`. */
+int64_t ppo_workspace(const ActorCritic *net, int64_t n, int32_t threads) {
+  return n * numbers_per_sample(net) + obs_room(&net->policy.encoder, n) + sum_numbers(net, n) +
+         threads * scratch_numbers(net);
+}
+
+static int members_for(const ActorCritic *net, int32_t threads, int64_t samples) {
+  const int64_t operations = operations_of(&net->policy.encoder) + operations_of(&net->value_encoder);
+  return useful_members(threads, samples, operations);
 }
 
 /* Locations [n, actions], the actions that `noise` chooses and, if `value` is not null, values [n]. */
@@ -59,10 +75,11 @@ void act(const ActorCritic *net, int32_t n, const void *obs, const real *noise, 
   const Policy *policy = &net->policy;
   const int actions = policy->head.outputs;
   real *kept = work + n * kept_of(&policy->encoder), *scratch = kept + n * kept_of(&net->value_encoder);
-  const real *features = encode(&policy->encoder, n, obs, work, scratch);
+  const Range all = {0, n};
+  const real *features = encode(&policy->encoder, n, all, obs, work, scratch);
   linear(&policy->head, n, features, location);
   if (value) {
-    if (net->value_encoder.layers) features = encode(&net->value_encoder, n, obs, kept, scratch);
+    if (net->value_encoder.layers) features = encode(&net->value_encoder, n, all, obs, kept, scratch);
     linear(&net->value_head, n, features, value);
   }
   if (policy->log_std) {
@@ -79,15 +96,28 @@ void act(const ActorCritic *net, int32_t n, const void *obs, const real *noise, 
   }
 }
 
-/* Acts and steps the envs, in turns. */
-void ppo_rollout(const ActorCritic *net, Rollout *r, real *work) {
-  for (int t = 0; t < r->num_steps; t++) {
-    const int64_t at = (int64_t)t * r->num_envs;
-    act(net, r->num_envs, r->obs + at * r->obs_bytes, (const real *)r->noise + t * r->noise_row,
-        (real *)r->location + at * r->location_width, r->action + at * r->action_bytes,
-        r->value ? (real *)r->value + at : 0, work);
-    step_row(r, t);
+typedef struct {
+  const ActorCritic *net;
+  Rollout *rollout;
+  real *work;
+} Collecting;
+
+/* Acts and steps this member's envs, in turns. */
+static void collect(void *task) {
+  const Collecting *c = task;
+  const Range envs = share_of(c->rollout->num_envs, BLOCK_SAMPLES);
+  real *work = c->work + envs.start * numbers_per_sample(c->net) + member() * scratch_numbers(c->net);
+  for (int t = 0; t < c->rollout->num_steps; t++) {
+    const ActingRow row = acting_row(c->rollout, envs, t);
+    act(c->net, length(envs), row.obs, row.noise, row.location, row.action, row.value, work);
+    step_row(c->rollout, envs, t);
   }
+}
+
+/* Acts and steps the envs, in turns. */
+void ppo_rollout(const ActorCritic *net, Rollout *rollout, real *work, int32_t threads) {
+  Collecting task = {net, rollout, work};
+  as_team(members_for(net, threads, rollout->num_envs), collect, &task);
 }
 
 /* Turns logits [actions] into log-probabilities. */
@@ -177,14 +207,84 @@ static real value_error(const Objective *o, real value, real collected, real tar
   return held_error * held_error;
 }
 
-/* `ppo_gradient` of samples whose numbers stay in the cache. */
-APART void add_ppo_gradient(const ActorCritic *net, const Policy *proximal, const Samples *s, const Objective *o,
-                             const int64_t *index, int n, const Record *record, real *work) {
-  const Policy *policy = &net->policy;
-  const int actions = policy->head.outputs;
-  const int features = policy->head.inputs, shared = net->value_encoder.layers == 0;
+typedef struct {
+  const ActorCritic *net;
+  const Policy *proximal;
+  const Samples *samples;
+  Objective objective;
+  const int64_t *index;
+  int32_t n;
+  Record record;
+  real *work;
+  const Weights *weights; /* from here on: of steps */
+  Step *step;
+  int32_t steps, taken;
+} Learning;
+
+/* From sample `start` of the minibatch on. */
+static Learning from(const Learning *g, int64_t start) {
+  const Record *r = &g->record;
+  Learning part = *g;
+  part.index += start;
+  part.record = (Record){r->objective + start, r->value_loss + start,    r->entropy + start,
+                         r->logp + start,      r->behavior_logp + start, r->proximal_logp + start};
+  return part;
+}
+
+/* Losses of sample i, and the gradients of its outputs. */
+static void sample_gradient(const Learning *g, int64_t i, real *here, real *there, real value, real *d, real *d_log_std,
+                            real *d_value) {
+  const Policy *policy = &g->net->policy, *proximal = g->proximal;
+  const Samples *s = g->samples;
+  const Objective *o = &g->objective;
+  const Record *record = &g->record;
+  const int64_t sample = g->index[i];
+  const int actions = policy->head.outputs, exact = o->exact_kl && o->kl_penalty > 0;
+  const real *proximal_log_std = proximal ? proximal->log_std : s->proximal_log_std;
+  const real advantage = (s->advantage[sample] - (real)o->advantage_shift) / (real)o->advantage_scale;
+  if (!proximal && exact) memcpy(there, s->proximal_location + sample * actions, actions * sizeof(real));
+  real logp, proximal_logp = proximal ? 0 : s->proximal_logp[sample], slope, value_slope, kl = 0, entropy;
+  if (policy->log_std) {
+    const real *action = (const real *)s->action + sample * actions;
+    logp = gaussian_logp(actions, action, here, policy->log_std);
+    if (proximal) proximal_logp = gaussian_logp(actions, action, there, proximal_log_std);
+  } else {
+    const int64_t action = ((const int64_t *)s->action)[sample];
+    normalize(here, actions);
+    if (proximal || exact) normalize(there, actions);
+    logp = here[action];
+    if (proximal) proximal_logp = there[action];
+  }
+  const real gain = surrogate(o, logp, s->behavior_logp[sample], proximal_logp, advantage, &slope);
+  if (o->kl_penalty > 0 && !exact) {
+    kl = (real)0.5 * (logp - proximal_logp) * (logp - proximal_logp);
+    slope -= (real)o->kl_penalty * (logp - proximal_logp);
+  }
+  if (policy->log_std)
+    gaussian_sample(o, actions, (const real *)s->action + sample * actions, here, policy->log_std, exact ? there : 0,
+                    proximal_log_std, slope, &kl, &entropy, d, d_log_std);
+  else
+    discrete_sample(o, actions, ((const int64_t *)s->action)[sample], here, exact ? there : 0, slope, &kl, &entropy, d);
+  for (int j = 0; j < actions; j++) d[j] /= (real)o->count;
+  record->value_loss[i] = value_error(o, value, s->value[sample], s->value_target[sample], &value_slope);
+  *d_value = (real)o->value_coefficient * value_slope / (real)o->count;
+  record->objective[i] = gain - (real)o->kl_penalty * kl;
+  record->entropy[i] = entropy;
+  record->logp[i] = logp;
+  record->behavior_logp[i] = s->behavior_logp[sample];
+  record->proximal_logp[i] = proximal_logp;
+}
+
+/* The gradient of samples whose numbers stay in the cache. */
+APART void add_part(const Learning *g) {
+  const ActorCritic *net = g->net;
+  const Policy *policy = &net->policy, *proximal = g->proximal;
+  const int n = g->n, actions = policy->head.outputs, blocks = blocks_of(n);
+  const int features = policy->head.inputs, value_width = net->value_head.inputs, shared = net->value_encoder.layers == 0;
   const int width = larger(widest(&policy->encoder), widest(&net->value_encoder));
-  real *obs = work;
+  const Range rows = share_of(n, BLOCK_SAMPLES);
+  const int64_t start = rows.start, count = length(rows);
+  real *obs = g->work;
   real *policy_kept = obs + obs_room(&policy->encoder, n);
   real *value_kept = policy_kept + n * kept_of(&policy->encoder);
   real *d_features = value_kept + n * kept_of(&net->value_encoder);
@@ -194,102 +294,87 @@ APART void add_ppo_gradient(const ActorCritic *net, const Policy *proximal, cons
   real *d_location = proximal_location + n * actions;
   real *value = d_location + n * actions;
   real *d_value = value + n;
-  real *scratch = d_value + n;
+  real *log_std_sums = d_value + n;
+  real *sums = log_std_sums + blocks * actions;
+  real *value_sums = sums + sums_of(&policy->encoder, n);
+  real *scratch = log_std_sums + sum_numbers(net, n) + member() * scratch_numbers(net);
 
-  gather(&policy->encoder, s->obs, index, n, obs);
+  gather(&policy->encoder, g->samples->obs, g->index, rows, obs);
   if (proximal) {
-    const real *seen = encode(&proximal->encoder, n, obs, policy_kept, scratch);
-    linear(&proximal->head, n, seen, proximal_location);
+    const real *seen = encode(&proximal->encoder, n, rows, obs, policy_kept, scratch);
+    linear(&proximal->head, count, seen + start * features, proximal_location + start * actions);
   }
-  const real *policy_features = encode(&policy->encoder, n, obs, policy_kept, scratch);
+  const real *policy_features = encode(&policy->encoder, n, rows, obs, policy_kept, scratch);
   const real *value_features =
-      shared ? policy_features : encode(&net->value_encoder, n, obs, value_kept, scratch);
-  linear(&policy->head, n, policy_features, location);
-  linear(&net->value_head, n, value_features, value);
+      shared ? policy_features : encode(&net->value_encoder, n, rows, obs, value_kept, scratch);
+  linear(&policy->head, count, policy_features + start * features, location + start * actions);
+  linear(&net->value_head, count, value_features + start * value_width, value + start);
 
-  const int exact = o->exact_kl && o->kl_penalty > 0;
-  const real *proximal_log_std = proximal ? proximal->log_std : s->proximal_log_std;
-  for (int i = 0; i < n; i++) {
-    const int64_t sample = index[i];
-    real *here = location + i * actions, *there = proximal_location + i * actions, *d = d_location + i * actions;
-    const real advantage = (s->advantage[sample] - (real)o->advantage_shift) / (real)o->advantage_scale;
-    if (!proximal && exact) memcpy(there, s->proximal_location + sample * actions, actions * sizeof(real));
-    real logp, proximal_logp = proximal ? 0 : s->proximal_logp[sample], slope, value_slope, kl = 0, entropy;
-    if (policy->log_std) {
-      const real *action = (const real *)s->action + sample * actions;
-      logp = gaussian_logp(actions, action, here, policy->log_std);
-      if (proximal) proximal_logp = gaussian_logp(actions, action, there, proximal_log_std);
-    } else {
-      const int64_t action = ((const int64_t *)s->action)[sample];
-      normalize(here, actions);
-      if (proximal || exact) normalize(there, actions);
-      logp = here[action];
-      if (proximal) proximal_logp = there[action];
-    }
-    const real gain = surrogate(o, logp, s->behavior_logp[sample], proximal_logp, advantage, &slope);
-    if (o->kl_penalty > 0 && !exact) {
-      kl = (real)0.5 * (logp - proximal_logp) * (logp - proximal_logp);
-      slope -= (real)o->kl_penalty * (logp - proximal_logp);
-    }
-    if (policy->log_std)
-      gaussian_sample(o, actions, (const real *)s->action + sample * actions, here, policy->log_std,
-                      exact ? there : 0, proximal_log_std, slope, &kl, &entropy, d, policy->d_log_std);
-    else
-      discrete_sample(o, actions, ((const int64_t *)s->action)[sample], here, exact ? there : 0, slope, &kl, &entropy,
-                      d);
-    for (int j = 0; j < actions; j++) d[j] /= (real)o->count;
-    record->value_loss[i] = value_error(o, value[i], s->value[sample], s->value_target[sample], &value_slope);
-    d_value[i] = (real)o->value_coefficient * value_slope / (real)o->count;
-    record->objective[i] = gain - (real)o->kl_penalty * kl;
-    record->entropy[i] = entropy;
-    record->logp[i] = logp;
-    record->behavior_logp[i] = s->behavior_logp[sample];
-    record->proximal_logp[i] = proximal_logp;
+  for (int64_t i = rows.start; i < rows.end; i++) {
+    real *d_log_std = log_std_sums + block_of(i, n) * actions;
+    if (i == block_start(i, n)) memset(d_log_std, 0, sizeof(real) * actions);
+    sample_gradient(g, i, location + i * actions, proximal_location + i * actions, value[i], d_location + i * actions,
+                    d_log_std, d_value + i);
   }
-
+  memset(d_features + start * features, 0, sizeof(real) * count * features);
+  linear_input_gradient(&policy->head, count, d_location + start * actions, d_features + start * features);
+  if (shared && !net->detaches_value)
+    linear_input_gradient(&net->value_head, count, d_value + start, d_features + start * features);
+  wait_for_all();
   linear_gradient(&policy->head, n, policy_features, d_location, scratch);
-  memset(d_features, 0, sizeof(real) * n * features);
-  linear_input_gradient(&policy->head, n, d_location, d_features);
   linear_gradient(&net->value_head, n, value_features, d_value, scratch);
-  if (shared && !net->detaches_value) linear_input_gradient(&net->value_head, n, d_value, d_features);
-  encode_gradient(&policy->encoder, n, obs, policy_kept, d_features, d_work, scratch);
-  if (shared) return;
-  memset(d_features, 0, sizeof(real) * n * net->value_head.inputs);
-  linear_input_gradient(&net->value_head, n, d_value, d_features);
-  encode_gradient(&net->value_encoder, n, obs, value_kept, d_features, d_work, scratch);
+  if (policy->log_std) add_sums(blocks, actions, log_std_sums, share_of(actions, 1), policy->d_log_std);
+  encode_gradient(&policy->encoder, n, rows, obs, policy_kept, d_features, d_work, sums, scratch);
+  if (!shared) {
+    wait_for_all(); /* until all have read what is now written to */
+    memset(d_features + start * value_width, 0, sizeof(real) * count * value_width);
+    linear_input_gradient(&net->value_head, count, d_value + start, d_features + start * value_width);
+    encode_gradient(&net->value_encoder, n, rows, obs, value_kept, d_features, d_work, value_sums, scratch);
+  }
+  wait_for_all();
 }
+
+static void add_gradient(const Learning *g) {
+  const int parts = parts_of(g->n);
+  const Subnormals before = flush_subnormals();
+  for (int part = 0; part < parts; part++) {
+    const int64_t start = (int64_t)g->n * part / parts, end = (int64_t)g->n * (part + 1) / parts;
+    Learning here = from(g, start);
+    here.n = end - start;
+    add_part(&here);
+  }
+  restore_subnormals(before);
+}
+
+static void learn(void *task) { add_gradient(task); }
 
 /* Adds the gradient of the samples `index`[n] to the network's buffers, and records the losses of each.
    `proximal` is the average of the weights, or null if the samples carry the proximal policy. */
 void ppo_gradient(const ActorCritic *net, const Policy *proximal, const Samples *s, const Objective *o,
-                  const int64_t *index, int32_t n, const Record *record, real *work) {
-  const int parts = parts_of(n);
-  const Subnormals before = flush_subnormals();
-  for (int part = 0; part < parts; part++) {
-    const int start = (int64_t)n * part / parts, end = (int64_t)n * (part + 1) / parts;
-    const Record here = {record->objective + start, record->value_loss + start,    record->entropy + start,
-                         record->logp + start,      record->behavior_logp + start, record->proximal_logp + start};
-    add_ppo_gradient(net, proximal, s, o, index + start, end - start, &here, work);
+                  const int64_t *index, int32_t n, const Record *record, real *work, int32_t threads) {
+  Learning task = {net, proximal, s, *o, index, n, *record, work, 0, 0, 0, 0};
+  as_team(members_for(net, threads, at_once(n)), learn, &task);
+}
+
+static void take_steps(void *task) {
+  Learning here = *(const Learning *)task;
+  int taken = 0;
+  for (; taken < here.steps; taken++) {
+    here.objective.count = here.n = here.step[taken].samples;
+    add_gradient(&here);
+    if (!take_step(here.weights, here.step + taken)) break;
+    here = from(&here, here.n);
   }
-  restore_subnormals(before);
+  if (member() == 0) ((Learning *)task)->taken = taken;
 }
 
 /* Gradient steps on consecutive stretches of `index`, of which each of `step`[steps] says how long it is. Returns
    how many were taken: all, or those before the first whose gradient is non-finite. */
 int32_t ppo_steps(const ActorCritic *net, const Policy *proximal, const Samples *s, const Objective *o,
                   const int64_t *index, const Record *record, real *work, const Weights *weights, Step *step,
-                  int32_t steps) {
-  Objective here = *o;
-  Record seen = *record;
+                  int32_t steps, int32_t threads) {
+  Learning task = {net, proximal, s, *o, index, 0, *record, work, weights, step, steps, 0};
   memset(weights->gradient, 0, sizeof(real) * weights->count);
-  for (int taken = 0; taken < steps; taken++) {
-    const int64_t n = step[taken].samples;
-    here.count = n;
-    ppo_gradient(net, proximal, s, &here, index, n, &seen, work);
-    if (!take_step(weights, step + taken)) return taken;
-    index += n;
-    seen = (Record){seen.objective + n, seen.value_loss + n,    seen.entropy + n,
-                    seen.logp + n,      seen.behavior_logp + n, seen.proximal_logp + n};
-  }
-  return steps;
+  as_team(members_for(net, threads, at_once(most_samples(step, steps))), take_steps, &task);
+  return task.taken;
 }

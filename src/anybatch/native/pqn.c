@@ -15,11 +15,22 @@ typedef struct {
   const real *target;    /* [samples] */
 } QSamples;
 
-/* Numbers that `q_act` and `q_gradient` need to work on `n` samples. */
-int64_t q_workspace(const QNetwork *net, int64_t n) {
-  const Encoder *e = &net->encoder;
-  const int64_t scratch = larger(scratch_of(e), (int64_t)net->head.inputs * net->head.outputs);
-  return scratch + obs_room(e, n) + n * (kept_of(e) + 2 * widest(e) + 2 * net->head.outputs);
+static int64_t scratch_numbers(const QNetwork *net) {
+  return larger(scratch_of(&net->encoder), linear_scratch(&net->head));
+}
+
+static int64_t numbers_per_sample(const QNetwork *net) {
+  return kept_of(&net->encoder) + 2 * widest(&net->encoder) + 2 * net->head.outputs;
+}
+
+/* Numbers that `threads` need to act on `n` samples, or for the gradient of `n`. */
+int64_t q_workspace(const QNetwork *net, int64_t n, int32_t threads) {
+  return n * numbers_per_sample(net) + obs_room(&net->encoder, n) + sums_of(&net->encoder, n) +
+         threads * scratch_numbers(net);
+}
+
+static int members_for(const QNetwork *net, int32_t threads, int64_t samples) {
+  return useful_members(threads, samples, operations_of(&net->encoder));
 }
 
 static int best_of(int count, const real *x) {
@@ -35,7 +46,7 @@ void q_act(const QNetwork *net, double epsilon, int32_t n, const void *obs, cons
            int64_t *action, real *value, real *work) {
   const int actions = net->head.outputs;
   real *scratch = work + n * kept_of(&net->encoder);
-  linear(&net->head, n, encode(&net->encoder, n, obs, work, scratch), location);
+  linear(&net->head, n, encode(&net->encoder, n, (Range){0, n}, obs, work, scratch), location);
   for (int i = 0; i < n; i++) {
     const real *here = location + i * actions, *chance = noise + i * actions;
     const int best = best_of(actions, here), other = best_of(actions, chance);
@@ -44,63 +55,112 @@ void q_act(const QNetwork *net, double epsilon, int32_t n, const void *obs, cons
   }
 }
 
+typedef struct {
+  const QNetwork *net;
+  double epsilon;
+  Rollout *rollout;
+  real *work;
+} Collecting;
+
+/* Acts and steps this member's envs, in turns. */
+static void collect(void *task) {
+  const Collecting *c = task;
+  const Range envs = share_of(c->rollout->num_envs, BLOCK_SAMPLES);
+  real *work = c->work + envs.start * numbers_per_sample(c->net) + member() * scratch_numbers(c->net);
+  for (int t = 0; t < c->rollout->num_steps; t++) {
+    const ActingRow row = acting_row(c->rollout, envs, t);
+    q_act(c->net, c->epsilon, length(envs), row.obs, row.noise, row.location, row.action, row.value, work);
+    step_row(c->rollout, envs, t);
+  }
+}
+
 /* Acts and steps the envs, in turns. */
-void q_rollout(const QNetwork *net, double epsilon, Rollout *r, real *work) {
-  for (int t = 0; t < r->num_steps; t++) {
-    const int64_t at = (int64_t)t * r->num_envs;
-    q_act(net, epsilon, r->num_envs, r->obs + at * r->obs_bytes, (const real *)r->noise + t * r->noise_row,
-          (real *)r->location + at * r->location_width, (int64_t *)r->action + at, (real *)r->value + at, work);
-    step_row(r, t);
-  }
+void q_rollout(const QNetwork *net, double epsilon, Rollout *rollout, real *work, int32_t threads) {
+  Collecting task = {net, epsilon, rollout, work};
+  as_team(members_for(net, threads, rollout->num_envs), collect, &task);
 }
 
-/* `q_gradient` of samples whose numbers stay in the cache. */
-APART void add_q_gradient(const QNetwork *net, const QSamples *s, double coefficient, double count,
-                           const int64_t *index, int n, real *error, real *value, real *work) {
+typedef struct {
+  const QNetwork *net;
+  const QSamples *samples;
+  double coefficient, count;
+  const int64_t *index;
+  int32_t n;
+  real *error, *value, *work;
+  const Weights *weights; /* from here on: of steps */
+  Step *step;
+  int32_t steps, taken;
+} Learning;
+
+/* The gradient of samples whose numbers stay in the cache. */
+APART void add_part(const Learning *g) {
+  const QNetwork *net = g->net;
+  const QSamples *s = g->samples;
   const Encoder *e = &net->encoder;
-  const int actions = net->head.outputs, features = net->head.inputs, width = widest(e);
-  real *obs = work, *kept = obs + obs_room(e, n), *d_features = kept + n * kept_of(e);
+  const int n = g->n, actions = net->head.outputs, features = net->head.inputs, width = widest(e);
+  const Range rows = share_of(n, BLOCK_SAMPLES);
+  const int64_t start = rows.start, count = length(rows);
+  real *obs = g->work, *kept = obs + obs_room(e, n), *d_features = kept + n * kept_of(e);
   real *d_work = d_features + n * width, *location = d_work + n * width, *d_location = location + n * actions;
-  real *scratch = d_location + n * actions;
+  real *sums = d_location + n * actions, *scratch = sums + sums_of(e, n) + member() * scratch_numbers(net);
 
-  gather(e, s->obs, index, n, obs);
-  const real *seen = encode(e, n, obs, kept, scratch);
-  linear(&net->head, n, seen, location);
-  memset(d_location, 0, sizeof(real) * n * actions);
-  for (int i = 0; i < n; i++) {
-    const int64_t taken = i * actions + s->action[index[i]];
-    const real distance = location[taken] - s->target[index[i]];
-    d_location[taken] = (real)(2 * coefficient / count) * distance;
-    error[i] = distance * distance;
-    value[i] = location[taken];
+  gather(e, s->obs, g->index, rows, obs);
+  const real *seen = encode(e, n, rows, obs, kept, scratch);
+  linear(&net->head, count, seen + start * features, location + start * actions);
+  memset(d_location + start * actions, 0, sizeof(real) * count * actions);
+  for (int64_t i = rows.start; i < rows.end; i++) {
+    const int64_t taken = i * actions + s->action[g->index[i]];
+    const real distance = location[taken] - s->target[g->index[i]];
+    d_location[taken] = (real)(2 * g->coefficient / g->count) * distance;
+    g->error[i] = distance * distance;
+    g->value[i] = location[taken];
   }
+  memset(d_features + start * features, 0, sizeof(real) * count * features);
+  linear_input_gradient(&net->head, count, d_location + start * actions, d_features + start * features);
+  wait_for_all();
   linear_gradient(&net->head, n, seen, d_location, scratch);
-  memset(d_features, 0, sizeof(real) * n * features);
-  linear_input_gradient(&net->head, n, d_location, d_features);
-  encode_gradient(e, n, obs, kept, d_features, d_work, scratch);
+  encode_gradient(e, n, rows, obs, kept, d_features, d_work, sums, scratch);
+  wait_for_all(); /* before a member writes to what others read */
 }
 
-/* Adds the gradient of coefficient / count * (Q(s, a) - target)^2 over the samples `index`[n]. */
-void q_gradient(const QNetwork *net, const QSamples *s, double coefficient, double count, const int64_t *index,
-                int32_t n, real *error, real *value, real *work) {
-  const int parts = parts_of(n);
+static void add_gradient(const Learning *g) {
+  const int parts = parts_of(g->n);
   const Subnormals before = flush_subnormals();
   for (int part = 0; part < parts; part++) {
-    const int start = (int64_t)n * part / parts, end = (int64_t)n * (part + 1) / parts;
-    add_q_gradient(net, s, coefficient, count, index + start, end - start, error + start, value + start, work);
+    const int64_t start = (int64_t)g->n * part / parts, end = (int64_t)g->n * (part + 1) / parts;
+    Learning here = *g;
+    here.index += start, here.error += start, here.value += start, here.n = end - start;
+    add_part(&here);
   }
   restore_subnormals(before);
 }
 
+static void learn(void *task) { add_gradient(task); }
+
+/* Adds the gradient of coefficient / count * (Q(s, a) - target)^2 over the samples `index`[n]. */
+void q_gradient(const QNetwork *net, const QSamples *s, double coefficient, double count, const int64_t *index,
+                int32_t n, real *error, real *value, real *work, int32_t threads) {
+  Learning task = {net, s, coefficient, count, index, n, error, value, work, 0, 0, 0, 0};
+  as_team(members_for(net, threads, at_once(n)), learn, &task);
+}
+
+static void take_steps(void *task) {
+  Learning here = *(const Learning *)task;
+  int taken = 0;
+  for (; taken < here.steps; taken++) {
+    here.count = here.n = here.step[taken].samples;
+    add_gradient(&here);
+    if (!take_step(here.weights, here.step + taken)) break;
+    here.index += here.n, here.error += here.n, here.value += here.n;
+  }
+  if (member() == 0) ((Learning *)task)->taken = taken;
+}
+
 /* Gradient steps, as `ppo_steps` in ppo.c. */
 int32_t q_steps(const QNetwork *net, const QSamples *s, double coefficient, const int64_t *index, real *error,
-                real *value, real *work, const Weights *weights, Step *step, int32_t steps) {
+                real *value, real *work, const Weights *weights, Step *step, int32_t steps, int32_t threads) {
+  Learning task = {net, s, coefficient, 0, index, 0, error, value, work, weights, step, steps, 0};
   memset(weights->gradient, 0, sizeof(real) * weights->count);
-  for (int taken = 0; taken < steps; taken++) {
-    const int64_t n = step[taken].samples;
-    q_gradient(net, s, coefficient, n, index, n, error, value, work);
-    if (!take_step(weights, step + taken)) return taken;
-    index += n, error += n, value += n;
-  }
-  return steps;
+  as_team(members_for(net, threads, at_once(most_samples(step, steps))), take_steps, &task);
+  return task.taken;
 }

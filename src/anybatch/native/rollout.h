@@ -1,18 +1,20 @@
-/* Collecting a rollout: acting and stepping in turns, without a program in between. */
+/* Collecting a rollout: acting and stepping in turns, without a program in between. Envs do not depend on each other, so
+   each member of a team (team.h) collects with its own. */
 #ifndef ANYBATCH_ROLLOUT_H
 #define ANYBATCH_ROLLOUT_H
 
-#include <stdint.h>
+#include "team.h"
 
-/* Observations that ended episodes, where envs are reset within the step that ends them. */
+/* Observations that ended episodes, where envs are reset within the step that ends them; in no particular order. */
 typedef struct {
   uint8_t *obs;        /* [count, bytes of one] */
   int32_t *step, *env; /* [count] */
   int64_t count;
 } Finals;
 
-/* What a step of all envs takes and returns, [num_envs] each. */
+/* What a step of some envs takes and returns, one of each per env. */
 typedef struct {
+  Range envs;
   const void *action;
   void *obs;
   float *reward;
@@ -28,7 +30,7 @@ typedef struct {
   StepEnvs step;
   const void *envs;
   int32_t num_envs, num_steps;
-  int64_t obs_bytes, action_bytes, location_width; /* of one env */
+  int64_t obs_bytes, action_bytes, location_width; /* of one env; its noise is as wide as its location */
   int64_t noise_row;                               /* numbers from one row of noise to the next */
   uint8_t *obs;                                    /* [num_steps + 1, ...]; the first row is given */
   const void *noise;
@@ -39,10 +41,30 @@ typedef struct {
   Finals finals;
 } Rollout;
 
-/* Step the envs with the actions of row t. */
-static inline void step_row(Rollout *r, int t) {
-  const int64_t at = (int64_t)t * r->num_envs;
+/* What acting in some envs takes and returns, one row of each per env. */
+typedef struct {
+  const void *obs;
+  const real *noise;
+  real *location, *value;
+  void *action;
+} ActingRow;
+
+static inline ActingRow acting_row(const Rollout *r, Range envs, int t) {
+  const int64_t at = (int64_t)t * r->num_envs + envs.start;
+  return (ActingRow){
+      .obs = r->obs + at * r->obs_bytes,
+      .noise = (const real *)r->noise + t * r->noise_row + envs.start * r->location_width,
+      .location = (real *)r->location + at * r->location_width,
+      .value = r->value ? (real *)r->value + at : 0,
+      .action = r->action + at * r->action_bytes,
+  };
+}
+
+/* Step these envs with the actions of row t. */
+static inline void step_row(Rollout *r, Range envs, int t) {
+  const int64_t at = (int64_t)t * r->num_envs + envs.start;
   const EnvRow row = {
+      .envs = envs,
       .action = r->action + at * r->action_bytes,
       .obs = r->obs + (at + r->num_envs) * r->obs_bytes,
       .reward = r->reward + at,

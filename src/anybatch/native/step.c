@@ -5,21 +5,45 @@
 #define CHAINS 4           /* additions that do not wait for each other */
 #define CLIP_EPSILON 1e-6  /* as learning/gradient_steps.py has it */
 
-/* Blocks keep float sums accurate, and the order of summation fixed. */
+/* Of one block: blocks keep float sums accurate, and the order of summation fixed. */
+static double squared_block(const real *x) {
+  vec part[CHAINS] = {{0}};
+  double sum = 0;
+  for (int i = 0; i < BLOCK; i += CHAINS * LANES)
+    for (int chain = 0; chain < CHAINS; chain++) {
+      const vec here = *(const vec *)(x + i + chain * LANES);
+      part[chain] += here * here;
+    }
+  const vec total = (part[0] + part[1]) + (part[2] + part[3]);
+  for (int lane = 0; lane < LANES; lane++) sum += total[lane];
+  return sum;
+}
+
+/* Of part number `part`: a block, or what is left over after the last one. */
+static double squared_part(const real *x, int64_t count, int64_t part) {
+  const int64_t start = part * BLOCK;
+  if (start + BLOCK <= count) return squared_block(x + start);
+  double sum = 0;
+  for (int64_t i = start; i < count; i++) sum += (double)x[i] * x[i];
+  return sum;
+}
+
+int64_t step_sums(int64_t count) { return count / BLOCK + 1; }
+
 double squared_norm(const real *x, int64_t count) {
   double sum = 0;
-  int64_t start = 0;
-  for (; start + BLOCK <= count; start += BLOCK) {
-    vec part[CHAINS] = {{0}};
-    for (int i = 0; i < BLOCK; i += CHAINS * LANES)
-      for (int chain = 0; chain < CHAINS; chain++) {
-        const vec here = *(const vec *)(x + start + i + chain * LANES);
-        part[chain] += here * here;
-      }
-    const vec total = (part[0] + part[1]) + (part[2] + part[3]);
-    for (int lane = 0; lane < LANES; lane++) sum += total[lane];
-  }
-  for (; start < count; start++) sum += (double)x[start] * x[start];
+  for (int64_t part = 0; part < step_sums(count); part++) sum += squared_part(x, count, part);
+  return sum;
+}
+
+/* `squared_norm` of the gradients, of which each member computes some parts. */
+static double shared_squared_norm(const Weights *w) {
+  const int64_t parts = step_sums(w->count);
+  const Range mine = share_of(parts, 1);
+  double sum = 0;
+  for (int64_t part = mine.start; part < mine.end; part++) w->sums[part] = squared_part(w->gradient, w->count, part);
+  wait_for_all();
+  for (int64_t part = 0; part < parts; part++) sum += w->sums[part];
   return sum;
 }
 
@@ -59,10 +83,12 @@ static void follow(real *restrict average, const real *restrict value, int64_t c
     for (int64_t i = 0; i < count; i++) average[i] = value[i] - (value[i] - average[i]) * far;
 }
 
-/* Block by block, so that what one part of the step has read is still in the cache for the next. */
+/* This member's weights, block by block, so that what one part of the step has read is still in the cache for the
+   next. */
 APART void move_weights(const Weights *w, const Step *step, double scale) {
-  for (int64_t start = 0; start < w->count; start += BLOCK) {
-    const int64_t here = w->count - start < BLOCK ? w->count - start : BLOCK;
+  const Range mine = share_of(w->count, BLOCK);
+  for (int64_t start = mine.start; start < mine.end; start += BLOCK) {
+    const int64_t here = mine.end - start < BLOCK ? mine.end - start : BLOCK;
     adam_step(w->value + start, w->gradient + start, w->first + start, w->second + start, here, scale, w->beta1,
               w->beta2, step->epsilon, step->step_size, step->root_correction);
     const int64_t averaged = w->average ? w->averaged - start : 0;
@@ -72,12 +98,13 @@ APART void move_weights(const Weights *w, const Step *step, double scale) {
 }
 
 int take_step(const Weights *w, Step *step) {
-  const double squared = squared_norm(w->gradient, w->count);
-  step->norm = squared >= 0 ? sqrt(squared) : squared;
-  if (!isfinite(step->norm)) return 0;
-  const double scale = step->norm > w->max_norm ? w->max_norm / (step->norm + CLIP_EPSILON) : 1;
+  const double squared = shared_squared_norm(w), norm = squared >= 0 ? sqrt(squared) : squared;
+  if (member() == 0) step->norm = norm;
+  if (!isfinite(norm)) return 0;
+  const double scale = norm > w->max_norm ? w->max_norm / (norm + CLIP_EPSILON) : 1;
   const Subnormals before = flush_subnormals();
   move_weights(w, step, scale);
   restore_subnormals(before);
+  wait_for_all();
   return 1;
 }

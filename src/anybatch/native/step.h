@@ -2,7 +2,7 @@
 #ifndef ANYBATCH_STEP_H
 #define ANYBATCH_STEP_H
 
-#include "arithmetic.h"
+#include "team.h"
 
 /* A network's parameters as one vector, with what Adam keeps of their gradients. */
 typedef struct {
@@ -12,6 +12,7 @@ typedef struct {
   double max_norm;  /* gradients are clipped to it; infinite where they are not */
   real *average;    /* [averaged]: an average of the first parameters, or null */
   int64_t averaged;
+  double *sums;     /* [step_sums(count)], to work with */
 } Weights;
 
 typedef struct {
@@ -22,7 +23,14 @@ typedef struct {
 } Step;
 
 /* Takes a step with the gradients that are there, lets the average follow, and sets the gradients to 0 for the next
-   step. Returns 0, and leaves everything as it is, if a gradient is non-finite. */
+   step. Returns 0, and leaves everything as it is, if a gradient is non-finite. All members of a team have to come
+   here. */
 INTERNAL int take_step(const Weights *weights, Step *step);
+
+INLINE int64_t most_samples(const Step *step, int32_t steps) {
+  int64_t most = 0;
+  for (int k = 0; k < steps; k++) most = step[k].samples > most ? step[k].samples : most;
+  return most;
+}
 
 #endif

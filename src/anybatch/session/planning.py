@@ -1,14 +1,13 @@
 """What a config determines before training: plan, encoder, threads."""
 
-import os
-
 import torch
 
 from anybatch import envs, networks
+from anybatch.algorithms import AnyState
+from anybatch.algorithms.arithmetic import own_cores
 from anybatch.batch.control import BatchControl
 from anybatch.batch.plan import Plan
 from anybatch.config import AnyConfig, PQNConfig
-from anybatch.distributed import group
 from anybatch.envs import procgen
 from anybatch.envs.protocol import EnvSpec
 
@@ -39,10 +38,12 @@ def encoder_for(config: AnyConfig, spec: EnvSpec) -> str:
 
 
 def set_threads(config: AnyConfig, encoder: str) -> None:
-    """One thread for small networks, which lose more to waking threads than they gain; all cores for
-    convolutions.
+    """Threads of torch: one for small networks, which lose more to waking threads than they gain; all cores
+    for convolutions."""
+    torch.set_num_threads(config.threads or (own_cores() if encoder in ("nature", "impala") else 1))
 
-    Ranks on one machine share its cores.
-    """
-    every_core = max(1, (os.cpu_count() or 1) // group.local_ranks())
-    torch.set_num_threads(config.threads or (every_core if encoder in ("nature", "impala") else 1))
+
+def leave_cores_to_native_code(state: AnyState) -> None:
+    """One thread of torch beside native code: further ones would keep the cores busy that it needs."""
+    if state.kernel is not None:
+        torch.set_num_threads(1)

@@ -34,7 +34,7 @@ from anybatch.session import elastic
 from anybatch.session.evaluating import evaluate_state, evaluation_protocol
 from anybatch.session.own import NOTHING_OWN, OwnParts
 from anybatch.session.periodic import PeriodicEvaluation, refuse_one_env_for_two
-from anybatch.session.planning import encoder_for, set_threads
+from anybatch.session.planning import encoder_for, leave_cores_to_native_code, set_threads
 
 ShowPlan = Callable[[AnyConfig, Plan], None]
 
@@ -128,7 +128,9 @@ def start(config: AnyConfig, own: OwnParts, output: Output, *, env_steps: int) -
     if config.collection is None:
         env = own.training_env(config, env_steps=env_steps)
         set_threads(config, encoder_for(config, env.spec))
-        return algorithm_of(config).start(config, env, say=output.say, factory=factory)
+        state = algorithm_of(config).start(config, env, say=output.say, factory=factory)
+        leave_cores_to_native_code(state)
+        return state
     spec = own.spec_for_actors(config)
     set_threads(config, encoder_for(config, spec))  # actors use as many threads as the learner
     pool = own.actors(config, spec, env_steps=env_steps, say=output.say)

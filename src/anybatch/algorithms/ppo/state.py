@@ -10,7 +10,7 @@ from anybatch import networks, seeding
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
-from anybatch.algorithms.arithmetic import compile_choice, keep_arithmetic
+from anybatch.algorithms.arithmetic import compile_choice, keep_arithmetic, native_threads
 from anybatch.algorithms.state import (
     Environments,
     Learner,
@@ -138,7 +138,14 @@ def start(
     periodic_copy = PeriodicCopy(*weights) if policy == "periodic" else None
     kept = ewma or periodic_copy
     proximal = kept.policy if kept else None
-    kernel = policy_kernel(compile_choice(config), learner.network, proximal, env.spec, say)
+    kernel = policy_kernel(
+        compile_choice(config),
+        learner.network,
+        proximal,
+        env.spec,
+        threads=native_threads(config),
+        say=say,
+    )
     if kernel is not None:
         learner.steps.use_native_code()
     return PPOState(

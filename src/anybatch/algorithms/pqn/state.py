@@ -9,7 +9,7 @@ import torch
 from anybatch import networks, seeding
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
-from anybatch.algorithms.arithmetic import compile_choice, keep_arithmetic
+from anybatch.algorithms.arithmetic import compile_choice, keep_arithmetic, native_threads
 from anybatch.algorithms.state import (
     Environments,
     Learner,
@@ -69,7 +69,9 @@ def start(
         noise_of={"action values": slice(None)},
         say=say,
     )
-    kernel = q_kernel(compile_choice(config), learner.network, env.spec, say)
+    kernel = q_kernel(
+        compile_choice(config), learner.network, env.spec, threads=native_threads(config), say=say
+    )
     if kernel is not None:
         learner.steps.use_native_code()
     return PQNState(learner=learner, kernel=kernel, rank=RankState.fresh(config, env, learner, kernel=kernel))
