@@ -207,3 +207,12 @@ def test_functions_fit_on_a_screen():
                 lines = node.end_lineno - node.lineno + 1 - len(docstring.splitlines())
                 assert lines <= 60, f"{path.relative_to(PACKAGE)}: {node.name} has {lines} lines"
                 assert len(docstring.splitlines()) <= 15, f"{path.relative_to(PACKAGE)}: {node.name}"
+
+
+def test_a_run_in_native_code_never_waits_for_torchs_compiler(tmp_path: Path):
+    code = (
+        "import sys; from anybatch.cli import main; "
+        "main(['train', '--env', 'toy:Match', '--total-env-steps', '512', '--evaluation.num-envs', '1']); "
+        "assert 'torch.optim.adam' in sys.modules and 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)

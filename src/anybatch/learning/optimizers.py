@@ -1,6 +1,7 @@
 """Optimizers on one flat parameter, as one call each: torch's default on a CPU is a slow loop."""
 
 import math
+from inspect import unwrap
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +34,18 @@ def first_state(parameter: nn.Parameter, config: OptimizerConfig) -> dict[str, T
     return dict(optimizer.state[twin])
 
 
-class FlatSGD(torch.optim.SGD):
+class _NotCompiled:
+    """Methods of torch's optimizers without the wrappers that keep torch's compiler away from them.
+
+    On their first call, these import the compiler, which takes as long as all else that a run starts with.
+    """
+
+    add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
+    load_state_dict = unwrap(torch.optim.Optimizer.load_state_dict)
+    state_dict = unwrap(torch.optim.Optimizer.state_dict)
+
+
+class FlatSGD(_NotCompiled, torch.optim.SGD):
     """Plain gradient descent."""
 
     def __init__(self, parameter: nn.Parameter, *, lr: float) -> None:
@@ -58,7 +70,7 @@ def flagged_gradient(parameter: nn.Parameter, taken: Tensor, scale: Tensor) -> T
     return (parameter.grad * scale).where(taken > 0, 0.0)
 
 
-class FlatAdam(torch.optim.Adam):
+class FlatAdam(_NotCompiled, torch.optim.Adam):
     """Adam (Kingma & Ba 2015) or, `rectified`, RAdam (Liu et al. 2019, arXiv:1908.03265).
 
     RAdam is equal to torch.optim.RAdam up to rounding, which costs small networks as much as their
