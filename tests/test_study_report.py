@@ -66,7 +66,7 @@ def test_points_of_a_figure_are_means_of_normalized_scores(stale: StudyView):
     drawn = panels(stale, "score-staleness-iterations")
     first, *others = drawn.charts
     assert first.title == "mean over 2 environments" and len(others) == 2
-    assert first.x_names == ("0", "2", "8")
+    assert first.x_names == ("0", "2", "8") and first.x_places == (0, 1, 2)
     by_env: dict[str, list[float]] = {}
     for cell in stale.parts[1].cells:
         score = stale.scores.normalized(cell.env, stale.results[cell.name].score("final"))
@@ -86,7 +86,9 @@ def test_lines_over_the_batch_are_those_of_arms_at_several(invariance: StudyView
         "coupled PPO with all rules",
     ]
     assert mean.x_names == ("1/8", "1/4", "1", "4")
-    assert [round(x) for x in mean.series[0].x] == [0, 1, 2, 3]
+    assert mean.x_places == (-3, -2, 0, 2), "a factor of two is as far everywhere"
+    assert [round(x) for x in mean.series[0].x] == [-3, -2, 0, 2]
+    assert [mean.x_name(x) for x in mean.series[1].x] == ["1/8", "1/4"]
     # Coupled PPO has two of four games: a mean over them would be one over other games.
     assert [series.label for series in mean.series] == ["all rules", "no rule"]
     reference = invariance.reference

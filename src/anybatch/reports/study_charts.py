@@ -1,5 +1,6 @@
 """Scores of a study over what its grid varies, as drawings."""
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,13 +25,21 @@ class Dimension:
     label: str
     value: Callable[[Part], Any]
     shown: Callable[[Any], str]
+    places: Callable[[Sequence[Any]], tuple[float, ...]] = lambda values: tuple(
+        map(float, range(len(values)))
+    )
+    """Where values are on an axis: one after another, unless their distances mean something."""
 
     def values(self, parts: Iterable[Part]) -> list[Any]:
         return sorted({value for part in parts if (value := self.value(part)) is not None})
 
 
 RATIO = Dimension(
-    "ratio", "batch ÷ tuned batch", lambda part: (part.ratio_value, part.ratio), lambda value: value[1]
+    "ratio",
+    "batch ÷ tuned batch",
+    value=lambda part: (part.ratio_value, part.ratio),
+    shown=lambda value: value[1],
+    places=lambda values: tuple(math.log2(ratio) for ratio, _ in values),
 )
 
 
@@ -112,6 +121,7 @@ def score_chart(
         y_label=f"normalized {METRIC_NAMES[view.plan.metric]}",
         x_label=dimension.label,
         x_names=tuple(dimension.shown(value) for value in values),
+        x_places=tuple(dimension.places(values)),
         series=series,
         y_includes=(0.0,),
         level=level[0] if level else None,
@@ -127,6 +137,7 @@ def score_series(
 ) -> tuple[Series, ...]:
     """The lines that have a score here."""
     found: list[Series] = []
+    places = dict(zip(values, dimension.places(values), strict=True))
     for number, (label, parts) in enumerate(lines.items()):
         color, dashed = palette.distinct(number)
         shift = DODGE * (number - (len(lines) - 1) / 2)
@@ -134,7 +145,7 @@ def score_series(
         for part in sorted(parts, key=dimension.value):
             score = score_of(view, part, stratum)
             if score is not None:
-                points.append((values.index(dimension.value(part)) + shift, *score))
+                points.append((places[dimension.value(part)] + shift, *score))
         if points:
             x, y, low, high = zip(*points, strict=True)
             found.append(

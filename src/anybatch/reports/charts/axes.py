@@ -44,9 +44,9 @@ def axis_over(
     return _linear_axis(low, high, rounded=rounded)
 
 
-def axis_of_names(names: tuple[str, ...]) -> Axis:
-    """An axis on which 0, 1, 2, … stand for names, with some room at both ends."""
-    return Axis(-0.4, len(names) - 0.6, tuple(map(float, range(len(names)))), names)
+def axis_of_names(names: tuple[str, ...], places: tuple[float, ...]) -> Axis:
+    """An axis with names at these places, in ascending order, and some room at both ends."""
+    return Axis(places[0] - 0.4, places[-1] + 0.4, places, names)
 
 
 def _linear_axis(low: float, high: float, *, rounded: bool) -> Axis:

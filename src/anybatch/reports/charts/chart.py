@@ -45,7 +45,9 @@ class Chart:
     x_label: str = "env steps"
     x_scale: Scale = "linear"
     x_names: tuple[str, ...] = ()
-    """The names that the x values 0, 1, 2, … stand for, if any."""
+    """Names of x values, if these have no meaning as numbers."""
+    x_places: tuple[float, ...] = ()
+    """The x value of each name."""
     y_scale: Scale = "linear"
     x_includes: tuple[float, ...] = ()
     """Values that the x axis must include, such as 0 and the end of a run."""
@@ -59,10 +61,16 @@ class Chart:
 
     def x_axis(self) -> Axis:
         if self.x_names:
-            return axis_of_names(self.x_names)
+            return axis_of_names(self.x_names, self.x_places)
         values = [x for series in self.series for x in series.x]
         values = [*values, *self.x_includes]
         return axis_over(values, self.x_scale, rounded=False, most_log_ticks=MOST_X_TICKS)
+
+    def x_name(self, x: float) -> str:
+        """The name nearest to `x`, or `x` itself where values have none."""
+        if not self.x_names:
+            return _written(x)
+        return min(zip(self.x_places, self.x_names, strict=True), key=lambda named: abs(named[0] - x))[1]
 
     def y_axis(self) -> Axis:
         return axis_over(self.y_values(), self.y_scale, rounded=True)
@@ -170,7 +178,7 @@ def _chart_rows(chart: Chart) -> Iterator[list[str]]:
     for series in chart.series:
         none = (None,) * len(series.x)
         for x, *values in zip(series.x, series.y, series.low or none, series.high or none, strict=True):
-            place = chart.x_names[round(x)] if chart.x_names else _written(x)
+            place = chart.x_name(x)
             yield [series.label, place, *map(_written, values)]
 
 

@@ -42,7 +42,7 @@ for (const frame of document.querySelectorAll(".frame")) {
     tip.style.left = place < 0.5 ? `calc(${100 * place}% + .5rem)` : "auto";
     tip.style.right = place < 0.5 ? "auto" : `calc(${100 - 100 * place}% + .5rem)`;
     const values = points.map((point) => line(point.label, written(point.ys[point.at]), point.color));
-    tip.replaceChildren(line(data.label, data.names.length ? data.names[Math.round(x)] : written(x)), ...values);
+    tip.replaceChildren(line(data.label, data.names.length ? data.names[nearest(data.places, place)] : written(x)), ...values);
     cursor.hidden = tip.hidden = false;
   });
   plot.addEventListener("pointerleave", () => {

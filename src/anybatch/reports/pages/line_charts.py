@@ -122,6 +122,7 @@ def hover_data(chart: Chart, x_axis: Axis) -> Markup:
         "x": [x_axis.low, x_axis.high, x_axis.log],
         "label": chart.x_label,
         "names": chart.x_names,
+        "places": chart.x_places,
         "series": series,
     }
     return data_element(data)
