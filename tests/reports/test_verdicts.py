@@ -301,6 +301,21 @@ def test_one_of_many_regrets_fails_only_beyond_their_number(ratios: str, state: 
     assert found.state == state
 
 
+def test_a_regret_needs_seeds_that_both_sides_share():
+    other_seeds = ('arms = ["none"]', 'arms = ["none"]\nseeds = [5, 6]')
+    found = judged(plan_of(FIVE, KNOWN, *REGRET, other_seeds), lambda cell: 5 + noise(cell, 0.1))
+    assert found.state == "undecided"
+    assert "at least 2 seeds must be shared with all factors, not 1" in found.comparisons[0].sentence
+
+
+def test_a_regret_does_not_wait_for_environments_that_only_one_side_has():
+    wider = ('arms = ["all"]\n\n', 'arms = ["all"]\nenvs = ["toy:Match", "toy:Target"]\n\n')
+    plan = plan_of(FIVE, KNOWN, *REGRET, wider)
+    results = made_up(plan, lambda cell: 5 + noise(cell, 0.1))
+    (verdict,) = verdicts.judge(plan, [result for result in results if result.cell.env == "toy:Match"])
+    assert verdict.state == "holds" and verdict.comparisons[0].details["per_env"].keys() == {"toy:Match"}
+
+
 def test_the_best_of_noise_is_no_regret():
     rng = np.random.default_rng(0)
     regrets = []
