@@ -250,6 +250,21 @@ def test_a_sweep_that_ends_within_a_notch_says_nothing_about_tuning():
     assert found.state == "undecided" and "does not reach beyond a factor of 2" in found.sentence
 
 
+def test_the_spread_of_seeds_does_not_include_the_difference_between_bases():
+    grid = 'arms = ["all"]\nseeds = [101, 102]\nfactors = { "optimizer.learning_rate" = [0.5, 1, 2] }\n'
+    two_bases = (
+        ("[arms.all]", '[bases.other]\npreset = "cartpole-ppo-ewma"\n\n[arms.all]'),
+        (grid, f'{grid}\n[[scales.cpu.tune]]\nbase = "other"\n{grid}'),
+    )
+    tuning = plan_of(*two_bases, KNOWN, tune=True)
+    powers = []
+    for difference in (0.0, 5.0):
+        results = made_up(tuning, lambda cell, by=difference: cell.seed / 100 + by * (cell.base == "other"))
+        (found,) = outlooks(plan_of(FIVE, KNOWN), Scores(tuning, results))
+        powers.append(found.power)
+    assert powers[0] == powers[1] > 0.9
+
+
 REGRET = (
     with_rule(
         'rule = "regret"',
