@@ -65,7 +65,7 @@ def finish(config: PPGConfig, state: PPGState, run: Run) -> None:
     """Save the end of the run; if phases are not saved, only its last weights or the last phase's end."""
     if not state.data.can_be_saved:
         if state.env_steps >= config.total_env_steps:
-            state.data.clear()
+            state.leave_phase()
             run.say("phase.save-data is off: a resume of this run would start a new phase.")
         else:
             run.say("phase.save-data is off: the newest checkpoint is from before this phase.")
@@ -147,15 +147,12 @@ def auxiliary_phase(config: PPGConfig, state: PPGState, run: Run) -> None:
 
 
 def begin_phase(state: PPGState) -> None:
-    """Reset the proximal policy, since the weights moved a lot (arXiv:2110.00641, App. A)."""
+    """Begin the next phase. The metrics of the auxiliary phase go into the next row of the log."""
     assert state.progress is not None
     state.auxiliary_metrics = auxiliary_metrics(state.progress)
     state.auxiliary_steps.counts.norms.clear()
     state.phases += 1
-    state.data.clear()
-    state.progress = None
-    if state.policy.proximal_network is not None:
-        state.policy.proximal_network.reset()
+    state.leave_phase()
 
 
 @torch.no_grad()
