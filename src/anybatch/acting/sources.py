@@ -158,10 +158,8 @@ class WaitingRollouts:
         self._rollouts.clear()
         surplus = max(0, len(origins) - self.delay)
         if surplus:
-            dropped = (
-                f"the {surplus} oldest waiting rollouts are" if surplus > 1 else "the oldest waiting rollout is"
-            )
-            say(f"staleness.iterations is now {self.delay}: {dropped} dropped.")
+            oldest = f"{surplus} oldest waiting rollouts are" if surplus > 1 else "oldest waiting rollout is"
+            say(f"staleness.iterations is now {self.delay}: the {oldest} dropped.")
         for origin in origins[surplus:]:
             tensors = segments[segment_name(origin[0])]
             rollout = Rollout.from_tensors(tensors, Origin(*origin))
