@@ -81,7 +81,7 @@ def note(plan: TuningPlan, trials: Sequence[Trial]) -> str:
     best = best_of(trials)
     words = [f"{len(ended)} of {plan.trials} trials"]
     words += [f"{pruned} of them pruned"] if pruned else []
-    words += [f"best {best.value:.4g} (trial {best.number})"] if best is not None else []
+    words += [f"best {best.shown_value} (trial {best.number})"] if best is not None else []
     return ", ".join(words)
 
 
