@@ -4,6 +4,8 @@ A phase is `policy_iterations` of PPO, then an auxiliary phase: the data of the 
 function and, through an auxiliary head, the policy's encoder, while the policy's outputs are kept unchanged.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -79,8 +81,13 @@ def policy_iteration(
     samples = on_device(samples, state.device)
     if state.value_steps is None:
         return ppo.improve_policy(samples, state.policy, config, learning_rate)
-    metrics = ppo.improve_policy(samples, state.policy, config, learning_rate, with_value=False)
+    metrics = ppo.improve_policy(samples, state.policy, without_value_loss(config), learning_rate)
     return metrics | improve_value(samples, state, config, learning_rate)
+
+
+def without_value_loss(config: PPGConfig) -> PPGConfig:
+    """The same config for the policy alone, whose gradient steps leave the value function unchanged."""
+    return replace(config, objective=replace(config.objective, value_coefficient=0.0))
 
 
 def improve_value(
