@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from anybatch import seeding
-from anybatch.algorithms.control import control_batch
 from anybatch.algorithms.ppg.state import AuxiliaryProgress, AuxiliaryRecord, PPGState
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo.samples import Samples
-from anybatch.algorithms.ppo.state import keep_proximal_age
 from anybatch.algorithms.steps import Minibatch, minibatches
 from anybatch.config import PPGConfig
 from anybatch.distributed import collectives
@@ -55,10 +53,7 @@ def train(config: PPGConfig, state: PPGState, run: Run) -> None:
         )
         state.learner.count(due)
         metrics = state.metrics() | metrics | state.take_auxiliary_metrics()  # for the batch it had
-        before = state.batch.env_steps_per_gradient_step
-        control_batch(config, state.policy, None, run)  # the minibatch limit may move
-        if config.rescales_within_a_run:
-            keep_proximal_age(state.policy, config, before)
+        ppo.decide_batch(config, state.policy, None, run)  # the minibatch limit may move
         run.record(state, due.episodes, metrics)
     finish(config, state, run)
 

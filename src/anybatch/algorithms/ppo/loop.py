@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from anybatch.acting.rollout import Rollout
-from anybatch.algorithms.control import control_batch, probe
+from anybatch.algorithms.control import Probe, control_batch, probe
 from anybatch.algorithms.ppo import native
 from anybatch.algorithms.ppo.diagnostics import bad_value, iteration_metrics
 from anybatch.algorithms.ppo.loss import policy_loss
@@ -52,33 +52,26 @@ def train(config: PPOConfig, state: PPOState, run: Run) -> None:
             metrics |= improve_policy(samples, state, config, learning_rate)
         state.learner.count(due)
         metrics = state.metrics() | metrics  # for the batch of this iteration
-        before = state.batch.env_steps_per_gradient_step
-        metrics |= control_batch(config, state, before_updates, run)
-        if config.rescales_within_a_run:
-            keep_proximal_age(state, config, before)
+        metrics |= decide_batch(config, state, before_updates, run)
         run.record(state, due.episodes, metrics)
     run.save(state)
 
 
+def decide_batch(
+    config: PPOConfig, state: PPOState, before_updates: Probe | None, run: Run
+) -> dict[str, float]:
+    """Let the controller decide the next batch; the proximal policy's age in env steps does not jump."""
+    before = state.batch.env_steps_per_gradient_step
+    metrics = control_batch(config, state, before_updates, run)
+    if config.rescales_within_a_run:
+        keep_proximal_age(state, config, before)
+    return metrics
+
+
 def prepare(data: Rollout, state: PPOState, config: PPOConfig) -> Samples:
-    """Rewards, advantages and value targets, computed and normalized once over the whole iteration batch."""
-    age = state.iterations - data.origin.iteration
-    reward = data.reward
-    if state.reward_normalizer is not None:
-        reward = state.reward_normalizer(reward, data.valid, data.episode_end)
-    advantage = returns.gae(
-        reward,
-        data.value,
-        data.next_value if age == 0 else bootstrapped_now(data, state),
-        data.terminated,
-        data.episode_end,
-        discount=config.objective.discount,
-        gae_lambda=config.objective.gae_lambda,
-    )
-    value_target = advantage + data.value
-    state.advantage_normalizer.update(advantage, data.valid, decay=state.plan.hyperparameters.advantage_decay)
-    if config.objective.advantage_normalization == "iteration":
-        advantage = state.advantage_normalizer.normalize(advantage)
+    """The samples of an iteration: advantages and value targets, and the policies that updates refer to."""
+    age = state.learner.age_of(data)
+    advantage, value_target = advantages_and_targets(data, state, config)
     proximal = data
     if age > 0 and config.proximal.policy == "iteration_start":
         # Fresh data needs no second pass: the policy at the start of the iteration is the one that acted.
@@ -101,9 +94,31 @@ def prepare(data: Rollout, state: PPOState, config: PPOConfig) -> Samples:
     )
 
 
+def advantages_and_targets(data: Rollout, state: PPOState, config: PPOConfig) -> tuple[Tensor, Tensor]:
+    """Advantages, normalized once over the whole iteration batch, and value targets. Both are [T, N]."""
+    reward = data.reward
+    if state.reward_normalizer is not None:
+        reward = state.reward_normalizer(reward, data.valid, data.episode_end)
+    advantage = returns.gae(
+        reward,
+        data.value,
+        bootstrapped_now(data, state),
+        data.terminated,
+        data.episode_end,
+        discount=config.objective.discount,
+        gae_lambda=config.objective.gae_lambda,
+    )
+    value_target = advantage + data.value
+    state.advantage_normalizer.update(advantage, data.valid, decay=state.plan.hyperparameters.advantage_decay)
+    if config.objective.advantage_normalization == "iteration":
+        advantage = state.advantage_normalizer.normalize(advantage)
+    return advantage, value_target
+
+
 def bootstrapped_now(data: Rollout, state: PPOState) -> Tensor:
-    """Next values of stale data: from collection time, except at the end, where the current network is
-    used."""
+    """The next values from collection time, but with the current network's at the end of stale data."""
+    if state.learner.age_of(data) == 0:
+        return data.next_value
     next_value = data.next_value.clone()
     with torch.no_grad():
         last = state.learner.over(state.network.value, data.obs[-1])
