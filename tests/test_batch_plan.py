@@ -17,6 +17,7 @@ from anybatch.batch.table import PlanTable, plan_table
 from anybatch.config import DEFAULT_RESCALE_RULES, RESCALE_RULES, AnyConfig, PPOConfig
 from anybatch.equations.rescale import center_of_mass, effective_sample_size
 from anybatch.errors import ConfigError
+from anybatch.machine import readable
 from anybatch.session.planning import expected_encoder, set_threads
 
 PROCGEN = toy_config(
@@ -341,6 +342,14 @@ def test_an_automatic_encoder_is_known_to_plan_and_threads_before_the_run(
     monkeypatch.setattr(torch, "set_num_threads", used.append)
     set_threads(config, expected_encoder(config))
     assert used == [machine.available_cores() if convolutions else 1]
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(999, "999 bytes"), (999_499, "999 kB"), (999_500, "1 MB"), (2_345_678, "2.35 MB")],
+)
+def test_bytes_have_three_digits_and_a_unit(count: int, said: str):
+    assert readable(count) == said
 
 
 def test_ranks_on_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch):

@@ -241,7 +241,7 @@ def test_float32_has_the_accuracy_of_float32():
                 }
             )
         indices = samples.valid.flatten().nonzero().flatten()
-        add = ppo.minibatch_gradient(samples, indices, 1.0, exact, config, with_value=True)
+        add = ppo.minibatch_gradient(samples, indices, 1.0, exact, config)
         exact.steps.gradient(indices, add, float(len(indices)))
         gradients.append(exact.steps.flat.grads.double())
     native_error = (gradients[0] - gradients[3]).norm() / gradients[3].norm()

@@ -35,6 +35,11 @@ def test_samples_every_valid_one_exactly_once_in_parts_that_differ_by_at_most_on
     assert spread(parts) <= 1
 
 
+def test_fewer_samples_than_minibatches_leave_some_empty():
+    parts = minibatch.epoch(torch.ones(2, 1, dtype=torch.bool), 3, "sequences", generator())
+    assert [part.tolist() for part in parts] == [[0], [1], []]
+
+
 @given(share=st.floats(0, 1), **SIZES)
 def test_sequences_every_valid_sample_exactly_once_in_parts_of_whole_chunks(
     num_steps: int, num_envs: int, seed: int, share: float

@@ -584,6 +584,18 @@ def test_a_resume_with_a_longer_phase_within_an_auxiliary_phase_starts_a_new_one
     assert "a new phase is started" in capsys.readouterr().out
 
 
+def test_a_run_that_ends_without_its_phase_does_not_keep_the_position_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = phase_config(**BUSY)
+    folder = train_and_stop(config, tmp_path, "auxiliary_step", 3, monkeypatch)
+    env_steps = newest_learner(folder)["env_steps"]
+    resume(folder, with_changes(config, phase={"save_data": False}, total_env_steps=env_steps))
+    shared = newest_state(folder)["shared"]
+    assert shared["phase"]["progress"] is None
+    assert shared["ewma"]["total_weight"] == 1  # as after every auxiliary phase, complete or not
+
+
 def test_without_the_phases_data_checkpoints_are_of_phase_ends_and_of_the_end(tmp_path: Path):
     config = phase_config(
         **BUSY, phase={"save_data": False}, record={"checkpoint_every_iterations": 1, "keep_checkpoints": 99}

@@ -26,7 +26,7 @@ def gradient(config: PPOConfig, precision: str) -> torch.Tensor:
     data = start(changed(config, precision="float32")).source.collector.collect(state.network, 40)
     samples = prepare(data, state, config)
     indices = samples.valid.flatten().nonzero().flatten()
-    add = ppo.minibatch_gradient(samples, indices, 1.0, state, config, with_value=True)
+    add = ppo.minibatch_gradient(samples, indices, 1.0, state, config)
     state.steps.gradient(indices, add, float(len(indices)))
     return state.steps.flat.grads
 

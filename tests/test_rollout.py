@@ -13,6 +13,7 @@ from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.config import PPOConfig
+from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec, EnvStep, VectorEnv
 from anybatch.equations.moments import PRIOR_COUNT
 from anybatch.errors import EnvError
@@ -288,14 +289,14 @@ def test_what_is_not_a_number_is_refused_with_the_env_it_came_from(field: str, s
     state = start(config)
     collector = Collector(
         Disturbed(state.source.collector.env, 2, field),
-        shard=state.source.collector.shard,
+        shard=Shard(5, config.num_envs, 5 + config.num_envs),  # the part of a second rank
         generator=torch.Generator().manual_seed(1),
         normalizer=state.source.collector.normalizer,
         time_limit_is_terminal=False,
         chunk=64,
         device=torch.device("cpu"),
     )
-    with pytest.raises(EnvError, match=f"environment 2 returned {said}"):
+    with pytest.raises(EnvError, match=f"environment 7 returned {said}"):
         collector.collect(state.network, config.num_steps)
 
 

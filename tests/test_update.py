@@ -421,7 +421,7 @@ def test_the_noise_scale_is_that_of_the_training_loss_before_clipping():
     state, samples = moved_policy_and_samples(config)
     indices = samples.valid.flatten().nonzero().flatten()
     count = float(len(indices))
-    add_gradient = ppo.minibatch_gradient(samples, indices, count, state, config, with_value=True)
+    add_gradient = ppo.minibatch_gradient(samples, indices, count, state, config)
     per_sample = []
     for index in indices:
         state.steps.gradient(index[None], add_gradient, 1.0)

@@ -110,8 +110,7 @@ def sample_losses(
 ) -> tuple[torch.Tensor, PolicyRecord]:
     """The loss of each sample as torch computes it, and what is kept of it for the metrics."""
     batch = ppo.gather(samples, indices, state, config)
-    coefficient = config.objective.value_coefficient
-    return policy_loss(state.network, batch, config.objective, value_coefficient=coefficient)
+    return policy_loss(state.network, batch, config.objective)
 
 
 def one_iteration(config: PPOConfig, state: PPOState) -> dict[str, float | None]:

@@ -36,7 +36,7 @@ def readable(count: int) -> str:
     """A number of bytes with three digits and a decimal unit."""
     size = float(count)
     for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
+        if size < 999.5:  # above, three digits would round to 1e+03
             return f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:.3g} TB"

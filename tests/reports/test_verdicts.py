@@ -250,6 +250,21 @@ def test_a_sweep_that_ends_within_a_notch_says_nothing_about_tuning():
     assert found.state == "undecided" and "does not reach beyond a factor of 2" in found.sentence
 
 
+def test_the_spread_of_seeds_does_not_include_the_difference_between_bases():
+    grid = 'arms = ["all"]\nseeds = [101, 102]\nfactors = { "optimizer.learning_rate" = [0.5, 1, 2] }\n'
+    two_bases = (
+        ("[arms.all]", '[bases.other]\npreset = "cartpole-ppo-ewma"\n\n[arms.all]'),
+        (grid, f'{grid}\n[[scales.cpu.tune]]\nbase = "other"\n{grid}'),
+    )
+    tuning = plan_of(*two_bases, KNOWN, tune=True)
+    powers = []
+    for difference in (0.0, 5.0):
+        results = made_up(tuning, lambda cell, by=difference: cell.seed / 100 + by * (cell.base == "other"))
+        (found,) = outlooks(plan_of(FIVE, KNOWN), Scores(tuning, results))
+        powers.append(found.power)
+    assert powers[0] == powers[1] > 0.9
+
+
 REGRET = (
     with_rule(
         'rule = "regret"',
@@ -299,6 +314,21 @@ def test_one_of_many_regrets_fails_only_beyond_their_number(ratios: str, state: 
 
     found = judged(plan_of(FIVE, KNOWN, rule, swept), score)
     assert found.state == state
+
+
+def test_a_regret_needs_seeds_that_both_sides_share():
+    other_seeds = ('arms = ["none"]', 'arms = ["none"]\nseeds = [5, 6]')
+    found = judged(plan_of(FIVE, KNOWN, *REGRET, other_seeds), lambda cell: 5 + noise(cell, 0.1))
+    assert found.state == "undecided"
+    assert "at least 2 seeds must be shared with all factors, not 1" in found.comparisons[0].sentence
+
+
+def test_a_regret_does_not_wait_for_environments_that_only_one_side_has():
+    wider = ('arms = ["all"]\n\n', 'arms = ["all"]\nenvs = ["toy:Match", "toy:Target"]\n\n')
+    plan = plan_of(FIVE, KNOWN, *REGRET, wider)
+    results = made_up(plan, lambda cell: 5 + noise(cell, 0.1))
+    (verdict,) = verdicts.judge(plan, [result for result in results if result.cell.env == "toy:Match"])
+    assert verdict.state == "holds" and verdict.comparisons[0].details["per_env"].keys() == {"toy:Match"}
 
 
 def test_the_best_of_noise_is_no_regret():

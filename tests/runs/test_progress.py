@@ -8,6 +8,7 @@ import pytest
 from anybatch.runs import display as progress
 from anybatch.runs.display import Output, Progress
 from anybatch.runs.metrics import METRICS
+from anybatch.runs.short_number import short_number
 
 ROW = {
     "charts/SPS": 12345.6,
@@ -74,6 +75,24 @@ def test_a_run_that_is_shown_speaks_to_its_stream():
 
 def test_only_metrics_that_exist_are_shown():
     assert {name for _, name, _ in (*progress.RESULTS, *progress.BATCHES)} <= set(METRICS)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0123456, "0.01235"),
+        (-21.4321, "-21.43"),
+        (1234.4, "1,234"),
+        (9999.7, "10,000"),
+        (-98765.4, "-98,765"),
+    ],
+)
+def test_returns_of_any_size_are_shown_without_an_exponent(value: float, shown: str):
+    assert short_number(value) == shown
+    stream = io.StringIO()
+    with Progress(100, "title", stream) as display:
+        display.update(50, {progress.RECENT_RETURN: value})
+    assert f"return (last 100) {shown}" in stream.getvalue()
 
 
 def test_without_a_terminal_there_is_a_line_now_and_then_and_the_last(clock: Clock):

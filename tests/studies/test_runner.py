@@ -239,6 +239,16 @@ def test_a_process_that_dies_is_a_failed_cell_and_not_the_end(tmp_path: Path):
     assert failed.cell.arm == "all" and "SIGABRT" in str(failed.failed) and len(results) == 3
 
 
+def test_a_process_that_dies_after_storing_a_result_keeps_it(tmp_path: Path):
+    plan = opening.open_study(study(*ONE_SEED), Request(study="small"), tmp_path, **SILENT)
+    copy = tmp_path / "source" / "anybatch" / "studies" / "worker.py"
+    before = "            remove_finished_run(out, cell)\n"
+    assert before in copy.read_text()
+    copy.write_text(copy.read_text().replace(before, '            __import__("os").abort()\n'))
+    results = runner.run(tmp_path, plan, LocalEngine(1), output=QUIET)
+    assert len(results) == 3 and not [result for result in results if result.failed]
+
+
 def test_how_a_process_ended_is_said():
     assert "ended by SIGKILL" in ended(-9) and "code 3" in ended(3)
 

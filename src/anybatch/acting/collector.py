@@ -57,6 +57,7 @@ class Collector:
         self.dtype = dtype
         self.kernel = kernel
         self.episodes = EpisodeTracker(env.spec.num_envs)
+        self._env_numbers = np.arange(shard.first, shard.first + shard.count)
         self.obs = self._first_seen()
 
     def _first_seen(self) -> np.ndarray:
@@ -164,9 +165,9 @@ class Collector:
         if self.normalizer is None:
             return obs
         if decides is None or decides.all():
-            self.normalizer.update(obs)
+            self.normalizer.update(obs, self._env_numbers)
         elif decides.any():
-            self.normalizer.update(obs[decides], envs=decides.nonzero()[0])
+            self.normalizer.update(obs[decides], self._env_numbers[decides])
         return self.normalizer.normalize(obs)
 
     @torch.no_grad()

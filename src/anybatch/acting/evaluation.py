@@ -13,6 +13,7 @@ from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.envs.protocol import EnvStep, VectorEnv
 from anybatch.envs.published_scale import on_published_scale
 from anybatch.networks.distributions import draw_noise
+from anybatch.runs.short_number import short_number
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,9 @@ class Evaluation:
         scaled = "" if normalized is None else f", {normalized:.3f} on the game's published scale"
         protocol = "" if self.protocol is None else f", protocol {self.protocol}"
         return (
-            f"{self.mean_return:.6g} ± {self.standard_error:.3g} mean return over {len(self.episodes)} "
-            f"episodes{scaled} ({how} actions{protocol}, mean length {self.mean_length:.4g}{self._cuts()})"
+            f"{short_number(self.mean_return, 6)} ± {short_number(self.standard_error, 3)} mean return over "
+            f"{len(self.episodes)} episodes{scaled} ({how} actions{protocol}, mean length "
+            f"{short_number(self.mean_length)}{self._cuts()})"
         )
 
 

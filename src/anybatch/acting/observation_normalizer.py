@@ -40,7 +40,7 @@ class ObservationNormalizer:
         self.inverse_std = 1.0 / np.sqrt(self.square_sum / self.count + EPSILON)
 
     def update(self, obs: np.ndarray, envs: np.ndarray | None = None) -> None:
-        """Count `obs` [M, …]; `envs` [M] are their environments."""
+        """Count `obs` [M, …]; `envs` [M] are the run-wide numbers of their environments, for errors."""
         obs = self._without_mask(obs)
         finite = np.isfinite(obs)
         if not finite.all():

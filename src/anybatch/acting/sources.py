@@ -158,8 +158,8 @@ class WaitingRollouts:
         self._rollouts.clear()
         surplus = max(0, len(origins) - self.delay)
         if surplus:
-            oldest = f"the {surplus} oldest waiting rollouts are dropped"
-            say(f"staleness.iterations is now {self.delay}: {oldest}.")
+            oldest = f"{surplus} oldest waiting rollouts are" if surplus > 1 else "oldest waiting rollout is"
+            say(f"staleness.iterations is now {self.delay}: the {oldest} dropped.")
         for origin in origins[surplus:]:
             tensors = segments[segment_name(origin[0])]
             rollout = Rollout.from_tensors(tensors, Origin(*origin))

@@ -41,7 +41,7 @@ def probe(config: RunConfig, state: PPOState | PQNState, due: Rollout) -> Probe 
         return None
     chosen = probed_states(config, state, due, iteration)
     obs = due.obs[:-1].flatten(0, 1)[chosen]
-    if due.origin.iteration == state.iterations:
+    if state.learner.age_of(due) == 0:
         return Probe(obs, due.location.flatten(0, 1)[chosen], due.log_std)
     location = state.learner.over(state.network.locate, obs)
     return Probe(obs, location, kept_log_std(state.network.distribution(location).log_std))

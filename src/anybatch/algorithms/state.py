@@ -101,6 +101,10 @@ class Learner(Generic[Network]):
             iteration=self.iterations, gradient_steps=self.steps.counts.taken, version=self.iterations
         )
 
+    def age_of(self, rollout: Rollout) -> int:
+        """Iterations since a rollout was collected: 0 if the current policy acted."""
+        return self.iterations - rollout.origin.iteration
+
     def over(self, network: Callable[[Tensor], Tensor], obs: Tensor) -> Tensor:
         """`network` over any number of observations [B, …]; the result is on the CPU."""
         return in_chunks(network, obs, chunk=self.plan.batch.microbatch, device=self.device)

@@ -78,7 +78,7 @@ def tune(words: list[str]) -> None:
         raise Stopped(stopped.signal, f"{stopped} Continue with: {continued}") from None
     best, plan = outcome.best, outcome.plan
     found = "the preset itself" if best.number == 0 else f"trial {best.number}"
-    print(f"\nbest    {found}, area {best.value:.4g} on the tuning seeds")
+    print(f"\nbest    {found}, area {best.shown_value} on the tuning seeds")
     for name, share in outcome.importances.items():
         print(f"        {name} {best.point[name]:.4g} (importance {share:.0%})")
     print(f"check   {outcome.verdict.state}: {outcome.verdict.sentence}")

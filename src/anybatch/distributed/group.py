@@ -108,10 +108,10 @@ def name() -> str:
 
 
 def is_first_to_fail() -> bool:
-    """Let the other ranks know that a reason is given, and say whether it is for this one to give it."""
+    """Register a failure with the other ranks. The first rank to do so reports the reason."""
     try:
         return dist.distributed_c10d._get_default_store().add(_FAILURE, 1) == 1
-    except RuntimeError:  # the store went with the rank that had it: twice is better than never
+    except RuntimeError:  # the store ended with its rank; two reports are better than none
         return True
 
 

@@ -1,4 +1,4 @@
-"""The connection to Ray: to a cluster, or to a Ray that is started for this process alone."""
+"""The connection to Ray: a cluster, or a Ray started for this process alone."""
 
 import contextlib
 import logging
@@ -14,19 +14,20 @@ from ray._private import ray_constants
 from anybatch.errors import ConfigError
 
 PRIVATE: dict[str, Any] = {"address": "local", "include_dashboard": False}
-"""A Ray of this process alone."""
+"""Options of a private Ray."""
 QUIET: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
 LOST_HEAD = ("RAY_gcs_rpc_server_reconnect_timeout_s", "15")
-"""Seconds that Ray waits for its head before it ends this process. Nobody restarts that of a private Ray."""
+"""Seconds that Ray waits for a lost head before it ends this process. A private Ray's head never returns."""
 CONNECT_SECONDS = 10.0
 
 
 @contextlib.contextmanager
 def on_loopback_only() -> Iterator[None]:
-    """Let a Ray that is started here listen on 127.0.0.1, as Ray does on systems where it has no clusters.
+    """Let a Ray started here listen on 127.0.0.1 only, as it does on systems without Ray clusters.
 
-    On Linux it takes an address that other machines can reach, also where it is told 127.0.0.1. Its switch
-    for other systems is a constant of this process and an environment variable of those that it starts.
+    On Linux, Ray listens on an address that other machines can reach, even if 127.0.0.1 is requested. Its
+    switch for other systems is a constant in this process, and an environment variable for its child
+    processes.
     """
     before = ray_constants.ENABLE_RAY_CLUSTER
     os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"
@@ -39,7 +40,7 @@ def on_loopback_only() -> Iterator[None]:
 
 
 def refuse_unreachable(address: str) -> None:
-    """Raise OSError or ValueError where nothing answers, for which Ray itself would wait for minutes."""
+    """Raise OSError or ValueError if nothing answers; Ray itself would wait for minutes."""
     if address == "auto":  # Ray knows at once whether there is one on this machine
         return
     host, _, port = address.rpartition(":")
@@ -49,9 +50,9 @@ def refuse_unreachable(address: str) -> None:
 
 
 def connect(address: str | None, cores: int) -> bool:
-    """Connect to a cluster, or start a Ray of this process alone, which offers so many cores to its actors.
+    """Connect to a cluster, or start a private Ray that offers `cores` cores to its actors.
 
-    Returns whether it is ours to end.
+    Returns whether this process has to end the connection.
     """
     if ray.is_initialized():  # by the program that calls us
         return False
@@ -65,7 +66,7 @@ def connect(address: str | None, cores: int) -> bool:
         else:
             refuse_unreachable(address)
             ray.init(address=address, **QUIET)
-    except Exception as error:  # where its processes start too slowly, Ray raises one of no other kind
+    except Exception as error:  # Ray raises a plain Exception if its processes start too slowly
         where = "on this machine" if address is None else f"at ray-address = {address}"
         reason = textwrap.shorten(str(error), 300)
         raise ConfigError(f"no Ray of version {ray.__version__} could be used {where}: {reason}") from error

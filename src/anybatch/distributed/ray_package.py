@@ -1,4 +1,4 @@
-"""What is said where ray, which is an optional dependency, is needed and missing."""
+"""The error for a missing ray, which is an optional dependency."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from anybatch.errors import ConfigError
 
 @contextlib.contextmanager
 def needed_for(asked: str) -> Iterator[None]:
-    """Refuse what was `asked` for where the import within fails."""
+    """Refuse what was `asked` for if the import inside fails."""
     try:
         yield
     except ImportError as error:

@@ -41,9 +41,9 @@ Record = TypeVar("Record", bound=tuple[Tensor, ...])
 LossOf = Callable[[Tensor], tuple[Tensor, Record]]
 """Maps sample indices to per-sample losses [b] and per-sample tensors to keep for metrics."""
 AddGradient = Callable[[Tensor, float], Record]
-"""Adds the gradient of the losses of sample indices, divided by a number, to the flat buffer of gradients."""
+"""Adds the gradient of the losses at sample indices, divided by a count, to the flat gradient buffer."""
 Culprit = Callable[[], str | None]
-"""Says what the first bad number of a non-finite gradient step is; None where this rank has none."""
+"""Names the first bad number behind a non-finite gradient; None if this rank has none."""
 NO_SINGLE_VALUE = "no single value is the cause: the loss itself overflowed"
 
 
@@ -152,7 +152,7 @@ class GradientSteps:
         self.optimizer.param_groups[0]["lr"] = learning_rate
 
     def begin_iteration(self, learning_rate: float, hyperparameters: Hyperparameters) -> None:
-        """Restore the counts of this iteration's steps, and restart the list of norms."""
+        """Set the numbers of an iteration, and forget the norms of the one before."""
         self.counts.norms.clear()
         self.counts.imbalances.clear()
         self.set_learning_rate(learning_rate)
@@ -226,7 +226,7 @@ class GradientSteps:
     ) -> tuple[WeightsStruct, Schedule]:
         """What native code needs to take steps on minibatches of these sizes.
 
-        `average` moves towards the parameters by its share after each step.
+        After each step, `average` moves towards the parameters by the step's share.
         """
         optimizer = self.optimizer
         assert isinstance(optimizer, FlatAdam) and optimizer.kernel is not None
@@ -245,10 +245,10 @@ class GradientSteps:
         return weights, (StepStruct * len(steps))(*steps)
 
     def count_scheduled(self, schedule: Schedule, taken: int, culprit_of: Callable[[int], str | None]) -> int:
-        """Count the steps that native code took, which ends at the first non-finite gradient.
+        """Count the steps that native code took before it stopped, at the latest at a non-finite gradient.
 
-        `culprit_of` the minibatch says what made it so. Returns how many minibatches were used, that one
-        included.
+        `culprit_of` a minibatch names the cause. Returns how many minibatches were used, including the one
+        with the non-finite gradient.
         """
         assert isinstance(self.optimizer, FlatAdam)
         self.optimizer.count_steps(taken)

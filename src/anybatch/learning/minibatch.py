@@ -32,12 +32,10 @@ def epoch(
 def sequence_epoch(valid: Tensor, minibatches: int, generator: torch.Generator) -> list[Tensor]:
     """Like `epoch`, for sequences mixed across segments; `valid` is [S, T, N], indices are into [S·T·N]."""
     segments, steps, envs = valid.shape
-    flat_valid = valid.flatten()
-    parts: list[Tensor] = []
-    for group in split_evenly(shuffled_sequences(segments, steps, envs, minibatches, generator), minibatches):
-        indices = torch.cat(group)
-        parts.append(indices[flat_valid[indices]])
-    return parts
+    flat_valid, nothing = valid.flatten(), torch.empty(0, dtype=torch.int64)
+    sequences = shuffled_sequences(segments, steps, envs, minibatches, generator)
+    parts = [torch.cat([nothing, *group]) for group in split_evenly(sequences, minibatches)]
+    return [part[flat_valid[part]] for part in parts]
 
 
 def shuffled_sequences(

@@ -1,4 +1,4 @@
-"""Optimizers on one flat parameter, as one call each: torch's default on a CPU is a slow loop."""
+"""Optimizers of one flat parameter that take a step in one call; torch's default on a CPU is a slow loop."""
 
 import math
 from inspect import unwrap
@@ -10,7 +10,7 @@ from anybatch.config import OptimizerConfig
 from anybatch.kernels.adam import AdamKernel, StepNumbers
 
 SHORTEST_TRACTABLE = 5
-"""RAdam: the length ρ_t of an average beyond which its variance is tractable, as in torch."""
+"""RAdam: the length ρ_t of an average above which its variance is tractable, as in torch."""
 
 
 def make_optimizer(parameter: nn.Parameter, config: OptimizerConfig) -> "FlatAdam | FlatSGD":
@@ -73,10 +73,10 @@ def flagged_gradient(parameter: nn.Parameter, taken: Tensor, scale: Tensor) -> T
 class FlatAdam(_NotCompiled, torch.optim.Adam):
     """Adam (Kingma & Ba 2015) or, `rectified`, RAdam (Liu et al. 2019, arXiv:1908.03265).
 
-    RAdam is equal to torch.optim.RAdam up to rounding, which costs small networks as much as their
-    arithmetic: where the variance of the second moment is tractable, a step is Adam's with the learning rate
-    times r_t and with ε ÷ √(1 - β₂ᵗ), since RAdam adds ε before the correction of the bias. The first few
-    steps are by the mean of the gradients alone.
+    RAdam equals torch.optim.RAdam up to rounding, but not its overhead, which for small networks is as large
+    as their arithmetic. Where the variance of the second moment is tractable, a step is Adam's with the
+    learning rate times r_t and with ε ÷ √(1 - β₂ᵗ), since RAdam adds ε before it corrects the bias. The first
+    few steps use only the mean of the gradients.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class FlatAdam(_NotCompiled, torch.optim.Adam):
             return StepNumbers(size, root_correction, eps)
         rectification = rectification_of(number, beta2)
         if rectification is None:
-            return StepNumbers(size, math.inf, 1.0)  # by the mean of the gradients alone
+            return StepNumbers(size, math.inf, 1.0)  # only the mean of the gradients
         return StepNumbers(size * rectification, root_correction, eps / root_correction)
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Initial weights that depend on a seed alone, also where several threads make networks at once."""
+"""Initial weights that depend on a seed alone, even if several threads make networks at once."""
 
 import contextlib
 import threading

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anybatch.reports.run_charts import RETURN, run_line
+from anybatch.runs.short_number import short_number
 
 BARS = "▁▂▃▄▅▆▇█"
 COLUMNS = 40
@@ -16,7 +17,7 @@ def of_returns(rows: Sequence[Mapping[str, Any]]) -> str:
     if line is None or len(line[1]) < 2:
         return ""
     values = line[1].tolist()
-    return f"{bars(values)}  {values[0]:.4g} → {values[-1]:.4g}"
+    return f"{bars(values)}  {short_number(values[0])} → {short_number(values[-1])}"
 
 
 def bars(values: Sequence[float]) -> str:

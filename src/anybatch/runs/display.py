@@ -9,10 +9,12 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
+
+from anybatch.runs.short_number import short_number
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -27,19 +29,20 @@ RECENT_EPISODES = 100
 RECENT_RETURN = "charts/recent_return"
 """Only on the display: the mean of a single iteration is too noisy to read."""
 
-# Label, metric, format.
-RESULTS = (
-    (f"return (last {RECENT_EPISODES})", RECENT_RETURN, ",.4g"),
-    ("length", "charts/episodic_length", ",.4g"),
-    ("evaluation", "evaluation/return", ",.4g"),
-    ("KL", "losses/approx_kl", ".2g"),
-    ("clipped", "losses/clipfrac", ".0%"),
-    ("auxiliary epochs", "auxiliary/epochs", ".2f"),
+Shown = tuple[str, str, Callable[[float], str]]
+"""Label, metric, and its value as text."""
+RESULTS: tuple[Shown, ...] = (
+    (f"return (last {RECENT_EPISODES})", RECENT_RETURN, short_number),
+    ("length", "charts/episodic_length", short_number),
+    ("evaluation", "evaluation/return", short_number),
+    ("KL", "losses/approx_kl", "{:.2g}".format),
+    ("clipped", "losses/clipfrac", "{:.0%}".format),
+    ("auxiliary epochs", "auxiliary/epochs", "{:.2f}".format),
 )
-BATCHES = (
-    ("iteration batch", "batch/iteration", ",.0f"),
-    ("minibatch", "batch/minibatch", ",.0f"),
-    ("microbatch", "batch/microbatch", ",.0f"),
+BATCHES: tuple[Shown, ...] = (
+    ("iteration batch", "batch/iteration", "{:,.0f}".format),
+    ("minibatch", "batch/minibatch", "{:,.0f}".format),
+    ("microbatch", "batch/microbatch", "{:,.0f}".format),
 )
 
 
@@ -239,7 +242,7 @@ class Progress:
         return f"{self._done:,} of {self._total:,} {self._unit}{note}"
 
     def _pace(self) -> list[tuple[str, str]]:
-        pairs = self._known((("SPS", "charts/SPS", ",.0f"),))
+        pairs = self._known((("SPS", "charts/SPS", "{:,.0f}".format),))
         if self._first is not None and self._done > self._first[1]:
             seconds_per_step = (time.monotonic() - self._first[0]) / (self._done - self._first[1])
             seconds = max(0, self._total - self._done) * seconds_per_step
@@ -247,9 +250,9 @@ class Progress:
         pairs.append(("elapsed", str(timedelta(seconds=round(time.monotonic() - self._began)))))
         return pairs
 
-    def _known(self, metrics: tuple[tuple[str, str, str], ...]) -> list[tuple[str, str]]:
-        pairs = ((label, self._latest.get(name), form) for label, name, form in metrics)
-        return [(label, format(value, form)) for label, value, form in pairs if value is not None]
+    def _known(self, metrics: tuple[Shown, ...]) -> list[tuple[str, str]]:
+        found = ((label, self._latest.get(name), text) for label, name, text in metrics)
+        return [(label, text(value)) for label, value, text in found if value is not None]
 
 
 def _in_notebook() -> bool:

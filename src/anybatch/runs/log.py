@@ -20,11 +20,11 @@ METRICS_FILE, SUPERSEDED_FILE = "metrics.jsonl", "metrics-superseded.jsonl"
 def read(folder: Path) -> list[dict[str, Any]]:
     """The rows of a run, without a last line cut by a kill. Empty if nothing was logged yet."""
     path = folder / METRICS_FILE
-    return (
-        [_row(path, number, line) for number, line in enumerate(_whole_lines(path), 1)]
-        if path.exists()
-        else []
-    )
+    try:
+        lines = _whole_lines(path)
+    except FileNotFoundError:  # not checked beforehand, since a worker removes the folder of a finished cell
+        return []
+    return [_row(path, number, line) for number, line in enumerate(lines, 1)]
 
 
 class MetricLog:

@@ -1,4 +1,4 @@
-"""Where cells run: what the runner asks of it, and the choice."""
+"""The interface of the places where cells run, and the choice among them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +11,13 @@ from anybatch.distributed import ray_package
 On = Literal["local", "ray"]
 
 DONE, FAILED, STOPPED, ERROR, DIED, LOST = "done", "failed", "stopped", "error", "died", "lost"
-"""Answers: the cell is written, with or without a result; a signal came; the study cannot continue; there is
-no answer, since the cell's process has ended, or since the place where it ran is gone, which the cell may not
-be blamed for."""
+"""Answers. done, failed: the cell's file is written, with or without a result. stopped: by a signal. error:
+the study cannot continue. died: the cell's process ended without an answer. lost: the machine or actor that
+it ran on is gone, which need not be the cell's fault."""
 
 
 class CellWorker(Protocol):
-    """Runs cells from the study's copy of the package, one after another. Left, it leaves no process."""
+    """Runs cells from the study's copy of the package, one after another. Its process ends with it."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -25,11 +25,11 @@ class CellWorker(Protocol):
     ) -> None: ...
 
     def ask(self, **job: Any) -> dict[str, Any]:
-        """Let it do a job, as `worker.py` describes them, and wait for the answer."""
+        """Let it do a job, as described in `worker.py`, and wait for the answer."""
         ...
 
     def stop(self) -> None:
-        """Ask it to save what it is training and to take no more jobs. From any thread, also repeatedly."""
+        """Ask it to save what it is training and to take no more jobs. From any thread, repeatedly."""
         ...
 
     def kill(self) -> None:
@@ -53,7 +53,7 @@ class Engine(Protocol):
 
 
 def start(on: On, *, ray_address: str | None, jobs: int | None, threads: int) -> Engine:
-    """The engine that was asked for. Without a number of jobs it has as many as there are cores for."""
+    """The requested engine. Without a number of jobs, it has as many as there are cores for."""
     own_jobs = jobs or max(1, machine.available_cores() // threads)
     if on == "local":
         from anybatch.studies.processes import LocalEngine

@@ -1,7 +1,7 @@
-"""Cells on Ray: each worker is an actor that holds the process which a local worker is, on any machine.
+"""Cells on Ray: each worker is an actor, on any machine, that holds the process of a local worker.
 
-So a cell is run by the same lines from the same copy of the package. Where an actor is lost, its process ends
-with its input, and another actor runs the cell again.
+So the same code, from the same copy of the package, runs a cell everywhere. If an actor is lost, its process
+ends with its input, and another actor runs the cell again.
 """
 
 import json
@@ -22,12 +22,12 @@ from anybatch.studies.engine import ERROR, LOST, STOPPED
 from anybatch.studies.processes import Worker
 
 OPTIONS: dict[str, Any] = {"max_restarts": 0, "max_task_retries": 0, "concurrency_groups": {"control": 1}}
-"""The runner asks again for a cell whose actor was lost. What stops a cell cannot wait for its end."""
+"""The runner repeats the request for a cell whose actor was lost. A stop must not wait for the cell's end."""
 CHECK_SECONDS = 0.5
 
 
 class RemoteWorker:
-    """A worker as Ray runs it. All that it is given and answers is JSON."""
+    """A worker as Ray runs it. Its arguments and answers are JSON."""
 
     def __init__(self, place: str) -> None:
         known = json.loads(place)
@@ -56,10 +56,10 @@ class RemoteWorker:
 
 
 class RayEngine:
-    """Actors on a cluster, or on a Ray of this study alone."""
+    """Actors on a cluster, or on a private Ray of this study."""
 
     def __init__(self, address: str | None, *, jobs: int | None, threads: int) -> None:
-        """Without a number of jobs there are as many as the cluster has cores for."""
+        """Without a number of jobs, there are as many as the cluster has cores for."""
         self._owns_connection = connect(address, (jobs or 1) * threads)
         self.jobs = jobs or max(1, int(ray.cluster_resources().get("CPU", 0)) // threads)
 
@@ -85,10 +85,10 @@ class RayWorker:
         self._make: Any = ray.remote(num_cpus=cores, **OPTIONS)(RemoteWorker)
         self._actor: Any = None
         self._process_id: Any = None
-        """An answer to come: it is there when the actor has started, for which it may wait long."""
+        """A pending answer that arrives when the actor has started, which may take long."""
         self._stopping = False
         self._lock = threading.Lock()
-        """An actor is either started before a stop, and told of it, or not at all."""
+        """An actor is either started before a stop, and told about it, or not started."""
 
     def __enter__(self) -> Self:
         return self
@@ -99,7 +99,7 @@ class RayWorker:
         self._end()
 
     def ask(self, **job: Any) -> dict[str, Any]:
-        """Let it do a job. Where its actor is lost within it, the next job gets a new one."""
+        """Let it do a job. If its actor is lost meanwhile, the next job gets a new one."""
         with self._lock:
             if self._stopping:
                 return {"answer": STOPPED}
@@ -120,7 +120,7 @@ class RayWorker:
             return {"answer": LOST, "reason": "its Ray worker has ended"}
 
     def stop(self) -> None:
-        """Ask it, once, to save what it is training and to take no more jobs. From any thread."""
+        """Ask it once to save what it is training and to accept no more jobs. From any thread."""
         with self._lock:
             if not self._stopping and self._actor is not None:
                 self._actor.stop.remote()
@@ -133,7 +133,7 @@ class RayWorker:
         self._end()
 
     def process_id(self) -> int:
-        """Of the actor's process, which is lost where this one is."""
+        """The id of the actor's process."""
         return ray.get(self._process_id)
 
     def _start(self) -> Any:

@@ -14,7 +14,7 @@ from anybatch.runs.stop import GracefulStop, Stopped
 from anybatch.studies import cells
 from anybatch.studies.cells import Cell, Result
 from anybatch.studies.engine import DIED, ERROR, LOST, STOPPED, CellWorker, Engine
-from anybatch.studies.failures import failure
+from anybatch.studies.failures import result_after_death
 from anybatch.studies.in_progress import newest
 from anybatch.studies.plan import StudyPlan
 from anybatch.studies.work import work
@@ -123,10 +123,10 @@ class RunningStudy:
 
     def _take(self, cell: Cell, answer: Mapping[str, Any], say: Callable[[str], None]) -> None:
         reason = answer.get("reason")
+        if answer["answer"] == DIED:
+            reason = result_after_death(self._out, self._plan, cell, answer["reason"]).failed
         if reason is not None:
             say(f"{cell.name} failed: {reason}")
-        if answer["answer"] == DIED:  # before it could write the failure itself
-            cells.write(self._out, failure(self._plan, cell, answer["reason"]))
         with self._lock:
             self._running.discard(cell.name)
             self._done[cell.name] = reason

@@ -69,13 +69,9 @@ def trial_table(plan: TuningPlan, trials: Sequence[Trial], best: Trial) -> Marku
         is_best = trial.number == best.number
         what = "best" if is_best else "the preset" if trial.number == 0 else trial.state
         values = [f"{trial.point[one.name]:.4g}" if trial.point else "–" for one in plan.ranges]
-        rows.append([str(trial.number), what, number(trial.value), *values])
+        rows.append([str(trial.number), what, trial.shown_value, *values])
     header = ("trial", "state", "area", *(words(one.name) for one in plan.ranges))
     return table(header, rows, numbers=range(2, len(header)))
-
-
-def number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
 
 
 def commands(outcome: Outcome) -> list[Markup]:

@@ -19,7 +19,7 @@ from anybatch.runs.stop import GracefulStop, Stopped
 from anybatch.studies import cells, curves, in_progress
 from anybatch.studies.cells import RUNS, Cell, Result
 from anybatch.studies.engine import DIED, ERROR, STOPPED
-from anybatch.studies.failures import failure
+from anybatch.studies.failures import result_after_death
 from anybatch.studies.processes import Worker
 from anybatch.tuning.optuna_trials import FIRST_REPORT, REPORTS_PER_RUN, TrialBook
 from anybatch.tuning.plan import TuningPlan
@@ -81,7 +81,7 @@ def note(plan: TuningPlan, trials: Sequence[Trial]) -> str:
     best = best_of(trials)
     words = [f"{len(ended)} of {plan.trials} trials"]
     words += [f"{pruned} of them pruned"] if pruned else []
-    words += [f"best {best.value:.4g} (trial {best.number})"] if best is not None else []
+    words += [f"best {best.shown_value} (trial {best.number})"] if best is not None else []
     return ", ".join(words)
 
 
@@ -203,9 +203,10 @@ class Slot:
                 self._end("pruned")
                 return True
             return False
-        if answer["answer"] == DIED:  # before it could write the failure itself
-            cells.write(self._out, failure(self._plan, self._cell, answer["reason"]))
-        result = cells.read(self._out, self._cell.name)
+        if answer["answer"] == DIED:
+            result = result_after_death(self._out, self._plan, self._cell, answer["reason"])
+        else:
+            result = cells.read(self._out, self._cell.name)
         assert result is not None
         self._take_result(result)
         return True

@@ -26,9 +26,5 @@ class TrialTable:
         is_best = best is not None and best.number == trial.number
         ending = "best so far" if is_best else "" if trial.is_finished else trial.state
         self.say(
-            "  ".join([f"{trial.number:>5}", f"{shown(trial.value):>{NARROWEST}}", *numbers, ending]).rstrip()
+            "  ".join([f"{trial.number:>5}", f"{trial.shown_value:>{NARROWEST}}", *numbers, ending]).rstrip()
         )
-
-
-def shown(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"

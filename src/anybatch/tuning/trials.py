@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from anybatch.runs.short_number import short_number
+
 State = Literal["running", "finished", "pruned", "failed"]
 """pruned: stopped early, because half of the trials had done better by then, or because it diverged."""
 
@@ -24,6 +26,11 @@ class Trial:
     @property
     def is_finished(self) -> bool:
         return self.state == "finished"
+
+    @property
+    def shown_value(self) -> str:
+        """Its value as text, a dash if it has none."""
+        return "–" if self.value is None else short_number(self.value)
 
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "reports"}

@@ -52,7 +52,7 @@ def source(plan: TuningPlan, best: Trial, trials: int) -> str:
     return (
         f"Found by anybatch tune around {Path(plan.preset).stem}: trial {best.number} of {trials} on "
         f"{plan.env}, each {plan.env_steps:,} env steps with {plan.num_envs} envs on seeds {seeds}, the best "
-        f"by its area under the return curve, {best.value:.4g}"
+        f"by its area under the return curve, {best.shown_value}"
     )
 
 

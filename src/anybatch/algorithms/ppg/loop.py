@@ -4,15 +4,15 @@ A phase is `policy_iterations` of PPO, then an auxiliary phase: the data of the 
 function and, through an auxiliary head, the policy's encoder, while the policy's outputs are kept unchanged.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from anybatch import seeding
-from anybatch.algorithms.control import control_batch
 from anybatch.algorithms.ppg.state import AuxiliaryProgress, AuxiliaryRecord, PPGState
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo.samples import Samples
-from anybatch.algorithms.ppo.state import keep_proximal_age
 from anybatch.algorithms.steps import Minibatch, minibatches
 from anybatch.config import PPGConfig
 from anybatch.distributed import collectives
@@ -53,10 +53,7 @@ def train(config: PPGConfig, state: PPGState, run: Run) -> None:
         )
         state.learner.count(due)
         metrics = state.metrics() | metrics | state.take_auxiliary_metrics()  # for the batch it had
-        before = state.batch.env_steps_per_gradient_step
-        control_batch(config, state.policy, None, run)  # the minibatch limit may move
-        if config.rescales_within_a_run:
-            keep_proximal_age(state.policy, config, before)
+        ppo.decide_batch(config, state.policy, None, run)  # the minibatch limit may move
         run.record(state, due.episodes, metrics)
     finish(config, state, run)
 
@@ -65,7 +62,7 @@ def finish(config: PPGConfig, state: PPGState, run: Run) -> None:
     """Save the end of the run; if phases are not saved, only its last weights or the last phase's end."""
     if not state.data.can_be_saved:
         if state.env_steps >= config.total_env_steps:
-            state.data.clear()
+            state.leave_phase()
             run.say("phase.save-data is off: a resume of this run would start a new phase.")
         else:
             run.say("phase.save-data is off: the newest checkpoint is from before this phase.")
@@ -79,8 +76,13 @@ def policy_iteration(
     samples = on_device(samples, state.device)
     if state.value_steps is None:
         return ppo.improve_policy(samples, state.policy, config, learning_rate)
-    metrics = ppo.improve_policy(samples, state.policy, config, learning_rate, with_value=False)
+    metrics = ppo.improve_policy(samples, state.policy, without_value_loss(config), learning_rate)
     return metrics | improve_value(samples, state, config, learning_rate)
+
+
+def without_value_loss(config: PPGConfig) -> PPGConfig:
+    """The same config for the policy alone, whose gradient steps leave the value function unchanged."""
+    return replace(config, objective=replace(config.objective, value_coefficient=0.0))
 
 
 def improve_value(
@@ -147,15 +149,12 @@ def auxiliary_phase(config: PPGConfig, state: PPGState, run: Run) -> None:
 
 
 def begin_phase(state: PPGState) -> None:
-    """Reset the proximal policy, since the weights moved a lot (arXiv:2110.00641, App. A)."""
+    """Begin the next phase. The metrics of the auxiliary phase go into the next row of the log."""
     assert state.progress is not None
     state.auxiliary_metrics = auxiliary_metrics(state.progress)
     state.auxiliary_steps.counts.norms.clear()
     state.phases += 1
-    state.data.clear()
-    state.progress = None
-    if state.policy.proximal_network is not None:
-        state.policy.proximal_network.reset()
+    state.leave_phase()
 
 
 @torch.no_grad()

@@ -110,6 +110,17 @@ class PPGState(TrainState[ActorCritic]):
     def rank(self) -> RankState:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.policy.rank
 
+    def leave_phase(self) -> None:
+        """Forget the data of this phase, so that a new one begins.
+
+        After auxiliary steps the proximal policy is reset, since they move the weights a lot
+        (arXiv:2110.00641, App. A).
+        """
+        if self.progress is not None and self.policy.proximal_network is not None:
+            self.policy.proximal_network.reset()
+        self.data.clear()
+        self.progress = None
+
     def take_auxiliary_metrics(self) -> dict[str, float]:
         taken, self.auxiliary_metrics = self.auxiliary_metrics, {}
         return taken

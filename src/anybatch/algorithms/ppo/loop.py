@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from anybatch.acting.rollout import Rollout
-from anybatch.algorithms.control import control_batch, probe
+from anybatch.algorithms.control import Probe, control_batch, probe
 from anybatch.algorithms.ppo import native
 from anybatch.algorithms.ppo.diagnostics import bad_value, iteration_metrics
 from anybatch.algorithms.ppo.loss import policy_loss
@@ -29,8 +29,8 @@ from anybatch.networks.distributions import Distribution, kept_log_std, make_dis
 from anybatch.networks.taken import Number
 from anybatch.runs.run import Run
 
-NOT_MOVED = 0.0, 1.0
-"""Mean and standard deviation that leave advantages unchanged."""
+UNCHANGED = 0.0, 1.0
+"""The mean and standard deviation by which normalized advantages stay as they are."""
 
 
 def train(config: PPOConfig, state: PPOState, run: Run) -> None:
@@ -52,33 +52,26 @@ def train(config: PPOConfig, state: PPOState, run: Run) -> None:
             metrics |= improve_policy(samples, state, config, learning_rate)
         state.learner.count(due)
         metrics = state.metrics() | metrics  # for the batch of this iteration
-        before = state.batch.env_steps_per_gradient_step
-        metrics |= control_batch(config, state, before_updates, run)
-        if config.rescales_within_a_run:
-            keep_proximal_age(state, config, before)
+        metrics |= decide_batch(config, state, before_updates, run)
         run.record(state, due.episodes, metrics)
     run.save(state)
 
 
+def decide_batch(
+    config: PPOConfig, state: PPOState, before_updates: Probe | None, run: Run
+) -> dict[str, float]:
+    """Let the controller decide the next batch; the proximal policy's age in env steps does not jump."""
+    before = state.batch.env_steps_per_gradient_step
+    metrics = control_batch(config, state, before_updates, run)
+    if config.rescales_within_a_run:
+        keep_proximal_age(state, config, before)
+    return metrics
+
+
 def prepare(data: Rollout, state: PPOState, config: PPOConfig) -> Samples:
-    """Rewards, advantages and value targets, computed and normalized once over the whole iteration batch."""
-    age = state.iterations - data.origin.iteration
-    reward = data.reward
-    if state.reward_normalizer is not None:
-        reward = state.reward_normalizer(reward, data.valid, data.episode_end)
-    advantage = returns.gae(
-        reward,
-        data.value,
-        data.next_value if age == 0 else bootstrapped_now(data, state),
-        data.terminated,
-        data.episode_end,
-        discount=config.objective.discount,
-        gae_lambda=config.objective.gae_lambda,
-    )
-    value_target = advantage + data.value
-    state.advantage_normalizer.update(advantage, data.valid, decay=state.plan.hyperparameters.advantage_decay)
-    if config.objective.advantage_normalization == "iteration":
-        advantage = state.advantage_normalizer.normalize(advantage)
+    """The samples of an iteration: advantages and value targets, and the policies that updates refer to."""
+    age = state.learner.age_of(data)
+    advantage, value_target = advantages_and_targets(data, state, config)
     proximal = data
     if age > 0 and config.proximal.policy == "iteration_start":
         # Fresh data needs no second pass: the policy at the start of the iteration is the one that acted.
@@ -101,9 +94,31 @@ def prepare(data: Rollout, state: PPOState, config: PPOConfig) -> Samples:
     )
 
 
+def advantages_and_targets(data: Rollout, state: PPOState, config: PPOConfig) -> tuple[Tensor, Tensor]:
+    """Advantages, normalized once over the whole iteration batch, and value targets. Both are [T, N]."""
+    reward = data.reward
+    if state.reward_normalizer is not None:
+        reward = state.reward_normalizer(reward, data.valid, data.episode_end)
+    advantage = returns.gae(
+        reward,
+        data.value,
+        bootstrapped_now(data, state),
+        data.terminated,
+        data.episode_end,
+        discount=config.objective.discount,
+        gae_lambda=config.objective.gae_lambda,
+    )
+    value_target = advantage + data.value
+    state.advantage_normalizer.update(advantage, data.valid, decay=state.plan.hyperparameters.advantage_decay)
+    if config.objective.advantage_normalization == "iteration":
+        advantage = state.advantage_normalizer.normalize(advantage)
+    return advantage, value_target
+
+
 def bootstrapped_now(data: Rollout, state: PPOState) -> Tensor:
-    """Next values of stale data: from collection time, except at the end, where the current network is
-    used."""
+    """The next values from collection time, but with the current network's at the end of stale data."""
+    if state.learner.age_of(data) == 0:
+        return data.next_value
     next_value = data.next_value.clone()
     with torch.no_grad():
         last = state.learner.over(state.network.value, data.obs[-1])
@@ -126,30 +141,23 @@ def seen_by_current_policy(data: Rollout, state: PPOState) -> Rollout:
 
 
 def improve_policy(
-    samples: Samples,
-    state: PPOState,
-    config: PPOConfig,
-    learning_rate: float,
-    *,
-    with_value: bool = True,
+    samples: Samples, state: PPOState, config: PPOConfig, learning_rate: float
 ) -> dict[str, float | None]:
-    """Optimize policy and value on one iteration batch, in place. Returns the iteration's metrics.
-
-    Without `with_value`, the value function is left to its own optimizer.
-    """
+    """Optimize policy and value on one iteration batch, in place. Returns the iteration's metrics."""
     learning_rate, stale_metrics = scaled_learning_rate(learning_rate, samples, state, config)
     samples = on_device(samples, state.device)
     state.steps.begin_iteration(learning_rate, state.plan.hyperparameters)
     if state.periodic_copy is not None:
         state.periodic_copy.begin_iteration()
     records: list[PolicyRecord] = []
-    epochs_done, moved = 0, False
-    while epochs_done < state.batch.epochs and not moved:
-        last = one_epoch(samples, state, config, records, with_value=with_value)
+    epochs_done = 0
+    for _ in range(state.batch.epochs):
+        last = one_epoch(samples, state, config, records)
         if last is None:
             break
         epochs_done += 1
-        moved = config.update.target_kl_check == "epoch" and moved_too_far(last, config)
+        if config.update.target_kl_check == "epoch" and moved_too_far(last, config):
+            break
     if not records:  # reset steps only, which happens if an iteration is a step or two
         return {"batch/valid_fraction": 0.0}
     state.settle()
@@ -157,12 +165,7 @@ def improve_policy(
 
 
 def one_epoch(
-    samples: Samples,
-    state: PPOState,
-    config: PPOConfig,
-    records: list[PolicyRecord],
-    *,
-    with_value: bool = True,
+    samples: Samples, state: PPOState, config: PPOConfig, records: list[PolicyRecord]
 ) -> list[PolicyRecord] | None:
     """One pass over the samples; the records of each step are added to `records`.
 
@@ -173,9 +176,9 @@ def one_epoch(
     while left:
         ahead = steps_ahead(config, state.steps, left) if takes_steps_together(state, config) else 0
         if ahead:
-            used, seen = steps_together(samples, left[:ahead], state, config, with_value=with_value)
+            used, seen = steps_together(samples, left[:ahead], state, config)
         else:
-            used, seen = 1, gradient_of(samples, left[0], state, config, with_value=with_value)
+            used, seen = 1, gradient_of(samples, left[0], state, config)
             if config.update.target_kl_check == "minibatch" and moved_too_far(seen, config):
                 records += seen
                 return None
@@ -200,45 +203,41 @@ def takes_steps_together(state: PPOState, config: PPOConfig) -> bool:
 
 
 def steps_together(
-    samples: Samples, batches: list[Minibatch], state: PPOState, config: PPOConfig, *, with_value: bool
+    samples: Samples, batches: list[Minibatch], state: PPOState, config: PPOConfig
 ) -> tuple[int, list[PolicyRecord]]:
     """Gradient steps in native code. Returns how many minibatches were used, and what they saw."""
-    objective = native.objective(config.objective, value_coefficient(config, with_value=with_value))
     used, record = native.take_steps(
-        samples, batches, state, objective, lambda batch: bad_value(samples, state, batch.own)
+        samples,
+        batches,
+        state,
+        native.objective(config.objective),
+        lambda batch: bad_value(samples, state, batch.own),
     )
     return used, [record]
 
 
-def gradient_of(
-    samples: Samples, batch: Minibatch, state: PPOState, config: PPOConfig, *, with_value: bool
-) -> list[PolicyRecord]:
+def gradient_of(samples: Samples, batch: Minibatch, state: PPOState, config: PPOConfig) -> list[PolicyRecord]:
     """Leave the mean gradient of a minibatch in the buffer. Returns what its microbatches saw."""
-    add_gradient = minibatch_gradient(samples, batch.own, batch.count, state, config, with_value=with_value)
+    add_gradient = minibatch_gradient(samples, batch.own, batch.count, state, config)
     return gradient(config, state.steps, batch, add_gradient)
 
 
-def value_coefficient(config: PPOConfig, *, with_value: bool) -> float:
-    return config.objective.value_coefficient if with_value else 0.0
-
-
 def minibatch_gradient(
-    samples: Samples, indices: Tensor, count: float, state: PPOState, config: PPOConfig, *, with_value: bool
+    samples: Samples, indices: Tensor, count: float, state: PPOState, config: PPOConfig
 ) -> AddGradient[PolicyRecord]:
     """The gradient of any microbatch of the minibatch `indices`, which has `count` samples over all ranks."""
-    shift, scale = NOT_MOVED
+    shift, scale = UNCHANGED
     if config.objective.advantage_normalization == "minibatch":
         shift, scale = minibatch_moments(samples.advantage[indices], count)
-    coefficient = value_coefficient(config, with_value=with_value)
     if state.kernel is not None:
-        objective = native.objective(config.objective, coefficient, float(shift), float(scale))
+        objective = native.objective(config.objective, float(shift), float(scale))
         return native.add_gradient(state.kernel, samples, objective)
 
     def loss_of(part: Tensor) -> tuple[Tensor, PolicyRecord]:
         batch = gather(samples, part, state, config)
         if config.objective.advantage_normalization == "minibatch":
             batch = batch._replace(advantage=(batch.advantage - shift) / scale)
-        return policy_loss(state.network, batch, config.objective, value_coefficient=coefficient)
+        return policy_loss(state.network, batch, config.objective)
 
     return by_autograd(loss_of)
 
@@ -247,8 +246,7 @@ def gather(samples: Samples, part: Tensor, state: PPOState, config: PPOConfig) -
     """The samples of a microbatch, and the proximal policy at their observations."""
     device, objective = state.device, config.objective
     obs, action = take(samples.obs, part, device), take(samples.action, part, device)
-    # Before the network: later, its temporaries would be allocated on top of a live graph, causing page
-    # faults.
+    # Before the current network runs: on top of its graph, the temporaries would cause page faults.
     proximal: Distribution | None = None
     if state.proximal_network is not None:
         proximal = state.proximal_network.policy_at(obs)
@@ -273,7 +271,7 @@ def gather(samples: Samples, part: Tensor, state: PPOState, config: PPOConfig) -
 def minibatch_moments(advantage: Tensor, count: float) -> tuple[Number, Number]:
     """Mean and sample standard deviation over one minibatch, all ranks; (0, 1) for a single sample."""
     if count < 2:
-        return NOT_MOVED
+        return UNCHANGED
     dtype = number_dtype(advantage.device)
     mean = collectives.sum_over_ranks(advantage.sum()).to(dtype) / count
     squares = collectives.sum_over_ranks((advantage - mean).square().sum()).to(dtype)

@@ -12,7 +12,7 @@ from anybatch.networks.distributions import Distribution
 
 
 def policy_loss(
-    network: ActorCritic, batch: PolicyBatch, objective: ObjectiveConfig, *, value_coefficient: float
+    network: ActorCritic, batch: PolicyBatch, objective: ObjectiveConfig
 ) -> tuple[Tensor, PolicyRecord]:
     """Per-sample losses [b] to be minimized, and their record for the metrics.
 
@@ -34,7 +34,7 @@ def policy_loss(
         value, batch.value_target, collected_value=batch.value, clip=objective.value_clip
     )
     entropy = policy.entropy()
-    loss = value_coefficient * value_loss - gain
+    loss = objective.value_coefficient * value_loss - gain
     if objective.entropy_coefficient:
         loss = loss - objective.entropy_coefficient * entropy
     kept = (gain, value_loss, entropy, logp, batch.behavior_logp, batch.proximal_logp)

@@ -55,9 +55,7 @@ def take_steps(
     return used, PolicyRecord(*seen[:, : sum(sizes[:used])])
 
 
-def objective(
-    config: ObjectiveConfig, value_coefficient: float, shift: float = 0.0, scale: float = 1.0
-) -> ObjectiveStruct:
+def objective(config: ObjectiveConfig, shift: float = 0.0, scale: float = 1.0) -> ObjectiveStruct:
     """The numbers of the objective. Advantages are shifted and scaled first: (Â - shift) ÷ scale."""
     lower, upper = log_clip_range(math.inf if config.clip is None else config.clip)
     return ObjectiveStruct(
@@ -66,7 +64,7 @@ def objective(
         log_max_importance=math.log(config.max_importance),
         kl_penalty=config.kl_penalty,
         entropy_coefficient=config.entropy_coefficient,
-        value_coefficient=value_coefficient,
+        value_coefficient=config.value_coefficient,
         value_clip=math.inf if config.value_clip is None else config.value_clip,
         advantage_shift=shift,
         advantage_scale=scale,

@@ -95,7 +95,7 @@ def valued_now(data: Rollout, state: PQNState) -> Rollout:
 
     At the ends of episodes they stay unchanged: the last observation there may not be in the data.
     """
-    if data.origin.iteration == state.iterations:
+    if state.learner.age_of(data) == 0:
         return data
     with torch.no_grad():
         now = state.learner.over(state.network.value, data.obs[1:].flatten(0, 1)).view_as(data.next_value)
@@ -104,7 +104,7 @@ def valued_now(data: Rollout, state: PQNState) -> Rollout:
 
 def age_metrics(data: Rollout, state: PQNState) -> dict[str, float | None]:
     """The age of the data at the start of an iteration; empty if it is fresh."""
-    age = state.iterations - data.origin.iteration
+    age = state.learner.age_of(data)
     if age == 0:
         return {}
     return {

@@ -12,6 +12,7 @@ from anybatch.reports.pages.markup import Content, Markup, element, joined
 from anybatch.reports.pages.page import command, page, plan_rows, section, table
 from anybatch.reports.report_files import Report
 from anybatch.reports.run_charts import RETURN, RUN_CHARTS, charts_of, range_note
+from anybatch.runs.short_number import short_number
 
 RUN_COLUMNS = (
     "run",
@@ -85,10 +86,11 @@ def outcome(group: Group) -> str:
     scores = [score for run in group.runs if (score := training_return(run)) is not None]
     if not scores:
         return f"no episode has ended in {steps:,} env steps" if steps else "no metrics yet"
-    spread = f" ({min(scores):.4g} to {max(scores):.4g} in {len(scores)} runs)" if len(scores) > 1 else ""
+    lowest, highest = short_number(min(scores)), short_number(max(scores))
+    spread = f" ({lowest} to {highest} in {len(scores)} runs)" if len(scores) > 1 else ""
     played = evaluation(group.runs[0]) if len(group.runs) == 1 else ""
     evaluated = f", {played} when evaluated," if played else ""
-    return f"a mean return of {fmean(scores):.4g}{spread}{evaluated} after {steps:,} env steps"
+    return f"a mean return of {short_number(fmean(scores))}{spread}{evaluated} after {steps:,} env steps"
 
 
 def training_return(run: RunView) -> float | None:
@@ -106,7 +108,8 @@ def evaluation(run: RunView) -> str:
     if played is None:
         return ""
     # Must not be broken across lines.
-    return f"{played['mean_return']:.4g}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{played['standard_error']:.2g}"
+    mean, error = short_number(played["mean_return"]), short_number(played["standard_error"], 2)
+    return f"{mean}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{error}"
 
 
 def runs_table(groups: Sequence[Group]) -> Markup:
@@ -121,7 +124,7 @@ def runs_table(groups: Sequence[Group]) -> Markup:
                     str(run.config.seed),
                     f"{run.env_steps:,}" + ("" if run.result.get("finished") else " so far"),
                     " to ".join(f"{size:,.0f}" for size in dict.fromkeys((*batches[:1], *batches[-1:]))),
-                    "" if score is None else f"{score:.4g}",
+                    "" if score is None else short_number(score),
                     evaluation(run),
                     f"{median(speeds):,.0f}" if speeds else "",
                     duration(run.rows[-1]["wall_seconds"]) if run.rows else "",

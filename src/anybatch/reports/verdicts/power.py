@@ -1,17 +1,22 @@
 """What a study can decide, estimated from the spread of tuning seeds before its own cells are run."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from anybatch.reports import statistics
+from anybatch.reports.verdicts.compare import FEWEST_SEEDS
 from anybatch.reports.verdicts.rule import Rule, Selector, parse
 from anybatch.reports.verdicts.scores import Scores
 from anybatch.studies.plan import StudyPlan
 
 WANTED_POWER = 0.8
+
+Stratum = tuple[str, str]
+"""An environment and a base: what comparisons are stratified by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,27 +48,28 @@ def outlooks(plan: StudyPlan, tuned: Scores) -> list[Outlook]:
     return [one for one in found if one is not None]
 
 
-def base_spreads(tuned: Scores) -> dict[str, float]:
-    """The standard deviation over seeds of the unchanged base, in each environment with two or more."""
-    by_env: dict[str, list[float]] = {}
+def base_spreads(tuned: Scores) -> dict[Stratum, float]:
+    """The standard deviation over seeds of each unchanged base, in each environment with two or more."""
+    by_stratum: dict[Stratum, list[float]] = {}
     for cell in tuned.plan.cells:
         score = tuned.score(cell.name)
         if cell.factors and all(factor == 1 for factor in cell.factors.values()) and score is not None:
-            by_env.setdefault(cell.env, []).append(score)
-    return {env: float(np.std(values, ddof=1)) for env, values in by_env.items() if len(values) > 1}
+            by_stratum.setdefault((cell.env, cell.base), []).append(score)
+    return {key: float(np.std(values, ddof=1)) for key, values in by_stratum.items() if len(values) > 1}
 
 
-def outlook(rule: Rule, plan: StudyPlan, spreads: Mapping[str, float]) -> Outlook | None:
-    """The outlook of a rule's comparison with the fewest seeds; None if it has no cells."""
+def outlook(rule: Rule, plan: StudyPlan, spreads: Mapping[Stratum, float]) -> Outlook | None:
+    """The least favorable outlook of a rule's comparisons; None if none has cells."""
     found: list[Outlook] = []
     for this, that in rule.pairs():
         here, there = seeds_of(plan, this), seeds_of(plan, that)
-        envs = [env for env in here if env in there and env in spreads]
-        if not envs or min(min(here[env], there[env]) for env in envs) < 2:
+        strata = [key for key in here if key in there and key in spreads]
+        fewest = min((min(here[key], there[key]) for key in strata), default=0)
+        if fewest < FEWEST_SEEDS:
             continue
-        variance = sum(spreads[env] ** 2 * (1 / here[env] + 1 / there[env]) for env in envs)
-        error = math.sqrt(variance) / len(envs)
-        degrees = sum(here[env] + there[env] - 2 for env in envs)
+        variance = sum(spreads[key] ** 2 * (1 / here[key] + 1 / there[key]) for key in strata)
+        error = math.sqrt(variance) / len(strata)
+        degrees = sum(here[key] + there[key] - 2 for key in strata)
         reach = statistics.t_quantile(1 - rule.alpha, degrees)
         reach += statistics.t_quantile((1 + WANTED_POWER) / 2, degrees)
         found.append(
@@ -72,16 +78,13 @@ def outlook(rule: Rule, plan: StudyPlan, spreads: Mapping[str, float]) -> Outloo
                 margin=rule.margin,
                 power=statistics.equivalence_power(error, degrees, rule.margin, rule.alpha),
                 decidable_margin=error * reach,
-                seeds=min(min(here[env], there[env]) for env in envs),
-                envs=len(envs),
+                seeds=fewest,
+                envs=len({env for env, _ in strata}),
             )
         )
     return min(found, key=lambda one: one.power, default=None)
 
 
-def seeds_of(plan: StudyPlan, selector: Selector) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for cell in plan.cells:
-        if selector.matches(cell):
-            counts[cell.env] = counts.get(cell.env, 0) + 1
-    return counts
+def seeds_of(plan: StudyPlan, selector: Selector) -> Counter[Stratum]:
+    """The number of seeds of a selector's cells in each stratum."""
+    return Counter((cell.env, cell.base) for cell in plan.cells if selector.matches(cell))

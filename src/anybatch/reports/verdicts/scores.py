@@ -28,6 +28,10 @@ class Selection:
     def fewest_seeds(self) -> int:
         return min(map(len, self.scores.values()), default=0)
 
+    def by_seed(self, environment: str) -> dict[int, float]:
+        """The scores in one environment, by seed."""
+        return dict(zip(self.seeds[environment], self.scores[environment], strict=True))
+
     def within(self, environments: Sequence[str]) -> "Selection":
         """The part that is about some of the environments."""
         return Selection(

@@ -1,13 +1,14 @@
 """Rules about a swept setting: where its optimum is, and the cost of not tuning it."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
 from anybatch.reports import statistics
 from anybatch.reports.verdicts.compare import FEWEST_SEEDS, obstacle
 from anybatch.reports.verdicts.rule import Rule, Selector
-from anybatch.reports.verdicts.scores import Scores
+from anybatch.reports.verdicts.scores import Scores, Selection
 from anybatch.reports.verdicts.verdict import Comparison, State
 
 RESAMPLES = 2000
@@ -90,25 +91,36 @@ def regrets(rule: Rule, scores: Scores) -> list[Comparison]:
     found: list[Comparison] = []
     for this, oracle, these, tuned in there:
         label = f"{this.words(scores.plan.arms)} against the best {rule.setting} there"
-        open_point = obstacle(these, scores.select(oracle))
+        both = [env for env in these.scores if env in tuned]
+        these, those = these.within(both), scores.select(oracle).within(both)
+        open_point = obstacle(these, those) or unpaired(these, tuned)
         if open_point:
             found.append(Comparison(label=label, state="undecided", sentence=f"{label}: {open_point}."))
             continue
-        lost = {
-            env: left_one_out(tuned[env], dict(zip(these.seeds[env], these.scores[env], strict=True)))
-            for env in these.scores
-            if env in tuned
-        }
+        lost = {env: left_one_out(tuned[env], these.by_seed(env)) for env in both}
         found.append(judged_regret(rule, label, lost, count=len(there)))
     return found
 
 
-def left_one_out(sweep: Sweep, untuned: dict[int, float]) -> list[float]:
+def unpaired(these: Selection, tuned: Mapping[str, Sweep]) -> str:
+    """Why there are too few seeds that an untuned run shares with every factor; empty if there are enough."""
+    fewest = min(len(shared_seeds(tuned[env], these.by_seed(env))) for env in these.scores)
+    if fewest >= FEWEST_SEEDS:
+        return ""
+    return f"undecided, since at least {FEWEST_SEEDS} seeds must be shared with all factors, not {fewest}"
+
+
+def shared_seeds(sweep: Sweep, untuned: Mapping[int, float]) -> list[int]:
+    """The seeds that have a score without the setting's tuning and at each of its factors."""
+    return sorted(set(untuned).intersection(*sweep.values()))
+
+
+def left_one_out(sweep: Sweep, untuned: Mapping[int, float]) -> list[float]:
     """The regret of each seed against the factor that is best on all other seeds.
 
     The best of several noisy means on the same seeds would be too good, since luck contributes to the choice.
     """
-    seeds = sorted(set(untuned).intersection(*sweep.values()))
+    seeds = shared_seeds(sweep, untuned)
     lost: list[float] = []
     for seed in seeds:
         others = {
