@@ -25,8 +25,7 @@ class Minibatch:
     own: Tensor
     """The samples of this rank, as indices into its flattened samples, on their device."""
     of_all: Tensor
-    """The samples of all ranks, as indices into the flattened samples of all envs: the same on every rank, on
-    the host."""
+    """The samples of all ranks, as indices into the flattened samples of all envs, on the host."""
     shard: Shard
 
     @classmethod
