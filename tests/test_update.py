@@ -20,8 +20,7 @@ from toy_runs import (
 )
 
 from anybatch.algorithms.ppo import loop as ppo
-from anybatch.algorithms.ppo.diagnostics import first_bad_value
-from anybatch.algorithms.steps import Minibatch, gradient
+from anybatch.algorithms.steps import Minibatch, first_bad_value, gradient
 from anybatch.config import OptimizerConfig, PPOConfig
 from anybatch.distributed.shard import Shard
 from anybatch.errors import TrainingError

@@ -24,8 +24,7 @@ class Evaluation:
     episodes: tuple[Episode, ...]
     greedy: bool
     protocol: str | None = None
-    """How an Atari game was evaluated, `evaluation.protocol`; None for environments with only one
-    protocol."""
+    """The `evaluation.protocol` of an Atari game; None for environments with only one protocol."""
     cap: int | None = None
     """The evaluation's own cap on the decisions of an episode; None: no cap."""
 
@@ -118,10 +117,8 @@ class Player:
             return policy.mode().cpu().numpy()
         slots, width = policy.location.shape
         shard = self.shard or Shard.whole(slots)
-        noise = draw_noise((shard.total, width), self.generator, continuous=policy.log_std is not None)[
-            shard.envs
-        ]
-        return policy.sample(noise.to(self.device)).cpu().numpy()
+        noise = draw_noise((shard.total, width), self.generator, continuous=policy.log_std is not None)
+        return policy.sample(noise[shard.envs].to(self.device)).cpu().numpy()
 
 
 class Slots:

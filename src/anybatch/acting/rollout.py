@@ -47,8 +47,7 @@ class Rollout:
     """Episodes that ended in this rollout, in the order of their ends."""
     origin: Origin = START_OF_RUN
     was_counted: bool = False
-    """Whether its env steps and episodes were already counted when it was collected, as in earlier
-    versions."""
+    """Whether it was counted when it was collected, as in earlier versions, and not when it is trained on."""
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything except the origin."""

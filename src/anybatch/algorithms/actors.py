@@ -84,10 +84,9 @@ def build_worker(recipe: dict[str, Any]) -> ActorWorker:
     config = config_from_dict(CONFIGS[recipe["algorithm"]], recipe["config"])
     torch.set_num_threads(recipe["threads"])
     shard = Shard(*recipe["shard"])
-    seeds = seeding.env_seeds(config.seed, role="train", num_envs=shard.total, env_steps=recipe["env_steps"])[
-        shard.envs
-    ]
-    env = make_env(config, recipe["env_factory"], seeds)
+    env_steps = recipe["env_steps"]
+    seeds = seeding.env_seeds(config.seed, role="train", num_envs=shard.total, env_steps=env_steps)
+    env = make_env(config, recipe["env_factory"], seeds[shard.envs])
     path = recipe["network_factory"]
     network = make_network(config, env.spec, None if path is None else import_factory(path, trusted=False))
     encoder = encoder_of(config, env.spec)

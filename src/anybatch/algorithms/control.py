@@ -48,8 +48,7 @@ def probe(config: RunConfig, state: PPOState | PQNState, due: Rollout) -> Probe 
 
 
 def probed_states(config: RunConfig, state: PPOState | PQNState, due: Rollout, iteration: int) -> Tensor:
-    """This rank's share of the measured states, drawn from the valid ones of all ranks: indices into [T ·
-    N]."""
+    """Indices into [T · N] of this rank's part of the measured states, drawn from all valid ones."""
     all_valid = collectives.envs_of_all_ranks(due.valid, state.batch.num_envs, axis=1)
     states = all_valid.flatten().nonzero().squeeze(1)
     generator = seeding.torch_generator(config.seed, role="probe", draw=(iteration,))

@@ -1,6 +1,7 @@
 """The steps from a batch to its gradient steps, shared by all algorithms."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +25,7 @@ class Minibatch:
     own: Tensor
     """The samples of this rank, as indices into its flattened samples, on their device."""
     of_all: Tensor
-    """The samples of all ranks, as indices into the flattened samples of all envs: the same on every rank, on
-    the host."""
+    """The samples of all ranks, as indices into the flattened samples of all envs, on the host."""
     shard: Shard
 
     @classmethod
@@ -88,3 +88,18 @@ def gradient(
     generator = seeding.torch_generator(config.seed, role="noise_scale", draw=(number,))
     mixed = batch.of_all[torch.randperm(len(batch.of_all), generator=generator)]
     return steps.measured_gradient(mixed, add_gradient, batch.count, batch.own_among)
+
+
+def first_bad_value(named: Mapping[str, Tensor], indices: Tensor, shard: Shard) -> str | None:
+    """The first tensor with a non-finite number, and where it came from; None if all numbers are finite.
+
+    The tensors are [B, …], with a row for each of the `indices` into [T · N] of the shard; B may be 0.
+    """
+    for name, tensor in named.items():
+        bad = ~torch.isfinite(tensor.float()).view(len(tensor), math.prod(tensor.shape[1:])).all(1)
+        if bad.any():
+            step, env = divmod(int(indices[int(bad.nonzero()[0, 0])]), shard.count)
+            return (
+                f"the first is the {name} of environment {shard.first + env} at step {step} of the iteration"
+            )
+    return None

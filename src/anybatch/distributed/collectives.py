@@ -124,8 +124,7 @@ def envs_of_all_ranks(tensor: Tensor, total: int, axis: int) -> Tensor:
 
 
 def gather_envs(tensor: Tensor, total: int, axis: int) -> Tensor:
-    """`envs_of_all_ranks` on rank 0; other ranks get their own part back, so they need not hold
-    everything."""
+    """`envs_of_all_ranks` on rank 0; other ranks get only their own part back, to save memory."""
     if world_size() == 1:
         return tensor
     joined = _joined(_padded_bytes(tensor.movedim(axis, 0), total), total, everywhere=False)

@@ -34,8 +34,7 @@ def is_rank() -> bool:
 
 
 def is_under_torchrun() -> bool:
-    """Whether torchrun started this process: it repeats signals that a terminal already sent to all
-    processes."""
+    """Whether torchrun started this process: it repeats signals that a terminal has sent to all processes."""
     return "TORCHELASTIC_RUN_ID" in os.environ and MEETING_FILE not in os.environ
 
 

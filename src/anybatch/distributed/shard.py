@@ -42,8 +42,7 @@ class Shard:
         return self.count == self.total
 
     def own_indices(self, indices: Tensor) -> Tensor:
-        """The indices of its environments among indices into flattened [… · total], as indices into [… ·
-        count]."""
+        """Of indices into flattened [… · total], those of its environments, as indices into [… · count]."""
         if self.is_whole:
             return indices
         env = indices % self.total

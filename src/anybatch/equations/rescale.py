@@ -113,6 +113,5 @@ def rescaled_phase_iterations(iterations: float, ratio: float, *, rounded: bool 
 
 
 def rescaled_adam_beta(beta: float, ratio: float) -> float:
-    """β^ρ, ρ of the minibatch: averages reach equally far back in samples (arXiv:2110.00641, §3.2,
-    optional)."""
+    """β^ρ, ρ of the minibatch: averages span equally many samples (arXiv:2110.00641, §3.2, optional)."""
     return beta**ratio

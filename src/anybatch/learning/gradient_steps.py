@@ -161,8 +161,7 @@ class GradientSteps:
             group["betas"] = (hyperparameters.beta1, hyperparameters.beta2)
 
     def gradient(self, indices: Tensor, add_gradient: AddGradient[Record], count: float) -> list[Record]:
-        """Compute the mean gradient of a minibatch into the flat buffer; `count` is its size over all
-        ranks."""
+        """Leave the mean gradient of a minibatch in the flat buffer; `count` is its size over all ranks."""
         records = self._within_memory(None, indices, add_gradient, count)
         collectives.sum_over_ranks(self.flat.grads)
         return records

@@ -49,8 +49,7 @@ def swept(path: str) -> Dimension:
 
 
 def score_drawings(view: StudyView) -> list[Drawing]:
-    """Lines over each dimension with several values, a map of two swept settings, and a comparison of
-    arms."""
+    """Lines over each dimension with several values, a map of two swept settings, and the arms compared."""
     settings = [swept(path) for path in dict.fromkeys(path for part in view.parts for path in part.point)]
     varied = [one for one in (RATIO, *settings) if len(one.values(view.parts)) > 1]
     drawn: list[Drawing] = [panels for one in varied if (panels := score_panels(view, one)).charts]

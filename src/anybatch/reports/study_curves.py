@@ -48,8 +48,7 @@ def curve_panels(view: StudyView) -> list[Panels]:
 
 
 def panel_title(view: StudyView, part: Part) -> str:
-    """The title of a panel: its arm and, if settings are swept, its ratio, since its lines are then
-    values."""
+    """The title of a panel: its arm and, if its lines are the values of a swept setting, its ratio."""
     is_swept = bool(part.point or part.factors)
     return f"{view.title(part)}, ratio {part.ratio}" if is_swept and view.has_ratios else view.title(part)
 

@@ -68,8 +68,7 @@ class StudyView:
 
     @cached_property
     def strata(self) -> list[str]:
-        """The strata within which scores are compared: the environments, with the base if there are
-        several."""
+        """The strata within which scores are compared: the environments, by base if there are several."""
         return list(dict.fromkeys(self.scores.stratum(cell) for part in self.parts for cell in part.cells))
 
     @property

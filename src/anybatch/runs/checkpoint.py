@@ -130,8 +130,7 @@ class Checkpoints:
     def load_first(
         self, candidates: Sequence[Path], say: Callable[[str], None], *, with_segments: bool = True
     ) -> Loaded | None:
-        """The first complete checkpoint of `candidates`; None if there are none. Raises as `load_latest`
-        does."""
+        """The first complete one of `candidates`; None if there are none. Raises as `load_latest` does."""
         for place, path in enumerate(candidates, 1):
             try:
                 return self._load(path, with_segments)

@@ -48,8 +48,7 @@ class SegmentFiles:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "segments"
         self._checksums: dict[str, str] = {}
-        """Checksums of the files that this process wrote or trusts, so that a save does not read gigabytes
-        back."""
+        """Checksums of files that this process wrote or trusts, so that a save does not read them again."""
 
     def save(self, segments: Mapping[str, Segment]) -> dict[str, str]:
         """Write the segments that are missing. Returns the checksum of each."""
@@ -64,8 +63,7 @@ class SegmentFiles:
         return [name for name in names if name not in self._checksums or not self._path(name).exists()]
 
     def load(self, checksums: Mapping[str, str]) -> Mapping[str, dict[str, Tensor]]:
-        """Check segments and return them for reading one by one. ValueError or OSError if one is missing or
-        damaged."""
+        """Segments to be read one by one. Raises ValueError or OSError if one is damaged or missing."""
         for name, checksum in checksums.items():
             if sha256(self._path(name)) != checksum:
                 raise ValueError(f"{self._path(name).name} is damaged")

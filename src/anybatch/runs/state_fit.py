@@ -46,8 +46,7 @@ class Rules(NamedTuple):
     """The differences that a comparison allows."""
 
     may_lack: bool
-    """Parts that are None or empty on one side; restoring code must check parts that only the saved state
-    has."""
+    """Parts that are None or empty on one side. What only the saved state has, its reader must check."""
     any_length: bool
     """Whether arrays may differ in their first dimension, the number of envs."""
     finite: bool

@@ -198,8 +198,7 @@ def restore(
 
 
 def add_missing_parts(loaded: Loaded, recorded: AnyConfig) -> None:
-    """Complete a checkpoint of an earlier version: add its run's schedules and the parts that are new
-    since."""
+    """Add to a checkpoint of an earlier version its run's schedules and the parts that are new since."""
     learner = loaded.tree["shared"]["learner"]
     learner.setdefault("schedules", Schedules.of(recorded).to_dict())
     learner["control"].setdefault("minibatch_limit", None)

@@ -52,8 +52,7 @@ def metric_curves(rows: Sequence[Row], total_env_steps: int, bins: int) -> dict[
 
 
 def filled(curve: Iterable[float | None]) -> list[float]:
-    """A curve with gaps filled by the value before or, at the start, by the first one. Empty if there is
-    none."""
+    """A curve with gaps filled by the value before or, at the start, after them. Empty if it has no value."""
     values = list(curve)
     latest = next((value for value in values if value is not None), None)
     whole: list[float] = []

@@ -99,8 +99,7 @@ def within_budget(
 def most_that_fits(
     plan: StudyPlan, budget: float, seconds: Callable[[int, int], float]
 ) -> tuple[int, int] | None:
-    """Parts of the grid and seeds that fit a budget: a further part is added only if enough seeds of all
-    fit."""
+    """Parts of the grid and seeds that fit a budget. Further parts are added only with enough seeds."""
     for parts in range(plan.parts, 0, -1):
         fitting = [seeds for seeds in range(1, plan.most_seeds + 1) if seconds(parts, seeds) <= budget]
         if fitting and (parts == 1 or fitting[-1] >= min(ENOUGH_SEEDS, plan.most_seeds)):

@@ -161,6 +161,5 @@ def answer_of(worker: CellWorker, cell: Cell, say: Callable[[str], None]) -> dic
 
 
 def in_order(left: Sequence[Cell]) -> list[Cell]:
-    """The order in which cells are run: that of the study file's grids, the longest cells of each grid
-    first."""
+    """The order in which cells are run: grid by grid as in the study file, the longest cells first."""
     return sorted(left, key=lambda cell: (cell.part, -work(cell)))

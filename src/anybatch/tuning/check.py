@@ -1,5 +1,4 @@
-"""The final check: the tuned preset against the original, at the target batch, on seeds that no trial
-used."""
+"""The final check: the tuned preset against the original at the target batch, on fresh seeds."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -31,8 +31,7 @@ INSTALL_COMMAND = "pip install 'anybatch[tune]'"
 REPORTS_PER_RUN = 10
 """Points of a run at which it is compared with earlier runs."""
 FIRST_REPORT = 3
-"""The first of these points that counts: the start of a curve says little, and early luck should not protect
-a trial."""
+"""The first of these points that counts: the start of a curve says little."""
 FEWEST_COMPARED = 4
 """Fewest trials that must have come as far for a median."""
 TOP_SHARE = 0.25

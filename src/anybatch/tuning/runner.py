@@ -231,8 +231,7 @@ class Slot:
             self._end("finished")
 
     def _fail(self, result: Result) -> None:
-        """A diverged run makes a bad trial; any other failure makes none, and ends the tuning if it is the
-        preset."""
+        """End a trial: as pruned if it diverged. Any other failure of the preset itself ends the tuning."""
         assert self._trial is not None
         if self._trial.number == 0 and not result.diverged:
             cells.path_of(self._out, result.cell.name).unlink()  # the next call tries it again

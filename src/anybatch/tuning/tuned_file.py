@@ -15,8 +15,7 @@ from anybatch.tuning.trials import Trial
 
 TUNED_FILE = "tuned.toml"
 TUNED_GROUPS = ("update", "optimizer", "objective", "proximal", "exploration", "phase")
-"""Groups of settings in which a trial differs from its preset; other groups differ only in what cells
-need."""
+"""Groups of settings that a trial changes; the others differ from the preset only in what cells need."""
 
 
 def write(out: Path, plan: TuningPlan, best: Trial, trials: int, checked: str = "") -> Path:

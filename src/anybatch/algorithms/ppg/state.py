@@ -156,8 +156,7 @@ class PPGState(TrainState[ActorCritic]):
 
 
 def frozen_policy_name(iteration: int) -> str:
-    """The name of the file with the policy's outputs before the auxiliary phase after `iterations`
-    iterations."""
+    """The name of the file with the policy's outputs before the auxiliary phase after an iteration."""
     return f"{FROZEN_POLICY}{iteration:09d}"
 
 

@@ -1,16 +1,15 @@
 """Metrics of an update, and the culprit when values become non-finite."""
 
 import math
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from anybatch.algorithms.ppo.samples import PolicyRecord, Samples
 from anybatch.algorithms.ppo.state import PPOState
+from anybatch.algorithms.steps import first_bad_value
 from anybatch.config import PPOConfig
 from anybatch.distributed import collectives
-from anybatch.distributed.shard import Shard
 from anybatch.equations import divergence, moments, returns
 
 
@@ -78,18 +77,3 @@ def bad_value(samples: Samples, state: PPOState, indices: Tensor) -> str | None:
         "value": value,
     }
     return first_bad_value(candidates, indices, state.shard)
-
-
-def first_bad_value(named: Mapping[str, Tensor], indices: Tensor, shard: Shard) -> str | None:
-    """Of tensors [B, …], each a row for each of the `indices` into [T · N], the first with a bad number.
-
-    The N envs are those of `shard`; B may be 0. None where all numbers are finite.
-    """
-    for name, tensor in named.items():
-        bad = ~torch.isfinite(tensor.float()).view(len(tensor), math.prod(tensor.shape[1:])).all(1)
-        if bad.any():
-            step, env = divmod(int(indices[int(bad.nonzero()[0, 0])]), shard.count)
-            return (
-                f"the first is the {name} of environment {shard.first + env} at step {step} of the iteration"
-            )
-    return None

@@ -264,8 +264,7 @@ def make_reward_normalizer(config: PPOConfig) -> RewardNormalizer | None:
 def for_playing(
     config: PPOConfig, spec: EnvSpec, shared: Mapping[str, Any], factory: NetworkFactory | None = None
 ) -> tuple[ActorCritic, ObservationNormalizer | None]:
-    """The network of a checkpoint and its view of observations, without the parts that only training
-    needs."""
+    """The network of a checkpoint and its observation normalizer, without what only training needs."""
     saved = saved_network(shared)
     auxiliary = any(str(name).startswith("auxiliary_head.") for name in saved)
     network = make_network(config, spec, factory, auxiliary=auxiliary).to(getattr(torch, config.dtype))

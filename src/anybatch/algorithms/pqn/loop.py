@@ -13,9 +13,8 @@ from torch import Tensor
 
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.control import control_batch, probe
-from anybatch.algorithms.ppo.diagnostics import first_bad_value
 from anybatch.algorithms.pqn.state import PQNState
-from anybatch.algorithms.steps import Minibatch, gradient, minibatches, steps_ahead
+from anybatch.algorithms.steps import Minibatch, first_bad_value, gradient, minibatches, steps_ahead
 from anybatch.config import PQNConfig
 from anybatch.distributed import collectives
 from anybatch.equations import returns

@@ -7,8 +7,7 @@ from anybatch.equations import batch_scaling
 
 
 def adapted(config: CompleteController, length: float, target: float) -> float:
-    """The length after one adaptation. A target beyond the range, even an infinite one, means the end of the
-    range."""
+    """The length after one adaptation. A target beyond the range, even an infinite one, means its end."""
     target = clamped(config, target)
     if config.rounding == "released":
         cut = batch_scaling.released_smoothed_steps(length, target, config.smoothing)

@@ -94,8 +94,7 @@ def outcome(group: Group) -> str:
 
 
 def training_return(run: RunView) -> float | None:
-    """The training return of a finished run; while it trains, the return of its last iteration with an
-    episode."""
+    """The training return of a finished run; before its end, that of its last iteration with an episode."""
     recorded = run.result.get("training_return")
     if recorded is not None:
         return float(recorded)

@@ -1,5 +1,4 @@
-"""Statistics of studies, in numpy. Scores are given by stratum, an environment: {env: a number for each
-seed}."""
+"""Statistics of studies, in numpy. Scores are by environment: {env: [a number for each seed]}."""
 
 from anybatch.reports.statistics.aggregates import (
     interquartile_mean,

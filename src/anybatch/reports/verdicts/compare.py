@@ -1,10 +1,17 @@
 """Rules that compare two groups of cells: equivalent, better, and not worse."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
 from anybatch.reports import statistics
 from anybatch.reports.statistics import Difference
 from anybatch.reports.verdicts.rule import Rule, Selector
 from anybatch.reports.verdicts.scores import Scores, Selection
 from anybatch.reports.verdicts.verdict import Comparison, State
+
+Strata = Mapping[str, Sequence[float]]
 
 FEWEST_SEEDS = 2
 VAN_ELTEREN_ALPHA = 0.001
@@ -36,13 +43,10 @@ def compared(
     open_point = obstacle(these, those)
     if open_point:
         return Comparison(label=label, state="undecided", sentence=f"{label}: {open_point}.")
-    first, second = these.scores, those.scores
-    found = statistics.difference(first, second)
+    found = statistics.difference(these.scores, those.scores)
     state, ending = judged(rule, found, count)
     level = 1 - 2 * rule.alpha
     low, high = found.interval(level)
-    per_env = {env: statistics.mean({env: first[env]}) - statistics.mean({env: second[env]}) for env in both}
-    ranks = statistics.van_elteren(first, second)
     return Comparison(
         label=label,
         state=state,
@@ -50,27 +54,40 @@ def compared(
         interval=(low, high),
         level=level,
         sentence=f"{label}: {found.mean:+.3f} ({level:.0%} interval {low:+.3f} to {high:+.3f}), {ending}.",
-        details={
-            "margin": rule.margin,
-            "p": p_of(rule, found),
-            "power": statistics.equivalence_power(
-                found.standard_error, found.degrees, rule.margin, rule.alpha
-            )
-            if rule.kind == "equivalent"
-            else None,
+        details=tested(rule, found)
+        | {
             "seeds": [these.fewest_seeds, those.fewest_seeds],
             "diverged": [sum(these.diverged.values()), sum(those.diverged.values())],
-            "per_env": per_env,
-            "mean_absolute_difference": sum(map(abs, per_env.values())) / len(per_env),
-            "probability_of_improvement": statistics.probability_of_improvement(first, second),
-            "probability_interval": statistics.stratified_interval(
-                statistics.probability_of_improvement, first, second
-            ),
-            "van_elteren_z": ranks.z,
-            "van_elteren_p": ranks.p,
-            "van_elteren_significant": ranks.p < VAN_ELTEREN_ALPHA / count,
-        },
+        }
+        | described(these.scores, those.scores, count),
     )
+
+
+def tested(rule: Rule, found: Difference) -> dict[str, Any]:
+    """The numbers of the rule's own test."""
+    power = statistics.equivalence_power(found.standard_error, found.degrees, rule.margin, rule.alpha)
+    return {
+        "margin": rule.margin,
+        "p": p_of(rule, found),
+        "power": power if rule.kind == "equivalent" else None,
+    }
+
+
+def described(these: Strata, those: Strata, count: int) -> dict[str, Any]:
+    """Numbers that no verdict depends on: differences by environment, and two comparisons of ranks."""
+    per_env = {env: float(np.mean(these[env]) - np.mean(those[env])) for env in these}
+    ranks = statistics.van_elteren(these, those)
+    return {
+        "per_env": per_env,
+        "mean_absolute_difference": sum(map(abs, per_env.values())) / len(per_env),
+        "probability_of_improvement": statistics.probability_of_improvement(these, those),
+        "probability_interval": statistics.stratified_interval(
+            statistics.probability_of_improvement, these, those
+        ),
+        "van_elteren_z": ranks.z,
+        "van_elteren_p": ranks.p,
+        "van_elteren_significant": ranks.p < VAN_ELTEREN_ALPHA / count,
+    }
 
 
 def obstacle(*sides: Selection) -> str:

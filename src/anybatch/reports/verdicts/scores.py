@@ -15,8 +15,7 @@ class Selection:
     """The scores of a selector's cells."""
 
     scores: dict[str, list[float]]
-    """Normalized, one for each seed, by environment, as all that follows. Cells that diverged count as
-    random play."""
+    """Normalized scores by environment, one for each seed. Cells that diverged count as random play."""
     seeds: dict[str, list[int]]
     """Their seeds, in the same order."""
     lacking: dict[str, list[str]]
@@ -52,8 +51,7 @@ class Scores:
         self._ranges = {env: self._range(env) for env in dict.fromkeys(cell.env for cell in plan.cells)}
 
     def range_of(self, env: str) -> tuple[float, float] | None:
-        """The returns that map to 0 and 1; None for a published scale, or while a defining cell is
-        missing."""
+        """The returns that map to 0 and 1; None for a published scale, or if a defining cell is missing."""
         return self._ranges[env]
 
     def normalized(self, env: str, value: float) -> float | None:
