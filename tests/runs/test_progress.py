@@ -76,6 +76,13 @@ def test_only_metrics_that_exist_are_shown():
     assert {name for _, name, _ in (*progress.RESULTS, *progress.BATCHES)} <= set(METRICS)
 
 
+def test_a_large_return_is_written_in_full():
+    stream = io.StringIO()
+    with Output(shown=True, stream=stream).display(100, "title") as display:
+        display.update(50, {progress.RECENT_RETURN: 12_345.6, "losses/approx_kl": 1.5e-5})
+    assert "return (last 100) 12,346 · KL 1.5e-05" in stream.getvalue()
+
+
 def test_without_a_terminal_there_is_a_line_now_and_then_and_the_last(clock: Clock):
     stream = io.StringIO()
     with Progress(1_000_000, "CartPole-v1", stream) as shown:

@@ -8,6 +8,7 @@ import torch
 
 from anybatch.acting.collector import Actor
 from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.batch.number_text import number_text
 from anybatch.distributed.shard import Shard
 from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.envs.protocol import EnvStep, VectorEnv
@@ -88,8 +89,9 @@ class Evaluation:
         scaled = "" if normalized is None else f", {normalized:.3f} on the game's published scale"
         protocol = "" if self.protocol is None else f", protocol {self.protocol}"
         return (
-            f"{self.mean_return:.6g} ± {self.standard_error:.3g} mean return over {len(self.episodes)} "
-            f"episodes{scaled} ({how} actions{protocol}, mean length {self.mean_length:.4g}{self._cuts()})"
+            f"{number_text(self.mean_return, 6)} ± {number_text(self.standard_error, 3)} mean return over "
+            f"{len(self.episodes)} episodes{scaled} ({how} actions{protocol}, mean length "
+            f"{number_text(self.mean_length, 4)}{self._cuts()})"
         )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from anybatch.batch.number_text import number_text
 from anybatch.reports.run_charts import RETURN, run_line
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -16,7 +17,7 @@ def of_returns(rows: Sequence[Mapping[str, Any]]) -> str:
     if line is None or len(line[1]) < 2:
         return ""
     values = line[1].tolist()
-    return f"{bars(values)}  {values[0]:.4g} → {values[-1]:.4g}"
+    return f"{bars(values)}  {number_text(values[0], 4)} → {number_text(values[-1], 4)}"
 
 
 def bars(values: Sequence[float]) -> str:

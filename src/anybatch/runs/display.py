@@ -9,10 +9,13 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
+
+from anybatch.batch.number_text import number_text
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -27,19 +30,24 @@ RECENT_EPISODES = 100
 RECENT_RETURN = "charts/recent_return"
 """Only on the display: the mean of a single iteration is too noisy to read."""
 
-# Label, metric, format.
-RESULTS = (
-    (f"return (last {RECENT_EPISODES})", RECENT_RETURN, ",.4g"),
-    ("length", "charts/episodic_length", ",.4g"),
-    ("evaluation", "evaluation/return", ",.4g"),
-    ("KL", "losses/approx_kl", ".2g"),
-    ("clipped", "losses/clipfrac", ".0%"),
-    ("auxiliary epochs", "auxiliary/epochs", ".2f"),
+Shown = tuple[str, str, Callable[[float], str]]
+"""Label, metric, and how its value is written."""
+
+FOUR_DIGITS = partial(number_text, digits=4)
+WHOLE = "{:,.0f}".format
+RESULTS: tuple[Shown, ...] = (
+    (f"return (last {RECENT_EPISODES})", RECENT_RETURN, FOUR_DIGITS),
+    ("length", "charts/episodic_length", FOUR_DIGITS),
+    ("evaluation", "evaluation/return", FOUR_DIGITS),
+    ("KL", "losses/approx_kl", "{:.2g}".format),
+    ("clipped", "losses/clipfrac", "{:.0%}".format),
+    ("auxiliary epochs", "auxiliary/epochs", "{:.2f}".format),
 )
-BATCHES = (
-    ("iteration batch", "batch/iteration", ",.0f"),
-    ("minibatch", "batch/minibatch", ",.0f"),
-    ("microbatch", "batch/microbatch", ",.0f"),
+SPEED: tuple[Shown, ...] = (("SPS", "charts/SPS", WHOLE),)
+BATCHES: tuple[Shown, ...] = (
+    ("iteration batch", "batch/iteration", WHOLE),
+    ("minibatch", "batch/minibatch", WHOLE),
+    ("microbatch", "batch/microbatch", WHOLE),
 )
 
 
@@ -239,7 +247,7 @@ class Progress:
         return f"{self._done:,} of {self._total:,} {self._unit}{note}"
 
     def _pace(self) -> list[tuple[str, str]]:
-        pairs = self._known((("SPS", "charts/SPS", ",.0f"),))
+        pairs = self._known(SPEED)
         if self._first is not None and self._done > self._first[1]:
             seconds_per_step = (time.monotonic() - self._first[0]) / (self._done - self._first[1])
             seconds = max(0, self._total - self._done) * seconds_per_step
@@ -247,9 +255,9 @@ class Progress:
         pairs.append(("elapsed", str(timedelta(seconds=round(time.monotonic() - self._began)))))
         return pairs
 
-    def _known(self, metrics: tuple[tuple[str, str, str], ...]) -> list[tuple[str, str]]:
-        pairs = ((label, self._latest.get(name), form) for label, name, form in metrics)
-        return [(label, format(value, form)) for label, value, form in pairs if value is not None]
+    def _known(self, metrics: tuple[Shown, ...]) -> list[tuple[str, str]]:
+        pairs = ((label, self._latest.get(name), written) for label, name, written in metrics)
+        return [(label, written(value)) for label, value, written in pairs if value is not None]
 
 
 def _in_notebook() -> bool:
