@@ -344,7 +344,7 @@ def parse(defaults: AnyFlags, words: list[str], command: Command) -> AnyFlags:
     if "--help-all" in words:
         with FLAG_VALUES:
             tyro.cli(type(defaults), default=defaults, args=["--help"], prog=prog, description=description)
-    with as_user_error(), FLAG_VALUES:
+    with as_user_error(help_page.flag_names(defaults)), FLAG_VALUES:
         flags = tyro.cli(type(defaults), default=defaults, args=words, prog=prog, description=description)
     if value_of("--env", words) is not None:  # named here, not by a preset or by the record of a run
         envs.import_as_named(flags.config.env)
