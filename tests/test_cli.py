@@ -18,6 +18,7 @@ from toy_runs import newest_learner
 
 from anybatch import __version__
 from anybatch.cli import commands, doctor, help_page, main, other_names
+from anybatch.cli.publish import ExportFlags
 from anybatch.cli.tune import TuneFlags
 from anybatch.cli.usage_error import sentence_in
 from anybatch.config import PPGConfig, PPOConfig, PQNConfig
@@ -235,10 +236,33 @@ def test_a_flag_of_another_library_is_answered_with_ours(
 
 
 def test_names_of_other_libraries_stand_for_flags_that_exist():
-    known = help_page.flag_names(TuneFlags())
+    known = help_page.flag_names(TuneFlags()) | help_page.flag_names(ExportFlags(run=Path()))
     for config in (PPOConfig(), PPGConfig(), PQNConfig()):
         known |= help_page.flag_names(commands.TrainFlags(config=config))
     assert set(other_names.NAMES_ELSEWHERE) <= known
+
+
+@pytest.mark.parametrize(
+    ("encoding", "root"), [("latin-1", "× ?0.25"), ("ascii", "? ?0.25"), ("utf-8", "× √0.25")]
+)
+def test_what_an_encoding_lacks_is_replaced(encoding: str, root: str):
+    for words in (["presets"], ["plan", "--num-envs=2"]):
+        shown = subprocess.run(
+            [sys.executable, "-m", "anybatch", *words],
+            env=os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
+            capture_output=True,
+            check=True,
+        )
+    assert root in shown.stdout.decode(encoding)
+
+
+def test_a_plan_that_nobody_reads_does_not_end_the_training(tmp_path: Path):
+    flags = ["--env=toy:Match", f"--run-dir={tmp_path}", *SHORT]
+    with subprocess.Popen([sys.executable, "-m", "anybatch", "train", *flags], stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        run.stdout.close()
+        assert run.wait() == 0
+    assert RunRecord(tmp_path).result is not None
 
 
 @pytest.mark.parametrize("none", ["none", "None", "NONE"])

@@ -9,6 +9,7 @@ import torch
 from anybatch.acting.collector import Actor
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.batch.number_text import number_text
+from anybatch.batch.table import counted
 from anybatch.distributed.shard import Shard
 from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.envs.protocol import EnvStep, VectorEnv
@@ -90,7 +91,7 @@ class Evaluation:
         protocol = "" if self.protocol is None else f", protocol {self.protocol}"
         return (
             f"{number_text(self.mean_return, 6)} ± {number_text(self.standard_error, 3)} mean return over "
-            f"{len(self.episodes)} episodes{scaled} ({how} actions{protocol}, mean length "
+            f"{counted(len(self.episodes), 'episode')}{scaled} ({how} actions{protocol}, mean length "
             f"{number_text(self.mean_length, 4)}{self._cuts()})"
         )
 

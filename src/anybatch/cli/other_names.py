@@ -41,6 +41,8 @@ NAMES_ELSEWHERE = {
     "record.wandb": "track wandb",
     "device": "cuda gpu",
     "run-dir": "log-dir logdir output-dir save-dir out",
+    "onnx": "out",
+    "hub": "out",
     "name": "exp-name experiment-name run-name",
 }
 """Our flags, and what other libraries call them, without dashes. A name may stand for several of ours."""

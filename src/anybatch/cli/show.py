@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from anybatch.batch.number_text import number_text
+from anybatch.cli import lost_output
 from anybatch.reports import sparkline
 from anybatch.reports.advice import Advice
 from anybatch.reports.plan_text import wrapped
@@ -21,7 +22,8 @@ from anybatch.session import Outcome
 
 def sentence(text: str, stream: TextIO) -> None:
     """Print a sentence; on a terminal, wrapped between words."""
-    print(wrapped(text, Console(file=stream)), file=stream)
+    with lost_output.tolerated():  # a reader who is gone does not end a training
+        print(wrapped(text, Console(file=stream)), file=stream)
 
 
 def advice(folder: Path, findings: Sequence[Advice]) -> None:
