@@ -215,6 +215,22 @@ def test_a_function_that_makes_an_env_is_an_environment(tmp_path: Path):
     assert anybatch.resume(run.folder, env=Shop, total_env_steps=400).env_steps >= 400
 
 
+def test_a_plan_takes_what_train_takes(tmp_path: Path):
+    planned = anybatch.plan(env=Shop, num_envs=2)
+    trained = train(tmp_path, preset="vector-ppo-ewma", env=Shop, num_envs=2)
+    assert planned.config.env == trained.config.env == "object:Shop"
+    assert planned.numbers.batch.num_envs == 2
+    with pytest.raises(anybatch.ConfigError, match=r"num_envs = 8: the environment object has 1"):
+        anybatch.plan(env=make_cartpole(), num_envs=8)
+
+
+def test_arguments_of_another_kind_are_refused_in_one_sentence():
+    with pytest.raises(anybatch.ConfigError, match=r"^config must be the name of a preset, .*; got 3$"):
+        anybatch.plan(3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(anybatch.ConfigError, match=r"^env must be the id of an environment"):
+        anybatch.tune(env=Shop)  # pyright: ignore[reportArgumentType]
+
+
 def test_an_observation_without_a_meaning_has_no_action(tmp_path: Path):
     agent = anybatch.load(train(tmp_path, env="gym:CartPole-v1").folder)
     with pytest.raises(
