@@ -224,6 +224,21 @@ def test_a_plan_takes_what_train_takes(tmp_path: Path):
         anybatch.plan(env=make_cartpole(), num_envs=8)
 
 
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [
+        ("lr", "optimizer.learning_rate"),
+        ("gamma", "objective.discount"),
+        ("n_envs", "num_envs"),
+        ("batch_size", "num_envs, num_steps, update.minibatches_per_epoch"),
+    ],
+)
+def test_a_setting_of_another_library_is_answered_with_ours(setting: str, meant: str):
+    with pytest.raises(anybatch.ConfigError) as refusal:
+        anybatch.plan(**{setting: 1})
+    assert str(refusal.value) == f"PPOConfig: unknown {setting}; did you mean {meant}?"
+
+
 def test_arguments_of_another_kind_are_refused_in_one_sentence():
     with pytest.raises(anybatch.ConfigError, match=r"^config must be the name of a preset, .*; got 3$"):
         anybatch.plan(3)  # pyright: ignore[reportArgumentType]

@@ -17,11 +17,11 @@ from plain_commands import said
 from toy_runs import newest_learner
 
 from anybatch import __version__
-from anybatch.cli import commands, doctor, help_page, main, other_names
+from anybatch.cli import commands, doctor, help_page, main
 from anybatch.cli.publish import ExportFlags
 from anybatch.cli.tune import TuneFlags
 from anybatch.cli.usage_error import sentence_in
-from anybatch.config import PPGConfig, PPOConfig, PQNConfig
+from anybatch.config import PPGConfig, PPOConfig, PQNConfig, other_names
 from anybatch.runs import log
 from anybatch.runs.record import RunRecord
 

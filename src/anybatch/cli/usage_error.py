@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator
 from itertools import groupby
 
-from anybatch.cli import other_names
+from anybatch.config import other_names
 from anybatch.errors import UserError
 
 FRAME = "│╭╮╰╯─ "
@@ -70,7 +70,9 @@ def sentence_in(box: str, known: Collection[str] = ()) -> str:
     if wrong.startswith(UNKNOWN):
         words = wrong.removeprefix(UNKNOWN).split(", ")
         similar = [line.split()[0].rstrip(",") for line in lines if line.startswith("--") and line.strip("-")]
-        return f"{UNKNOWN}{' '.join(words)}; {hint(words, other_names.meant(words, known) or similar)}"
+        names = [word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")]
+        ours = [f"--{name}" for name in other_names.meant(names, known)]
+        return f"{UNKNOWN}{' '.join(words)}; {hint(words, ours or similar)}"
     return plain_rule(wrong) or re.sub(r"^Error parsing config[\w.-]*: ", "", wrong)
 
 

@@ -1,6 +1,6 @@
-"""The names that other libraries have for our flags, to answer a flag that does not exist."""
+"""The names that other libraries have for our settings and flags, to answer those that do not exist."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 NAMES_ELSEWHERE = {
     "num-envs": "n-envs nenvs envs num-env num-workers batch-size train-batch-size",
@@ -45,14 +45,12 @@ NAMES_ELSEWHERE = {
     "hub": "out",
     "name": "exp-name experiment-name run-name",
 }
-"""Our flags, and what other libraries call them, without dashes. A name may stand for several of ours."""
+"""Ours, as flags without dashes, and what other libraries call them. A name may stand for several of ours."""
 
 
-def meant(words: Collection[str], known: Collection[str]) -> list[str]:
-    """The flags among `known` that the unknown flags among `words` stand for elsewhere."""
-    flags = {
-        word.partition("=")[0].strip("-").replace("_", "-").lower() for word in words if word[:2] == "--"
-    }
+def meant(names: Iterable[str], known: Collection[str]) -> list[str]:
+    """The names among `known` that `names` stand for elsewhere. All are without leading dashes."""
+    unknown = {name.replace("_", "-").lower() for name in names}
     return [
-        f"--{ours}" for ours, names in NAMES_ELSEWHERE.items() if ours in known and flags & set(names.split())
+        ours for ours, theirs in NAMES_ELSEWHERE.items() if ours in known and unknown & set(theirs.split())
     ]
