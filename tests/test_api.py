@@ -215,6 +215,69 @@ def test_a_function_that_makes_an_env_is_an_environment(tmp_path: Path):
     assert anybatch.resume(run.folder, env=Shop, total_env_steps=400).env_steps >= 400
 
 
+def test_a_plan_takes_what_train_takes(tmp_path: Path):
+    planned = anybatch.plan(env=Shop, num_envs=2)
+    trained = train(tmp_path, preset="vector-ppo-ewma", env=Shop, num_envs=2)
+    assert planned.config.env == trained.config.env == "object:Shop"
+    assert planned.numbers.batch.num_envs == 2
+    with pytest.raises(anybatch.ConfigError, match=r"num_envs = 8: the environment object has 1"):
+        anybatch.plan(env=make_cartpole(), num_envs=8)
+
+
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [
+        ("lr", "optimizer.learning_rate"),
+        ("gamma", "objective.discount"),
+        ("n_envs", "num_envs"),
+        ("batch_size", "num_envs, num_steps, update.minibatches_per_epoch"),
+    ],
+)
+def test_a_setting_of_another_library_is_answered_with_ours(setting: str, meant: str):
+    with pytest.raises(anybatch.ConfigError) as refusal:
+        anybatch.plan(**{setting: 1})
+    assert str(refusal.value) == f"PPOConfig: unknown {setting}; did you mean {meant}?"
+
+
+def test_arguments_of_another_kind_are_refused_in_one_sentence():
+    with pytest.raises(anybatch.ConfigError, match=r"^config must be the name of a preset, .*; got 3$"):
+        anybatch.plan(3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(anybatch.ConfigError, match=r"^env must be the id of an environment"):
+        anybatch.tune(env=Shop)  # pyright: ignore[reportArgumentType]
+
+
+def test_an_observation_without_a_meaning_has_no_action(tmp_path: Path):
+    agent = anybatch.load(train(tmp_path, env="gym:CartPole-v1").folder)
+    with pytest.raises(
+        anybatch.EnvError, match=r"^the observation for CartPole-v1 contains nan: values must be finite$"
+    ):
+        agent.act([0.0, np.nan, 0.0, 0.0])
+    batch = np.zeros((3, 4))
+    batch[1, 2] = -np.inf
+    with pytest.raises(anybatch.EnvError, match=r"^observation 2 of 3 for CartPole-v1 contains -inf"):
+        agent.act(batch)
+    native = anybatch.load(train(tmp_path, env="toy:Match").folder)
+    with pytest.raises(anybatch.EnvError, match=r"contains nan"):
+        native.act([np.nan] * 5)
+    masked = anybatch.load(train(tmp_path, env=Shop).folder, env=Shop)
+    with pytest.raises(anybatch.EnvError, match=r"contains inf"):
+        masked.act({"action_mask": np.ones(3, dtype=np.int8), "numbers": np.array([0, np.inf])})
+    with pytest.raises(anybatch.EnvError, match=r"the observation lacks 'numbers'"):
+        masked.act({"action_mask": np.ones(3, dtype=np.int8)})
+
+
+def test_data_beyond_memory_are_refused_before_a_function_makes_many_envs(tmp_path: Path):
+    made: list[gymnasium.Env[Any, Any]] = []
+
+    def make() -> gymnasium.Env[Any, Any]:
+        made.append(make_cartpole())
+        return made[-1]
+
+    with pytest.raises(anybatch.ConfigError, match=r"^num-envs and num-steps need 2 rollouts of"):
+        train(tmp_path, env=make, num_envs=2000, num_steps=100_000_000)
+    assert len(made) == 1 and not list(tmp_path.iterdir())
+
+
 def test_a_vector_env_is_an_environment_and_stays_open(tmp_path: Path):
     vector = gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")
     with pytest.raises(anybatch.ConfigError, match=r"num_envs = 8: the environment object has 3"):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from toy_runs import changed, toy_config, toy_pqn_config
 
 from anybatch import machine, session
+from anybatch.batch.number_text import number_text
 from anybatch.batch.plan import Plan, make_plan
 from anybatch.batch.rescaling import Hyperparameters
 from anybatch.batch.table import PlanTable, plan_table
@@ -249,6 +250,29 @@ def test_the_rows_name_what_changed_and_why():
     kept = {row.number: row for row in table(num_envs=64, rescale="none").rows}
     assert kept["learning rate"].this_run == "0.0005"
     assert "kept" in kept["learning rate"].rule
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0625, "0.0625"),
+        (2 / 3, "0.6667"),
+        (1024, "1,024"),
+        (9999.4, "9,999"),
+        (9999.6, "10,000"),
+        (-12500.4, "-12,500"),
+        (2**20, "1,048,576"),
+    ],
+)
+def test_numbers_have_no_power_of_ten_where_all_their_digits_can_be_read(value: float, text: str):
+    assert number_text(value, 4) == text
+
+
+def test_a_large_ratio_is_written_in_full():
+    tuned = {"num_envs": 1, "num_steps": 8, "minibatches_per_epoch": 8, "epochs": 1}
+    rows = {row.number: row for row in table(num_envs=12_500, num_steps=8, tuned_at=tuned).rows}
+    assert "√12,500 (minibatch)" in rows["learning rate"].rule
+    assert "÷ 12,500 (iteration batch)" in rows["advantage moments decay"].rule
 
 
 def test_numbers_that_a_run_does_not_use_have_no_row():

@@ -17,8 +17,11 @@ from plain_commands import said
 from toy_runs import newest_learner
 
 from anybatch import __version__
-from anybatch.cli import doctor, main
+from anybatch.cli import commands, doctor, help_page, main
+from anybatch.cli.publish import ExportFlags
+from anybatch.cli.tune import TuneFlags
 from anybatch.cli.usage_error import sentence_in
+from anybatch.config import PPGConfig, PPOConfig, PQNConfig, other_names
 from anybatch.runs import log
 from anybatch.runs.record import RunRecord
 
@@ -151,7 +154,7 @@ def test_a_wrong_flag_is_one_sentence_also_where_the_frame_is_in_color():
         "\x1b[31m│\x1b[0m Perhaps you meant: \x1b[31m│\x1b[0m\n"
         "\x1b[31m│\x1b[0m     \x1b[1m--num-envs INT\x1b[0m \x1b[31m│\x1b[0m\n"
     )
-    assert sentence_in(box) == "Unrecognized options: --num-env, 3; did you mean --num-envs?"
+    assert sentence_in(box) == "Unrecognized options: --num-env 3; did you mean --num-envs?"
 
 
 @pytest.mark.parametrize("ruler", ["─" * 40, "-" * 40])  # the second where the terminal has no ─
@@ -163,13 +166,13 @@ def test_similar_flags_are_named_without_rulers_and_commas(ruler: str):
         f"│ {ruler} │\n│ For full helptext, run anybatch plan --help │\n"
     )
     meant = "--optimizer.learning-rate, --staleness.scale-learning-rate"
-    assert sentence_in(box) == f"Unrecognized options: --learning-rate, 3; did you mean {meant}?"
+    assert sentence_in(box) == f"Unrecognized options: --learning-rate 3; did you mean {meant}?"
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["plan", "--lr", "3"], "Unrecognized options: --lr, 3; --help lists the flags"),
+        (["plan", "--lrx", "3"], "Unrecognized options: --lrx 3; --help lists the flags"),
         (
             ["plan", "--evaluation.greedy", "true"],
             "Unrecognized options: true; a switch takes no value, and --help lists the flags",
@@ -198,6 +201,68 @@ def test_what_was_mistyped_is_said_with_a_way_on(
         main(words)
     assert refusal.value.code == 2
     assert capsys.readouterr().err == f"anybatch {words[0]}: {sentence}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "unknown", "meant"),
+    [
+        ("train --lr 1e-3", "--lr 1e-3", "--optimizer.learning-rate"),
+        ("train --n_steps=4", "--n_steps=4", "--num-steps"),
+        ("train --epochs 4", "--epochs 4", "--update.epochs"),
+        (
+            "train --learning-rate 1 --gamma 1",
+            "--learning-rate 1 --gamma 1",
+            "--optimizer.learning-rate, --objective.discount",
+        ),
+        (
+            "plan --batch-size 64",
+            "--batch-size 64",
+            "--num-envs, --num-steps, --update.minibatches-per-epoch",
+        ),
+        ("plan --preset cartpole-ppo --gae-lambda=1", "--gae-lambda=1", "--objective.gae-lambda"),
+        ("plan --preset cartpole-pqn --gae-lambda=1", "--gae-lambda=1", "--objective.q-lambda"),
+        ("tune --total-timesteps 1000", "--total-timesteps 1000", "--env-steps"),
+    ],
+)
+def test_a_flag_of_another_library_is_answered_with_ours(
+    words: str, unknown: str, meant: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as refusal:
+        main(words.split())
+    assert refusal.value.code == 2
+    command = words.split()[0]
+    said = f"anybatch {command}: Unrecognized options: {unknown}; did you mean {meant}?\n"
+    assert capsys.readouterr().err == said
+
+
+def test_names_of_other_libraries_stand_for_flags_that_exist():
+    known = help_page.flag_names(TuneFlags()) | help_page.flag_names(ExportFlags(run=Path()))
+    for config in (PPOConfig(), PPGConfig(), PQNConfig()):
+        known |= help_page.flag_names(commands.TrainFlags(config=config))
+    assert set(other_names.NAMES_ELSEWHERE) <= known
+
+
+@pytest.mark.parametrize(
+    ("encoding", "root"), [("latin-1", "× ?0.25"), ("ascii", "? ?0.25"), ("utf-8", "× √0.25")]
+)
+def test_what_an_encoding_lacks_is_replaced(encoding: str, root: str):
+    for words in (["presets"], ["plan", "--num-envs=2"]):
+        shown = subprocess.run(
+            [sys.executable, "-m", "anybatch", *words],
+            env=os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
+            capture_output=True,
+            check=True,
+        )
+    assert root in shown.stdout.decode(encoding)
+
+
+def test_a_plan_that_nobody_reads_does_not_end_the_training(tmp_path: Path):
+    flags = ["--env=toy:Match", f"--run-dir={tmp_path}", *SHORT]
+    with subprocess.Popen([sys.executable, "-m", "anybatch", "train", *flags], stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        run.stdout.close()
+        assert run.wait() == 0
+    assert RunRecord(tmp_path).result is not None
 
 
 @pytest.mark.parametrize("none", ["none", "None", "NONE"])

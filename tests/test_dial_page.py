@@ -17,6 +17,7 @@ from test_pages import BACKGROUND, COVERED_LABELS, OVERFLOWING, WIDTHS
 
 from anybatch import presets
 from anybatch.batch.control import BatchControl
+from anybatch.batch.number_text import number_text
 from anybatch.batch.table import plan_table
 from anybatch.cli import commands, main
 from anybatch.config import DEFAULT_RESCALE_RULES, AnyConfig
@@ -213,15 +214,33 @@ def same_refusal(found: str, expected: str) -> bool:
 
 def test_numbers_are_written_as_python_writes_them(dial: browser.Browser):
     """Also those in the middle between two that can be written, of which Python takes the even one."""
-    values = [2.5e-4, 0.00012345, 123456.5, 1234565.0, 0.15, 0.25, 1e-7, 1.0, 8 / 9, 2.5, 999999.5, 1e6, 0.5]
+    values = [
+        2.5e-4,
+        0.00012345,
+        123456.5,
+        1234565.0,
+        0.15,
+        0.25,
+        1e-7,
+        1.0,
+        8 / 9,
+        2.5,
+        9999.5,
+        12500,
+        999999.5,
+        1e6,
+        0.5,
+    ]
     wanted = [
         [f"{value:{comma}.{digits}g}" for comma in ("", ",") for digits in (3, 4, 6, 8)]
         + [f"{value:,.{decimals}f}" for decimals in (0, 1)]
+        + [number_text(value, digits) for digits in (3, 4, 6)]
         for value in values
     ]
     written = """(value) => [
       ...[false, true].flatMap((commas) => [3, 4, 6, 8].map((digits) => general(value, digits, commas))),
-      ...[0, 1].map((decimals) => fixed(value, decimals))]"""
+      ...[0, 1].map((decimals) => fixed(value, decimals)),
+      ...[3, 4, 6].map((digits) => numberText(value, digits))]"""
     assert dial.evaluate(f"{values}.map({written})") == wanted
     fractions = [0.01, 1.5e-05, 0.0001, 2.5]
     assert dial.evaluate(f"{fractions}.map(plain)") == [str(fraction) for fraction in fractions]

@@ -121,11 +121,21 @@ def load(folder: PathLike, *, env: Any = None, network: Any = None) -> "Agent":
         own.close(made)
 
 
-def plan(config: str | Path | AnyConfig | None = None, **changes: Any) -> "PlanView":
-    """The batches of a run and every number that follows from them, without training."""
-    _, base = base_config(config, changes.get("env"), NOTHING_OWN)
-    settings = decoupled_by_default(changed(base, changes), QUIET.say, policy_is_chosen=names_policy(changes))
-    refuse_unknown(settings.env, settings.env_config)
+def plan(
+    config: str | Path | AnyConfig | None = None, *, env: Any = None, network: Any = None, **changes: Any
+) -> "PlanView":
+    """The batches of a run and every number that follows from them, without training.
+
+    The arguments are those of `train`.
+    """
+    own, named = own_parts(env, network)
+    own.refuse_other_num_envs(changes.get("num_envs"))
+    _, base = base_config(config, named.get("env"), own)
+    settings = decoupled_by_default(
+        own.named_in(changed(base, named | changes)), QUIET.say, policy_is_chosen=names_policy(changes)
+    )
+    if own.env is None:
+        refuse_unknown(settings.env, settings.env_config)
     settings = settings.on_ranks(1)
     return PlanView(settings, session.plan(settings))
 
@@ -157,6 +167,8 @@ def tune(
     Trials run in worker processes, so an environment must be named, not passed as an object. The outcome
     holds the best trial, what mattered, the verdict of the check, and `preset_file` for `train(preset_file)`.
     """
+    if env is not None and not isinstance(env, str):
+        raise ConfigError("env must be the id of an environment: trials run in other processes")
     ranges = (search or {}).items()
     if preset is None:
         preset = preset_for(env, NOTHING_OWN)
@@ -323,8 +335,12 @@ def base_config(
     """The name of a config and the config, whose batch is pinned as the tuned batch."""
     if config is None:
         config = preset_for(env_id, own)
-    if not isinstance(config, str | Path):
+    if isinstance(config, AnyConfig):
         return type(config).algorithm, config.pinned()
+    if not isinstance(config, str | Path):
+        raise ConfigError(
+            f"config must be the name of a preset, the path of a preset file or a config; got {config!r}"
+        )
     name = str(config)
     return Path(name).stem if name.endswith(".toml") else name, presets.load(name).config
 

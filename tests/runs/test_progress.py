@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
+from anybatch.batch.number_text import number_text
 from anybatch.runs import display as progress
 from anybatch.runs.display import Output, Progress
 from anybatch.runs.metrics import METRICS
-from anybatch.runs.short_number import short_number
 
 ROW = {
     "charts/SPS": 12345.6,
@@ -88,7 +88,7 @@ def test_only_metrics_that_exist_are_shown():
     ],
 )
 def test_returns_of_any_size_are_shown_without_an_exponent(value: float, shown: str):
-    assert short_number(value) == shown
+    assert number_text(value, 4) == shown
     stream = io.StringIO()
     with Progress(100, "title", stream) as display:
         display.update(50, {progress.RECENT_RETURN: value})

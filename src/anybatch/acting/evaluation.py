@@ -8,12 +8,13 @@ import torch
 
 from anybatch.acting.collector import Actor
 from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.batch.number_text import number_text
+from anybatch.batch.table import counted
 from anybatch.distributed.shard import Shard
 from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.envs.protocol import EnvStep, VectorEnv
 from anybatch.envs.published_scale import on_published_scale
 from anybatch.networks.distributions import draw_noise
-from anybatch.runs.short_number import short_number
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,9 @@ class Evaluation:
         scaled = "" if normalized is None else f", {normalized:.3f} on the game's published scale"
         protocol = "" if self.protocol is None else f", protocol {self.protocol}"
         return (
-            f"{short_number(self.mean_return, 6)} ± {short_number(self.standard_error, 3)} mean return over "
-            f"{len(self.episodes)} episodes{scaled} ({how} actions{protocol}, mean length "
-            f"{short_number(self.mean_length)}{self._cuts()})"
+            f"{number_text(self.mean_return, 6)} ± {number_text(self.standard_error, 3)} mean return over "
+            f"{counted(len(self.episodes), 'episode')}{scaled} ({how} actions{protocol}, mean length "
+            f"{number_text(self.mean_length, 4)}{self._cuts()})"
         )
 
 

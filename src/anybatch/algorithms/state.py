@@ -25,7 +25,7 @@ from anybatch.batch.sizes import BatchSizes, noise_part
 from anybatch.config import RunConfig
 from anybatch.distributed import collectives
 from anybatch.distributed.shard import Shard
-from anybatch.envs.protocol import VectorEnv
+from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import CheckpointError
 from anybatch.kernels.policy import PolicyKernel
 from anybatch.kernels.q import QKernel
@@ -301,14 +301,16 @@ def make_env(config: RunConfig, env_steps: int) -> VectorEnv:
     """The training environments. `env_steps` are those a resumed run has done; they change the seeds."""
     shard = collectives.own_shard(config.num_envs)
     if shard.count >= envs.MANY_ENVS:
-        refuse_envs_beyond_memory(config, shard.count)
+        refuse_envs_beyond_memory(config, envs.spec_of_one(config.env, config.env_config), shard.count)
     seeds = seeding.env_seeds(config.seed, role="train", num_envs=config.num_envs, env_steps=env_steps)
     return envs.make(config.env, config.env_config, seeds=seeds[shard.envs])
 
 
-def refuse_envs_beyond_memory(config: RunConfig, num_envs: int) -> None:
-    """Refuse before building many envs, which can take minutes and the memory that their data needs."""
-    one = envs.spec_of_one(config.env, config.env_config)
+def refuse_envs_beyond_memory(config: RunConfig, one: EnvSpec | None, num_envs: int) -> None:
+    """Refuse before building many envs, which can take minutes and the memory that their data needs.
+
+    `one` is the spec of a single env, if known.
+    """
     if one is not None:
         spec = replace(one, num_envs=num_envs)
         refuse_rollouts_beyond_memory(0, rollout_bytes(spec, config.step_range[1]))

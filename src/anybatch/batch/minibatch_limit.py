@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from anybatch.batch.controllers import Signals
+from anybatch.batch.number_text import number_text
 from anybatch.batch.sizes import BatchSizes
 from anybatch.config import RunConfig, TunedAt
 from anybatch.equations.noise_scale import noise_scale
@@ -40,8 +41,9 @@ def refuse_limit_below(tuned_at: TunedAt, config: RunConfig) -> None:
     limit = config.minibatch_limit
     if isinstance(limit, int) and limit < tuned_at.minibatch:
         raise ConfigError(
-            f"minibatch-limit = {limit:,} is below the tuned minibatch of {tuned_at.minibatch:,.6g} samples; "
-            "--update.minibatches-per-epoch makes minibatches smaller"
+            f"minibatch-limit = {limit:,} is below the tuned minibatch of "
+            f"{number_text(tuned_at.minibatch, 6)} samples; --update.minibatches-per-epoch makes minibatches "
+            "smaller"
         )
 
 

@@ -2,6 +2,7 @@
 
 import math
 
+from anybatch.batch.number_text import number_text
 from anybatch.batch.phase import PhasePlan
 from anybatch.batch.plan import Plan
 from anybatch.batch.rescaling import Hyperparameters
@@ -78,5 +79,6 @@ def _broken_for_phases(config: PPGConfig, ratio: float, run: PhasePlan) -> tuple
     return (
         "phase-length" in rescale_rules(config.rescale)
         and not math.isclose(iterations, run.policy_iterations),
-        f"A phase would be {iterations:.4g} iterations; {run.policy_iterations} is the nearest possible.",
+        f"A phase would be {number_text(iterations, 4)} iterations; {run.policy_iterations:,} is the nearest "
+        "possible.",
     )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from anybatch.batch.number_text import number_text
 from anybatch.batch.sizes import BatchSizes
 from anybatch.batch.stale import StalePlan, proximal_follows_lag
 from anybatch.config import PPOConfig, RunConfig, TunedAt, rescale_rules
@@ -58,7 +59,7 @@ def batch_ratios(batch: BatchSizes, tuned_at: TunedAt) -> Ratios:
     for ratio in (ratios.minibatch, ratios.env_steps_per_gradient_step, ratios.iteration_batch):
         if not 1 / LARGEST_RATIO <= ratio <= LARGEST_RATIO:
             raise ConfigError(
-                f"the batch is {ratio:.3g} times the tuned one, {tuned_at}: "
+                f"the batch is {number_text(ratio, 3)} times the tuned one, {tuned_at}: "
                 f"must be within a factor of {LARGEST_RATIO:,.0f}"
             )
     return ratios

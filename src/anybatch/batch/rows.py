@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from anybatch.batch.minibatch_limit import MinibatchLimit
+from anybatch.batch.number_text import number_text
 from anybatch.batch.phase import PhasePlan
 from anybatch.batch.plan import Plan
 from anybatch.batch.stale import proximal_follows_lag
@@ -57,7 +58,7 @@ def optimizer_rows(config: RunConfig, plan: Plan, rules: RescaleRules, regime: R
         number="Adam β₁, β₂",
         tuned_at=f"{optimizer.beta1:.6g}, {optimizer.beta2:.8g}",
         this_run=f"{run.beta1:.6g}, {run.beta2:.8g}",
-        rule=f"power {ratio:.4g} (minibatch)",
+        rule=f"power {number_text(ratio, 4)} (minibatch)",
         regime=regime,
     )
     return [learning_rate, betas]
@@ -69,7 +70,7 @@ def minibatches_row(plan: Plan, limit: MinibatchLimit) -> PlanRow:
         number="minibatches per epoch",
         tuned_at=f"{plan.tuned_at.minibatches_per_epoch:,}",
         this_run=f"{plan.batch.minibatches_per_epoch:,}",
-        rule=f"iteration batch ÷ minibatch limit of {limit.samples:,.6g}, rounded up"
+        rule=f"iteration batch ÷ minibatch limit of {number_text(limit.samples, 6)}, rounded up"
         if limit.reached
         else "as configured, below the minibatch limit",
         regime="iteration batch" if limit.reached else "kept",
@@ -82,16 +83,13 @@ def policy_rows(config: PPOConfig, plan: Plan, rules: RescaleRules, regime: Regi
         rows.append(proximal_row(config, plan, rules, regime))
     if config.objective.advantage_normalization == "iteration":
         decay, size = config.objective.advantage_decay, rescale.effective_sample_size
+        ratio = number_text(plan.ratios.iteration_batch, 4)
         rows.append(
             PlanRow(
                 number="advantage moments decay",
                 tuned_at=_decay(decay, size, "iterations"),
                 this_run=_decay(plan.hyperparameters.advantage_decay, size, "iterations"),
-                rule=_rule(
-                    "advantage-moments",
-                    rules,
-                    f"iterations ÷ {plan.ratios.iteration_batch:.4g} (iteration batch), at least 1",
-                ),
+                rule=_rule("advantage-moments", rules, f"iterations ÷ {ratio} (iteration batch), at least 1"),
                 regime=_regime("advantage-moments", rules, "iteration batch"),
             )
         )
@@ -116,7 +114,7 @@ def proximal_row(config: PPOConfig, plan: Plan, rules: RescaleRules, regime: Reg
         number=number,
         tuned_at=tuned_at,
         this_run=this_run,
-        rule=_rule(name, rules, f"{age} ÷ {ratio:.4g} (env steps per gradient step)"),
+        rule=_rule(name, rules, f"{age} ÷ {number_text(ratio, 4)} (env steps per gradient step)"),
         regime=_regime(name, rules, regime),
     )
 
@@ -134,14 +132,16 @@ def phase_rows(
             number="iterations per phase",
             tuned_at=f"{phase.policy_iterations:,}",
             this_run=f"{run.policy_iterations:,}",
-            rule=_rule("phase-length", rules, f"÷ {ratio:.4g} (iteration batch), at least 1"),
+            rule=_rule("phase-length", rules, f"÷ {number_text(ratio, 4)} (iteration batch), at least 1"),
             regime=_regime("phase-length", rules, "iteration batch"),
         ),
         PlanRow(
             number="auxiliary minibatch",
             tuned_at=f"{phase.auxiliary_minibatch:,}",
             this_run=f"{run.auxiliary_minibatch:,}",
-            rule=_rule("auxiliary-phase", rules, f"× {grown:.4g} (iteration batch), at least a quarter"),
+            rule=_rule(
+                "auxiliary-phase", rules, f"× {number_text(grown, 4)} (iteration batch), at least a quarter"
+            ),
             regime=auxiliary,
         ),
         PlanRow(
@@ -167,7 +167,8 @@ def _regime(name: str, rules: RescaleRules, regime: Regime) -> Regime:
 def _learning_rate_rule(ratio: float, batch: str, optimizer: str, rules: RescaleRules) -> str:
     asked = rules.learning_rate
     root = "√" * ((asked or rescale.LEARNING_RATE_RULE[optimizer]) == "square-root")
-    return f"× {root}{ratio:.4g} ({batch})" + (f", {asked} rule requested" if asked is not None else "")
+    requested = f", {asked} rule requested" if asked is not None else ""
+    return f"× {root}{number_text(ratio, 4)} ({batch}){requested}"
 
 
 def _for_stale_data(config: RunConfig) -> str:
@@ -189,8 +190,8 @@ def _while_it_changes(config: RunConfig) -> str:
 
 def _copy(every: int) -> str:
     steps = f"{every:,} gradient step{'s' * (every > 1)}"
-    return f"{steps} (mean age {rescale.mean_copy_age(every):.4g})"
+    return f"{steps} (mean age {number_text(rescale.mean_copy_age(every), 4)})"
 
 
 def _decay(decay: float, meaning: Callable[[float], float], unit: str) -> str:
-    return f"{decay:.6g} ({unit} {meaning(decay):.4g})"
+    return f"{decay:.6g} ({unit} {number_text(meaning(decay), 4)})"

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass, replace
 
+from anybatch.batch.number_text import number_text
 from anybatch.batch.plan import Plan
 from anybatch.batch.preconditions import broken_preconditions
 from anybatch.batch.rows import PlanRow, plan_rows
@@ -78,7 +79,8 @@ def limit_lines(config: RunConfig, plan: Plan) -> list[str]:
         else f"not reached, so {minibatches:,} minibatch{'es' * (minibatches > 1)} per epoch as configured, "
         "and the minibatch follows the iteration batch"
     )
-    return [f"minibatch limit  {limit.samples:,.6g} samples, {limit.ratio:.4g} × tuned{start}: {effect}"]
+    samples, ratio = number_text(limit.samples, 6), number_text(limit.ratio, 4)
+    return [f"minibatch limit  {samples} samples, {ratio} × tuned{start}: {effect}"]
 
 
 def controller_lines(config: RunConfig, plan: Plan) -> list[str]:
@@ -113,7 +115,8 @@ def stale_lines(config: RunConfig, plan: Plan) -> list[str]:
     chosen = (
         f"a proximal copy every {stale.copy_every:,}"
         if config.proximal.policy == "periodic"
-        else f"a proximal EWMA decay of {stale.ewma_decay:.6g} (center of mass {stale.half_lag:.4g})"
+        else f"a proximal EWMA decay of {stale.ewma_decay:.6g} "
+        f"(center of mass {number_text(stale.half_lag, 4)})"
     )
     needed = " with --proximal.policy ewma" * (config.proximal.policy not in ("ewma", "periodic"))
     age = (

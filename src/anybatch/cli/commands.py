@@ -1,5 +1,6 @@
 """The commands and their flags."""
 
+import contextlib
 import json
 import shlex
 import sys
@@ -14,6 +15,7 @@ import tyro
 
 from anybatch import envs, session
 from anybatch import presets as preset_files
+from anybatch.batch.plan import Plan
 from anybatch.batch.table import plan_table
 from anybatch.cli import help_page, lost_output, ranks, show
 from anybatch.cli.flag_values import FLAG_VALUES
@@ -136,12 +138,19 @@ def train_here(words: list[str]) -> None:
         base=flags.run_dir,
         name=flags.name,
         tag=tag_of(flags.config, preset),
-        show_plan=plan_text.show,
+        show_plan=show_plan,
         output=Output(shown=True),
     )
     exit_if_stopped(outcome)
     show.outcome(outcome, smaller=smaller_batch(flags, words))
     advise([str(outcome.folder)])
+
+
+def show_plan(config: AnyConfig, plan: Plan) -> None:
+    """Print the plan of a run that begins; as with its later lines, a reader who is gone does not end it."""
+    # SystemExit is what rich raises then, after discarding further output.
+    with lost_output.tolerated(), contextlib.suppress(SystemExit):
+        plan_text.show(config, plan)
 
 
 def exit_if_stopped(outcome: session.Outcome) -> None:
@@ -210,7 +219,7 @@ def resume_here(words: list[str]) -> None:
         chosen = names_policy(words) or record.config.collection is not None
         output = Output(shown=True)
         config = decoupled_by_default(flags.config, output.say, policy_is_chosen=chosen)
-    outcome = session.resume(record, config, show_plan=plan_text.show, output=output)
+    outcome = session.resume(record, config, show_plan=show_plan, output=output)
     exit_if_stopped(outcome)
     show.outcome(outcome)
 
@@ -344,7 +353,7 @@ def parse(defaults: AnyFlags, words: list[str], command: Command) -> AnyFlags:
     if "--help-all" in words:
         with FLAG_VALUES:
             tyro.cli(type(defaults), default=defaults, args=["--help"], prog=prog, description=description)
-    with as_user_error(), FLAG_VALUES:
+    with as_user_error(help_page.flag_names(defaults)), FLAG_VALUES:
         flags = tyro.cli(type(defaults), default=defaults, args=words, prog=prog, description=description)
     if value_of("--env", words) is not None:  # named here, not by a preset or by the record of a run
         envs.import_as_named(flags.config.env)

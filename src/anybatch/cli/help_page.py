@@ -54,6 +54,15 @@ def flag_rows(flags: Any) -> list[tuple[str, Any, str]]:
     return sorted(rows, key=lambda row: (dataclasses.is_dataclass(row[1]), row[0] != "preset"))
 
 
+def flag_names(flags: Any) -> set[str]:
+    """The names of all flags without their dashes, such as num-envs and optimizer.learning-rate."""
+    names: set[str] = set()
+    for name, value, _ in flag_rows(flags):
+        members = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
+        names |= {f"{_flag(name)}.{_flag(member.name)}" for member in members} or {_flag(name)}
+    return names
+
+
 @cache
 def documented(kind: type) -> dict[str, str]:
     """The docstring below each field of a dataclass, on one line. Fields without one are absent."""

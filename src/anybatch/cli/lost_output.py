@@ -1,9 +1,19 @@
-"""Output whose reader is gone: `anybatch presets | head`, or a closed terminal."""
+"""Output that cannot be written: its reader is gone (`anybatch presets | head`, a closed terminal), or its
+encoding lacks a character."""
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator
+
+
+def replace_unknown_characters() -> None:
+    """Print ? for what a terminal's encoding lacks, such as √ in Latin-1, or for a file name that is no
+    text."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
 
 
 @contextlib.contextmanager

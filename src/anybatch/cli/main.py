@@ -42,6 +42,7 @@ watch, export and push it shows the common flags, and `--help-all` every flag.
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. What cannot be done ends with exit code 2 and one sentence, never a traceback."""
+    lost_output.replace_unknown_characters()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
         print(USAGE, end="")

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from anybatch.batch.number_text import number_text
+from anybatch.cli import lost_output
 from anybatch.reports import sparkline
 from anybatch.reports.advice import Advice
 from anybatch.reports.plan_text import wrapped
@@ -20,7 +22,8 @@ from anybatch.session import Outcome
 
 def sentence(text: str, stream: TextIO) -> None:
     """Print a sentence; on a terminal, wrapped between words."""
-    print(wrapped(text, Console(file=stream)), file=stream)
+    with lost_output.tolerated():  # a reader who is gone does not end a training
+        print(wrapped(text, Console(file=stream)), file=stream)
 
 
 def advice(folder: Path, findings: Sequence[Advice]) -> None:
@@ -45,8 +48,8 @@ def suite(result: SuiteResult) -> None:
         table.add_column(header, justify="left" if header == "game" else "right")
     for game in result.games:
         score, percent, capped = (
-            f"{game.score:,.6g}",
-            f"{game.percent:,.4g}%",
+            number_text(game.score, 6),
+            f"{number_text(game.percent, 4)}%",
             f"{100 * game.capped_share:.3g}%",
         )
         table.add_row(game.game, str(len(game.runs)), score, percent, capped)
@@ -68,12 +71,12 @@ def outcome(result: Outcome, smaller: str = "") -> None:
     print()
     if result.training_return is not None:
         episodes = f"{result.training_episodes} episode{'s' * (result.training_episodes > 1)}"
-        say(f"training    {result.training_return:.6g} mean return over the last {episodes}")
+        say(f"training    {number_text(result.training_return, 6)} mean return over the last {episodes}")
     if result.evaluation is not None:
         say(f"evaluation  {result.evaluation.sentence()}")
     if result.best is not None and result.best.env_steps is not None:
         say(
-            f"best        {result.best.score:.6g} mean return of the evaluation at "
+            f"best        {number_text(result.best.score, 6)} mean return of the evaluation at "
             f"{result.best.env_steps:,} env steps (--checkpoint best)"
         )
     curve = sparkline.of_returns(RunRecord(result.folder).rows)

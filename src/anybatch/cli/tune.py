@@ -9,7 +9,7 @@ import tyro
 from anybatch import machine, presets
 from anybatch.batch.table import counted
 from anybatch.cli.flag_values import FLAG_VALUES
-from anybatch.cli.help_page import HELP_FLAGS
+from anybatch.cli.help_page import HELP_FLAGS, flag_names
 from anybatch.cli.usage_error import as_user_error
 from anybatch.config import EnvConfig
 from anybatch.envs import import_as_named
@@ -67,7 +67,7 @@ def tune(words: list[str]) -> None:
     if HELP_FLAGS & set(words):
         with FLAG_VALUES:
             tyro.cli(TuneFlags, args=["--help"], prog=prog, description=tune.__doc__)
-    with as_user_error(), FLAG_VALUES:
+    with as_user_error(flag_names(TuneFlags())), FLAG_VALUES:
         flags = tyro.cli(TuneFlags, args=words, prog=prog, description=tune.__doc__)
     request = request_of(flags)
     jobs = flags.jobs or machine.available_cores()

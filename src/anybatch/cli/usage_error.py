@@ -4,9 +4,10 @@ import contextlib
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import groupby
 
+from anybatch.config import other_names
 from anybatch.errors import UserError
 
 FRAME = "│╭╮╰╯─ "
@@ -23,6 +24,7 @@ RULES = {
     ),
 }
 """tyro's messages about an invalid value of a flag, and the rule it breaks."""
+UNKNOWN = "Unrecognized options: "
 NO_VALUE = re.compile(r"Missing value for argument '(?P<flag>.*)'\..*")
 NO_CHOICE = re.compile(
     r"invalid choice '(?P<word>.*)' for argument '(?P<flag>.*)'\. Expected one of \((?P<all>.*)\)\."
@@ -30,14 +32,18 @@ NO_CHOICE = re.compile(
 
 
 @contextlib.contextmanager
-def as_user_error() -> Iterator[None]:
-    """Turn the box that tyro prints before it exits into a UserError."""
+def as_user_error(known: Collection[str] = ()) -> Iterator[None]:
+    """Turn the box that tyro prints before it exits into a UserError.
+
+    `known` are the names of the command's flags; a flag that another library has is answered with one of
+    them.
+    """
     box = io.StringIO()
     try:
         with contextlib.redirect_stderr(box), one_line():
             yield
     except SystemExit:
-        raise UserError(sentence_in(box.getvalue())) from None
+        raise UserError(sentence_in(box.getvalue(), known)) from None
 
 
 @contextlib.contextmanager
@@ -54,25 +60,27 @@ def one_line() -> Iterator[None]:
             os.environ["COLUMNS"] = before
 
 
-def sentence_in(box: str) -> str:
+def sentence_in(box: str, known: Collection[str] = ()) -> str:
     """The error and the flags that may have been meant, without the frame and the help around it."""
     plain = COLORS.sub("", box)  # on a terminal the frame is colored
     _title, *lines = [line.strip(FRAME) for line in plain.splitlines()] or [""]
     rulers = [not line.strip("-") for line in lines]  # drawn with - if the terminal has no ─
     blocks = groupby(zip(rulers, lines, strict=True), key=lambda pair: pair[0])
     wrong = next((" ".join(line for _, line in block) for is_ruler, block in blocks if not is_ruler), "")
-    if wrong.startswith("Unrecognized"):
-        return wrong + hint([line for line, is_ruler in zip(lines, rulers, strict=True) if not is_ruler])
+    if wrong.startswith(UNKNOWN):
+        words = wrong.removeprefix(UNKNOWN).split(", ")
+        similar = [line.split()[0].rstrip(",") for line in lines if line.startswith("--") and line.strip("-")]
+        names = [word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")]
+        ours = [f"--{name}" for name in other_names.meant(names, known)]
+        return f"{UNKNOWN}{' '.join(words)}; {hint(words, ours or similar)}"
     return plain_rule(wrong) or re.sub(r"^Error parsing config[\w.-]*: ", "", wrong)
 
 
-def hint(lines: list[str]) -> str:
-    """The flags that tyro lists as similar, where a comma separates a switch from its opposite."""
-    meant = [line.split()[0].rstrip(",") for line in lines if line.startswith("--")]
+def hint(words: list[str], meant: list[str]) -> str:
+    """What to do about words that no flag takes; `meant` are the flags that may have been meant."""
     if meant:
-        return f"; did you mean {', '.join(meant)}?"
-    is_flag = lines[0].startswith("Unrecognized options: -")
-    return f"; {'' if is_flag else 'a switch takes no value, and '}--help lists the flags"
+        return f"did you mean {', '.join(meant)}?"
+    return f"{'' if words[0].startswith('-') else 'a switch takes no value, and '}--help lists the flags"
 
 
 def plain_rule(wrong: str) -> str | None:

@@ -5,7 +5,7 @@ import difflib
 import types
 from typing import Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from anybatch.config import earlier
+from anybatch.config import earlier, other_names
 from anybatch.config.require import LARGEST_COUNT
 from anybatch.errors import ConfigError
 
@@ -64,7 +64,13 @@ def _meant(hints: dict[str, Any], unknown: list[str], *, in_group: bool) -> str:
     """The settings that unknown ones may stand for: similar names, and the same names within groups. Where
     none is similar, all settings of the group."""
     groups = {name: group for name, hint in hints.items() if (group := _group(hint)) is not None}
-    near = [
+    known = {name: name.replace("_", "-") for name in hints} | {
+        f"{name}.{setting}": f"{name}.{setting}".replace("_", "-")
+        for name, group in groups.items()
+        for setting in get_type_hints(group)
+    }
+    elsewhere = other_names.meant(unknown, known.values())
+    near = [name for name, flag in known.items() if flag in elsewhere] or [
         *(name for wrong in unknown for name in difflib.get_close_matches(wrong, hints, n=1)),
         *(
             f"{name}.{wrong}"

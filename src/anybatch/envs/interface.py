@@ -1,6 +1,6 @@
 """Translation of single observations and actions between an environment and a policy, outside a rollout."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -60,6 +60,7 @@ class ArrayInterface:
         array = np.asarray(obs, dtype=self.spec.obs_dtype)
         if array.shape[1:] != self.spec.obs_shape:
             raise unfit(self.spec.env_id, array.shape, self.spec.obs_shape)
+        refuse_non_finite(self.spec.env_id, array)
         return array
 
     def batch_of_one(self, obs: Any) -> Any:
@@ -80,41 +81,49 @@ class SpaceInterface:
     convert_action: Callable[[np.ndarray], np.ndarray]
 
     def is_single(self, obs: Any) -> bool:
-        return _leaf_shape(obs, self.space) == _leaf_space(self.space).shape
+        part, space = next(_parts(obs, self.space))
+        return np.shape(part) == space.shape
 
     def observe(self, obs: Any, action_mask: Any | None) -> np.ndarray:
-        shape, wanted = _leaf_shape(obs, self.space), _leaf_space(self.space).shape
-        if shape[1:] != wanted:
-            raise unfit(self.env_id, shape, wanted)
-        return self.reader.outside(obs, shape[0], action_mask)
+        for part, space in _parts(obs, self.space):
+            if np.shape(part)[1:] != space.shape:
+                raise unfit(self.env_id, np.shape(part), space.shape)
+            refuse_non_finite(self.env_id, np.asarray(part))
+        first, _ = next(_parts(obs, self.space))
+        return self.reader.outside(obs, len(first), action_mask)
 
     def batch_of_one(self, obs: Any) -> Any:
         from gymnasium.vector.utils import concatenate, create_empty_array
 
+        for part, space in _parts(obs, self.space):
+            if np.shape(part) != space.shape:
+                raise unfit(self.env_id, np.shape(part), space.shape)
         return concatenate(self.space, (obs,), create_empty_array(self.space, 1))
 
     def to_engine(self, action: np.ndarray) -> np.ndarray:
         return self.convert_action(action)
 
 
-def _leaf_space(space: Any) -> Any:
-    """The first space without others in it."""
-    while hasattr(space, "spaces"):
-        inner = space.spaces
-        space = next(iter(inner.values() if isinstance(inner, Mapping) else inner))
-    return space
-
-
-def _leaf_shape(obs: Any, space: Any) -> tuple[int, ...]:
-    """The shape of the part of an observation that belongs to that space."""
-    while hasattr(space, "spaces"):
-        inner = space.spaces
-        key, space = next(iter(inner.items() if isinstance(inner, Mapping) else enumerate(inner)))
+def _parts(obs: Any, space: Any) -> Iterator[tuple[Any, Any]]:
+    """The parts of an observation, or of a batch of them, that have no others in them, and their spaces."""
+    if not hasattr(space, "spaces"):
+        yield obs, space
+        return
+    inner = space.spaces
+    for key, part_space in inner.items() if isinstance(inner, Mapping) else enumerate(inner):
         try:
-            obs = obs[key]
+            part = obs[key]
         except (KeyError, IndexError, TypeError):
             raise EnvError(f"the observation lacks {key!r}, which is part of its space") from None
-    return np.shape(obs)
+        yield from _parts(part, part_space)
+
+
+def refuse_non_finite(env_id: str, obs: np.ndarray) -> None:
+    """Refuse observations [N, …] with NaN or an infinity, for which a policy has no meaningful action."""
+    if np.issubdtype(obs.dtype, np.floating) and not np.isfinite(obs).all():
+        place = tuple(np.argwhere(~np.isfinite(obs))[0])
+        which = f"observation {place[0] + 1} of {len(obs)}" if len(obs) > 1 else "the observation"
+        raise EnvError(f"{which} for {env_id} contains {obs[place]}: values must be finite")
 
 
 def unfit(env_id: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> EnvError:

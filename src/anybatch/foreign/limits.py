@@ -1,5 +1,6 @@
 """What a trainer cannot express at another batch, one sentence each."""
 
+from anybatch.batch.number_text import number_text
 from anybatch.foreign.trainers import CLEANRL, PUREJAXRL, RLLIB, RSL_RL, SB3, Settings, Trainer
 
 ADAPTIVE = "where it starts: the schedule adapts it"
@@ -27,7 +28,8 @@ def notes(trainer: Trainer, settings: Settings, tuned: int, run: int) -> tuple[s
 
 
 def proximal(trainer: Trainer, tuned: int, run: int) -> str:
-    older = f"{run / tuned:.4g} times as old" if run > tuned else f"{tuned / run:.4g} times younger"
+    times = number_text(max(run / tuned, tuned / run), 4)
+    older = f"{times} times as old" if run > tuned else f"{times} times younger"
     return (
         f"{trainer.title} holds updates near the policy that collected the data, which is {older} in env "
         "steps at this batch. No setting corrects that; PPO-EWMA does: anybatch train --proximal.policy ewma."

@@ -7,6 +7,7 @@ learning rate follows the minibatch, and numbers that should follow but have no 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from anybatch.batch.number_text import number_text
 from anybatch.batch.rows import PlanRow
 from anybatch.batch.table import counted
 from anybatch.equations import rescale
@@ -32,7 +33,7 @@ class Sizes:
 
     def product(self) -> str:
         envs, plural = counted(self.num_envs, "env"), "s" * (self.num_steps != 1)
-        return f"{envs} × {self.num_steps:,.6g} step{plural} = {self.iteration_batch:,}"
+        return f"{envs} × {number_text(self.num_steps, 6)} step{plural} = {self.iteration_batch:,}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +105,7 @@ def sizes_of(trainer: Trainer, settings: Settings) -> Sizes:
     if not 1 <= minibatch <= iteration_batch:
         raise UserError(
             f"{key} = {settings[key]} does not fit the {iteration_batch:,} samples of an iteration: "
-            f"a minibatch would be {minibatch:,.4g} samples"
+            f"a minibatch would be {number_text(minibatch, 4)} samples"
         )
     return Sizes(
         num_envs=num_envs,
@@ -192,14 +193,14 @@ def rows(
             number="iteration batch",
             tuned_at=tuned_at.product(),
             this_run=this_run.product(),
-            rule=f"× {ratio:.4g}",
+            rule=f"× {number_text(ratio, 4)}",
             regime="iteration batch",
         ),
         PlanRow(
             number=f"minibatch ({trainer.minibatch or trainer.minibatches})",
-            tuned_at=f"{tuned_at.minibatch:,.6g}",
-            this_run=f"{this_run.minibatch:,.6g}",
-            rule=f"× {minibatch_ratio:.4g}: the same number of gradient steps per iteration",
+            tuned_at=number_text(tuned_at.minibatch, 6),
+            this_run=number_text(this_run.minibatch, 6),
+            rule=f"× {number_text(minibatch_ratio, 4)}: the same number of gradient steps per iteration",
             regime="iteration batch",
         ),
         PlanRow(
@@ -208,7 +209,7 @@ def rows(
             this_run=f"{run[rate]}",
             rule=limits.ADAPTIVE
             if trainer is RSL_RL and limits.adapts(tuned)
-            else f"× {root}{minibatch_ratio:.4g} (minibatch)",
+            else f"× {root}{number_text(minibatch_ratio, 4)} (minibatch)",
             regime="minibatch",
         ),
         PlanRow(

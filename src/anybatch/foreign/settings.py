@@ -46,7 +46,7 @@ def parsed(text: str) -> Any:
 
 def read_file(trainer: Trainer, path: Path) -> Settings:
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         content = json.loads(text) if path.suffix.lower() == ".json" else from_yaml(path, text)
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {cause_of(error)}") from None

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from anybatch.batch.number_text import number_text
 from anybatch.reports.charts.chart import Chart, Series
 from anybatch.reports.study_charts import with_common_scale
 from anybatch.reports.study_curves import RETURN_LABEL, return_line
@@ -49,7 +50,8 @@ def base_words(config: Mapping[str, Any]) -> str:
     minibatch = config["num_envs"] * config["num_steps"] / update["minibatches_per_epoch"]
     return (
         f"{config['algorithm'].upper()}{'-EWMA' * averaged}, tuned at {config['num_envs']:,} environments × "
-        f"{config['num_steps']:,} steps, minibatch {minibatch:,.6g}, {epochs} epoch{'s' * (epochs > 1)}"
+        f"{config['num_steps']:,} steps, minibatch {number_text(minibatch, 6)}, "
+        f"{epochs} epoch{'s' * (epochs > 1)}"
     )
 
 

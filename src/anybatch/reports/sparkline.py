@@ -3,20 +3,21 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from anybatch.batch.number_text import number_text
 from anybatch.reports.run_charts import RETURN, run_line
-from anybatch.runs.short_number import short_number
 
 BARS = "▁▂▃▄▅▆▇█"
 COLUMNS = 40
 
 
 def of_returns(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The return of a run over its episodes: ▁▂▅▇█ 21.4 → 498. Empty for fewer than two points."""
+    """The return of a run from its first to its last episode: ▁▂▅▇█ 21.4 → 498. Empty for fewer than two
+    points."""
     line = run_line(rows, RETURN, rows[-1]["env_steps"] / COLUMNS) if rows else None
     if line is None or len(line[1]) < 2:
         return ""
     values = line[1].tolist()
-    return f"{bars(values)}  {short_number(values[0])} → {short_number(values[-1])}"
+    return f"{bars(values)}  {number_text(values[0], 4)} → {number_text(values[-1], 4)}"
 
 
 def bars(values: Sequence[float]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from anybatch.acting.evaluation import Evaluation
+from anybatch.batch.number_text import number_text
 from anybatch.envs import atari
 from anybatch.errors import UserError
 
@@ -105,11 +106,14 @@ class SuiteResult:
         """The scores over all games, and which games are missing."""
         played, count = len(self.games), len(atari.SUITES[self.suite])
         said = [
-            f"Human-normalized over {played} of the {count} games: median {self.median_percent:.4g}%, "
-            f"mean {self.mean_percent:.4g}% (protocol {' and '.join(self.protocols)})."
+            f"Human-normalized over {played} of the {count} games: median "
+            f"{number_text(self.median_percent, 4)}%, mean {number_text(self.mean_percent, 4)}% "
+            f"(protocol {' and '.join(self.protocols)})."
         ]
         if self.predicted_median_percent is not None:
-            said.append(f"Predicted median of all 57 games: {self.predicted_median_percent:.4g}%.")
+            said.append(
+                f"Predicted median of all 57 games: {number_text(self.predicted_median_percent, 4)}%."
+            )
         absent = [f"No run of {', '.join(self.missing)}"] if self.missing else []
         if self.left_out:
             absent.append(f"{', '.join(self.left_out)}: not in {self.suite}, left out")

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
 from anybatch import seeding
 from anybatch.acting.evaluation import Player
+from anybatch.batch.number_text import number_text
 from anybatch.batch.table import counted
 from anybatch.config import AnyConfig
 from anybatch.envs import frames
@@ -37,7 +39,7 @@ class Watched:
     def sentence(self) -> str:
         returns = [episode.episode_return for episode in self.episodes]
         count = counted(len(returns), "episode")
-        ended = f", mean return {np.mean(returns):.6g} over {count} that ended" if returns else ""
+        ended = f", mean return {number_text(fmean(returns), 6)} over {count} that ended" if returns else ""
         played = counted(self.steps, "step")
         return f"{self.out}: {played} of play after {self.env_steps:,} env steps of training{ended}"
 

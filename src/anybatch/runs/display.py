@@ -11,10 +11,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
-from anybatch.runs.short_number import short_number
+from anybatch.batch.number_text import number_text
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -30,19 +31,23 @@ RECENT_RETURN = "charts/recent_return"
 """Only on the display: the mean of a single iteration is too noisy to read."""
 
 Shown = tuple[str, str, Callable[[float], str]]
-"""Label, metric, and its value as text."""
+"""Label, metric, and how its value is written."""
+
+FOUR_DIGITS = partial(number_text, digits=4)
+WHOLE = "{:,.0f}".format
 RESULTS: tuple[Shown, ...] = (
-    (f"return (last {RECENT_EPISODES})", RECENT_RETURN, short_number),
-    ("length", "charts/episodic_length", short_number),
-    ("evaluation", "evaluation/return", short_number),
+    (f"return (last {RECENT_EPISODES})", RECENT_RETURN, FOUR_DIGITS),
+    ("length", "charts/episodic_length", FOUR_DIGITS),
+    ("evaluation", "evaluation/return", FOUR_DIGITS),
     ("KL", "losses/approx_kl", "{:.2g}".format),
     ("clipped", "losses/clipfrac", "{:.0%}".format),
     ("auxiliary epochs", "auxiliary/epochs", "{:.2f}".format),
 )
+SPEED: tuple[Shown, ...] = (("SPS", "charts/SPS", WHOLE),)
 BATCHES: tuple[Shown, ...] = (
-    ("iteration batch", "batch/iteration", "{:,.0f}".format),
-    ("minibatch", "batch/minibatch", "{:,.0f}".format),
-    ("microbatch", "batch/microbatch", "{:,.0f}".format),
+    ("iteration batch", "batch/iteration", WHOLE),
+    ("minibatch", "batch/minibatch", WHOLE),
+    ("microbatch", "batch/microbatch", WHOLE),
 )
 
 
@@ -242,7 +247,7 @@ class Progress:
         return f"{self._done:,} of {self._total:,} {self._unit}{note}"
 
     def _pace(self) -> list[tuple[str, str]]:
-        pairs = self._known((("SPS", "charts/SPS", "{:,.0f}".format),))
+        pairs = self._known(SPEED)
         if self._first is not None and self._done > self._first[1]:
             seconds_per_step = (time.monotonic() - self._first[0]) / (self._done - self._first[1])
             seconds = max(0, self._total - self._done) * seconds_per_step
@@ -251,8 +256,8 @@ class Progress:
         return pairs
 
     def _known(self, metrics: tuple[Shown, ...]) -> list[tuple[str, str]]:
-        found = ((label, self._latest.get(name), text) for label, name, text in metrics)
-        return [(label, text(value)) for label, value, text in found if value is not None]
+        pairs = ((label, self._latest.get(name), written) for label, name, written in metrics)
+        return [(label, written(value)) for label, value, written in pairs if value is not None]
 
 
 def _in_notebook() -> bool:

@@ -50,7 +50,7 @@ def create(base: Path, stem: str) -> Path:
                 folder.mkdir()
                 return folder
     except OSError as error:
-        raise DiskError(f"No run folder can be made in {base}: {error}.") from error
+        raise DiskError(f"No run folder can be made in {base}: {cause_of(error)}.") from error
     raise DiskError(f"No run folder can be made in {base}: every name like {stem} exists already.")
 
 

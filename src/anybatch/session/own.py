@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from torch import nn
 
-from anybatch import seeding, user_modules
+from anybatch import envs, seeding, user_modules
 from anybatch.acting.actors.source import ActorPool
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import QueueSource, Source, refuse_rollouts_beyond_memory
@@ -81,8 +81,13 @@ class OwnParts:
         """The training environments. `env_steps` are those a resumed run has done; they change the seeds."""
         if self.env is None:
             return state.make_env(config, env_steps)
+        shard = collectives.own_shard(config.num_envs)
+        if shard.count >= envs.MANY_ENVS and not self.env.is_object:
+            one = self.env.make(config.env_config, [0])
+            one.close()
+            state.refuse_envs_beyond_memory(config, one.spec, shard.count)
         seeds = seeding.env_seeds(config.seed, role="train", num_envs=config.num_envs, env_steps=env_steps)
-        return self.env.make(config.env_config, seeds[collectives.own_shard(config.num_envs).envs])
+        return self.env.make(config.env_config, seeds[shard.envs])
 
     def spec_for_actors(self, config: AnyConfig) -> EnvSpec:
         """The spec of the environments that actors will build.

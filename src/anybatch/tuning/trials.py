@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from anybatch.runs.short_number import short_number
+from anybatch.batch.number_text import number_text
 
 State = Literal["running", "finished", "pruned", "failed"]
 """pruned: stopped early, because half of the trials had done better by then, or because it diverged."""
@@ -30,7 +30,7 @@ class Trial:
     @property
     def shown_value(self) -> str:
         """Its value as text, a dash if it has none."""
-        return "–" if self.value is None else short_number(self.value)
+        return "–" if self.value is None else number_text(self.value, 4)
 
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "reports"}

@@ -196,7 +196,7 @@ function ratioWords(ratio) {
   if (ratio === 1) return "the tuned batch";
   const inverse = 1 / ratio;
   const isPart = ratio < 1 && Math.abs(inverse - Math.round(inverse)) < 1e-9;
-  return isPart ? `1/${counted(Math.round(inverse))} of the tuned batch` : `${general(ratio, 4)} × the tuned batch`;
+  return isPart ? `1/${counted(Math.round(inverse))} of the tuned batch` : `${numberText(ratio, 4)} × the tuned batch`;
 }
 
 /** A number, with what it means below it: 0.888889 (center of mass 8). */

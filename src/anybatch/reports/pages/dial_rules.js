@@ -134,7 +134,7 @@ function limitOf(settings, tuned, batch, followed) {
   const measured = asked === "noise-scale";
   require(
     measured || asked >= tuned.minibatch,
-    `minibatch-limit = ${counted(asked)} is below the tuned minibatch of ${general(tuned.minibatch, 6, true)} samples; ` +
+    `minibatch-limit = ${counted(asked)} is below the tuned minibatch of ${numberText(tuned.minibatch, 6)} samples; ` +
       "--update.minibatches-per-epoch makes minibatches smaller",
   );
   const samples = measured ? tuned.minibatch : asked;
@@ -158,7 +158,7 @@ function ratiosOf(batch, tuned) {
   for (const ratio of Object.values(ratios)) {
     require(
       1 / LARGEST_RATIO <= ratio && ratio <= LARGEST_RATIO,
-      `the batch is ${general(ratio, 3)} times the tuned one: must be within a factor of ` +
+      `the batch is ${numberText(ratio, 3)} times the tuned one: must be within a factor of ` +
         `${counted(LARGEST_RATIO)}`,
     );
   }

@@ -34,6 +34,11 @@ function general(value, digits, commas = false) {
   return `${commas ? grouped(whole) : whole}${fraction && `.${fraction}`}`;
 }
 
+/** batch/number_text.py */
+function numberText(value, digits) {
+  return Math.abs(value) >= 10 ** digits - 0.5 ? fixed(value, 0) : general(value, digits, true);
+}
+
 /** Python's f"{value:,.1f}" with `decimals` of them. */
 function fixed(value, decimals) {
   if (value === 0) return (0).toFixed(decimals);
@@ -97,7 +102,7 @@ function limitLines(settings, plan) {
       "the minibatch follows the iteration batch";
   return [[
     "minibatch limit",
-    `${general(limit.samples, 6, true)} samples, ${general(limit.ratio, 4)} × tuned${start}: ${effect}`,
+    `${numberText(limit.samples, 6)} samples, ${numberText(limit.ratio, 4)} × tuned${start}: ${effect}`,
   ]];
 }
 
@@ -156,7 +161,7 @@ function optimizerRows(settings, plan, rules, regime) {
     number: "Adam β₁, β₂",
     tuned_at: betas(settings["optimizer.beta1"], settings["optimizer.beta2"]),
     this_run: betas(numbers.beta1, numbers.beta2),
-    rule: `power ${general(ratio, 4)} (minibatch)`,
+    rule: `power ${numberText(ratio, 4)} (minibatch)`,
     regime,
   }];
 }
@@ -167,7 +172,7 @@ function minibatchesRow(plan, limit) {
     tuned_at: counted(plan.tuned_at.minibatches_per_epoch),
     this_run: counted(plan.batch.minibatches_per_epoch),
     rule: limit.reached
-      ? `iteration batch ÷ minibatch limit of ${general(limit.samples, 6, true)}, rounded up`
+      ? `iteration batch ÷ minibatch limit of ${numberText(limit.samples, 6)}, rounded up`
       : "as configured, below the minibatch limit",
     regime: limit.reached ? "iteration batch" : "kept",
   };
@@ -178,7 +183,7 @@ function policyRows(settings, plan, rules, regime) {
   if (["ewma", "periodic"].includes(settings["proximal.policy"])) rows.push(proximalRow(settings, plan, rules, regime));
   if (settings["objective.advantage-normalization"] !== "iteration") return rows;
   const shown = (decay) => decayWords(decay, effectiveSampleSize(decay), "iterations");
-  const ratio = general(plan.ratios.iteration_batch, 4);
+  const ratio = numberText(plan.ratios.iteration_batch, 4);
   return [...rows, {
     number: "advantage moments decay",
     tuned_at: shown(settings["objective.advantage-decay"]),
@@ -194,7 +199,7 @@ function proximalRow(settings, plan, rules, regime) {
     ? ["proximal-copy", "mean age", "proximal copy every"]
     : ["proximal-ewma", "center of mass", "proximal EWMA decay"];
   const shown = isPeriodic ? copyWords : (decay) => decayWords(decay, centerOfMass(decay), age);
-  const ratio = general(plan.ratios.env_steps_per_gradient_step, 4);
+  const ratio = numberText(plan.ratios.env_steps_per_gradient_step, 4);
   return {
     number,
     tuned_at: shown(settings[isPeriodic ? "proximal.copy-every" : "proximal.ewma-decay"]),
@@ -209,14 +214,14 @@ function phaseRows(settings, plan, rules) {
   const tunedMinibatch = settings["phase.auxiliary-minibatch"];
   const isHeld = limit !== null && ratio > limit.ratio;
   const auxiliary = regimeOf("auxiliary-phase", rules, isHeld ? "minibatch limit" : "iteration batch");
-  const grown = general(limit === null ? ratio : Math.min(ratio, limit.ratio), 4);
+  const grown = numberText(limit === null ? ratio : Math.min(ratio, limit.ratio), 4);
   const share = phase.auxiliary_minibatch / tunedMinibatch;
   return [
     {
       number: "iterations per phase",
       tuned_at: counted(settings["phase.policy-iterations"]),
       this_run: counted(phase.policy_iterations),
-      rule: ruleOf("phase-length", rules, `÷ ${general(ratio, 4)} (iteration batch), at least 1`),
+      rule: ruleOf("phase-length", rules, `÷ ${numberText(ratio, 4)} (iteration batch), at least 1`),
       regime: regimeOf("phase-length", rules, "iteration batch"),
     },
     {
@@ -239,16 +244,16 @@ function phaseRows(settings, plan, rules) {
 const ruleOf = (name, rules, sentence) => (rules.names.has(name) ? sentence : `kept (--rescale without ${name})`);
 const regimeOf = (name, rules, regime) => (rules.names.has(name) ? regime : "kept");
 const held = (row) => (row.regime === "minibatch limit" ? "; at the minibatch limit" : "");
-const decayWords = (decay, meaning, unit) => `${general(decay, 6)} (${unit} ${general(meaning, 4)})`;
+const decayWords = (decay, meaning, unit) => `${general(decay, 6)} (${unit} ${numberText(meaning, 4)})`;
 
 function learningRateRule(ratio, batch, optimizer, rules) {
   const root = (rules.form ?? LEARNING_RATE_RULE[optimizer]) === "square-root" ? "√" : "";
   const asked = rules.form === null ? "" : `, ${rules.form} rule requested`;
-  return `× ${root}${general(ratio, 4)} (${batch})${asked}`;
+  return `× ${root}${numberText(ratio, 4)} (${batch})${asked}`;
 }
 
 function copyWords(every) {
-  return `${counted(every)} gradient step${plural(every)} (mean age ${general(meanCopyAge(every), 4)})`;
+  return `${counted(every)} gradient step${plural(every)} (mean age ${numberText(meanCopyAge(every), 4)})`;
 }
 
 function whileItChanges(settings) {
@@ -323,6 +328,6 @@ function phaseReason(settings, plan, rules) {
   const isClose = Math.abs(iterations - here) <= 1e-9 * Math.max(Math.abs(iterations), here);
   return [
     rules.names.has("phase-length") && !isClose,
-    `A phase would be ${general(iterations, 4)} iterations; ${here} is the nearest possible.`,
+    `A phase would be ${numberText(iterations, 4)} iterations; ${counted(here)} is the nearest possible.`,
   ];
 }

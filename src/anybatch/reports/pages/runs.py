@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import Any
 
+from anybatch.batch.number_text import number_text
 from anybatch.reports.advice import advise, known
 from anybatch.reports.charts.chart import Chart, csv_lines
 from anybatch.reports.compared import Group, RunView, algorithm_name, grouped
@@ -12,7 +13,6 @@ from anybatch.reports.pages.markup import Content, Markup, element, joined
 from anybatch.reports.pages.page import command, page, plan_rows, section, table
 from anybatch.reports.report_files import Report
 from anybatch.reports.run_charts import RETURN, RUN_CHARTS, charts_of, range_note
-from anybatch.runs.short_number import short_number
 
 RUN_COLUMNS = (
     "run",
@@ -86,11 +86,11 @@ def outcome(group: Group) -> str:
     scores = [score for run in group.runs if (score := training_return(run)) is not None]
     if not scores:
         return f"no episode has ended in {steps:,} env steps" if steps else "no metrics yet"
-    lowest, highest = short_number(min(scores)), short_number(max(scores))
+    lowest, highest = number_text(min(scores), 4), number_text(max(scores), 4)
     spread = f" ({lowest} to {highest} in {len(scores)} runs)" if len(scores) > 1 else ""
     played = evaluation(group.runs[0]) if len(group.runs) == 1 else ""
     evaluated = f", {played} when evaluated," if played else ""
-    return f"a mean return of {short_number(fmean(scores))}{spread}{evaluated} after {steps:,} env steps"
+    return f"a mean return of {number_text(fmean(scores), 4)}{spread}{evaluated} after {steps:,} env steps"
 
 
 def training_return(run: RunView) -> float | None:
@@ -106,9 +106,8 @@ def evaluation(run: RunView) -> str:
     played: dict[str, Any] | None = run.result.get("evaluation")
     if played is None:
         return ""
-    # Must not be broken across lines.
-    mean, error = short_number(played["mean_return"]), short_number(played["standard_error"], 2)
-    return f"{mean}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{error}"
+    mean, error = number_text(played["mean_return"], 4), number_text(played["standard_error"], 2)
+    return f"{mean}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{error}"  # must not be broken across lines
 
 
 def runs_table(groups: Sequence[Group]) -> Markup:
@@ -123,7 +122,7 @@ def runs_table(groups: Sequence[Group]) -> Markup:
                     str(run.config.seed),
                     f"{run.env_steps:,}" + ("" if run.result.get("finished") else " so far"),
                     " to ".join(f"{size:,.0f}" for size in dict.fromkeys((*batches[:1], *batches[-1:]))),
-                    "" if score is None else short_number(score),
+                    "" if score is None else number_text(score, 4),
                     evaluation(run),
                     f"{median(speeds):,.0f}" if speeds else "",
                     duration(run.rows[-1]["wall_seconds"]) if run.rows else "",
@@ -175,7 +174,7 @@ def batch_sentence(plan: dict[str, Any]) -> Markup | None:
     return element(
         "p",
         f"{batch['num_envs']:,} envs × {batch['num_steps']:,} steps = an iteration batch of "
-        f"{batch['iteration_batch']:,} samples; minibatches of {batch['minibatch']:,.6g}, "
+        f"{batch['iteration_batch']:,} samples; minibatches of {number_text(batch['minibatch'], 6)}, "
         f"{batch['epochs']} epoch{'s' * (batch['epochs'] > 1)}.",
     )
 

@@ -1,0 +1,8 @@
+"""Numbers as people write them."""
+
+
+def number_text(value: float, digits: int) -> str:
+    """At least `digits` significant digits with commas, and all those before the point: 12,500, not
+    1.25e+04."""
+    is_longer = abs(value) >= 10**digits - 0.5  # what rounds to one digit more is longer too
+    return f"{value:,.0f}" if is_longer else f"{value:,.{digits}g}"
