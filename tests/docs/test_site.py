@@ -17,7 +17,14 @@ from anybatch import presets
 from anybatch.config import CONFIGS
 from anybatch.equations.objectives import decoupled_objective
 from anybatch.runs.metrics import METRICS
-from docs_build import api_reference, flag_reference, references, source_lines, study_results
+from docs_build import (
+    api_reference,
+    flag_reference,
+    references,
+    repository_pages,
+    source_lines,
+    study_results,
+)
 
 ROOT = Path(__file__).parents[2]
 LOOKED_AT = (
@@ -83,6 +90,11 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site: P
             if missing or lost:
                 broken.append(f"{page.relative_to(site)} → {target}")
     assert not broken, "\n".join(broken)
+
+
+def test_files_of_the_repository_link_to_pages_of_the_documentation():
+    text, _ = repository_pages.page_text("SECURITY.md")
+    assert "(../scale.md)" in text and "docs/scale.md" not in text
 
 
 def test_a_link_to_a_line_shows_what_it_says(site: Path):
