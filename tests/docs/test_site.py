@@ -132,6 +132,7 @@ def test_the_references_have_everything():
         named = {flag for flag in flag_reference.setting_flags(algorithm) if f"`{flag}`" not in flags}
         assert {flag for flag in named if "." in flag or f"`{flag}.…`" not in flags} <= groups
     assert not [name for name in flag_reference.command_names() if f"## `anybatch {name}`" not in flags]
+    assert "plan for another trainer" in flag_reference.command_names()["plan"], "a summary over two lines"
 
 
 @pytest.fixture(scope="module")
