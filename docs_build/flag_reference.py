@@ -20,8 +20,8 @@ written as `10k`, `2.5M` or `1e6`.
 """
 SETTINGS = """## Settings of a run
 
-`train` and `plan` take every setting as a flag. `resume`, `evaluate`, `watch`, `export` and `push` do too, but
-start from the settings recorded with the run. The defaults below are those of the config classes; presets
+`train` and `plan` take every setting as a flag. `resume`, `evaluate`, `watch`, `export` and `push` do too,
+but start from the settings recorded with the run. The defaults below are those of the config classes; presets
 change many of them, and `anybatch presets NAME` prints a preset's values.
 """
 

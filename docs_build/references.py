@@ -11,8 +11,8 @@ from anybatch.runs.metrics import METRICS
 METRICS_INTRODUCTION = """# Metrics
 
 Every metric that a run writes to `metrics.jsonl`, to TensorBoard and to any tracker, generated from the code.
-The x axis is env steps. Losses are means over all samples or gradient steps of an iteration, not only those of
-the last minibatch. A metric that could not be measured is absent, never 0.
+The x axis is env steps. Losses are means over all samples or gradient steps of an iteration, not only those
+of the last minibatch. A metric that could not be measured is absent, never 0.
 """
 METRIC_GROUPS = {
     "charts": "Progress",

@@ -45,7 +45,9 @@ def report(view: StudyView, words: Sequence[str]) -> Report:
         section("Figures", *(element("div", drawing(figure), class_="figure") for figure in figures)),
         section("Scores", *scores(view)),
         section("Cells", *cells(view)),
-        section("Plans", element("p", "One plan for each part of the grid; its seeds share it."), *plans(view)),
+        section(
+            "Plans", element("p", "One plan for each part of the grid; its seeds share it."), *plans(view)
+        ),
         section("Commands", *commands(view, words)),
     )
     content = page(
