@@ -33,6 +33,7 @@ LOOKED_AT = (
     "algorithms/ppo.html",
     "reference/flags.html",
     "questions.html",
+    "project/architecture.html",
 )
 OVERFLOWING = """[...document.querySelectorAll("article *")].filter((element) => {
   if (element.closest("pre, .md-typeset__scrollwrap")) return false;

@@ -29,7 +29,7 @@ def notes(trainer: Trainer, settings: Settings, tuned: int, run: int) -> tuple[s
 def proximal(trainer: Trainer, tuned: int, run: int) -> str:
     older = f"{run / tuned:.4g} times as old" if run > tuned else f"{tuned / run:.4g} times younger"
     return (
-        f"{trainer.title} holds updates near the policy that collected the data, which is {older} in env "
+        f"{trainer.title} keeps updates close to the policy that collected the data, which is {older} in env "
         "steps at this batch. No setting corrects that; PPO-EWMA does: anybatch train --proximal.policy ewma."
     )
 
