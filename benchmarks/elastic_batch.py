@@ -237,7 +237,7 @@ def report(out: Path) -> None:
     best = max(one["final_return"] for one in runs[CONSTANT])
     margin = MARGIN * (best - RANDOM_RETURN)
     print(f"\nSeeds {', '.join(map(str, seeds))}. Margin: {margin:.2f}.\n")
-    print("| difference | mean | 95 %, bootstrap | 95 %, Welch | 90 %, Welch | verdict |")
+    print("| difference | mean | 95%, bootstrap | 95%, Welch | 90%, Welch | verdict |")
     print("|---|---|---|---|---|---|")
     for this, that in COMPARISONS:
         print(comparison(this, that, areas[this], areas[that], margin))

@@ -274,7 +274,7 @@ def report(records: list[dict[str, Any]]) -> str:
         lines.append(f"| {setup} | {kind} | {len(ones)} | {recovered} | {' | '.join(map(str, counts))} |")
     lines += [
         "",
-        "| leg | setup | faults | env steps | rows | rows unlike | return | undisturbed seeds | within |",
+        "| leg | setup | faults | env steps | rows | rows differing | return | undisturbed seeds | within |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for leg in (record for record in records if record["record"] == "leg"):

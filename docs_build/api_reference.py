@@ -14,14 +14,13 @@ from anybatch.cli.help_page import documented
 
 INTRODUCTION = """# Python API
 
-Made from the code when the site was built: every name of `import anybatch`. The settings of the config
-classes are the same as the [flags](flags.md#settings-of-a-run), with underscores.
+Every public name of `import anybatch`, generated from the code. The settings of the config classes are the
+[flags](flags.md#settings-of-a-run) of the command line, with underscores instead of dashes.
 """
 EQUATIONS_INTRODUCTION = """# Equations
 
-Made from the code when the site was built. `anybatch.equations` contains the papers' formulas as pure
-functions on tensors and numbers. They import only torch and the standard library, so that another trainer can
-use them.
+`anybatch.equations` contains the papers' formulas as pure functions on tensors and numbers. They import only
+torch and the standard library, so you can use them in any trainer. This page is generated from the code.
 """
 LONGEST_LINE = 90
 SECTIONS: dict[str, Callable[[str, Any], bool]] = {

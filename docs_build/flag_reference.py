@@ -14,15 +14,15 @@ from anybatch.config import CONFIGS, RunConfig
 
 INTRODUCTION = """# Commands and flags
 
-Made from the code when the site was built. `anybatch COMMAND --help` shows the common flags of a command with
-the values of the preset or run that you name; `--help-all` shows every flag. Whole numbers can be written as
-`10k`, `2.5M` or `1e6`.
+Every command and flag, generated from the code. `anybatch COMMAND --help` shows the common flags of a command
+with the values of the preset or run that you name, and `--help-all` shows every flag. Whole numbers can be
+written as `10k`, `2.5M` or `1e6`.
 """
 SETTINGS = """## Settings of a run
 
-`train` and `plan` take every setting as a flag; `resume`, `evaluate`, `watch`, `export` and `push` start from
-those recorded with the run. The defaults are those of the config classes. A preset has its own: `anybatch
-presets NAME` prints them.
+`train` and `plan` take every setting as a flag. `resume`, `evaluate`, `watch`, `export` and `push` do too,
+but start from the settings recorded with the run. The defaults below are those of the config classes; presets
+change many of them, and `anybatch presets NAME` prints a preset's values.
 """
 
 
@@ -36,7 +36,8 @@ def page() -> str:
 def command_names() -> dict[str, str]:
     """Every command and what `anybatch --help` says of it."""
     usage: str = importlib.import_module("anybatch.cli.main").USAGE
-    return dict(re.findall(r"^  (\w+) +(.*)$", usage, re.M))
+    entries = re.findall(r"^  (\w+) +(.*(?:\n {4,}.*)*)$", usage, re.M)
+    return {name: " ".join(said.split()) for name, said in entries}
 
 
 def command_section(name: str, title: str) -> str:
@@ -50,7 +51,7 @@ def command_section(name: str, title: str) -> str:
         for field in dataclasses.fields(kind)
         if (help := documented(kind).get(field.name)) is not None
     ]
-    more = "And every [setting of a run](#settings-of-a-run).\n" if takes_settings(kind) else ""
+    more = "Every [setting of a run](#settings-of-a-run) is a flag too.\n" if takes_settings(kind) else ""
     return f"{heading}\n{table(rows)}\n{more}"
 
 

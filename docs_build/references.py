@@ -10,9 +10,9 @@ from anybatch.runs.metrics import METRICS
 
 METRICS_INTRODUCTION = """# Metrics
 
-Made from the code when the site was built. A run writes these names and no others, to `metrics.jsonl`, to
-TensorBoard and to any tracker. The x axis is env steps. Losses are means over the iteration's samples or
-gradient steps, never those of the last minibatch. A metric that could not be measured is absent, never 0.
+Every metric that a run writes to `metrics.jsonl`, to TensorBoard and to any tracker, generated from the code.
+The x axis is env steps. Losses are means over all samples or gradient steps of an iteration, not only those
+of the last minibatch. A metric that could not be measured is absent, never 0.
 """
 METRIC_GROUPS = {
     "charts": "Progress",
@@ -36,9 +36,9 @@ FAMILIES = {
 """Titles of presets by the first word of their names."""
 PRESETS_INTRODUCTION = """# Presets
 
-Made from the code when the site was built. A preset is a named configuration that states the source of its
-numbers and the batch they were tuned at. `anybatch presets NAME` prints one as a complete file with the
-origin of each number, and `anybatch plan --preset NAME` its batches. Your own file can extend any of them:
+A preset is a named configuration that states the source of its numbers and the batch they were tuned at. This
+list is generated from the code. `anybatch presets NAME` prints a preset as a complete file with the origin of
+each number, and `anybatch plan --preset NAME` shows its batches. Your own file can extend any preset:
 
 ```toml
 # my-preset.toml
@@ -88,7 +88,7 @@ def preset_section(preset: Preset) -> str:
         facts.append(f"extends [`{preset.extends[0]}`](#{preset.extends[0]})")
     lines = [f"### `{preset.name}` {{#{preset.name}}}", "", f"{full_stop(preset.description)}", ""]
     lines += [f"- {fact}" for fact in facts]
-    lines.append(f"- from: {preset.source}")
+    lines.append(f"- source: {preset.source}")
     return "\n".join([*lines, ""])
 
 

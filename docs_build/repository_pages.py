@@ -60,6 +60,8 @@ def relinked(link: re.Match[str], path: str, pictures: dict[str, Path]) -> str:
 
 def page_of(wanted: str) -> str | None:
     """The page of a file, or of a folder with a README."""
+    if wanted.startswith("docs/") and (ROOT / wanted).is_file():
+        return wanted.removeprefix("docs/")
     pages = page_files()
     return pages.get(wanted) or pages.get(f"{wanted}/README.md")
 

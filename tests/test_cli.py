@@ -354,6 +354,12 @@ def test_help_of_a_run_needs_no_run(command: str, capsys: pytest.CaptureFixture[
     assert "RUN" in capsys.readouterr().out
 
 
+def test_the_description_of_a_command_is_not_indented(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["plan", "--help"])
+    assert "\n`anybatch plan --from TRAINER --help`" in capsys.readouterr().out
+
+
 def test_the_program_alone_says_what_it_can_do(capsys: pytest.CaptureFixture[str]):
     for words, code in (([], 2), (["--help"], 0)):
         with pytest.raises(SystemExit) as stop:

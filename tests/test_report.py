@@ -1,6 +1,7 @@
 """`anybatch report` and `anybatch plot` on runs, and the curve at the end of a training."""
 
 import csv
+import re
 import json
 import shutil
 import sys
@@ -141,6 +142,13 @@ def test_the_report_of_runs_is_a_page_with_figures_and_data(
     written = compared.read(Path(folders(runs)[0])).rows
     assert sum(row["run"] == "envs3-seed1" for row in metrics) == len(written)
     assert float(metrics[0]["losses/entropy"]) == written[0]["losses/entropy"]
+
+
+def test_advice_on_a_page_begins_with_a_capital(runs: Path, tmp_path: Path):
+    main(["report", *folders(runs), "--out", str(tmp_path)])
+    page = (tmp_path / "index.html").read_text()
+    headings = re.findall(r'<div class="advice"><p><strong>(.*?)</strong>', page)
+    assert headings and not [heading for heading in headings if heading[0].islower()]
 
 
 def test_the_same_report_twice_is_the_same_page(runs: Path, tmp_path: Path):

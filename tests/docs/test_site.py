@@ -17,7 +17,14 @@ from anybatch import presets
 from anybatch.config import CONFIGS
 from anybatch.equations.objectives import decoupled_objective
 from anybatch.runs.metrics import METRICS
-from docs_build import api_reference, flag_reference, references, source_lines, study_results
+from docs_build import (
+    api_reference,
+    flag_reference,
+    references,
+    repository_pages,
+    source_lines,
+    study_results,
+)
 
 ROOT = Path(__file__).parents[2]
 LOOKED_AT = (
@@ -26,6 +33,7 @@ LOOKED_AT = (
     "algorithms/ppo.html",
     "reference/flags.html",
     "questions.html",
+    "project/architecture.html",
 )
 OVERFLOWING = """[...document.querySelectorAll("article *")].filter((element) => {
   if (element.closest("pre, .md-typeset__scrollwrap")) return false;
@@ -85,6 +93,11 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site: P
     assert not broken, "\n".join(broken)
 
 
+def test_files_of_the_repository_link_to_pages_of_the_documentation():
+    text, _ = repository_pages.page_text("SECURITY.md")
+    assert "(../scale.md)" in text and "docs/scale.md" not in text
+
+
 def test_a_link_to_a_line_shows_what_it_says(site: Path):
     page = (site / "source/equations/objectives.html").read_text()
     number = source_lines.found("equations.objectives", "decoupled_objective").number
@@ -120,6 +133,7 @@ def test_the_references_have_everything():
         named = {flag for flag in flag_reference.setting_flags(algorithm) if f"`{flag}`" not in flags}
         assert {flag for flag in named if "." in flag or f"`{flag}.…`" not in flags} <= groups
     assert not [name for name in flag_reference.command_names() if f"## `anybatch {name}`" not in flags]
+    assert "plan for another trainer" in flag_reference.command_names()["plan"], "a summary over two lines"
 
 
 @pytest.fixture(scope="module")

@@ -128,6 +128,12 @@ def test_a_second_process_cannot_train_in_the_same_folder_and_a_kill_leaves_no_l
         pass
 
 
+def test_a_module_that_is_run_has_the_name_of_its_package(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "argv", ["/home/someone/lib/anybatch/__main__.py", "train"])
+    facts = folder.facts(engine="toy 1", device="cpu", native_code=False, threads=2)
+    assert facts["command"] == ["anybatch", "train"]
+
+
 def test_facts_say_what_a_result_depends_on_and_not_whose_machine_it_was(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "argv", ["/home/someone/bin/anybatch", "train", "--seed", "3"])
     facts = folder.facts(engine="toy 1", device="cpu", native_code=False, threads=2)

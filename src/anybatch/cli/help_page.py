@@ -20,7 +20,7 @@ def show(flags: Any, prog: str, description: str | None) -> None:
     console = Console(highlight=False)
     positional = [name for name in documented(type(flags)) if name in POSITIONAL]
     usage = " ".join([prog, *(name.upper() for name in positional), "[OPTIONS]"])
-    console.print(f"usage: {usage}\n\n{description}\n", markup=False)
+    console.print(f"usage: {usage}\n\n{inspect.cleandoc(description or '')}\n", markup=False)
 
     common = Table.grid(padding=(0, 2))
     groups = Table.grid(padding=(0, 2))

@@ -15,24 +15,22 @@ USAGE = """anybatch: on-policy deep RL in which the batch size is a dial
 usage: anybatch COMMAND [OPTIONS]
 
   train      train a policy: `anybatch train` alone runs PPO-EWMA on CartPole-v1
-  plan       show the batches of a run and the numbers that follow, without
-             training; --from another trainer
+  plan       show the batches and settings of a run without training; with
+             --from, plan for another trainer
   resume     continue a run, at the same or another batch size
-  evaluate   evaluate a checkpoint of a run, the newest or the best
-  watch      make a video of an agent, from a checkpoint of its run
+  evaluate   evaluate a checkpoint of a run: the newest, or the best
+  watch      make a video of a trained agent
   export     write the policy of a run as an ONNX file, or as a folder for the
              Hugging Face Hub
   push       publish the policy of a run on the Hugging Face Hub
   pull       download a policy from the Hub, to evaluate, watch or export it
-  advise     say what a run's metrics suggest about its settings
-  report     write a page about runs: overlaid curves, plans, advice
-  plot       draw one metric of runs as PNG, SVG or PDF
-  dial       write a page with a slider for the batch that all numbers follow
-  tune       tune a preset's numbers at a small batch, and check the result on
-             fresh seeds
+  advise     suggest changes to the settings of a run, based on its metrics
+  report     write a page about runs, a study or a tuning
+  plot       draw one metric of one or more runs as PNG, SVG or PDF
+  dial       write a page with a slider: drag the batch, and all numbers follow
+  tune       tune a preset at a small batch, and check the result on fresh seeds
   study      run an experiment of the papers, or your own, and judge its claims
-  presets    list the named configurations, or print one with the origin of each
-             number
+  presets    list the presets, or print one with the origin of each number
   doctor     check this machine: engines, libraries, speed
 
 `anybatch COMMAND --help` explains a command. For train, plan, resume, evaluate,

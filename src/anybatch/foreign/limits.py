@@ -31,7 +31,7 @@ def proximal(trainer: Trainer, tuned: int, run: int) -> str:
     times = number_text(max(run / tuned, tuned / run), 4)
     older = f"{times} times as old" if run > tuned else f"{times} times younger"
     return (
-        f"{trainer.title} holds updates near the policy that collected the data, which is {older} in env "
+        f"{trainer.title} keeps updates close to the policy that collected the data, which is {older} in env "
         "steps at this batch. No setting corrects that; PPO-EWMA does: anybatch train --proximal.policy ewma."
     )
 

@@ -216,7 +216,7 @@ def rows(
             number="age of the proximal policy",
             tuned_at=f"up to {tuned_at.iteration_batch:,} env steps",
             this_run=f"up to {this_run.iteration_batch:,} env steps",
-            rule=f"should stay; {trainer.title} has no setting for it",
+            rule=f"should stay the same; {trainer.title} has no setting for it",
             regime="iteration batch",
         ),
     )

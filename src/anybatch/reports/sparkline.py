@@ -11,8 +11,7 @@ COLUMNS = 40
 
 
 def of_returns(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The return of a run from its first to its last episode: ▁▂▅▇█ 21.4 → 498. Empty for fewer than two
-    points."""
+    """The return of a run over its episodes: ▁▂▅▇█ 21.4 → 498. Empty for fewer than two points."""
     line = run_line(rows, RETURN, rows[-1]["env_steps"] / COLUMNS) if rows else None
     if line is None or len(line[1]) < 2:
         return ""

@@ -29,7 +29,7 @@ def show_list(known: Sequence[Study]) -> None:
         console.print(Text(f"{study.name}: {study.title}", style="bold"))
         console.print(Padding(Text(study.claim), (0, 0, 1, 2)))
     console.print("anybatch study NAME --plan                   show what would be run", markup=False)
-    console.print("anybatch study NAME --scale smoke            see it run, in seconds", markup=False)
+    console.print("anybatch study NAME --scale smoke            try it out, in seconds", markup=False)
     console.print("anybatch study NAME --env ID --budget 20m    run it on your own environment", markup=False)
 
 

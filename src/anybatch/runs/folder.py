@@ -129,8 +129,14 @@ def facts(
         "device": device,
         "native_code": native_code,
         "threads": threads,
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "command": [_program_name(), *sys.argv[1:]],
     }
+
+
+def _program_name() -> str:
+    """The program without its path; that of `python -m anybatch` is anybatch, not __main__.py."""
+    program = Path(sys.argv[0])
+    return program.parent.name if program.name == "__main__.py" else program.name
 
 
 def add_facts(folder: Path, facts: dict[str, Any]) -> None:

@@ -332,17 +332,17 @@ def promises() -> tuple[Markup, ...]:
     return (
         element(
             "p",
-            "That a learning curve over env steps does not depend on the batch. The rules are those of "
-            "Hilton, Cobbe and Schulman 2021 (",
+            "A learning curve over env steps should not depend on the batch. The rules are those of Hilton, "
+            "Cobbe and Schulman 2021 (",
             paper,
-            "), who made batches smaller. Above the tuned batch, they hold only while the minibatch is "
-            "below the gradient noise scale; the minibatch limit keeps it there.",
+            "), who tested smaller batches. Above the tuned batch, the rules hold only while the minibatch "
+            "is below the gradient noise scale; a minibatch limit keeps it there.",
         ),
         element(
             "p",
             "They assume one policy epoch, gradients that are rarely clipped, and advantages normalized over "
-            "the iteration. The notes below the table say which of these a run violates, as far as known "
-            "before it; anybatch advise finds the rest in its metrics.",
+            "the iteration. The notes below the table say which of these assumptions a run violates, as far "
+            "as that is known in advance; after training, anybatch advise finds the rest in the metrics.",
         ),
     )
 

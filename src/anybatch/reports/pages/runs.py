@@ -72,12 +72,16 @@ def listed(names: Sequence[str]) -> str:
 def lead(groups: Sequence[Group]) -> str:
     """The outcome, in one sentence."""
     if len(groups) == 1:
-        said = outcome(groups[0])
-        return f"{said[0].upper()}{said[1:]}."
+        return f"{capitalized(outcome(groups[0]))}."
     parts = [f"{outcome(group)} with {group.name}" for group in groups[:MOST_IN_LEAD]]
     more = len(groups) - len(parts)
     sentence = "; ".join([*parts, *([f"and {more} more"] if more else [])])
-    return f"{sentence[0].upper()}{sentence[1:]}."
+    return f"{capitalized(sentence)}."
+
+
+def capitalized(sentence: str) -> str:
+    """A sentence with its first letter as a capital; the others are unchanged."""
+    return sentence[0].upper() + sentence[1:]
 
 
 def outcome(group: Group) -> str:
@@ -189,10 +193,10 @@ def all_advice(groups: Sequence[Group]) -> list[Markup]:
     shown: list[Markup] = []
     for (meaning, flag), measured in found.items():
         numbers = [
-            element("p", element("strong", number), f" ({', '.join(names)})" if several else "")
+            element("p", element("strong", capitalized(number)), f" ({', '.join(names)})" if several else "")
             for number, names in measured.items()
         ]
-        said = element("p", f"{meaning[0].upper()}{meaning[1:]}.")
+        said = element("p", f"{capitalized(meaning)}.")
         shown.append(element("div", *numbers, said, element("p", element("code", flag)), class_="advice"))
     return shown or [element("p", "Nothing stands out in the metrics.")]
 
@@ -212,7 +216,7 @@ def commands(groups: Sequence[Group], words: Sequence[str]) -> list[Markup]:
     ]
     return [
         *dict.fromkeys(shown),
-        element("p", f"With {', '.join(versions)}.", class_="soft"),
+        element("p", f"Trained with {', '.join(versions)}.", class_="soft"),
         element("p", "This page:"),
         command(words),
     ]

@@ -45,7 +45,9 @@ def report(view: StudyView, words: Sequence[str]) -> Report:
         section("Figures", *(element("div", drawing(figure), class_="figure") for figure in figures)),
         section("Scores", *scores(view)),
         section("Cells", *cells(view)),
-        section("Plans", element("p", "A part of the grid each; its seeds share the plan."), *plans(view)),
+        section(
+            "Plans", element("p", "One plan for each part of the grid; its seeds share it."), *plans(view)
+        ),
         section("Commands", *commands(view, words)),
     )
     content = page(
@@ -64,7 +66,7 @@ def report(view: StudyView, words: Sequence[str]) -> Report:
     return Report(content, [*forests.values(), *figures], {"cells": cells_csv(view)})
 
 
-SCALE = "0 is random play and 1 the best of the base, or as published"
+SCALE = "0 is random play and 1 is the best final return of the base, or a published range is used"
 ANSWERS = {
     "holds": "Yes, on {where}: {claim}",
     "fails": "No, on {where} it does not hold that {claim}",
@@ -88,7 +90,7 @@ def lead(view: StudyView) -> str:
 
 def limits(view: StudyView) -> list[str]:
     """The context of the lead: its scale, and the parts of the grid that could not be run, by reason."""
-    scale = [f"Differences are those of normalized scores: {SCALE}."] if view.verdicts else []
+    scale = [f"Differences are in normalized scores: {SCALE}."] if view.verdicts else []
     return [*scale, *left_out(view.plan)]
 
 
