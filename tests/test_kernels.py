@@ -379,3 +379,12 @@ def test_a_run_records_whether_it_used_native_code(compiled: str, tmp_path: Path
     folder = train(toy_config(compile=compiled), tmp_path).folder
     facts = json.loads((folder / "facts.json").read_text())
     assert facts["native_code"] == (compiled == "on")
+
+
+def test_native_code_compiles_whatever_the_encoding_of_the_locale(tmp_path: Path):
+    plain = {"XDG_CACHE_HOME": str(tmp_path), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    program = "from anybatch import native; print(native.available())"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | plain, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "True"

@@ -1,8 +1,8 @@
 """`anybatch report` and `anybatch plot` on runs, and the curve at the end of a training."""
 
 import csv
-import re
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace

@@ -73,7 +73,7 @@ def library(precision: Literal["float32", "float64"]) -> ctypes.CDLL:
 
 def _sources() -> dict[str, str]:
     files = [file for file in resources.files(__name__).iterdir() if file.name.endswith((".c", ".h"))]
-    return {file.name: file.read_text() for file in sorted(files, key=lambda file: file.name)}
+    return {file.name: file.read_text(encoding="utf-8") for file in sorted(files, key=lambda file: file.name)}
 
 
 def _compiler() -> list[str]:
@@ -115,7 +115,7 @@ def _compile(sources: dict[str, str], compiler: list[str], flags: tuple[str, ...
     files = sorted((name for name in sources if name.endswith(".c")), key=lambda name: -len(sources[name]))
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         for name, text in sources.items():
-            (Path(folder) / name).write_text(text)
+            (Path(folder) / name).write_text(text, encoding="utf-8")
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # the longest files first
             list(pool.map(lambda name: _run([*compiler, *flags, "-c", name], folder), files))
         objects = [f"{Path(name).stem}.o" for name in files]

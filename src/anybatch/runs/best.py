@@ -54,7 +54,7 @@ class BestCheckpoint:
 def _score(path: Path) -> float:
     """The evaluation of a checkpoint; minus infinity if it cannot be read, so that any other is better."""
     try:
-        score = json.loads((path / STATE).read_text())["state"][SCORE]
+        score = json.loads((path / STATE).read_text(encoding="utf-8"))["state"][SCORE]
     except (OSError, ValueError, KeyError, TypeError):
         return -math.inf
     return score if isinstance(score, float) else -math.inf

@@ -58,7 +58,7 @@ def _noted(base: Path) -> str:
     is_first = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
     if note is None or not note.is_file() or (is_first and note.name.endswith(_NO_ID)):
         return ""
-    name = Path(note.read_text().strip()).name
+    name = Path(note.read_text(encoding="utf-8").strip()).name
     return name if name and Checkpoints(base / name, keep=1).exist() else ""
 
 
