@@ -101,7 +101,7 @@ def test_no_difference_among_few_noisy_seeds_proves_nothing():
 def test_too_few_seeds_for_an_interval_are_said():
     found = judged(plan_of(KNOWN, seeds=1), lambda _: 5.0)
     assert found.state == "undecided"
-    assert "an interval needs at least 2 seeds and there is 1" in found.comparisons[0].sentence
+    assert "an interval needs at least 2 seeds, but there is only 1" in found.comparisons[0].sentence
 
 
 def test_missing_and_failed_cells_leave_a_claim_undecided():

@@ -95,10 +95,10 @@ def obstacle(*sides: Selection) -> str:
     lacking = [name for side in sides for names in side.lacking.values() for name in names]
     if lacking:
         more = f" and {len(lacking) - 1} more have" if len(lacking) > 1 else " has"
-        return f"undecided, since {lacking[0]}{more} no result"
+        return f"undecided: {lacking[0]}{more} no result yet"
     fewest = min(side.fewest_seeds for side in sides)
     if fewest < FEWEST_SEEDS:
-        return f"undecided, since an interval needs at least {FEWEST_SEEDS} seeds and there is {fewest}"
+        return f"undecided: an interval needs at least {FEWEST_SEEDS} seeds, but there is only {fewest}"
     return ""
 
 
@@ -115,21 +115,21 @@ def judged(rule: Rule, found: Difference, count: int) -> tuple[State, str]:
             return "holds", f"better {than}".strip()
         if found.p_below(margin) <= alpha / count:
             return "fails", f"not better {than}".strip() if margin else "worse"
-        return "undecided", "a difference that chance explains as well"
+        return "undecided", "no significant difference"
     if rule.kind == "not_worse":
         if found.p_above(-margin) <= alpha:
             return "holds", f"not worse by {margin:g} or more"
         if found.p_below(-margin) <= alpha / count:
             return "fails", f"worse by more than {margin:g}"
-        return "undecided", f"not shown to be less than {margin:g} worse"
+        return "undecided", f"neither shown to be worse by {margin:g} nor shown not to be"
     if statistics.equivalence_p(found, margin) <= alpha:
         return "holds", f"within ± {margin:g}"
     if min(found.p_above(margin), found.p_below(-margin)) <= alpha / count:
         return "fails", f"beyond ± {margin:g}"
     power = statistics.equivalence_power(found.standard_error, found.degrees, margin, alpha)
     return "undecided", (
-        f"not shown to be within ± {margin:g}: with this spread, equal arms would be shown to be so with a "
-        f"probability of {power:.0%}"
+        f"neither shown to be within nor beyond ± {margin:g}; with this spread, equal arms would be shown to be "
+        f"within it with a probability of {power:.0%}"
     )
 
 

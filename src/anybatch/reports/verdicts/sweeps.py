@@ -47,7 +47,7 @@ def optimum(rule: Rule, scores: Scores, selector: Selector, env: str, sweep: Swe
     """Whether the best factor is within one notch of 1. Seeds are resampled to see how certain that is."""
     label = f"{env}, {selector.words(scores.plan.arms)}"
     if min(map(len, sweep.values())) < FEWEST_SEEDS:
-        sentence = f"{label}: undecided, since fewer than {FEWEST_SEEDS} seeds of a factor have a result."
+        sentence = f"{label}: undecided, because fewer than {FEWEST_SEEDS} seeds of a factor have a result."
         return Comparison(label=label, state="undecided", sentence=sentence)
     means = {factor: float(np.mean(list(by_seed.values()))) for factor, by_seed in sweep.items()}
     best = max(means, key=lambda factor: means[factor])
@@ -107,7 +107,7 @@ def unpaired(these: Selection, tuned: Mapping[str, Sweep]) -> str:
     fewest = min(len(shared_seeds(tuned[env], these.by_seed(env))) for env in these.scores)
     if fewest >= FEWEST_SEEDS:
         return ""
-    return f"undecided, since at least {FEWEST_SEEDS} seeds must be shared with all factors, not {fewest}"
+    return f"undecided: the arms share {fewest} seeds with all factors, and at least {FEWEST_SEEDS} are needed"
 
 
 def shared_seeds(sweep: Sweep, untuned: Mapping[int, float]) -> list[int]:
@@ -142,7 +142,7 @@ def judged_regret(rule: Rule, label: str, lost: dict[str, list[float]], *, count
     low, high = found.interval(level)
     bounds = f"{level:.0%} interval {low:+.3f} to {high:+.3f}"
     state: State = "undecided"
-    ending = f"not shown to be below or above {rule.margin:g}"
+    ending = f"neither shown to be below nor above {rule.margin:g}"
     if found.p_below(rule.margin) <= rule.alpha:
         state, ending = "holds", f"less than {rule.margin:g}"
     elif found.p_above(rule.margin) <= rule.alpha / count:
