@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 import shutil
 import sys
 from dataclasses import replace

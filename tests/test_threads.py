@@ -1,11 +1,13 @@
 """Native code in several threads: the same numbers, bit for bit, in less time."""
 
 import ctypes
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from toy_runs import changed, one_iteration, prepare, start, start_pqn, toy_config, toy_pqn_config
+from toy_runs import changed, one_iteration, prepare, start, start_pqn, toy_config, toy_pqn_config, train
 
 from anybatch import machine, native
 from anybatch.algorithms.arithmetic import native_threads
@@ -174,3 +176,10 @@ def test_a_machine_that_becomes_busy_or_idle_changes_it(monkeypatch: pytest.Monk
     clock.several = 0.6
     used = [choice.run(1, clock.call) for _ in range(LONGEST_INTERVAL + 20)]
     assert used[-10:].count(4) >= 9
+
+
+@pytest.mark.parametrize(("compiled", "recorded"), [("on", 3), ("off", 1)])
+def test_a_run_records_the_threads_that_it_may_use(compiled: str, recorded: int, tmp_path: Path):
+    config = toy_config(compile=compiled, threads=3 if compiled == "on" else 1)
+    facts = json.loads((train(config, tmp_path).folder / "facts.json").read_text())
+    assert facts["threads"] == recorded

@@ -14,6 +14,7 @@ import torch
 from anybatch import envs, user_modules
 from anybatch.acting.evaluation import Evaluation
 from anybatch.algorithms import AnyState, algorithm_of
+from anybatch.algorithms.arithmetic import native_threads
 from anybatch.algorithms.schedules import Schedules
 from anybatch.batch.plan import Plan
 from anybatch.batch.table import plan_table
@@ -326,7 +327,7 @@ def record_facts(folder: Path, config: AnyConfig, state: AnyState) -> None:
         engine=state.source.spec.engine,
         device=str(state.device),
         native_code=state.kernel is not None,
-        threads=torch.get_num_threads(),
+        threads=torch.get_num_threads() if state.kernel is None else native_threads(config),
     )
     run_folder.add_facts(folder, facts | {"from_env_steps": state.env_steps})
 
