@@ -128,8 +128,8 @@ def judged(rule: Rule, found: Difference, count: int) -> tuple[State, str]:
         return "fails", f"beyond ± {margin:g}"
     power = statistics.equivalence_power(found.standard_error, found.degrees, margin, alpha)
     return "undecided", (
-        f"neither shown to be within nor beyond ± {margin:g}; with this spread, equal arms would be shown to be "
-        f"within it with a probability of {power:.0%}"
+        f"neither shown to be within nor beyond ± {margin:g}; with this spread, equal arms would be shown to "
+        f"be within it with a probability of {power:.0%}"
     )
 
 

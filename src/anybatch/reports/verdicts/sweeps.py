@@ -107,7 +107,7 @@ def unpaired(these: Selection, tuned: Mapping[str, Sweep]) -> str:
     fewest = min(len(shared_seeds(tuned[env], these.by_seed(env))) for env in these.scores)
     if fewest >= FEWEST_SEEDS:
         return ""
-    return f"undecided: the arms share {fewest} seeds with all factors, and at least {FEWEST_SEEDS} are needed"
+    return f"undecided: {fewest} seeds are shared with all factors, and at least {FEWEST_SEEDS} are needed"
 
 
 def shared_seeds(sweep: Sweep, untuned: Mapping[int, float]) -> list[int]:
