@@ -174,6 +174,8 @@ def test_what_a_trainer_cannot_express_is_said():
     assert "within each minibatch" not in notes("cleanrl") and "within each" in notes("purejaxrl")
     assert "n_epochs = 3" in notes("sb3") and "one policy epoch" not in notes("sb3", "n_epochs=1")
     assert "Measured with Stable-Baselines3" in notes("sb3") and "Measured" not in notes("sb3", num_envs=2)
+    assert "n_steps = 8 keeps the iteration batch at 256 samples" in notes("sb3")
+    assert "keeps the iteration" not in notes("sb3", num_envs=2) + notes("sb3", num_envs=64) + notes("rllib")
     assert "target_kl = 0.03 ends iterations early" in notes("sb3", "target_kl=0.03")
     assert "desired_kl = 0.01" in notes("rsl_rl", "schedule=adaptive") and "desired" not in notes("rsl_rl")
     assert "fewer samples" in notes("rsl_rl", num_envs=2) and "fewer samples" not in notes("rsl_rl")

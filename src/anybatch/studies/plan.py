@@ -60,6 +60,11 @@ class StudyPlan:
         text = json.dumps(self._decisive(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
+    @property
+    def has_ratios(self) -> bool:
+        """Whether there are cells at more than one batch."""
+        return len({cell.ratio for cell in self.cells}) > 1
+
     def _decisive(self) -> dict[str, Any]:
         """All that decides the results, as plain values."""
         names = [entry.name for entry in fields(self) if entry.name not in (*NOT_DECISIVE, "cells")]

@@ -36,8 +36,7 @@ def compared(
     count: int,
 ) -> Comparison:
     """A comparison; `count` is the number of comparisons that the rule makes."""
-    titles = scores.plan.arms
-    label = f"{this.words(titles)} against {that.words(titles)}"
+    label = f"{this.words(scores.plan)} against {that.words(scores.plan)}"
     both = [env for env in these.scores if env in those.scores]  # what only one side has says nothing here
     these, those = these.within(both), those.within(both)
     open_point = obstacle(these, those)

@@ -23,7 +23,7 @@ def estimates(rule: Rule, scores: Scores) -> list[Comparison]:
     found: list[Comparison] = []
     for selector in rule.this:
         for env, by_cell in measured(rule.metric, rule.share, scores, selector).items():
-            label = f"{rule.metric} in {env}, {selector.words(scores.plan.arms)}"
+            label = f"{rule.metric} in {env}, {selector.words(scores.plan)}"
             values = {env: list(by_cell.values())}
             middle = statistics.interquartile_mean(values)
             interval = statistics.stratified_interval(statistics.interquartile_mean, values, level=LEVEL)
@@ -81,7 +81,7 @@ def correlations(rule: Rule, scores: Scores) -> list[Comparison]:
                     by_env.setdefault(scores.stratum(result.cell), []).append(value)
             if not by_env:
                 continue
-            label = f"{rule.metric} with {other}, {selector.words(scores.plan.arms)}"
+            label = f"{rule.metric} with {other}, {selector.words(scores.plan)}"
             middle = statistics.mean(by_env)
             interval = statistics.stratified_interval(statistics.mean, by_env, level=LEVEL)
             found.append(
@@ -91,7 +91,7 @@ def correlations(rule: Rule, scores: Scores) -> list[Comparison]:
                     value=middle,
                     interval=interval,
                     level=LEVEL,
-                    sentence=f"{label}: rank correlation {middle:+.2f}{in_brackets(interval)}.",
+                    sentence=f"{label}: rank correlation {middle:+.2f}{in_brackets(interval, '+.2f')}.",
                     details={"per_env": {env: float(np.mean(values)) for env, values in by_env.items()}},
                 )
             )
@@ -107,10 +107,11 @@ def along(result: Result, first: str, second: str) -> float | None:
     return statistics.rank_correlation([a for a, _ in pairs], [b for _, b in pairs])
 
 
-def in_brackets(interval: tuple[float, float] | None) -> str:
+def in_brackets(interval: tuple[float, float] | None, form: str = ".4g") -> str:
     if interval is None:
         return " (no interval from a single seed)"
-    return f" ({LEVEL:.0%} interval {interval[0]:.4g} to {interval[1]:.4g})"
+    low, high = (format(bound, form) for bound in interval)
+    return f" ({LEVEL:.0%} interval {low} to {high})"
 
 
 def foretold(rule: Rule, scores: Scores) -> list[Comparison]:

@@ -27,7 +27,7 @@ from typing import Any
 
 from anybatch.errors import ConfigError
 from anybatch.studies.cells import Cell
-from anybatch.studies.plan import point_words
+from anybatch.studies.plan import StudyPlan, point_words
 from anybatch.studies.tables import Table
 
 FIELDS = {
@@ -60,13 +60,12 @@ class Selector:
         same_factors = self.factors is None or dict(cell.factors) == dict(self.factors)
         return same and same_factors and self.base in (None, cell.base)
 
-    def words(self, titles: Mapping[str, str]) -> str:
+    def words(self, plan: StudyPlan) -> str:
         """A short description, such as: all rules at ratio 1/16."""
         swept = point_words(self.point, {})
-        at_ratio = [] if swept and self.ratio == "1" else [f"at ratio {self.ratio}"]
-        return " ".join(
-            [titles.get(self.arm, self.arm), *at_ratio, *([f"with {', '.join(swept)}"] * bool(swept))]
-        )
+        at_ratio = [f"at ratio {self.ratio}"] if plan.has_ratios else []
+        with_settings = [f"with {', '.join(swept)}"] if swept else []
+        return " ".join([plan.arms.get(self.arm, self.arm), *at_ratio, *with_settings])
 
 
 @dataclass(frozen=True, kw_only=True)

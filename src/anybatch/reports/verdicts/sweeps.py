@@ -45,7 +45,7 @@ def sweeps(rule: Rule, scores: Scores, selector: Selector) -> dict[str, Sweep]:
 
 def optimum(rule: Rule, scores: Scores, selector: Selector, env: str, sweep: Sweep) -> Comparison:
     """Whether the best factor is within one notch of 1. Seeds are resampled to see how certain that is."""
-    label = f"{env}, {selector.words(scores.plan.arms)}"
+    label = f"{env}, {selector.words(scores.plan)}"
     if min(map(len, sweep.values())) < FEWEST_SEEDS:
         sentence = f"{label}: undecided, because fewer than {FEWEST_SEEDS} seeds of a factor have a result."
         return Comparison(label=label, state="undecided", sentence=sentence)
@@ -90,7 +90,7 @@ def regrets(rule: Rule, scores: Scores) -> list[Comparison]:
     there = [pair for pair in pairs if pair[2].scores.keys() & pair[3].keys()]
     found: list[Comparison] = []
     for this, oracle, these, tuned in there:
-        label = f"{this.words(scores.plan.arms)} against the best {rule.setting} there"
+        label = f"{this.words(scores.plan)} against the best {rule.setting} there"
         both = [env for env in these.scores if env in tuned]
         these, those = these.within(both), scores.select(oracle).within(both)
         open_point = obstacle(these, those) or unpaired(these, tuned)
@@ -107,7 +107,7 @@ def unpaired(these: Selection, tuned: Mapping[str, Sweep]) -> str:
     fewest = min(len(shared_seeds(tuned[env], these.by_seed(env))) for env in these.scores)
     if fewest >= FEWEST_SEEDS:
         return ""
-    return f"undecided: {fewest} seeds are shared with all factors, and at least {FEWEST_SEEDS} are needed"
+    return f"undecided: at least {FEWEST_SEEDS} seeds must be shared with all factors, not {fewest}"
 
 
 def shared_seeds(sweep: Sweep, untuned: Mapping[int, float]) -> list[int]:
