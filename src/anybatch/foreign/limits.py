@@ -9,9 +9,9 @@ FEWEST_STEPS = 8
 """Shorter rollouts are not suggested: advantages over fewer steps are little more than the value function."""
 
 MEASURED = {
-    SB3.name: "Measured with Stable-Baselines3 at 8 times the envs, area under the curve at its own batch, with "
-    "such a plan and without: 435, 336 and 305 on CartPole-v1 (5 seeds), 689, -177 and -183 on HalfCheetah-v4 "
-    "(3 seeds). The plan alone does not keep the curve."
+    SB3.name: "Measured with Stable-Baselines3 at 8 times the envs, area under the curve at its own batch, "
+    "with such a plan and without: 435, 336 and 305 on CartPole-v1 (5 seeds), 689, -177 and -183 on "
+    "HalfCheetah-v4 (3 seeds). The plan alone does not keep the curve."
 }
 """The cost of the limits, for trainers that were run: results/foreign."""
 
@@ -47,8 +47,8 @@ def shorter_rollouts(trainer: Trainer, settings: Settings, tuned: int, run: int)
     if run % tuned or steps % (run // tuned) or steps * tuned // run < FEWEST_STEPS:
         return ""
     return (
-        f"{trainer.num_steps} = {steps * tuned // run} keeps the iteration batch at {tuned:,} samples with these "
-        "envs: then every other number stays as it was tuned, and only the rollouts are shorter."
+        f"{trainer.num_steps} = {steps * tuned // run} keeps the iteration batch at {tuned:,} samples with "
+        "these envs: then every other number stays as it was tuned, and only the rollouts are shorter."
     )
 
 
