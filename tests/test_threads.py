@@ -172,10 +172,22 @@ def test_a_machine_that_becomes_busy_or_idle_changes_it(monkeypatch: pytest.Monk
     for _ in range(100):
         choice.run(1, clock.call)
     clock.several = 3.0
-    assert [choice.run(1, clock.call) for _ in range(50)].count(4) <= 3
+    assert [choice.run(1, clock.call) for _ in range(50)].count(4) <= 6
     clock.several = 0.6
     used = [choice.run(1, clock.call) for _ in range(LONGEST_INTERVAL + 20)]
     assert used[-10:].count(4) >= 9
+
+
+def test_a_single_slow_call_does_not_change_it(monkeypatch: pytest.MonkeyPatch):
+    clock, choice = Clock(0.6), Threads(4)
+    monkeypatch.setattr(module, "perf_counter", clock)
+    for _ in range(1000):
+        choice.run(1, clock.call)
+    clock.several = 50.0
+    while choice.run(1, clock.call) == 1:
+        pass
+    clock.several = 0.6
+    assert [choice.run(1, clock.call) for _ in range(20)].count(4) >= 19
 
 
 @pytest.mark.parametrize(("compiled", "recorded"), [("on", 3), ("off", 1)])

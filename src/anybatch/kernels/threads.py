@@ -7,11 +7,12 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 FIRST_INTERVAL, LONGEST_INTERVAL = 4, 256
-"""Calls between two attempts with the number of threads that was slower: twice as many after each."""
+"""Calls between two attempts with the number of threads that was slower: twice as many after each that was
+slower again."""
 
 
 class Threads:
-    """One thread, or as many as there may be: whichever was faster the last time.
+    """One thread, or as many as there may be: whichever was faster, by the better of its last two calls.
 
     Threads wait for each other many times per call. Where other programs need the cores, such as further
     runs, several threads are slower than one. Results do not depend on the number, so it may change at any
@@ -20,7 +21,9 @@ class Threads:
 
     def __init__(self, most: int):
         self._most = most
-        self._seconds: dict[int, float] = {}
+        self._seconds: dict[int, tuple[float, float]] = {}
+        """Of the last two calls with each number, per size: one that allocates memory is slow by chance."""
+        self._faster = most
         self._interval = FIRST_INTERVAL
         self._calls = 0
 
@@ -29,14 +32,17 @@ class Threads:
         threads = self._next()
         start = perf_counter()
         result = call(threads)
-        self._seconds[threads] = (perf_counter() - start) / max(size, 1)
+        now = (perf_counter() - start) / max(size, 1)
+        self._seconds[threads] = (self._seconds.get(threads, (now, now))[1], now)
         return result
 
     def _next(self) -> int:
         for untried in (self._most, 1):
             if untried not in self._seconds:
                 return untried
-        faster = min(self._seconds, key=lambda threads: self._seconds[threads])
+        faster = min(self._seconds, key=lambda threads: min(self._seconds[threads]))
+        if faster != self._faster:
+            self._faster, self._interval, self._calls = faster, FIRST_INTERVAL, 0
         self._calls += 1
         if self._calls < self._interval:
             return faster
