@@ -52,7 +52,7 @@ def collect(
     )
     kernel.collect(rollout)
     if rollout.num_finals:
-        # Threads keep them in the order in which they come upon them.
+        # Threads store them in any order; results must not depend on it.
         order = np.lexsort((final_env[: rollout.num_finals], final_step[: rollout.num_finals]))
         buffers.final_obs.append((final_step[order], final_env[order], final_obs[order]))
     return ended
