@@ -1,6 +1,7 @@
 """Exchanges between ranks. In a single process they are identities: one code path serves any world size.
 
-Every rank must call each of these, in the same order. Only tensors are sent: nothing is pickled.
+Every rank must call each of these, in the same order. Only tensors are sent: nothing is pickled. Ranks on
+one machine share memory (`shared_memory.py`); all others, and GPUs, use torch.distributed.
 """
 
 import time
@@ -13,9 +14,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from anybatch.distributed.shard import Shard
+from anybatch.distributed.shared_memory import SharedMemory
 from anybatch.errors import LostRankError
 
 _seconds = 0.0
+_memory: SharedMemory | None = None
 
 
 def world_size() -> int:
@@ -53,54 +56,62 @@ def _timed() -> Iterator[None]:
         _seconds += time.perf_counter() - start
 
 
+@contextmanager
+def through(memory: SharedMemory | None) -> Iterator[None]:
+    """Exchange tensors on the CPU through this memory, if there is any."""
+    global _memory
+    _memory = memory
+    try:
+        yield
+    finally:
+        _memory = None
+
+
+def _memory_for(tensor: Tensor) -> SharedMemory | None:
+    return _memory if tensor.device.type == "cpu" else None
+
+
 def sum_over_ranks(tensor: Tensor) -> Tensor:
     """The sum of `tensor` over all ranks, in place."""
     if world_size() > 1:
+        memory = _memory_for(tensor)
         with _timed():
-            dist.all_reduce(tensor)
+            if memory is None:
+                dist.all_reduce(tensor)
+            else:
+                memory.sum(tensor)
     return tensor
-
-
-def largest_over_ranks(number: int) -> int:
-    """The largest of the ranks' numbers."""
-    if world_size() == 1:
-        return number
-    with _timed():
-        agreed = torch.tensor(number)
-        dist.all_reduce(agreed, dist.ReduceOp.MAX)
-        return int(agreed)
-
-
-def from_rank_0(number: int) -> int:
-    """The number that rank 0 has."""
-    if world_size() == 1:
-        return number
-    with _timed():
-        told = torch.tensor(number)
-        dist.broadcast(told, 0)
-        return int(told)
-
-
-def text_from_rank_0(text: str) -> str:
-    """The text that rank 0 has."""
-    if world_size() == 1:
-        return text
-    told = list(text.encode())
-    length = from_rank_0(len(told))
-    content = torch.tensor(told if rank() == 0 else [0] * length, dtype=torch.uint8)
-    with _timed():
-        dist.broadcast(content, 0)
-    return bytes(content.tolist()).decode()
 
 
 def of_all_ranks(tensor: Tensor) -> Tensor:
     """The tensors of all ranks, which have the same shape, along a new first axis."""
     if world_size() == 1:
         return tensor[None]
+    memory = _memory_for(tensor)
     with _timed():
+        if memory is not None:
+            return memory.of_all(tensor)
         parts = [torch.empty_like(tensor) for _ in range(world_size())]
         dist.all_gather(parts, tensor)
-    return torch.stack(parts)
+        return torch.stack(parts)
+
+
+def largest_over_ranks(number: int) -> int:
+    """The largest of the ranks' numbers."""
+    return int(of_all_ranks(torch.tensor(number)).max())
+
+
+def from_rank_0(number: int) -> int:
+    """The number that rank 0 has."""
+    return int(of_all_ranks(torch.tensor(number))[0])
+
+
+def text_from_rank_0(text: str) -> str:
+    """The text that rank 0 has."""
+    told = list(text.encode())
+    length = from_rank_0(len(told))
+    content = torch.tensor(told if rank() == 0 else [0] * length, dtype=torch.uint8)
+    return bytes(of_all_ranks(content)[0].tolist()).decode()
 
 
 def rows_of_all_ranks(rows: Tensor) -> Tensor:
@@ -157,19 +168,19 @@ def _padded_bytes(rows: Tensor, total: int) -> Tensor:
 
 def _joined(padded: Tensor, total: int, *, everywhere: bool) -> Tensor | None:
     """The rows of all shards in order; None on ranks other than 0 unless `everywhere`."""
-    size = world_size()
-    gets = everywhere or rank() == 0
-    parts = [torch.empty_like(padded) for _ in range(size)] if gets else None
-    with _timed():
-        if everywhere:
-            assert parts is not None
-            dist.all_gather(parts, padded)
-        else:
-            dist.gather(padded, parts, dst=0)
+    parts = of_all_ranks(padded) if everywhere else _on_rank_0(padded)
     if parts is None:
         return None
-    shards = Shard.whole(total).split(size)
+    shards = Shard.whole(total).split(world_size())
     return torch.cat([part[: shard.count] for part, shard in zip(parts, shards, strict=True)])
+
+
+def _on_rank_0(tensor: Tensor) -> list[Tensor] | None:
+    """The tensors of all ranks; None on ranks other than 0."""
+    parts = [torch.empty_like(tensor) for _ in range(world_size())] if rank() == 0 else None
+    with _timed():
+        dist.gather(tensor, parts, dst=0)
+    return parts
 
 
 def _rows_like(rows: Tensor, content: Tensor) -> Tensor:
