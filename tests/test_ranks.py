@@ -13,11 +13,10 @@ from toy_runs import cut_back
 from traces import BASE, DIVERGENCE, EWMA, PHASE, STALE
 
 from anybatch import session
-from anybatch.algorithms.steps import Minibatch, imbalance
+from anybatch.algorithms.steps import imbalances
 from anybatch.config import CONFIGS, AnyConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.distributed import collectives, group
-from anybatch.distributed.shard import Shard
 from anybatch.errors import EnvError, UserError
 from anybatch.learning.gradient_steps import give_up
 from anybatch.presets import overlaid
@@ -222,17 +221,13 @@ def test_the_imbalance_of_minibatches_is_measured(found: Found):
     assert all(1 <= share <= 2 for share in shares) and max(shares) > 1.1
 
 
-@pytest.mark.parametrize(
-    ("samples", "expected"),
-    [([0, 6, 2, 3], 3 / 2), ([3, 4, 8], 3 / 1.5), ([2, 8], 1), ([0, 1, 7, 8, 9], 1.2)],
-)
 def test_the_imbalance_of_a_minibatch_is_the_largest_number_of_samples_on_a_rank_divided_by_the_mean(
-    samples: list[int], expected: float, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ):
     """Two time steps of five envs, of which the first rank has three."""
     monkeypatch.setattr(collectives, "world_size", lambda: 2)
-    shard = Shard.part(5, index=0, parts=2)
-    assert imbalance(Minibatch.of(torch.tensor(samples), shard, torch.device("cpu"))) == expected
+    parts = [torch.tensor(samples) for samples in ([0, 6, 2, 3], [3, 4, 8], [2, 8], [0, 1, 7, 8, 9])]
+    assert imbalances(parts, 5) == pytest.approx([3 / 2, 3 / 1.5, 1, 1.2])
 
 
 def compare(here: Path, there: Path) -> None:

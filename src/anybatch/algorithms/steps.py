@@ -57,16 +57,19 @@ def minibatches(
     shard = state.shard
     drawn = [Minibatch.of(part, shard, device) for part in parts if part.numel()]
     if not shard.is_whole:
-        state.steps.counts.imbalances += [imbalance(part) for part in drawn]
+        state.steps.counts.imbalances += imbalances([part.of_all for part in drawn], shard.total)
     return drawn
 
 
-def imbalance(part: Minibatch) -> float:
-    """Largest number of samples on a rank ÷ the mean over ranks: how long the others wait."""
-    shards = part.shard.whole(part.shard.total).split(collectives.world_size())
+def imbalances(parts: Sequence[Tensor], num_envs: int) -> list[float]:
+    """Of each minibatch, the largest number of samples on a rank ÷ the mean: how long the others wait."""
+    shards = Shard.whole(num_envs).split(collectives.world_size())
     ends = torch.tensor([shard.first + shard.count for shard in shards])
-    owners = torch.bucketize(part.of_all % part.shard.total, ends, right=True)
-    return float(owners.bincount().max()) * len(shards) / part.count
+    owners = torch.bucketize(torch.cat([*parts]) % num_envs, ends, right=True)
+    numbers = torch.arange(len(parts)).repeat_interleave(torch.tensor([part.numel() for part in parts]))
+    counts = torch.zeros(len(parts), len(shards), dtype=torch.int64)
+    counts.index_put_((numbers, owners), torch.tensor(1), accumulate=True)
+    return (counts.amax(1) * len(shards) / counts.sum(1)).tolist()
 
 
 def steps_ahead(config: RunConfig, steps: GradientSteps, batches: Sequence[Minibatch]) -> int:
