@@ -1,8 +1,9 @@
 """Two ranks of one thread against one process, the faster of one and two threads.
 
-`python benchmarks/ranks.py` prints env steps per second of each and their ratio, for MinAtar PQN, Breakout
-PQN and a PPG phase with the paper's network, and the share of the time that ranks spend in exchanges. Each
-number is the median over the iterations of a run after its first ones; runs of a case follow each other.
+    python benchmarks/ranks.py [--cases minatar-pqn breakout-pqn ppg-phase] [--rounds 3] [--json FILE]
+
+In a round, the three take turns, each in processes of its own. Shown are the medians over rounds of the env
+steps per second, of the ratio within a round, and of the share of the time that ranks spend in exchanges.
 """
 
 import argparse
@@ -11,62 +12,89 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from machine_facts import machine_facts
+
 CASES: dict[str, list[str]] = {
-    "MinAtar PQN": ["--preset", "minatar-pqn", "--total-env-steps", "400_000"],
-    "Breakout PQN": ["--preset", "atari-pqn", "--env", "Breakout-v5", "--total-env-steps", "60_000"],
-    "PPG phase": [
-        *("--preset", "procgen-ppg", "--num-envs", "16", "--num-steps", "64"),
+    "minatar-pqn": ["--preset", "minatar-pqn", "--total-env-steps", "400_000"],
+    "breakout-pqn": ["--preset", "atari-pqn", "--env", "Breakout-v5", "--total-env-steps", "60_000"],
+    "ppg-phase": [  # the paper's network; a minibatch is the sequences of 8 of the 64 envs
+        *("--preset", "procgen-ppg", "--num-envs", "64", "--num-steps", "16"),
         *("--total-env-steps", "6_144", "--phase.policy-iterations", "1", "--phase.auxiliary-epochs", "1"),
     ],
 }
+RANKS = "2 ranks, 1 thread each"
 HARDWARE = {
     "1 process, 1 thread": ["--threads", "1"],
     "1 process, 2 threads": ["--threads", "2"],
-    "2 ranks, 1 thread each": ["--ranks", "2", "--threads", "1"],
+    RANKS: ["--ranks", "2", "--threads", "1"],
 }
 WARMUP_ROWS = 2
 
 
-def measured(words: list[str], base: Path) -> dict[str, float]:
-    """Env steps per second over whole iterations, auxiliary phases included, and the share of exchanges."""
-    command = [sys.executable, "-m", "anybatch", "train", *words, "--run-dir", str(base), "--name", "run"]
-    quiet = ["--evaluation.num-envs", "2", "--evaluation.max-episode-steps", "10", "--record.no-tensorboard"]
-    subprocess.run([*command, *quiet], check=True, stdout=subprocess.DEVNULL)
-    folder = max(base.iterdir(), key=lambda path: path.stat().st_mtime)
-    rows: list[dict[str, Any]] = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
+def measured(words: list[str]) -> dict[str, float]:
+    """Of one run: env steps per second, auxiliary phases included, and the share of exchanges.
+
+    Each is the median over its iterations after the first ones.
+    """
+    with tempfile.TemporaryDirectory() as base:
+        command = [sys.executable, "-m", "anybatch", "train", *words, "--run-dir", base, "--name", "run"]
+        quiet = ["--evaluation.num-envs", "2", "--evaluation.max-episode-steps", "10"]
+        quiet += ["--record.no-tensorboard"]
+        subprocess.run([*command, *quiet], check=True, stdout=subprocess.DEVNULL)
+        (metrics,) = Path(base).glob("*/metrics.jsonl")
+        rows: list[dict[str, Any]] = [json.loads(line) for line in metrics.open()]
     pairs = list(zip(rows[WARMUP_ROWS:-1], rows[WARMUP_ROWS + 1 :], strict=True))
-    seconds = [after["wall_seconds"] - before["wall_seconds"] for before, after in pairs]
-    steps = [after["env_steps"] - before["env_steps"] for before, after in pairs]
-    waits = [
-        after.get("time/collectives", 0.0) / max(second, 1e-9)
-        for (_, after), second in zip(pairs, seconds, strict=True)
+    seconds = [max(after["wall_seconds"] - before["wall_seconds"], 1e-9) for before, after in pairs]
+    rates = [
+        (after["env_steps"] - before["env_steps"]) / second
+        for (before, after), second in zip(pairs, seconds, strict=True)
     ]
-    rates = [step / second for step, second in zip(steps, seconds, strict=True) if second > 0]
+    waits = [
+        after.get("time/collectives", 0.0) / second for (_, after), second in zip(pairs, seconds, strict=True)
+    ]
     return {"rate": statistics.median(rates), "exchanges": statistics.median(waits)}
 
 
+def ratio(results: dict[str, dict[str, float]]) -> float:
+    """Speed of the ranks ÷ that of the faster process, within one round."""
+    return results[RANKS]["rate"] / max(result["rate"] for name, result in results.items() if name != RANKS)
+
+
+def summary(case: str, rounds: list[dict[str, dict[str, float]]]) -> str:
+    def typical(of: Callable[[dict[str, dict[str, float]]], float]) -> float:
+        return statistics.median(map(of, rounds))
+
+    rates = ", ".join(f"{name}: {typical(lambda one, n=name: one[n]['rate']):,.0f}" for name in HARDWARE)
+    ratios = sorted(map(ratio, rounds))
+    return (
+        f"{case}: {statistics.median(ratios):.2f} × ({ratios[0]:.2f} to {ratios[-1]:.2f}; "
+        f"env steps/s {rates}; "
+        f"{typical(lambda one: one[RANKS]['exchanges']):.0%} of the time in exchanges)"
+    )
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", choices=CASES, action="append", help="one of the cases; all by default")
-    parser.add_argument("--json", type=Path, help="write the numbers to this file too")
-    chosen = parser.parse_args()
-    found: dict[str, Any] = {}
-    for case in chosen.case or CASES:
-        with tempfile.TemporaryDirectory() as base:
-            results = {
-                name: measured([*CASES[case], *words], Path(base) / name.replace(" ", "-"))
-                for name, words in HARDWARE.items()
-            }
-        *alone, ranks = results.values()
-        ratio = ranks["rate"] / max(result["rate"] for result in alone)
-        found[case] = {"results": results, "ratio": ratio}
-        rates = ", ".join(f"{name}: {result['rate']:,.0f}" for name, result in results.items())
-        print(f"{case}: {ratio:.2f} × (env steps/s {rates}; {ranks['exchanges']:.0%} of it in exchanges)")
-    if chosen.json:
-        chosen.json.write_text(json.dumps(found, indent=2) + "\n")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="write every round and the facts of this machine there")
+    options = parser.parse_args()
+    facts = machine_facts()
+    found: dict[str, list[dict[str, dict[str, float]]]] = {}
+    for case in options.cases:
+        found[case] = [
+            {name: measured([*CASES[case], *words]) for name, words in HARDWARE.items()}
+            for _ in range(options.rounds)
+        ]
+        print(summary(case, found[case]), flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(facts | {"rounds": found}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

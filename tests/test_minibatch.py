@@ -90,12 +90,48 @@ def test_1_env_in_8_minibatches_is_8_consecutive_chunks():
     assert [part.tolist() for part in parts] == [list(range(32 * k, 32 * k + 32)) for k in range(8)]
 
 
+@given(minibatches=st.integers(1, 40), first=st.integers(0, 10), count=st.integers(1, 11), **SIZES)
+def test_stratified_parts_have_equally_many_samples_of_any_range_of_envs(
+    num_steps: int, num_envs: int, seed: int, minibatches: int, first: int, count: int
+):
+    valid = random_valid(num_steps, num_envs, seed)
+    parts = minibatch.epoch(valid, minibatches, "samples", generator(seed), "stratified")
+    assert len(parts) == minibatches and spread(parts) <= 1
+    assert sorted(torch.cat(parts).tolist()) == valid.flatten().nonzero().flatten().tolist()
+    shares = [part[(part % num_envs >= first) & (part % num_envs < first + count)] for part in parts]
+    assert spread(shares) <= 2
+
+
+@given(minibatches=st.integers(1, 11), first=st.integers(0, 10), count=st.integers(1, 11), **SIZES)
+def test_stratified_parts_have_equally_many_sequences_of_any_range_of_envs(
+    num_steps: int, num_envs: int, seed: int, minibatches: int, first: int, count: int
+):
+    valid = torch.ones(2, num_steps, minibatches * num_envs, dtype=torch.bool)
+    parts = minibatch.sequence_epoch(valid, minibatches, generator(seed), "stratified")
+    assert spread(parts) == 0 and sorted(torch.cat(parts).tolist()) == list(range(valid.numel()))
+    envs = [part % valid.shape[2] for part in parts]
+    shares = [part[(part >= first) & (part < first + count)] for part in envs]
+    assert spread(shares) <= 2 * num_steps
+
+
 @pytest.mark.parametrize("minibatch_of", ["samples", "sequences"])
-def test_the_order_is_the_generators(minibatch_of: str):
+@pytest.mark.parametrize("shape", [(1, 6), (3, 5)])
+def test_stratified_draws_put_any_sample_into_any_part(minibatch_of: str, shape: tuple[int, int]):
+    valid, draws, shared = torch.ones(shape, dtype=torch.bool), 3000, generator(1)
+    seen = torch.zeros(4, valid.numel())
+    for _ in range(draws):
+        for number, part in enumerate(minibatch.epoch(valid, 4, minibatch_of, shared, "stratified")):
+            seen[number, part] += 1
+    assert (seen / draws - 1 / 4).abs().max() < 0.05  # six standard deviations
+
+
+@pytest.mark.parametrize("draw", ["random", "stratified"])
+@pytest.mark.parametrize("minibatch_of", ["samples", "sequences"])
+def test_the_order_is_the_generators(minibatch_of: str, draw: minibatch.Draw):
     valid = torch.ones(7, 11, dtype=torch.bool)
     shared = generator(3)
-    first, second = (minibatch.epoch(valid, 5, minibatch_of, shared) for _ in range(2))
-    again = minibatch.epoch(valid, 5, minibatch_of, generator(3))
+    first, second = (minibatch.epoch(valid, 5, minibatch_of, shared, draw) for _ in range(2))
+    again = minibatch.epoch(valid, 5, minibatch_of, generator(3), draw)
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not torch.equal(torch.cat(first), torch.cat(second))
 

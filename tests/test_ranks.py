@@ -55,12 +55,25 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         [EWMA, PER_ITERATION, {"controller": DIVERGENCE | {"kind": "kl", "low": 1e-4, "high": 1e-2}}],
     ),
     "ewma_noise_limit": ("ppo", [EWMA, {"minibatch_limit": "noise-scale", "compile": "off"}]),
-    "ppg": ("ppg", [EWMA, STALE, PHASE, {"phase": {"value_epochs": 2}, "normalize": {"rewards": "step"}}]),
+    "ppg": (
+        "ppg",
+        [
+            EWMA,
+            STALE,
+            PHASE,
+            {
+                "phase": {"value_epochs": 2},
+                "normalize": {"rewards": "step"},
+                "update": {"draw": "stratified"},
+            },
+        ],
+    ),
     "pqn": (
         "pqn",
         [
             {"env": "toy:Corridor", "controller": DIVERGENCE, "optimizer": {"name": "radam"}},
             {"evaluation": {"num_envs": 4, "episodes_per_env": 3, "max_episode_steps": 3}},
+            {"update": {"draw": "stratified"}},
         ],
     ),
 }

@@ -53,6 +53,7 @@ def minibatches(
         state.batch.minibatches_per_epoch,
         config.update.minibatch_of,
         state.rank.minibatch_generator,
+        config.update.draw,
     )
     shard = state.shard
     drawn = [Minibatch.of(part, shard, device) for part in parts if part.numel()]

@@ -10,32 +10,59 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+Draw = Literal["random", "stratified"]
+
 
 def epoch(
     valid: Tensor,
     minibatches: int,
     minibatch_of: Literal["samples", "sequences"],
     generator: torch.Generator,
+    draw: Draw = "random",
 ) -> list[Tensor]:
     """Index vectors into the flattened [T · N] samples, one for each gradient step of an epoch.
 
     `valid` is [T, N]. Together the parts hold every valid sample once. A part can be empty if there are
     fewer valid samples than minibatches; every rank makes the same number of parts.
     """
-    if minibatch_of == "samples":
-        samples = valid.flatten().nonzero().squeeze(1)
-        order = torch.randperm(len(samples), generator=generator)
-        return list(torch.tensor_split(samples[order], minibatches))
-    return sequence_epoch(valid[None], minibatches, generator)
+    if minibatch_of == "sequences":
+        return sequence_epoch(valid[None], minibatches, generator, draw)
+    samples = valid.flatten().nonzero().squeeze(1)
+    if draw == "stratified":
+        envs = samples % valid.shape[1]
+        return [samples[places] for places in stratified(envs, minibatches, generator)]
+    order = torch.randperm(len(samples), generator=generator)
+    return list(torch.tensor_split(samples[order], minibatches))
 
 
-def sequence_epoch(valid: Tensor, minibatches: int, generator: torch.Generator) -> list[Tensor]:
+def sequence_epoch(
+    valid: Tensor, minibatches: int, generator: torch.Generator, draw: Draw = "random"
+) -> list[Tensor]:
     """Like `epoch`, for sequences mixed across segments; `valid` is [S, T, N], indices are into [S·T·N]."""
     segments, steps, envs = valid.shape
     flat_valid, nothing = valid.flatten(), torch.empty(0, dtype=torch.int64)
     sequences = shuffled_sequences(segments, steps, envs, minibatches, generator)
-    parts = [torch.cat([nothing, *group]) for group in split_evenly(sequences, minibatches)]
+    groups = split_evenly(sequences, minibatches)
+    if draw == "stratified":
+        env_of_each = torch.tensor([int(sequence[0]) % envs for sequence in sequences])
+        places = stratified(env_of_each, minibatches, generator)
+        groups = [[sequences[place] for place in part.tolist()] for part in places]
+    parts = [torch.cat([nothing, *group]) for group in groups]
     return [part[flat_valid[part]] for part in parts]
+
+
+def stratified(envs: Tensor, parts: int, generator: torch.Generator) -> list[Tensor]:
+    """Random parts of 0 … len(envs) - 1, in which any range of envs is about equally frequent.
+
+    In the order of their envs, of every `parts` consecutive ones each part gets one. So parts differ by at
+    most two in how many they have from a range of envs, such as those of a rank.
+    """
+    order = torch.randperm(len(envs), generator=generator)
+    order = order[envs[order].argsort(stable=True)]
+    rows = -(-len(envs) // parts)
+    part_of_each = torch.rand(rows, parts, generator=generator).argsort(1).flatten()[: len(envs)]
+    sizes = part_of_each.bincount(minlength=parts).tolist()
+    return list(order[part_of_each.argsort(stable=True)].split(sizes))
 
 
 def shuffled_sequences(

@@ -172,7 +172,7 @@ def auxiliary_minibatches(state: PPGState, config: PPGConfig) -> list[Minibatch]
     phase = state.plan.phase
     assert phase is not None
     valid = collectives.envs_of_all_ranks(state.data.valid, state.batch.num_envs, axis=2)
-    parts = minibatch.sequence_epoch(valid, phase.auxiliary_minibatches, generator)
+    parts = minibatch.sequence_epoch(valid, phase.auxiliary_minibatches, generator, config.update.draw)
     return [Minibatch.of(part, state.shard, state.data.flat_obs.device) for part in parts]
 
 
