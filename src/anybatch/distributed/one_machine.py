@@ -37,6 +37,14 @@ def shared_by_ranks(timeout: timedelta) -> Iterator[SharedMemory | None]:
         yield SharedMemory(address, rank, ranks, is_lost=is_lost, timeout=timeout)
 
 
+def is_available() -> bool:
+    """Whether ranks on this machine can share memory."""
+    path = _new_file()
+    if path:
+        os.unlink(path)
+    return bool(path)
+
+
 def _common_file(stack: contextlib.ExitStack) -> int | None:
     """A file of zeros that all ranks have opened, without a name; None if one of them cannot."""
     path = _new_file() if collectives.rank() == 0 else ""
