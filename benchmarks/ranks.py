@@ -20,7 +20,7 @@ from machine_facts import machine_facts
 
 CASES: dict[str, list[str]] = {
     "minatar-pqn": ["--preset", "minatar-pqn", "--total-env-steps", "400_000"],
-    "breakout-pqn": ["--preset", "atari-pqn", "--env", "Breakout-v5", "--total-env-steps", "60_000"],
+    "breakout-pqn": ["--preset", "atari-pqn", "--env", "Breakout-v5", "--total-env-steps", "36_864"],
     "ppg-phase": [  # the paper's network; a minibatch is the sequences of 8 of the 64 envs
         *("--preset", "procgen-ppg", "--num-envs", "64", "--num-steps", "16"),
         *("--total-env-steps", "6_144", "--phase.policy-iterations", "1", "--phase.auxiliary-epochs", "1"),

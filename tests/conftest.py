@@ -1,7 +1,11 @@
 """Fixtures that several files share."""
 
+import os
 import signal
 from collections.abc import Iterator
+
+# Before torch computes anything: some virtual machines report AMX but do not run it, and tests use bf16.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 import forked_commands
 import hypothesis

@@ -74,6 +74,31 @@ def test_a_processor_without_bf16_is_told(monkeypatch: pytest.MonkeyPatch):
         assert any("no instructions for bf16" in sentence for sentence in said) == (not fast)
 
 
+def test_a_machine_that_reports_amx_but_does_not_run_it_is_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(machine, "bf16_fails", lambda: True)
+    start(toy_config())
+    with pytest.raises(ConfigError, match="ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16, or use precision = float32"):
+        start(toy_config(precision="bf16"))
+
+
+@pytest.mark.parametrize(
+    ("reported", "program", "fails"),
+    [("amx_bf16", "", False), ("amx_bf16", "import os; os.abort()", True), ("avx512_bf16", "1 / 0", False)],
+)
+def test_bf16_is_tried_in_another_process_if_the_processor_reports_amx(
+    reported: str, program: str, fails: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(machine, "vector_instructions", lambda: [reported])
+    monkeypatch.setattr(machine, "MULTIPLY_IN_BF16", program)
+    machine.bf16_fails.cache_clear()
+    try:
+        assert machine.bf16_fails() == fails
+    finally:
+        machine.bf16_fails.cache_clear()
+
+
 @pytest.mark.parametrize("changes", [{"dtype": "float64"}, {"compile": "on"}])
 def test_what_bf16_excludes_is_refused(changes: dict[str, str]):
     with pytest.raises(ConfigError, match="precision = bf16"):

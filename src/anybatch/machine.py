@@ -1,7 +1,10 @@
 """The machine's memory, cores and devices."""
 
 import os
+import subprocess
+import sys
 import textwrap
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +13,9 @@ from anybatch.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
+WITHOUT_AMX = "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
+"""Environment variable that keeps torch from using AMX; it must be set before torch computes anything."""
+MULTIPLY_IN_BF16 = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
 # Where Linux states a container's memory limit: version 2 of the interface, then version 1.
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -96,6 +102,18 @@ def vector_instructions() -> list[str]:
 def has_fast_bf16() -> bool:
     """Whether this processor has bf16 instructions."""
     return not {"avx512_bf16", "amx_bf16"}.isdisjoint(vector_instructions())
+
+
+@cache
+def bf16_fails() -> bool:
+    """Whether a process that multiplies in bf16 on this processor crashes.
+
+    Some virtual machines report AMX instructions but do not run them.
+    """
+    if "amx_bf16" not in vector_instructions():
+        return False
+    program = [sys.executable, "-c", MULTIPLY_IN_BF16]
+    return subprocess.run(program, capture_output=True, check=False).returncode != 0
 
 
 def available_cores() -> int:

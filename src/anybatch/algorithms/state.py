@@ -26,7 +26,7 @@ from anybatch.config import RunConfig
 from anybatch.distributed import collectives
 from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec, VectorEnv
-from anybatch.errors import CheckpointError
+from anybatch.errors import CheckpointError, ConfigError
 from anybatch.kernels.policy import PolicyKernel
 from anybatch.kernels.q import QKernel
 from anybatch.learning.gradient_steps import GradientSteps
@@ -70,8 +70,8 @@ class Learner(Generic[Network]):
         `noise_of` names the slices of the network's parameters whose noise scales are measured separately.
         """
         device = place_network(config, network)
-        if config.precision == "bf16" and device.type == "cpu" and not machine.has_fast_bf16():
-            say("This processor has no instructions for bf16: float32 is faster here.")
+        if config.precision == "bf16" and device.type == "cpu":
+            check_bf16(say)
         control = BatchControl(config, encoder=encoder, obs_bytes=obs_bytes)
         steps = GradientSteps(
             FlatParameters(network),
@@ -286,6 +286,17 @@ class TrainState(Generic[Network]):
     @property
     def iterations(self) -> int:
         return self.learner.iterations
+
+
+def check_bf16(say: Callable[[str], None]) -> None:
+    """Refuse bf16 on a processor that cannot compute in it, and say where it is slow."""
+    if machine.bf16_fails():
+        raise ConfigError(
+            "precision = bf16 cannot be used here: this machine reports AMX instructions but does not run "
+            f"them. Set the environment variable {machine.WITHOUT_AMX}, or use precision = float32"
+        )
+    if not machine.has_fast_bf16():
+        say("This processor has no instructions for bf16: float32 is faster here.")
 
 
 def place_network(config: RunConfig, network: torch.nn.Module) -> torch.device:
