@@ -20,7 +20,7 @@ from toy_runs import changed, toy_config, train
 
 import anybatch
 from anybatch import config as config_package
-from anybatch.cli.help_page import documented
+from anybatch.cli.documented import documented
 from anybatch.config import (
     CONFIGS,
     ControllerConfig,
