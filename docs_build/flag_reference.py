@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from anybatch.cli import main
-from anybatch.cli.help_page import POSITIONAL, documented
+from anybatch.cli.documented import documented
+from anybatch.cli.help_page import POSITIONAL, setting_names
+from anybatch.cli.offered import offered_by
 from anybatch.config import CONFIGS, RunConfig
 
 INTRODUCTION = """# Commands and flags
@@ -20,8 +22,9 @@ written as `10k`, `2.5M` or `1e6`.
 """
 SETTINGS = """## Settings of a run
 
-`train` and `plan` take every setting as a flag. `resume`, `evaluate`, `watch`, `export` and `push` do too,
-but start from the settings recorded with the run. The defaults below are those of the config classes; presets
+`train` and `plan` take every setting as a flag. `resume` does too, but starts from the settings recorded with
+the run. So do `evaluate`, `watch`, `export` and `push`, which take only the settings that have an effect on a
+trained policy. The defaults below are those of the config classes; presets
 change many of them, and `anybatch presets NAME` prints a preset's values.
 """
 
@@ -51,8 +54,19 @@ def command_section(name: str, title: str) -> str:
         for field in dataclasses.fields(kind)
         if (help := documented(kind).get(field.name)) is not None
     ]
-    more = "Every [setting of a run](#settings-of-a-run) is a flag too.\n" if takes_settings(kind) else ""
-    return f"{heading}\n{table(rows)}\n{more}"
+    return f"{heading}\n{table(rows)}\n{settings_of(kind)}"
+
+
+def settings_of(kind: Any) -> str:
+    """The sentence about the settings of a run that a command takes."""
+    if not takes_settings(kind):
+        return ""
+    offered = offered_by(kind)
+    if offered is None:
+        return "Every [setting of a run](#settings-of-a-run) is a flag too.\n"
+    names = set[str]().union(*(setting_names(config(), offered) for config in CONFIGS.values()))
+    listed = ", ".join(f"`{flag(name)}`" for name in sorted(names, key=lambda name: ("." in name, name)))
+    return f"Of the [settings of a run](#settings-of-a-run), these are flags too: {listed}.\n"
 
 
 def sentence(title: str) -> str:
@@ -125,11 +139,19 @@ def setting_flags(algorithm: str) -> set[str]:
 
 
 def command_flags(name: str) -> set[str]:
-    """The flags that a command itself has, without the settings of a run."""
+    """The flags that a command itself has, and the settings of a run if it takes only some of them."""
     kind = flags_of(name)
     if kind is None:
         return set(re.findall(r"--[\w.-]+", help_text(name)))
-    return {flag(field.name) for field in dataclasses.fields(kind)}
+    own = {flag(field.name) for field in dataclasses.fields(kind)}
+    offered = offered_by(kind)
+    some = (setting_names(config(), offered) for config in CONFIGS.values()) if offered is not None else ()
+    return own.union(*({flag(name) for name in names} for names in some))
+
+
+def takes_every_setting(name: str) -> bool:
+    kind = flags_of(name)
+    return kind is not None and takes_settings(kind) and offered_by(kind) is None
 
 
 def flag(name: str) -> str:

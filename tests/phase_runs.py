@@ -1,11 +1,14 @@
 """Builders of small PPG configs and runs for the tests."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
-from toy_runs import SMALL
+import pytest
+from toy_runs import SMALL, train
 
 from anybatch import presets
+from anybatch.algorithms.ppg import loop as ppg
 from anybatch.config import PPGConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.runs import log
@@ -42,3 +45,20 @@ def rows(folder: Path) -> list[dict[str, Any]]:
         for row in log.read(folder)
         if "charts/iterations" in row
     ]
+
+
+def train_and_stop(
+    config: PPGConfig, base: Path, step: str, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A run that is asked to stop, as by Ctrl-C, within so many calls of a step of the algorithm."""
+    original, seen = getattr(ppg, step), []
+
+    def count(*arguments: Any) -> Any:
+        seen.append(1)
+        if len(seen) == calls:
+            signal.raise_signal(signal.SIGINT)
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ppg, step, count)
+        return train(config, base).folder

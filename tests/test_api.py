@@ -1,6 +1,7 @@
 """The library as a program uses it."""
 
 import logging
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from own_networks import TwoLayers, no_features, too_few_outputs, whole_network
 from toy_runs import newest_state
 
@@ -264,6 +266,113 @@ def test_an_observation_without_a_meaning_has_no_action(tmp_path: Path):
         masked.act({"action_mask": np.ones(3, dtype=np.int8), "numbers": np.array([0, np.inf])})
     with pytest.raises(anybatch.EnvError, match=r"the observation lacks 'numbers'"):
         masked.act({"action_mask": np.ones(3, dtype=np.int8)})
+
+
+class Shown(gymnasium.Env[Any, Any]):
+    """Observations sampled from a space."""
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        self.observation_space, self.action_space = space, Discrete(2)
+
+    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+        return self.observation_space.sample(), {}
+
+    def step(self, _: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.observation_space.sample(), 1.0, True, False, {}
+
+
+NO_NUMBERS = r"^an observation for .* must be an array of numbers; got "
+OUTSIDE = r"^(the )?observation .*contains {}, but only whole numbers from {} to {} are possible$"
+
+
+@pytest.mark.parametrize("env", ["gym:CartPole-v1", "CartPole-v1"])
+def test_what_is_no_observation_is_refused_in_one_sentence(env: str, tmp_path: Path):
+    agent = anybatch.load(train(tmp_path, env=env).folder)
+    with_gradient = torch.zeros(4, requires_grad=True)
+    for obs in ("abc", None, {"a": 1}, object(), ["a"] * 4, ["1"] * 4, [None] * 4, [1j] * 4, with_gradient):
+        with pytest.raises(ValueError, match=NO_NUMBERS) as refusal:
+            agent.act(obs)
+        assert isinstance(refusal.value, anybatch.EnvError) and "\n" not in str(refusal.value)
+    with pytest.raises(anybatch.EnvError, match=NO_NUMBERS + "rows of different lengths"):
+        agent.act([[1, 2, 3, 4], [1, 2, 3]])
+    for obs in (3, [], [1, 2, 3], np.zeros((2, 3)), np.zeros((1, 2, 4))):
+        with pytest.raises(anybatch.EnvError, match=r"^an observation of shape .* does not fit"):
+            agent.act(obs)
+    with pytest.raises(anybatch.EnvError, match="contains inf: values must be finite"):
+        agent.act([1e300] * 4)
+    assert agent.act([True, 0, np.float16(1), 2.5]) in (0, 1)
+    assert agent.act(np.zeros((0, 4))).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("space", "fits", "refused"),
+    [
+        (
+            Discrete(5, start=1),
+            [1, 5, 5.0, np.array(3)],
+            [(0, "0", 1, 5), (6, "6", 1, 5), (1.5, "1.5", 1, 5)],
+        ),
+        (MultiDiscrete([3, 4]), [[0, 3], [2, 0]], [([0, 4], "4", 0, 3), ([3, 0], "3", 0, 2)]),
+        (MultiBinary(2), [[0, 1], [True, False]], [([0, 2], "2", 0, 1), ([0.5, 0], "0.5", 0, 1)]),
+        (
+            Box(0, 255, (16, 16, 3), np.uint8),
+            [np.zeros((16, 16, 3), dtype=np.int64)],
+            [(np.full((16, 16, 3), value), str(value), 0, 255) for value in (0.5, 256, -1)],
+        ),
+    ],
+)
+def test_an_observation_outside_its_space_is_refused(
+    space: gymnasium.Space[Any], fits: list[Any], refused: list[tuple[Any, str, int, int]], tmp_path: Path
+):
+    agent = anybatch.load(train(tmp_path, env=lambda: Shown(space)).folder, env=lambda: Shown(space))
+    for obs in fits:
+        assert agent.act(obs) in (0, 1)
+    assert agent.act(np.stack([np.asarray(fits[0])] * 3)).shape == (3,)
+    for obs, *numbers in refused:
+        for given in (obs, np.stack([np.asarray(fits[0]), np.asarray(obs)])):
+            with pytest.raises(anybatch.EnvError, match=OUTSIDE.format(*map(re.escape, map(str, numbers)))):
+                agent.act(given)
+
+
+def test_parts_of_an_observation_that_do_not_belong_together_are_refused(tmp_path: Path):
+    space = gymnasium.spaces.Dict(x=Box(-1, 1, (2,)), y=Discrete(3))
+    agent = anybatch.load(train(tmp_path, env=lambda: Shown(space)).folder, env=lambda: Shown(space))
+    assert agent.act({"x": [0, 0], "y": 2}) in (0, 1)
+    assert agent.act({"x": np.zeros((2, 2)), "y": [0, 2]}).shape == (2,)
+    with pytest.raises(anybatch.EnvError, match=r"differ in their number of observations: 1 and 2$"):
+        agent.act({"x": np.zeros((2, 2)), "y": [1]})
+    for obs in ("abc", None, {"x": [0, 0]}, [1, 2]):
+        with pytest.raises(anybatch.EnvError, match=r"^the observation lacks '[xy]'"):
+            agent.act(obs)
+    with pytest.raises(anybatch.EnvError, match=NO_NUMBERS):
+        agent.act({"x": [0, 0], "y": None})
+
+
+class Guided(Shown):
+    """Masks of two choices in its infos."""
+
+    def __init__(self) -> None:
+        super().__init__(Box(-1, 1, (2,)))
+        self.action_space = MultiDiscrete([2, 3])
+
+    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+        return self.observation_space.sample(), {"action_mask": (np.array([0, 1]), np.array([0, 0, 1]))}
+
+    def step(self, _: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, info = self.reset()
+        return obs, 1.0, True, False, info
+
+
+def test_a_mask_that_does_not_fit_is_refused_in_one_sentence(tmp_path: Path):
+    agent = anybatch.load(train(tmp_path, env=Guided).folder, env=Guided)
+    assert agent.act([0, 0], action_mask=Guided().reset()[1]["action_mask"]).tolist() == [1, 2]
+    assert agent.act(np.zeros((2, 2)), action_mask=[[1, 0, 1, 0, 0], [0, 1, 0, 1, 0]]).tolist() == [
+        [0, 0],
+        [1, 1],
+    ]
+    for mask in ("abc", [1, 0], [1, 0, 1, 0, 0, 1], [[1, 0], [1, 0, 0]], {"a": 1}):
+        with pytest.raises(anybatch.EnvError, match=r"needs 5 entries of 0 or 1 for each observation$"):
+            agent.act([0, 0], action_mask=mask)
 
 
 def test_data_beyond_memory_are_refused_before_a_function_makes_many_envs(tmp_path: Path):

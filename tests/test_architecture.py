@@ -20,7 +20,7 @@ from toy_runs import changed, toy_config, train
 
 import anybatch
 from anybatch import config as config_package
-from anybatch.cli.help_page import documented
+from anybatch.cli.documented import documented
 from anybatch.config import (
     CONFIGS,
     ControllerConfig,
@@ -209,10 +209,12 @@ def test_functions_fit_on_a_screen():
                 assert len(docstring.splitlines()) <= 15, f"{path.relative_to(PACKAGE)}: {node.name}"
 
 
-def test_a_run_in_native_code_never_waits_for_torchs_compiler(tmp_path: Path):
+@pytest.mark.parametrize(("compiled", "optimizer"), [("auto", "adam"), ("off", "adam"), ("off", "sgd")])
+def test_a_run_never_waits_for_torchs_compiler(compiled: str, optimizer: str, tmp_path: Path):
     code = (
         "import sys; from anybatch.cli import main; "
-        "main(['train', '--env', 'toy:Match', '--total-env-steps', '512', '--evaluation.num-envs', '1']); "
+        "main(['train', '--total-env-steps', '512', '--num-steps', '32', '--evaluation.num-envs', '1', "
+        f"'--compile', '{compiled}', '--optimizer.name', '{optimizer}']); "
         "assert 'torch.optim.adam' in sys.modules and 'torch._dynamo' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)

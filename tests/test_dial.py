@@ -105,7 +105,7 @@ def test_the_command_line_pins_what_its_flags_change(capsys: pytest.CaptureFixtu
     assert plan["tuned_at"] == asdict(preset.tuned_at) | {"num_envs": 2}
 
 
-@pytest.mark.parametrize("command", ["train", "plan", "resume", "evaluate"])
+@pytest.mark.parametrize("command", ["train", "plan", "resume"])
 @pytest.mark.parametrize("flag", ["--help", "--help-all"])
 def test_help_names_the_batch_tuned_at(command: str, flag: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as ending:

@@ -1,13 +1,12 @@
 """PPG: the rule for phases, what an auxiliary phase sees, resumes in the middle, and what is refused."""
 
 import math
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from phase_runs import phase_config, rows, with_changes
+from phase_runs import phase_config, rows, train_and_stop, with_changes
 from toy_runs import differences, newest_learner, newest_state, resume, train
 
 from anybatch import networks, presets, session
@@ -470,23 +469,6 @@ def test_the_betas_of_the_auxiliary_adam_do_not_follow_the_policy_minibatch():
     state.steps.begin_iteration(1e-3, state.plan.hyperparameters)
     assert state.plan.hyperparameters.beta1 == pytest.approx(0.9 ** (1 / 3))
     assert state.auxiliary_steps.optimizer.param_groups[0]["betas"] == (0.9, 0.999)
-
-
-def train_and_stop(
-    config: PPGConfig, base: Path, step: str, calls: int, monkeypatch: pytest.MonkeyPatch
-) -> Path:
-    """A run that is asked to stop, as by Ctrl-C, within so many calls of a step of the algorithm."""
-    original, seen = getattr(ppg, step), []
-
-    def count(*arguments: Any) -> Any:
-        seen.append(1)
-        if len(seen) == calls:
-            signal.raise_signal(signal.SIGINT)
-        return original(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ppg, step, count)
-        return train(config, base).folder
 
 
 @pytest.mark.parametrize("delay", [0, 3])

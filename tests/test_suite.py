@@ -181,7 +181,7 @@ def test_without_a_suite_one_run_is_evaluated(runs: Path, capsys: pytest.Capture
         (["--suite", "atari-5"], ["name the run folders"]),
         (["--suite", "atari-5", "--json", "{runs}"], ["name the run folders before"]),
         (["{toy}", "--suite", "atari-5"], ["none of the named runs is on a game of atari-5: toy:Match"]),
-        (["{runs}", "--suite", "atari-10", "--num-env=3"], ["--num-envs"]),
+        (["{runs}", "--suite", "atari-10", "--evaluation.num-env=3"], ["--evaluation.num-envs"]),
         (["{runs}", "--suite"], ["--suite"]),
     ],
 )

@@ -2,15 +2,31 @@
 
 import ctypes
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from toy_runs import changed, one_iteration, prepare, start, start_pqn, toy_config, toy_pqn_config, train
+from phase_runs import phase_config, train_and_stop
+from toy_runs import (
+    changed,
+    differences,
+    newest_state,
+    one_iteration,
+    prepare,
+    resume,
+    start,
+    start_pqn,
+    toy_config,
+    toy_pqn_config,
+    train,
+)
 
 from anybatch import machine, native
 from anybatch.algorithms.arithmetic import native_threads
+from anybatch.algorithms.ppg import loop as ppg
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.pqn import loop as pqn
 from anybatch.config import PPOConfig
@@ -195,3 +211,46 @@ def test_a_run_records_the_threads_that_it_may_use(compiled: str, recorded: int,
     config = toy_config(compile=compiled, threads=3 if compiled == "on" else 1)
     facts = json.loads((train(config, tmp_path).folder / "facts.json").read_text())
     assert facts["threads"] == recorded
+
+
+def torchs_threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[int]]:
+    """The numbers of torch's threads in each part of PPG, from now on."""
+    used: dict[str, set[int]] = {"policy_iteration": set(), "auxiliary_step": set()}
+
+    def noted(part: Callable[..., Any], name: str, *args: Any) -> Any:
+        used[name].add(torch.get_num_threads())
+        return part(*args)
+
+    for name in used:
+        monkeypatch.setattr(ppg, name, partial(noted, getattr(ppg, name), name))
+    return used
+
+
+@pytest.mark.parametrize(("threads", "expected"), [(0, 1), (1, 1), (3, 3)])
+def test_the_auxiliary_phase_beside_native_code_has_the_threads_asked_for(
+    threads: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    used = torchs_threads(monkeypatch)
+    train(phase_config(compile="on", threads=threads, total_env_steps=150), tmp_path)
+    assert used == {"policy_iteration": {1}, "auxiliary_step": {expected}}
+    assert torch.get_num_threads() == 1
+
+
+def test_a_run_with_threads_in_its_auxiliary_phase_can_be_repeated_and_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = phase_config(
+        compile="on",
+        threads=2,
+        num_envs=32,
+        num_steps=32,
+        network=WIDE,
+        phase={"auxiliary_minibatch": 1536},
+        total_env_steps=8 * 1024,
+    )
+    whole, again = (newest_state(train(config, tmp_path / name).folder) for name in ("whole", "again"))
+    assert not differences(whole, again)
+    stopped = train_and_stop(config, tmp_path / "stopped", "auxiliary_step", 3, monkeypatch)
+    assert torch.get_num_threads() == 1
+    resume(stopped, config)
+    assert not differences(whole, newest_state(stopped))

@@ -318,10 +318,10 @@ class Agent:
         """An action for one observation, or an array of actions for a batch of observations.
 
         `greedy` takes the most probable action, or the mean of continuous ones; otherwise actions are
-        sampled. `action_mask` is for environments that provide masks in their infos.
+        sampled. `action_mask` is for environments that provide masks in their infos. Raises EnvError, a
+        ValueError, if an observation is not one of the environment.
         """
-        single = self._interface.is_single(obs)
-        batch = self._interface.batch_of_one(obs) if single else obs
+        batch, single = self._interface.batch(obs)
         seen = self._interface.observe(batch, action_mask)
         action = self._interface.to_engine(self._player.act(seen, greedy=greedy))
         if not single:

@@ -100,7 +100,7 @@ def test_the_card_has_what_the_hub_reads_and_the_protocol(run: Path, tmp_path: P
 
 def test_the_card_says_where_the_evaluation_differs_from_the_training(run: Path, tmp_path: Path):
     folder = tmp_path / "hub"
-    flags = ["--num-envs", "64", "--env-config.max-episode-steps", "3"]
+    flags = ["--threads", "2", "--env-config.max-episode-steps", "3"]
     main(["export", str(run), "--hub", str(folder), "--no-video", *flags])
     text = (folder / "README.md").read_text()
     assert "evaluated with other settings than it was trained with: max_episode_steps = 3." in text

@@ -1,7 +1,10 @@
 """Native code or torch: the choice of a run, kept when it is resumed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import torch
 
 from anybatch import machine
 from anybatch.algorithms.state import TrainState
@@ -25,6 +28,24 @@ def native_threads(config: RunConfig) -> int:
     if config.threads:
         return config.threads
     return own_cores() if config.collection is None else 1
+
+
+@contextmanager
+def torch_beside_native_code(state: TrainState[Any], config: RunConfig) -> Iterator[None]:
+    """The threads that were asked for, while torch computes a longer part of a run in native code.
+
+    Torch otherwise has one thread there. Its number of threads changes how it rounds: only one that the
+    config fixes can be repeated.
+    """
+    if state.kernel is None or config.threads == 0:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(config.threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def keep_arithmetic(

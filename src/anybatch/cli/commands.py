@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 import tyro
 
@@ -20,6 +20,7 @@ from anybatch.batch.table import plan_table
 from anybatch.cli import help_page, lost_output, ranks, show
 from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.help_page import HELP_FLAGS
+from anybatch.cli.offered import PLAYING, WATCHING, Offered, offered_by, offering
 from anybatch.cli.plan_from import plan_from
 from anybatch.cli.preset_choice import choice_by_env
 from anybatch.cli.usage_error import as_user_error
@@ -85,6 +86,7 @@ class ResumeFlags(RunFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateFlags(RunFlags):
+    offered: ClassVar[Offered] = PLAYING
     run: tyro.conf.Positional[Path]
     """A run folder, or a folder of runs, of which the newest is used. With --suite, any number of either; all
     runs in a folder are used."""
@@ -99,6 +101,7 @@ class EvaluateFlags(RunFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class WatchFlags(RunFlags):
+    offered: ClassVar[Offered] = WATCHING
     checkpoint: str = NEWEST
     """newest, best (by the evaluations during training, see --evaluation.every-env-steps), or the env steps
     of a checkpoint."""
@@ -348,18 +351,20 @@ def parse(defaults: AnyFlags, words: list[str], command: Command) -> AnyFlags:
         help_page.show(defaults, prog, description)
         sys.exit(0)
     # For a non-empty dict, tyro makes one flag per key and accepts no others.
-    known = defaults.config.env_config.options
+    options = defaults.config.env_config.options
     defaults = with_options(defaults, {})
+    rules = offering(defaults.config, offered_by(defaults))
     if "--help-all" in words:
-        with FLAG_VALUES:
+        with FLAG_VALUES, rules:
             tyro.cli(type(defaults), default=defaults, args=["--help"], prog=prog, description=description)
-    with as_user_error(help_page.flag_names(defaults)), FLAG_VALUES:
+    known, settings = help_page.flag_names(defaults), help_page.setting_names(defaults.config)
+    with as_user_error(known, of_training=settings - known), FLAG_VALUES, rules:
         flags = tyro.cli(type(defaults), default=defaults, args=words, prog=prog, description=description)
     if value_of("--env", words) is not None:  # named here, not by a preset or by the record of a run
         envs.import_as_named(flags.config.env)
     if value_of("--network.factory", words) is not None and flags.config.network.factory is not None:
         import_factory(flags.config.network.factory, trusted=True)
-    return with_options(flags, known | flags.config.env_config.options)
+    return with_options(flags, options | flags.config.env_config.options)
 
 
 def with_options(flags: AnyFlags, options: dict[str, str]) -> AnyFlags:

@@ -1,18 +1,20 @@
 """`--help` as one page: the common flags with their meaning, then the names of the others by group."""
 
-import ast
 import dataclasses
 import inspect
-from functools import cache
-from textwrap import dedent
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from anybatch.cli.documented import documented
+from anybatch.cli.offered import Offered, fields_of, offered_by
+
 HELP_FLAGS = {"-h", "--help", "--help-all"}
 POSITIONAL = ("run", "repository")
 """Positional flags."""
+FIRST = (*POSITIONAL, "preset")
+"""Flags at the top of the page."""
 
 
 def show(flags: Any, prog: str, description: str | None) -> None:
@@ -26,61 +28,58 @@ def show(flags: Any, prog: str, description: str | None) -> None:
     groups = Table.grid(padding=(0, 2))
     for name, value, meaning in flag_rows(flags):
         if dataclasses.is_dataclass(value):
-            members = ", ".join(_flag(member) for member in documented(type(value)))
-            groups.add_row(f"--{_flag(name)}.…", members)
+            groups.add_row(
+                f"--{_flag(name)}.…", ", ".join(group_members(flags.config, offered_by(flags), name))
+            )
         elif name in positional:
             common.add_row(name.upper(), meaning, "")
         else:
             common.add_row(f"--{_flag(name)}", meaning, f"[{_shown(value)}]".replace("[", r"\["))
     console.print(common)
-    console.print("\nAll other settings, as --group.name VALUE:\n")
+    console.print("\nFurther settings, as --group.name VALUE:\n")
     console.print(groups)
     console.print(f"\n`{prog} --help-all` explains each of them and shows its value.", markup=False)
 
 
 def flag_rows(flags: Any) -> list[tuple[str, Any, str]]:
-    """Name, value and meaning of each flag, with the config's fields in place of the config."""
-    rows: list[tuple[str, Any, str]] = []
-    for field in dataclasses.fields(flags):
-        value = getattr(flags, field.name)
-        if field.name == "config":
-            docs = documented(type(value))
-            rows += [
-                (inner.name, getattr(value, inner.name), docs.get(inner.name, ""))
-                for inner in dataclasses.fields(value)
-            ]
-        else:
-            rows.append((field.name, value, documented(type(flags)).get(field.name, "")))
-    return sorted(rows, key=lambda row: (dataclasses.is_dataclass(row[1]), row[0] != "preset"))
+    """Name, value and meaning of each flag, with the offered settings in place of the config.
+
+    Groups come last. A command that offers only some settings begins with its own flags.
+    """
+    config, offered = flags.config, offered_by(flags)
+    own = [
+        (field.name, getattr(flags, field.name), documented(type(flags)).get(field.name, ""))
+        for field in dataclasses.fields(flags)
+        if field.name != "config"
+    ]
+    settings = [
+        (field.name, getattr(config, field.name), documented(type(config)).get(field.name, ""))
+        for field in fields_of(config, offered)
+    ]
+    first = [row for row in own if offered is not None or row[0] in FIRST]
+    rows = [*first, *settings, *(row for row in own if row not in first)]
+    return sorted(rows, key=lambda row: (dataclasses.is_dataclass(row[1]), row[0] not in FIRST))
+
+
+def group_members(config: Any, offered: Offered | None, group: str) -> list[str]:
+    """The names of the settings of a group that are flags."""
+    return [_flag(field.name) for field in fields_of(config, offered, group)]
 
 
 def flag_names(flags: Any) -> set[str]:
     """The names of all flags without their dashes, such as num-envs and optimizer.learning-rate."""
+    own = {_flag(field.name) for field in dataclasses.fields(flags) if field.name != "config"}
+    return own | (setting_names(flags.config, offered_by(flags)) if hasattr(flags, "config") else set())
+
+
+def setting_names(config: Any, offered: Offered | None = None) -> set[str]:
+    """The names of the settings as flags: those that a command offers, by default all."""
     names: set[str] = set()
-    for name, value, _ in flag_rows(flags):
-        members = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
-        names |= {f"{_flag(name)}.{_flag(member.name)}" for member in members} or {_flag(name)}
+    for field in fields_of(config, offered):
+        is_group = dataclasses.is_dataclass(getattr(config, field.name))
+        members = group_members(config, offered, field.name) if is_group else ()
+        names |= {f"{_flag(field.name)}.{member}" for member in members} or {_flag(field.name)}
     return names
-
-
-@cache
-def documented(kind: type) -> dict[str, str]:
-    """The docstring below each field of a dataclass, on one line. Fields without one are absent."""
-    docs: dict[str, str] = {}
-    for base in kind.__bases__:
-        if dataclasses.is_dataclass(base):
-            docs |= documented(base)
-    body = ast.parse(dedent(inspect.getsource(kind))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    for field, below in zip(body.body, body.body[1:], strict=False):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(field.target, ast.Name)
-            and isinstance(below, ast.Expr)
-        ):
-            assert isinstance(below.value, ast.Constant)
-            docs[field.target.id] = " ".join(str(below.value.value).split())
-    return docs
 
 
 def _flag(name: str) -> str:

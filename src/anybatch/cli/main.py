@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # `anybatch presets | head`: the reader has stopped reading
         lost_output.discard()
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None or hasattr(error, "__notes__"):  # with a note, an environment's own
             raise
         print(f"anybatch {name}: {error.filename}: {error.strerror}", file=sys.stderr)
         raise SystemExit(2) from None

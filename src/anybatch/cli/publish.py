@@ -5,12 +5,14 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import tyro
 
 from anybatch.cli.commands import RunFlags, with_run
 from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.help_page import HELP_FLAGS
+from anybatch.cli.offered import PLAYING, Offered
 from anybatch.cli.usage_error import as_user_error
 from anybatch.errors import UserError
 from anybatch.export import hub, hub_folder, onnx_file
@@ -20,6 +22,7 @@ from anybatch.runs.record import NEWEST, RunRecord
 
 @dataclass(frozen=True, kw_only=True)
 class ExportFlags(RunFlags):
+    offered: ClassVar[Offered] = PLAYING
     onnx: Path | None = None
     """Write the policy with its observation normalizer as this ONNX file. It outputs greedy actions and what
     sampling needs, for any number of observations at once (needs the extra `onnx`)."""
@@ -35,6 +38,7 @@ class ExportFlags(RunFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class PushFlags(RunFlags):
+    offered: ClassVar[Offered] = PLAYING
     repository: tyro.conf.Positional[str] = ""
     """Name on the Hub, USER/NAME."""
     private: bool = False
@@ -85,7 +89,7 @@ def export(words: list[str]) -> None:
 
 
 def push(words: list[str]) -> None:
-    """Publish the policy of a run, or a folder that export --hub wrote, on the Hugging Face Hub."""
+    """Publish a run's policy, or a folder of export --hub, on the Hugging Face Hub."""
     flags = with_run(PushFlags, words, push)
     if not flags.repository:
         raise UserError("name the repository after the run: anybatch push RUN USER/NAME")

@@ -25,6 +25,8 @@ RULES = {
 }
 """tyro's messages about an invalid value of a flag, and the rule it breaks."""
 UNKNOWN = "Unrecognized options: "
+NEGATION = re.compile(r"(?:^|(?<=\.))no-")
+"""What turns a switch off: --no-overlap, --record.no-tensorboard."""
 NO_VALUE = re.compile(r"Missing value for argument '(?P<flag>.*)'\..*")
 NO_CHOICE = re.compile(
     r"invalid choice '(?P<word>.*)' for argument '(?P<flag>.*)'\. Expected one of \((?P<all>.*)\)\."
@@ -32,18 +34,18 @@ NO_CHOICE = re.compile(
 
 
 @contextlib.contextmanager
-def as_user_error(known: Collection[str] = ()) -> Iterator[None]:
+def as_user_error(known: Collection[str] = (), of_training: Collection[str] = ()) -> Iterator[None]:
     """Turn the box that tyro prints before it exits into a UserError.
 
     `known` are the names of the command's flags; a flag that another library has is answered with one of
-    them.
+    them. `of_training` are the names of settings that have no effect on the command.
     """
     box = io.StringIO()
     try:
         with contextlib.redirect_stderr(box), one_line():
             yield
     except SystemExit:
-        raise UserError(sentence_in(box.getvalue(), known)) from None
+        raise UserError(sentence_in(box.getvalue(), known, of_training)) from None
 
 
 @contextlib.contextmanager
@@ -60,7 +62,7 @@ def one_line() -> Iterator[None]:
             os.environ["COLUMNS"] = before
 
 
-def sentence_in(box: str, known: Collection[str] = ()) -> str:
+def sentence_in(box: str, known: Collection[str] = (), of_training: Collection[str] = ()) -> str:
     """The error and the flags that may have been meant, without the frame and the help around it."""
     plain = COLORS.sub("", box)  # on a terminal the frame is colored
     _title, *lines = [line.strip(FRAME) for line in plain.splitlines()] or [""]
@@ -71,9 +73,20 @@ def sentence_in(box: str, known: Collection[str] = ()) -> str:
         words = wrong.removeprefix(UNKNOWN).split(", ")
         similar = [line.split()[0].rstrip(",") for line in lines if line.startswith("--") and line.strip("-")]
         names = [word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")]
+        for name in names:
+            if NEGATION.sub("", name).replace("_", "-") in of_training:
+                return without_effect(name, known)
         ours = [f"--{name}" for name in other_names.meant(names, known)]
         return f"{UNKNOWN}{' '.join(words)}; {hint(words, ours or similar)}"
     return plain_rule(wrong) or re.sub(r"^Error parsing config[\w.-]*: ", "", wrong)
+
+
+def without_effect(name: str, known: Collection[str]) -> str:
+    """The refusal of a setting of training, with the flags of the command that are called the same."""
+    last = name.rpartition(".")[2]
+    meant = [f"--{flag}" for flag in sorted(known) if flag.rpartition(".")[2] == last]
+    way_on = f"did you mean {', '.join(meant)}?" if meant else "--help lists the flags that have one"
+    return f"--{name} is a setting of training and has no effect here; {way_on}"
 
 
 def hint(words: list[str], meant: list[str]) -> str:

@@ -52,7 +52,8 @@ class RunConfig:
     """cpu, cuda, cuda:1, …, or auto: cuda if available, else cpu."""
     threads: int = 0
     """CPU threads. 0: all cores for convolutions and for native code, which uses as many as pay off and gives
-    the same results with any number; one for other small networks. Ranks on one machine share the cores."""
+    the same results with any number; one for other small networks and for the auxiliary phase of PPG beside
+    native code. Ranks on one machine share the cores."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of rollouts, networks and updates. float64 is for comparisons; it costs speed and memory."""
     precision: Literal["float32", "bf16"] = "float32"

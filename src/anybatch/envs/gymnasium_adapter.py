@@ -11,7 +11,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from anybatch import user_modules
 from anybatch.config import EnvConfig
-from anybatch.envs import options, spaces
+from anybatch.envs import failing, options, spaces
 from anybatch.envs.interface import SpaceInterface
 from anybatch.envs.observation_reader import ObservationReader
 from anybatch.envs.observations import read_observations
@@ -55,7 +55,7 @@ class GymnasiumEnv:
         actions, self._to_engine = spaces.read_actions(self._engine.single_action_space, env_id)
         self._done = np.zeros(len(seeds), dtype=np.bool_)
         # Only the info of a reset shows whether there are masks; `reset` returns this first one.
-        self._first_reset = self._engine.reset(seed=_engine_seed(self._engine, seeds))
+        self._first_reset = self._reset_engine(env_id, seed=_engine_seed(self._engine, seeds))
         self._reader = ObservationReader(
             observations, actions, env_id=env_id, num_envs=len(seeds), first_info=self._first_reset[1]
         )
@@ -83,13 +83,29 @@ class GymnasiumEnv:
 
     def reset(self) -> np.ndarray:
         """Start new episodes. The seeds are used once; later resets continue their random streams."""
-        obs, info = self._engine.reset() if self._first_reset is None else self._first_reset
+        obs, info = self._reset_engine(self.spec.env_id) if self._first_reset is None else self._first_reset
         self._first_reset = None
         self._done = np.zeros_like(self._done)
         return self._reader.reset(obs, info)
 
+    def _reset_engine(self, env_id: str, **seed: Any) -> tuple[Any, dict[str, Any]]:
+        try:
+            return self._engine.reset(**seed)
+        except Exception as error:
+            failing.note_playing(error, env_id, self._engine)
+            raise
+
+    def _step_engine(
+        self, action: np.ndarray
+    ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        try:
+            return self._engine.step(self._to_engine(action))
+        except Exception as error:
+            failing.note_playing(error, self.spec.env_id, self._engine)
+            raise
+
     def step(self, action: np.ndarray) -> EnvStep:
-        engine_obs, engine_reward, terminated, truncated, info = self._engine.step(self._to_engine(action))
+        engine_obs, engine_reward, terminated, truncated, info = self._step_engine(action)
         done = terminated | truncated
         obs = self._reader.step(engine_obs, info, decides=None if self._same_step else ~done)
         reward = engine_reward.astype(np.float32)
@@ -161,6 +177,7 @@ def _make_engine(env_id: str, config: EnvConfig, num_envs: int) -> VectorEnv:
         raise EnvError(f"Gymnasium cannot make {env_id}: {_one_line(error)}") from error
     except Exception as error:
         if not config.options:  # an error of the environment itself: its author needs the traceback
+            failing.note_making(error, env_id)
             raise
         raise EnvError(f"{env_id} refuses its options: {type(error).__name__}: {_one_line(error)}") from error
 

@@ -6,6 +6,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from anybatch.envs import given
+from anybatch.envs.given import Values
 from anybatch.envs.observation_reader import ObservationReader
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import EnvError
@@ -14,16 +16,15 @@ from anybatch.errors import EnvError
 class Interface(Protocol):
     """Translates the environment's own observations and actions."""
 
-    def is_single(self, obs: Any) -> bool:
-        """Whether `obs` is one observation, as opposed to a batch of them."""
+    def batch(self, obs: Any) -> tuple[Any, bool]:
+        """One observation or a batch of them as a batch, and whether it was only one.
+
+        Raises EnvError if it is anything else.
+        """
         ...
 
-    def observe(self, obs: Any, action_mask: Any | None) -> np.ndarray:
+    def observe(self, batch: Any, action_mask: Any | None) -> np.ndarray:
         """A batch of observations as a network sees it, [N, …]."""
-        ...
-
-    def batch_of_one(self, obs: Any) -> Any:
-        """A batch that holds one observation."""
         ...
 
     def to_engine(self, action: np.ndarray) -> np.ndarray:
@@ -49,22 +50,18 @@ class ArrayInterface:
 
     spec: EnvSpec
 
-    def is_single(self, obs: Any) -> bool:
-        return np.shape(obs) == self.spec.obs_shape
+    def batch(self, obs: Any) -> tuple[np.ndarray, bool]:
+        array = given.numbers(self.spec.env_id, obs)
+        values = given.values_of_type(self.spec.obs_shape, self.spec.obs_dtype)
+        single = array.shape == values.shape
+        return _in_batch(self.spec.env_id, array[None] if single else array, values), single
 
-    def observe(self, obs: Any, action_mask: Any | None) -> np.ndarray:
+    def observe(self, batch: Any, action_mask: Any | None) -> np.ndarray:
         if action_mask is not None:
             raise EnvError(
                 f"{self.spec.env_id} takes no action_mask: its observations contain the masks, or it has none"
             )
-        array = np.asarray(obs, dtype=self.spec.obs_dtype)
-        if array.shape[1:] != self.spec.obs_shape:
-            raise unfit(self.spec.env_id, array.shape, self.spec.obs_shape)
-        refuse_non_finite(self.spec.env_id, array)
-        return array
-
-    def batch_of_one(self, obs: Any) -> Any:
-        return np.asarray(obs)[None]
+        return batch
 
     def to_engine(self, action: np.ndarray) -> np.ndarray:
         return action
@@ -80,54 +77,63 @@ class SpaceInterface:
     reader: ObservationReader
     convert_action: Callable[[np.ndarray], np.ndarray]
 
-    def is_single(self, obs: Any) -> bool:
-        part, space = next(_parts(obs, self.space))
-        return np.shape(part) == space.shape
+    def batch(self, obs: Any) -> tuple[Any, bool]:
+        parts = _each(self.space, obs, lambda part, _: given.numbers(self.env_id, part))
+        first, space = next(_leaves(self.space, parts))
+        single = first.shape == space.shape
 
-    def observe(self, obs: Any, action_mask: Any | None) -> np.ndarray:
-        for part, space in _parts(obs, self.space):
-            if np.shape(part)[1:] != space.shape:
-                raise unfit(self.env_id, np.shape(part), space.shape)
-            refuse_non_finite(self.env_id, np.asarray(part))
-        first, _ = next(_parts(obs, self.space))
-        return self.reader.outside(obs, len(first), action_mask)
+        def in_batch(part: np.ndarray, space: Any) -> np.ndarray:
+            values = given.values_of_space(space)
+            if single and part.shape != values.shape:
+                raise given.unfit(self.env_id, part.shape, values.shape)
+            return _in_batch(self.env_id, part[None] if single else part, values)
 
-    def batch_of_one(self, obs: Any) -> Any:
-        from gymnasium.vector.utils import concatenate, create_empty_array
+        batch = _each(self.space, parts, in_batch)
+        counts = sorted({len(part) for part, _ in _leaves(self.space, batch)})
+        if len(counts) > 1:
+            raise EnvError(
+                f"the parts of the batch for {self.env_id} differ in their number of observations: "
+                f"{counts[0]} and {counts[-1]}"
+            )
+        return batch, single
 
-        for part, space in _parts(obs, self.space):
-            if np.shape(part) != space.shape:
-                raise unfit(self.env_id, np.shape(part), space.shape)
-        return concatenate(self.space, (obs,), create_empty_array(self.space, 1))
+    def observe(self, batch: Any, action_mask: Any | None) -> np.ndarray:
+        first, _ = next(_leaves(self.space, batch))
+        return self.reader.outside(batch, len(first), action_mask)
 
     def to_engine(self, action: np.ndarray) -> np.ndarray:
         return self.convert_action(action)
 
 
-def _parts(obs: Any, space: Any) -> Iterator[tuple[Any, Any]]:
-    """The parts of an observation, or of a batch of them, that have no others in them, and their spaces."""
+def _in_batch(env_id: str, array: np.ndarray, values: Values) -> np.ndarray:
+    """A batch [N, …] whose shape and values have been checked."""
+    if array.ndim == 0 or array.shape[1:] != values.shape:
+        raise given.unfit(env_id, array.shape, values.shape)
+    return given.checked(env_id, array, values)
+
+
+def _each(space: Any, obs: Any, convert: Callable[[Any, Any], Any]) -> Any:
+    """An observation, or a batch of them, with each part that has no others in it converted."""
+    if not hasattr(space, "spaces"):
+        return convert(obs, space)
+    inner = space.spaces
+    if isinstance(inner, Mapping):
+        return {key: _each(part, _part(obs, key), convert) for key, part in inner.items()}
+    return tuple(_each(part, _part(obs, index), convert) for index, part in enumerate(inner))
+
+
+def _part(obs: Any, key: Any) -> Any:
+    try:
+        return obs[key]
+    except (KeyError, IndexError, TypeError):
+        raise EnvError(f"the observation lacks {key!r}, which is part of its space") from None
+
+
+def _leaves(space: Any, obs: Any) -> Iterator[tuple[np.ndarray, Any]]:
+    """The parts that have no others in them, and their spaces."""
     if not hasattr(space, "spaces"):
         yield obs, space
         return
     inner = space.spaces
-    for key, part_space in inner.items() if isinstance(inner, Mapping) else enumerate(inner):
-        try:
-            part = obs[key]
-        except (KeyError, IndexError, TypeError):
-            raise EnvError(f"the observation lacks {key!r}, which is part of its space") from None
-        yield from _parts(part, part_space)
-
-
-def refuse_non_finite(env_id: str, obs: np.ndarray) -> None:
-    """Refuse observations [N, …] with NaN or an infinity, for which a policy has no meaningful action."""
-    if np.issubdtype(obs.dtype, np.floating) and not np.isfinite(obs).all():
-        place = tuple(np.argwhere(~np.isfinite(obs))[0])
-        which = f"observation {place[0] + 1} of {len(obs)}" if len(obs) > 1 else "the observation"
-        raise EnvError(f"{which} for {env_id} contains {obs[place]}: values must be finite")
-
-
-def unfit(env_id: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> EnvError:
-    return EnvError(
-        f"an observation of shape {shape} does not fit {env_id}, whose observations have shape {wanted}, "
-        "or that shape after the number of observations in a batch"
-    )
+    for key, part in inner.items() if isinstance(inner, Mapping) else enumerate(inner):
+        yield from _leaves(part, obs[key])

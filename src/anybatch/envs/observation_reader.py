@@ -73,8 +73,22 @@ class ObservationReader:
             )
         if not self._masks_in_info or self._masks is None:
             return self._read(obs, self._mask(obs, {}, decides=None))
-        masks = np.asarray(action_mask).reshape(count, -1)
+        masks = self._given_masks(action_mask, count, self._masks.width)
         return self._read(obs, self._masks.from_info({INFO_KEY: masks}, count, decides=None, step=self._step))
+
+    def _given_masks(self, action_mask: Any, count: int, width: int) -> np.ndarray:
+        """The masks [count, width] that a program gave beside its observations.
+
+        The mask of one observation may be a tuple of the masks of several choices.
+        """
+        try:
+            entries = np.hstack(action_mask) if count == 1 and isinstance(action_mask, tuple) else action_mask
+            return np.asarray(entries, dtype=np.float64).reshape(count, width)
+        except (ValueError, TypeError):
+            raise EnvError(
+                f"the action_mask does not fit {self._env_id}, which needs {width} entries of 0 or 1 for "
+                "each observation"
+            ) from None
 
     def _mask(self, obs: Any, info: Mapping[str, Any], *, decides: np.ndarray | None) -> np.ndarray | None:
         if self._masks is None:

@@ -10,7 +10,7 @@ import gymnasium
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from anybatch.config import EnvConfig
-from anybatch.envs import options
+from anybatch.envs import failing, options
 from anybatch.envs.gymnasium_adapter import GymnasiumEnv, process_context
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import EnvError
@@ -89,7 +89,13 @@ def _manufactured(
         return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
 
     makers = [make_one] * len(seeds)
-    engine = AsyncVectorEnv(makers, context=process_context()) if mode == "async" else SyncVectorEnv(makers)
+    try:
+        engine = (
+            AsyncVectorEnv(makers, context=process_context()) if mode == "async" else SyncVectorEnv(makers)
+        )
+    except Exception as error:
+        failing.note_making(error, name)
+        raise
     return GymnasiumEnv(name, engine, seeds=seeds)
 
 

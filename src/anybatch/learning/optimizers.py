@@ -38,6 +38,7 @@ class _NotCompiled:
     """Methods of torch's optimizers without the wrappers that keep torch's compiler away from them.
 
     On their first call, these import the compiler, which takes as long as all else that a run starts with.
+    The wrapper of `step` also turns gradients off; callers of a subclass's own `step` do that instead.
     """
 
     add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
@@ -48,10 +49,13 @@ class _NotCompiled:
 class FlatSGD(_NotCompiled, torch.optim.SGD):
     """Plain gradient descent."""
 
+    step = unwrap(torch.optim.SGD.step)
+
     def __init__(self, parameter: nn.Parameter, *, lr: float) -> None:
         super().__init__([parameter], lr=lr, fused=True)
         self.parameter = parameter
 
+    @torch.no_grad()
     def take_step(self, scale: float = 1.0) -> None:
         """One step, with the gradient times `scale`."""
         if scale != 1.0 and self.parameter.grad is not None:
@@ -78,6 +82,8 @@ class FlatAdam(_NotCompiled, torch.optim.Adam):
     learning rate times r_t and with ε ÷ √(1 - β₂ᵗ), since RAdam adds ε before it corrects the bias. The first
     few steps use only the mean of the gradients.
     """
+
+    step = unwrap(torch.optim.Adam.step)
 
     def __init__(
         self,

@@ -7,10 +7,12 @@ from types import TracebackType
 class Section:
     """Seconds accumulated by one `with` section. Sections of one name do not nest."""
 
-    __slots__ = ("_start", "seconds")
+    __slots__ = ("_start", "failed", "seconds")
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.failed = False
+        """Whether an error ended it."""
         self._start = 0.0
 
     def __enter__(self) -> None:
@@ -20,6 +22,7 @@ class Section:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.seconds += perf_counter() - self._start
+        self.failed = error is not None
 
 
 class Timer:
@@ -34,6 +37,11 @@ class Timer:
         if section is None:
             section = self._sections[name] = Section()
         return section
+
+    @property
+    def failed(self) -> str | None:
+        """The section that an error ended; None if there is none."""
+        return next((name for name, section in self._sections.items() if section.failed), None)
 
     def take(self) -> dict[str, float]:
         """Seconds per section since the last call, and the remaining time as `other`."""

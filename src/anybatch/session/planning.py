@@ -44,6 +44,9 @@ def set_threads(config: AnyConfig, encoder: str) -> None:
 
 
 def leave_cores_to_native_code(state: AnyState) -> None:
-    """One thread of torch beside native code: further ones would keep the cores busy that it needs."""
+    """One thread of torch beside native code: further ones would keep the cores busy that it needs.
+
+    PPG's auxiliary phase has those that were asked for (`torch_beside_native_code`).
+    """
     if state.kernel is not None:
         torch.set_num_threads(1)

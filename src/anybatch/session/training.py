@@ -33,6 +33,7 @@ from anybatch.runs.run import Run
 from anybatch.runs.stop import Stopped
 from anybatch.session import elastic
 from anybatch.session.evaluating import evaluate_state, evaluation_protocol
+from anybatch.session.failing import noting_evaluation, noting_training
 from anybatch.session.own import NOTHING_OWN, OwnParts
 from anybatch.session.periodic import PeriodicEvaluation, refuse_one_env_for_two
 from anybatch.session.planning import encoder_for, leave_cores_to_native_code, set_threads
@@ -260,7 +261,8 @@ def run_to_end(
             run.continue_from(loaded)
         run.evaluate = periodic = PeriodicEvaluation.of_run(folder, config, own)
         try:
-            algorithm_of(config).train(config, state, run)
+            with noting_training(state, run, resume_of(config, folder, own)):
+                algorithm_of(config).train(config, state, run)
         except KeyboardInterrupt:
             raise Stopped(signal.SIGINT, outcome_of(config, state, run).how_to_continue()) from None
     own.close_source(state.source)
@@ -269,7 +271,8 @@ def run_to_end(
     write_result(outcome)
     if outcome.finished and not run.is_to_stop:
         try:
-            evaluation = evaluate_at_end(config, state, periodic, output=output, own=own)
+            with noting_evaluation(resume_of(config, folder, own)):
+                evaluation = evaluate_at_end(config, state, periodic, output=output, own=own)
         except Stopped as stopped:  # a resume repeats it
             return replace(outcome, stopped_by=stopped.signal)
         best = periodic.best if config.evaluation.every_env_steps > 0 else None
@@ -309,6 +312,14 @@ def outcome_of(config: AnyConfig, state: AnyState, run: Run) -> Outcome:
         stopped_by=run.stop.signal,
         env_flag=env_flag(config),
     )
+
+
+def resume_of(config: AnyConfig, folder: Path, own: OwnParts) -> str:
+    """What continues a run: a command, or code if only a Python program has its objects."""
+    objects = ", ".join(f"{name}=…" for name in ("env", "network") if getattr(own, name) is not None)
+    if objects:
+        return f"anybatch.resume({str(folder)!r}, {objects})"
+    return shlex.join(["anybatch", "resume", str(folder), *env_flag(config)])
 
 
 def env_flag(config: AnyConfig) -> tuple[str, ...]:

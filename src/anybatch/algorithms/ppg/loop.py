@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from anybatch import seeding
+from anybatch.algorithms.arithmetic import torch_beside_native_code
 from anybatch.algorithms.ppg.state import AuxiliaryProgress, AuxiliaryRecord, PPGState
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo.samples import Samples
@@ -33,7 +34,7 @@ def train(config: PPGConfig, state: PPGState, run: Run) -> None:
     run.begin(state)
     while state.env_steps < config.total_env_steps and not run.is_to_stop:
         if state.data.is_full:
-            with run.timer("auxiliary"):
+            with run.timer("auxiliary"), torch_beside_native_code(state, config):
                 auxiliary_phase(config, state, run)
             continue
         learning_rate = state.learner.learning_rate

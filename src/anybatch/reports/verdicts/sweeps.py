@@ -11,9 +11,9 @@ from anybatch.reports.verdicts.rule import Rule, Selector
 from anybatch.reports.verdicts.scores import Scores, Selection
 from anybatch.reports.verdicts.verdict import Comparison, State
 
-RESAMPLES = 2000
+DRAWS = 10_000
 SURE = 0.95
-"""Share of resamples beyond which the position of an optimum counts as certain."""
+"""Probability beyond which the position of an optimum counts as certain."""
 
 ROUNDING = 1e-9
 """Factors such as 0.1 are not exact."""
@@ -44,7 +44,7 @@ def sweeps(rule: Rule, scores: Scores, selector: Selector) -> dict[str, Sweep]:
 
 
 def optimum(rule: Rule, scores: Scores, selector: Selector, env: str, sweep: Sweep) -> Comparison:
-    """Whether the best factor is within one notch of 1. Seeds are resampled to see how certain that is."""
+    """Whether the best factor is within one notch of 1, as far as the spread of its seeds can tell."""
     label = f"{env}, {selector.words(scores.plan)}"
     if min(map(len, sweep.values())) < FEWEST_SEEDS:
         sentence = f"{label}: undecided, because fewer than {FEWEST_SEEDS} seeds of a factor have a result."
@@ -55,7 +55,7 @@ def optimum(rule: Rule, scores: Scores, selector: Selector, env: str, sweep: Swe
     reaches = min(means) < min(near, default=1) and max(means) > max(near, default=1)
     share = share_within(sweep, near)
     state: State = "holds" if share >= SURE else "fails" if share <= 1 - SURE else "undecided"
-    ending = f"{share:.0%} of resampled seeds have it within a factor of {rule.notch:g} of 1"
+    ending = f"the optimum is within a factor of {rule.notch:g} of 1 with a probability of {share:.0%}"
     if not reaches:
         state, ending = (
             "undecided",
@@ -65,21 +65,29 @@ def optimum(rule: Rule, scores: Scores, selector: Selector, env: str, sweep: Swe
         label=label,
         state=state,
         value=best,
-        sentence=f"{label}: {rule.setting} is best at {best:g} × its value, and {ending}.",
+        sentence=f"{label}: {rule.setting} is best at {best:g} × its value; {ending}.",
         details={"means": means, "share_within": share, "seeds": min(map(len, sweep.values()))},
     )
 
 
 def share_within(sweep: Sweep, near: list[float]) -> float:
-    """How often the best factor is among the given ones, over resampled seeds."""
+    """The probability that the best factor is among the given ones.
+
+    The true mean of each factor is distributed about that of its n seeds as s/√n times Student's t with n - 1
+    degrees of freedom, where s is the standard deviation of these seeds. (Resampling two or three seeds would
+    take their spread to be smaller than it is.) Factors that are equal share their probability.
+    """
     rng = np.random.default_rng(0)
-    factors = list(sweep)
-    drawn = []
-    for by_seed in sweep.values():
-        values = np.array(list(by_seed.values()))
-        drawn.append(values[rng.integers(0, len(values), (RESAMPLES, len(values)))].mean(axis=1))
-    best = np.argmax(np.stack(drawn), axis=0)
-    return float(np.mean([factors[place] in near for place in best]))
+    drawn = np.stack([drawn_means(np.array(list(by_seed.values())), rng) for by_seed in sweep.values()])
+    is_best = drawn == drawn.max(axis=0)
+    is_near = np.array([factor in near for factor in sweep])
+    return float((is_best[is_near].sum(axis=0) / is_best.sum(axis=0)).mean())
+
+
+def drawn_means(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Means that the seeds of a factor could have come from, [DRAWS]."""
+    error = scores.std(ddof=1) / math.sqrt(len(scores))
+    return scores.mean() + error * rng.standard_t(len(scores) - 1, DRAWS)
 
 
 def regrets(rule: Rule, scores: Scores) -> list[Comparison]:
