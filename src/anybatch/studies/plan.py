@@ -18,6 +18,8 @@ from anybatch.studies.hashed import read_hashed
 
 NOT_DECISIVE = ("study", "arms", "request", "facts")
 """Entries of a plan that are not hashed: descriptions, and how the plan was made."""
+ABOUT = ("name", "title", "claim", "source")
+"""What a plan says about its study."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +85,7 @@ class StudyPlan:
         return cls(
             **known
             | {
+                "study": {name: data["study"][name] for name in ABOUT},
                 "cells": tuple(Cell.from_json(cell) for cell in data["cells"]),
                 "verdicts": tuple(data["verdicts"]),
                 "left_out": tuple(data["left_out"]),
@@ -146,7 +149,7 @@ def make_plan(study: Study, request: Request) -> StudyPlan:
     refuse_long_names(found)
     ranges = {env: study.ranges[env] for env in {cell.env for cell in found.values()} & study.ranges.keys()}
     return StudyPlan(
-        study={name: getattr(study, name) for name in ("name", "title", "claim", "source")},
+        study={name: getattr(study, name) for name in ABOUT},
         scale=request.scale,
         tune=request.tune,
         metric=study.metric,
