@@ -134,6 +134,11 @@ class Cell:
         keys = ("name", "env", "base", "arm", "ratio", "seed")
         return all(getattr(self, key) == getattr(other, key) for key in keys)
 
+    def is_reference(self, reference: Mapping[str, str]) -> bool:
+        """Whether it is one of the cells that others are compared with: no setting is multiplied."""
+        same = (self.arm, self.ratio) == (reference["arm"], reference["ratio"])
+        return same and all(factor == 1 for factor in self.factors.values())
+
     @property
     def total_env_steps(self) -> int:
         """Env steps of the training; none for random play."""

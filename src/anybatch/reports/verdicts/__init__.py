@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from anybatch.reports.verdicts import compare, measures, sweeps
+from anybatch.reports.verdicts.fit import refuse_unfit
 from anybatch.reports.verdicts.rule import Rule, parse
 from anybatch.reports.verdicts.scores import Scores
 from anybatch.reports.verdicts.verdict import Comparison, State, Verdict, overall
 from anybatch.studies.cells import Result
 from anybatch.studies.plan import StudyPlan
 
-__all__ = ["Comparison", "Rule", "Scores", "State", "Verdict", "judge", "parse"]
+__all__ = ["Comparison", "Rule", "Scores", "State", "Verdict", "judge", "parse", "refuse_unfit"]
 
 RULES: dict[str, Callable[[Rule, Scores], list[Comparison]]] = {
     "equivalent": compare.comparisons,

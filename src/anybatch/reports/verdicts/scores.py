@@ -92,11 +92,6 @@ class Scores:
             return 0.0 if result.diverged else None
         return self.normalized(result.cell.env, result.score(self.plan.metric))
 
-    def _is_reference(self, cell: Cell) -> bool:
-        reference = self.plan.reference
-        same = (cell.arm, cell.ratio) == (reference["arm"], reference["ratio"])
-        return same and all(factor == 1 for factor in cell.factors.values())
-
     def _range(self, env: str) -> tuple[float, float] | None:
         if env in self.plan.ranges:
             return self.plan.ranges[env]
@@ -104,7 +99,7 @@ class Scores:
             return None
         known = [result for result in self.results.values() if result.cell.env == env and not result.failed]
         random = [result.final_return for result in known if result.cell.arm == RANDOM_ARM]
-        base = [result.final_return for result in known if self._is_reference(result.cell)]
+        base = [result.final_return for result in known if result.cell.is_reference(self.plan.reference)]
         if not random or not base:
             return None
         low, high = random[0], max(value for value in base if value is not None)
