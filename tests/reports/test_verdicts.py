@@ -396,8 +396,40 @@ def test_the_noise_scale_foretells_the_end_of_invariance_or_does_not():
     assert foretold(noise_scale=16 * 6, ends_at=8).state == "holds"  # equal up to 4, different from 8 on
     assert foretold(noise_scale=16 * 1, ends_at=8).state == "fails"
     assert foretold(noise_scale=16 * 40, ends_at=8).state == "fails"
-    never = foretold(noise_scale=16 * 6, ends_at=99)
+    never = foretold(noise_scale=16 * 10, ends_at=99)
     assert never.state == "undecided" and "no ratio was shown to differ" in never.sentence
+
+
+def test_an_end_that_is_not_known_well_enough_leaves_the_prediction_undecided():
+    *_, end = foretold(noise_scale=16 * 6, ends_at=8, unclear_at=2).comparisons
+    assert (end.details["holds_up_to"], end.details["fails_from"]) == (1, 8)
+    assert end.state == "undecided" and "not all ratios in between are within a factor of 2" in end.sentence
+
+
+def test_equality_shown_far_beyond_the_prediction_contradicts_it():
+    beyond = foretold(noise_scale=16 * 2, ends_at=99)
+    assert beyond.state == "fails" and "equality was shown up to 16" in beyond.sentence
+
+
+@pytest.mark.parametrize(("ratios", "state"), [('["4"]', "fails"), ('["4", "8"]', "undecided")])
+def test_the_end_of_invariance_is_corrected_for_the_number_of_ratios(ratios: str, state: str):
+    """Student's t is 2.0 with 8 degrees of freedom: p = 0.04 is below 0.05 and above 0.05 ÷ 2."""
+    rule = with_rule(
+        'rule = "foretold"',
+        f'this = {{ arm = "all", ratio = {ratios} }}',
+        'that = { ratio = "1" }',
+        "margin = 0.1",
+        "within = 2",
+    )
+    plan = plan_of(FIVE, KNOWN, rule, ('ratios = ["1", "1/4"]', 'ratios = ["1", "4", "8"]'))
+    results = made_up(
+        plan,
+        lambda cell: 5 + noise(cell, 1.0) - (3 if cell.ratio == "4" else 0),
+        metrics={"batch/noise_scale": (32.0,)},
+        plan={"batch": {"num_envs": 4, "minibatch": 16.0}},
+    )
+    (verdict,) = verdicts.judge(plan, results)
+    assert verdict.comparisons[0].state == state
 
 
 def test_invariance_holds_up_to_the_first_ratio_that_is_not_clear():

@@ -116,14 +116,16 @@ def in_brackets(interval: tuple[float, float] | None, form: str = ".4g") -> str:
 
 def foretold(rule: Rule, scores: Scores) -> list[Comparison]:
     """Whether the noise scale at the tuned batch predicts where invariance ends."""
+    pairs = [
+        (this, that, these, those)
+        for this, that in rule.pairs()
+        for these, those in [(scores.select(this), scores.select(that))]
+        if these.scores.keys() & those.scores.keys()
+    ]
     equal = rule_of_equivalence(rule)
-    compared: list[Comparison] = []
-    by_ratio: list[tuple[float, State]] = []
-    for this, that in rule.pairs():
-        these, those = scores.select(this), scores.select(that)
-        if these.scores.keys() & those.scores.keys():
-            compared.append(compare.compared(equal, scores, this, that, these, those, count=1))
-            by_ratio.append((float(Fraction(this.ratio)), compared[-1].state))
+    compared = [compare.compared(equal, scores, *pair, count=len(pairs)) for pair in pairs]
+    ratios = [float(Fraction(this.ratio)) for this, *_ in pairs]
+    by_ratio = [(ratio, one.state) for ratio, one in zip(ratios, compared, strict=True)]
     predictions = [
         noise / scores.results[name].plan["batch"]["minibatch"]
         for _, that in rule.pairs()
@@ -155,16 +157,9 @@ def end_of_invariance(rule: Rule, by_ratio: list[tuple[float, State]], predicted
         if state != "holds":
             break
         holding = ratio
+    state, ending = judged_prediction(predicted, holding, failing, rule.within)
     label = "end of invariance"
     said = f"{label}: the noise scale says ratio {predicted:.3g}, and equality was shown up to {holding:g}"
-    state: State = "undecided"
-    if failing is None:
-        ending = "no ratio was shown to differ"
-    else:
-        agrees = holding <= predicted * rule.within and failing >= predicted / rule.within
-        state = "holds" if agrees else "fails"
-        no = "" if agrees else "not "
-        ending = f"the first that differs is {failing:g}, {no}within a factor of {rule.within:g}"
     return Comparison(
         label=label,
         state=state,
@@ -177,3 +172,22 @@ def end_of_invariance(rule: Rule, by_ratio: list[tuple[float, State]], predicted
             "unit": "ratio",
         },
     )
+
+
+def judged_prediction(
+    predicted: float, holding: float, failing: float | None, within: float
+) -> tuple[State, str]:
+    """Whether a prediction is right about an end that is somewhere from `holding` to `failing`.
+
+    It is if all of these ratios are within the factor of it, and wrong if none is.
+    """
+    if holding > predicted * within:
+        return "fails", f"that is beyond a factor of {within:g} of it"
+    if failing is None:
+        return "undecided", "no ratio was shown to differ"
+    first = f"the first that differs is {failing:g}"
+    if failing < predicted / within:
+        return "fails", f"{first}, beyond a factor of {within:g} of it"
+    if holding >= predicted / within and failing <= predicted * within:
+        return "holds", f"{first}, both within a factor of {within:g} of it"
+    return "undecided", f"{first}, and not all ratios in between are within a factor of {within:g} of it"
