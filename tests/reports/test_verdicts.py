@@ -115,7 +115,49 @@ def test_missing_and_failed_cells_leave_a_claim_undecided():
         for result in results
     ]
     (verdict,) = verdicts.judge(plan, failed)
-    assert verdict.state == "undecided" and "s3 and 1 more have no result" in verdict.sentence
+    assert verdict.state == "undecided" and "s3 and 1 more failed." in verdict.sentence
+
+
+def test_a_claim_is_not_run_while_a_side_has_no_cell():
+    plan = plan_of(FIVE, KNOWN)
+    results = made_up(plan, lambda cell: 5 + noise(cell, 0.1))
+    (verdict,) = verdicts.judge(plan, [result for result in results if result.cell.ratio == "1"])
+    assert verdict.state == "not run" and verdict.comparisons[0].sentence.endswith("ratio 1: not run yet.")
+    rule = with_rule(
+        'rule = "better"', 'this = { arm = "all", ratio = ["1", "1/4"] }', 'that = { arm = "none" }'
+    )
+    plan = plan_of(FIVE, KNOWN, rule)
+    results = made_up(plan, lambda cell: 5 + noise(cell, 0.1) + 2 * (cell.arm == "all"))
+    (verdict,) = verdicts.judge(plan, [result for result in results if result.cell.ratio == "1"])
+    assert [one.state for one in verdict.comparisons] == ["holds", "not run"]
+    assert verdict.state == "undecided" and "Undecided: all rules at ratio 1/4" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        ('rule = "estimate"', 'metric = "batch/noise_scale"'),
+        ('rule = "correlation"', 'metric = "losses/entropy"', 'others = ["losses/clipfrac"]'),
+        ('rule = "foretold"', 'that = { ratio = "1" }', "margin = 0.1", "within = 2"),
+    ],
+)
+def test_a_measurement_is_not_run_while_it_has_no_cell(rule: tuple[str, ...]):
+    plan = plan_of(KNOWN, with_rule(*rule, 'this = { arm = "all", ratio = "1/4" }'))
+    (verdict,) = verdicts.judge(plan, [])
+    assert verdict.state == "not run"
+
+
+def test_a_return_without_a_scale_is_said_to_be_one():
+    plan = plan_of(FIVE)
+    results = made_up(plan, lambda cell: 5 + noise(cell, 0.1))
+    (verdict,) = verdicts.judge(plan, [result for result in results if result.cell.arm != "random"])
+    assert verdict.state == "undecided"
+    assert "s1 and 9 more have a return that cannot be normalized before random play" in verdict.sentence
+
+
+def test_arms_that_all_diverged_are_not_shown_to_be_equal():
+    found = judged(plan_of(FIVE, KNOWN), lambda _: None)
+    assert found.state == "undecided" and "all runs of both sides diverged" in found.sentence
 
 
 def test_missing_cells_of_an_environment_that_only_one_side_has_do_not_matter():
@@ -132,6 +174,7 @@ def test_cells_that_diverged_count_as_random_play():
     found = judged(plan_of(FIVE, KNOWN), lambda cell: None if cell.ratio == "1/4" else 5 + noise(cell, 0.1))
     assert found.state == "fails" and found.comparisons[0].value == pytest.approx(-0.5)
     assert found.comparisons[0].details["diverged"] == [5, 0]
+    assert "; 5 of 5 and 0 of 5 runs diverged and count as random play." in found.sentence
 
 
 @pytest.mark.parametrize(("shift", "state"), [(2.0, "holds"), (-2.0, "fails"), (0.0, "undecided")])
@@ -446,6 +489,8 @@ def test_a_claim_holds_where_all_comparisons_do_and_fails_where_one_does():
     assert overall([comparison("holds"), comparison("holds")]) == "holds"
     assert overall([comparison("holds"), comparison("undecided")]) == "undecided"
     assert overall([comparison("undecided"), comparison("fails")]) == "fails"
+    assert overall([comparison("holds"), comparison("not run")]) == "undecided"
+    assert overall([comparison("not run"), comparison("measured")]) == "measured"
 
 
 def test_claims_without_cells_at_a_scale_are_absent():

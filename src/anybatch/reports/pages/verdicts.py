@@ -1,5 +1,6 @@
 """Verdicts on a page: the state of each claim, its comparisons with their intervals, and statistics."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from anybatch.reports.charts.chart import IntervalRow, Intervals
@@ -8,8 +9,14 @@ from anybatch.reports.pages.markup import Content, Markup, element
 from anybatch.reports.pages.page import table
 from anybatch.reports.verdicts import Verdict
 
-STATE_COLORS = {"holds": "green", "fails": "orange", "undecided": "slate", "measured": "blue"}
-MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "measured": "="}
+STATE_COLORS = {
+    "holds": "green",
+    "fails": "orange",
+    "undecided": "slate",
+    "measured": "blue",
+    "not run": "slate",
+}
+MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "measured": "=", "not run": "…"}
 UNITS = {
     "estimate": "of the metric",
     "correlation": "rank correlation",
@@ -37,6 +44,14 @@ def shown_verdict(verdict: Verdict, forest: Intervals | None) -> Markup:
         drawing(forest) if forest else None,
         numbers_behind(verdict),
     )
+
+
+def listed_claims(verdicts: Sequence[Verdict]) -> Markup | None:
+    """The claims that no cell speaks to yet, as a list."""
+    if not verdicts:
+        return None
+    claims = (element("li", verdict.claim) for verdict in verdicts)
+    return element("article", element("h3", "Not run yet"), element("ul", *claims, class_="soft"))
 
 
 def intervals_of(verdict: Verdict) -> Intervals | None:

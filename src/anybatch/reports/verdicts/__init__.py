@@ -52,7 +52,7 @@ def verdict(rule: Rule, found: list[Comparison]) -> Verdict:
     """The verdict of one rule on its comparisons."""
     # A prediction is one number; the other comparisons are shown, but do not decide.
     state = overall(found[-1:] if rule.kind == "foretold" else found)
-    deciding = next(one for one in reversed(found) if one.state == state)
+    deciding = next((one for one in reversed(found) if one.state == state), found[-1])
     return Verdict(
         name=rule.name,
         claim=rule.claim,

@@ -20,7 +20,7 @@ LEVEL = 0.95
 
 def estimates(rule: Rule, scores: Scores) -> list[Comparison]:
     """A metric over the last part of the runs, in each environment."""
-    found: list[Comparison] = []
+    found = not_run(rule, scores)
     for selector in rule.this:
         for env, by_cell in measured(rule.metric, rule.share, scores, selector).items():
             label = f"{rule.metric} in {env}, {selector.words(scores.plan)}"
@@ -47,6 +47,17 @@ def estimates(rule: Rule, scores: Scores) -> list[Comparison]:
     return found
 
 
+def not_run(rule: Rule, scores: Scores) -> list[Comparison]:
+    """A comparison for each selector whose cells have not been run."""
+    found: list[Comparison] = []
+    for selector in rule.this:
+        cells = [cell.name for cell in scores.plan.cells if selector.matches(cell)]
+        if cells and not any(name in scores.results for name in cells):
+            label = f"{rule.metric}, {selector.words(scores.plan)}"
+            found.append(Comparison(label=label, state="not run", sentence=f"{label}: not run yet."))
+    return found
+
+
 def measured(metric: str, share: float, scores: Scores, selector: Selector) -> dict[str, dict[str, float]]:
     """The median of a metric over the last part of each run, by environment and cell."""
     found: dict[str, dict[str, float]] = {}
@@ -70,7 +81,7 @@ def worth_having(scores: Scores, by_cell: Mapping[str, float]) -> float:
 
 def correlations(rule: Rule, scores: Scores) -> list[Comparison]:
     """Rank correlation of a metric with others along each run; a mean over runs."""
-    found: list[Comparison] = []
+    found = not_run(rule, scores)
     for selector in rule.this:
         cells = [result for result in scores.results.values() if selector.matches(result.cell)]
         for other in rule.others:
@@ -125,7 +136,9 @@ def foretold(rule: Rule, scores: Scores) -> list[Comparison]:
     equal = rule_of_equivalence(rule)
     compared = [compare.compared(equal, scores, *pair, count=len(pairs)) for pair in pairs]
     ratios = [float(Fraction(this.ratio)) for this, *_ in pairs]
-    by_ratio = [(ratio, one.state) for ratio, one in zip(ratios, compared, strict=True)]
+    by_ratio: list[tuple[float, State]] = [
+        (ratio, one.state) for ratio, one in zip(ratios, compared, strict=True)
+    ]
     predictions = [
         noise / scores.results[name].plan["batch"]["minibatch"]
         for _, that in rule.pairs()
@@ -133,7 +146,7 @@ def foretold(rule: Rule, scores: Scores) -> list[Comparison]:
         for name, noise in by_cell.items()
     ]
     if not compared or not predictions:
-        return []
+        return compared if {one.state for one in compared} == {"not run"} else []
     return [*compared, end_of_invariance(rule, sorted(by_ratio), float(np.median(predictions)))]
 
 
