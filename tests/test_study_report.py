@@ -228,6 +228,13 @@ def test_cells_that_failed_or_are_missing_are_named_with_their_reason(tmp_path: 
     assert by_name[missing]["failed"] == "not run yet" and len(rows) == len(plan.cells)
 
 
+def test_the_page_explains_its_statistics(stale: StudyView):
+    page = study_page.report(stale, []).page
+    assert "how often a run of the first arm beats one of the second" in page
+    assert "It fails if one fails, at a level that is divided by their number" in page
+    assert "They are too narrow with few" in page
+
+
 def unfinished_view(*, of_reference: int) -> StudyView:
     """The study of stale data with fresh data on some seeds and none of the older data."""
     plan = plan_of(made_studies.STALE)

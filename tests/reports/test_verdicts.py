@@ -192,6 +192,16 @@ def test_better_holds_fails_or_is_undecided(shift: float, state: str):
     assert np.sign(found.comparisons[0].details["van_elteren_z"]) == np.sign(shift)
 
 
+def test_a_difference_that_is_not_shown_to_exceed_its_margin_may_still_be_significant():
+    rule = with_rule('rule = "better"', 'this = { arm = "all" }', 'that = { arm = "none" }', "margin = 0.1")
+    found = judged(
+        plan_of(FIVE, KNOWN, rule), lambda cell: 5 + noise(cell, 0.4) + (1.2 if cell.arm == "all" else 0)
+    )
+    (comparison,) = found.comparisons
+    assert found.state == "undecided" and comparison.interval is not None and comparison.interval[0] > 0
+    assert "neither shown to be better by more than 0.1 nor shown not to be" in comparison.sentence
+
+
 @pytest.mark.parametrize(("ratios", "state"), [('"1"', "fails"), ('["1", "1/4"]', "undecided")])
 @pytest.mark.parametrize(("kind", "shift"), [("better", -2.0), ("equivalent", -3.0)])
 def test_one_of_many_comparisons_fails_only_beyond_their_number(

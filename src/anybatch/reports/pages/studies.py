@@ -75,6 +75,10 @@ def shown_verdicts(view: StudyView, forests: Mapping[str, Intervals]) -> list[Ma
 
 
 SCALE = "0 is random play and 1 is the best final return of the base, or a published range is used"
+NARROW = (
+    "They are too narrow with few: they contain the true mean in about 80% of all cases with 3 seeds, and in "
+    "85 to 90% with 5. No verdict depends on them."
+)
 ANSWERS = {
     "holds": "Yes, on {where}: {claim}",
     "fails": "No, on {where} it does not hold that {claim}",
@@ -167,7 +171,7 @@ def scores(view: StudyView) -> list[Markup]:
         element("h3", "Normalized"),
         element(
             "p",
-            f"{SCALE}. In brackets: {LEVEL:.0%} bootstrap intervals, which need two seeds or more.",
+            f"{SCALE}. In brackets: {LEVEL:.0%} bootstrap intervals, which need two seeds or more. {NARROW}",
             class_="note",
         ),
         table(header, aggregates, numbers=range(1, len(header)), kind="stacked"),

@@ -24,6 +24,16 @@ UNITS = {
 }
 """What the numbers of a rule are, if they are not differences."""
 DIFFERENCE = "difference of normalized scores"
+NUMBERS_NOTE = (
+    "p: of the test that shows the claim. Power: how likely equal arms are to be shown to be equal. "
+    "Mean |Δ|: mean size of the differences in single environments. P(improvement): how often a run "
+    "of the first arm beats one of the second. Van Elteren p: of a two-sided test by ranks, on which no "
+    "verdict depends."
+)
+SEVERAL_NOTE = (
+    " The claim holds if all comparisons hold. It fails if one fails, at a level that is divided by their "
+    "number, so an interval may be beyond the margin and its comparison still undecided."
+)
 
 
 def shown_verdict(verdict: Verdict, forest: Intervals | None) -> Markup:
@@ -118,6 +128,7 @@ def numbers_behind(verdict: Verdict) -> Markup | None:
         "details",
         element("summary", "The numbers behind it"),
         table(header, rows, numbers=range(1, len(header)), kind="stacked pairs"),
+        element("p", NUMBERS_NOTE + (SEVERAL_NOTE if len(rows) > 1 else ""), class_="note"),
     )
 
 

@@ -144,6 +144,8 @@ def judged(rule: Rule, found: Difference, count: int) -> tuple[State, str]:
             return "holds", f"better {than}".strip()
         if found.p_below(margin) <= alpha / count:
             return "fails", f"not better {than}".strip() if margin else "worse"
+        if margin:
+            return "undecided", f"neither shown to be better {than} nor shown not to be"
         return "undecided", "no significant difference"
     if rule.kind == "not_worse":
         if found.p_above(-margin) <= alpha:
