@@ -183,6 +183,15 @@ def test_similar_flags_are_named_without_rulers_and_commas(ruler: str):
         (["study", "--plan"], "name a study; `anybatch study` lists them"),
         (["study", "xyz"], "there is no study 'xyz'; `anybatch study` lists them"),
         (
+            ["study", "invariance", "--plan", "--preset", "atari-ppo"],
+            "--preset atari-ppo is for the environments of --env, but there is none",
+        ),
+        (
+            ["study", "invariance", "--plan", "--env", "Acrobot-v1", "Acrobot-v1"],
+            "--env Acrobot-v1 Acrobot-v1: must not repeat an environment",
+        ),
+        (["study", "invariance", "--plan", "--budget", "0m"], "--budget 0m: must be longer than nothing"),
+        (
             ["plan", "--from=sb3", "no.json", "--num-envs=1"],
             "no.json cannot be read: No such file or directory",
         ),

@@ -186,12 +186,11 @@ ANSWERS = {
 def test_the_page_names_the_ratios_that_its_batch_cannot_reach():
     asked = Request(study="invariance", scale="smoke", envs=("Acrobot-v1",), seeds=2)
     view = StudyView(make_plan(files.load("invariance"), asked), [])
-    assert study_page.limits(view)[1:] == [
+    assert study_page.limits(view)[2:] == [
         "Left out: ratio 1/32, since 1/32 of 16 envs is not a whole number."
     ]
     assert study_page.lead(view).startswith(
-        "Undecided: 2 seeds on Acrobot-v1 cannot tell whether with all rules, the other batches equal the "
-        "base."
+        "Not run yet: on Acrobot-v1, it is not known whether with all rules, the other batches equal "
     )
 
 
@@ -221,11 +220,53 @@ def test_cells_that_failed_or_are_missing_are_named_with_their_reason(tmp_path: 
     wanted = len(plan.cells) - 2  # random play is not of the grid
     assert f"{wanted - 1} of {wanted} cells have been run" in page and "; 1 failed." in page
     assert f"<th>{failed}</th>" in page and "the gradient became non-finite" in page
-    assert f"<th>{missing}</th>" in page and "not run yet" in page
+    part = "anchored to the behavior policy, iterations 8, learning rate × 2"
+    assert f'<th>{part}</th><td data-label="reason">1 of 4 not run yet</td>' in page
     rows = list(csv.DictReader((out / "report" / "data" / "cells.csv").read_text().splitlines()))
     by_name = {row["cell"]: row for row in rows}
     assert by_name[failed]["failed"] == "the gradient became non-finite"
     assert by_name[missing]["failed"] == "not run yet" and len(rows) == len(plan.cells)
+
+
+def test_the_page_explains_its_statistics(stale: StudyView):
+    page = study_page.report(stale, []).page
+    assert "how often a run of the first arm beats one of the second" in page
+    assert "It fails if one fails, at a level that is divided by their number" in page
+    assert "They are too narrow with few" in page
+
+
+def unfinished_view(*, of_reference: int) -> StudyView:
+    """The study of stale data with fresh data on some seeds and none of the older data."""
+    plan = plan_of(made_studies.STALE)
+    fresh = [cell for cell in plan.cells if cell.point == {"staleness.iterations": 0}][:of_reference]
+    random = [cell for cell in plan.cells if cell.arm == "random"]
+    return StudyView(plan, [result_of(plan, cell) for cell in (*random, *fresh)])
+
+
+def test_the_page_of_an_unfinished_study_begins_with_what_is_missing():
+    begun = StudyView(
+        plan_of(made_studies.STALE),
+        [result for result in view_of(made_studies.STALE).results.values() if result.cell.seed == 1],
+    )
+    assert study_page.lead(begun).startswith("Not finished: on toy:Match, toy:Corridor, it is not known yet ")
+    assert study_page.limits(begun)[1] == "12 of 24 cells have not been run yet."
+    waiting = unfinished_view(of_reference=2)
+    assert study_page.lead(waiting) == (
+        "Not run yet: on toy:Match, toy:Corridor, it is not known whether data eight iterations old is as "
+        "good as fresh data."
+    )
+    assert study_page.limits(waiting)[1] == (
+        "22 of 24 cells have not been run yet; 1 of 1 claim waits for them."
+    )
+
+
+def test_claims_that_have_not_been_run_are_only_listed(capsys: pytest.CaptureFixture[str]):
+    view = unfinished_view(of_reference=2)
+    page = study_page.report(view, []).page
+    assert "<li>Data eight iterations old is as good as fresh data.</li>" in page
+    assert 'class="verdict"' not in page and "<th>decoupled, iterations 8</th><td>0 of 2</td>" not in page
+    study_text.show_results(Path("there"), view.plan, list(view.results.values()), view.verdicts)
+    assert "not run yet: flat\n" in capsys.readouterr().out
 
 
 def test_too_few_seeds_for_an_interval_are_said():

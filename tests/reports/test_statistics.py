@@ -158,6 +158,18 @@ def test_bootstrap_intervals_are_those_of_scipy_and_the_same_every_time():
     assert found == statistics.stratified_interval(statistics.mean, {"env": values}, resamples=4000)
 
 
+@pytest.mark.parametrize(("seeds", "low", "high"), [(3, 0.72, 0.84), (5, 0.84, 0.93)])
+def test_bootstrap_intervals_of_few_seeds_are_as_narrow_as_pages_say(seeds: int, low: float, high: float):
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(400):
+        scores = {str(env): rng.normal(0, 1, seeds) for env in range(2)}
+        interval = statistics.stratified_interval(statistics.mean, scores, resamples=300)
+        assert interval is not None
+        covered += interval[0] <= 0 <= interval[1]
+    assert low < covered / 400 < high
+
+
 def test_runs_are_resampled_within_their_stratum():
     scores = {"a": [0.0, 0.0], "b": [10.0, 10.0, 10.0]}
     assert statistics.stratified_interval(statistics.mean, scores) == (5, 5)

@@ -119,7 +119,49 @@ def test_missing_and_failed_cells_leave_a_claim_undecided():
         for result in results
     ]
     (verdict,) = verdicts.judge(plan, failed)
-    assert verdict.state == "undecided" and "s3 and 1 more have no result" in verdict.sentence
+    assert verdict.state == "undecided" and "s3 and 1 more failed." in verdict.sentence
+
+
+def test_a_claim_is_not_run_while_a_side_has_no_cell():
+    plan = plan_of(FIVE, KNOWN)
+    results = made_up(plan, lambda cell: 5 + noise(cell, 0.1))
+    (verdict,) = verdicts.judge(plan, [result for result in results if result.cell.ratio == "1"])
+    assert verdict.state == "not run" and verdict.comparisons[0].sentence.endswith("ratio 1: not run yet.")
+    rule = with_rule(
+        'rule = "better"', 'this = { arm = "all", ratio = ["1", "1/4"] }', 'that = { arm = "none" }'
+    )
+    plan = plan_of(FIVE, KNOWN, rule)
+    results = made_up(plan, lambda cell: 5 + noise(cell, 0.1) + 2 * (cell.arm == "all"))
+    (verdict,) = verdicts.judge(plan, [result for result in results if result.cell.ratio == "1"])
+    assert [one.state for one in verdict.comparisons] == ["holds", "not run"]
+    assert verdict.state == "undecided" and "Undecided: all rules at ratio 1/4" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        ('rule = "estimate"', 'metric = "batch/noise_scale"'),
+        ('rule = "correlation"', 'metric = "losses/entropy"', 'others = ["losses/clipfrac"]'),
+        ('rule = "foretold"', 'that = { ratio = "1" }', "margin = 0.1", "within = 2"),
+    ],
+)
+def test_a_measurement_is_not_run_while_it_has_no_cell(rule: tuple[str, ...]):
+    plan = plan_of(KNOWN, with_rule(*rule, 'this = { arm = "all", ratio = "1/4" }'))
+    (verdict,) = verdicts.judge(plan, [])
+    assert verdict.state == "not run"
+
+
+def test_a_return_without_a_scale_is_said_to_be_one():
+    plan = plan_of(FIVE)
+    results = made_up(plan, lambda cell: 5 + noise(cell, 0.1))
+    (verdict,) = verdicts.judge(plan, [result for result in results if result.cell.arm != "random"])
+    assert verdict.state == "undecided"
+    assert "s1 and 9 more have a return that cannot be normalized before random play" in verdict.sentence
+
+
+def test_arms_that_all_diverged_are_not_shown_to_be_equal():
+    found = judged(plan_of(FIVE, KNOWN), lambda _: None)
+    assert found.state == "undecided" and "all runs of both sides diverged" in found.sentence
 
 
 def test_missing_cells_of_an_environment_that_only_one_side_has_do_not_matter():
@@ -136,6 +178,7 @@ def test_cells_that_diverged_count_as_random_play():
     found = judged(plan_of(FIVE, KNOWN), lambda cell: None if cell.ratio == "1/4" else 5 + noise(cell, 0.1))
     assert found.state == "fails" and found.comparisons[0].value == pytest.approx(-0.5)
     assert found.comparisons[0].details["diverged"] == [5, 0]
+    assert "; 5 of 5 and 0 of 5 runs diverged and count as random play." in found.sentence
 
 
 @pytest.mark.parametrize(("shift", "state"), [(2.0, "holds"), (-2.0, "fails"), (0.0, "undecided")])
@@ -151,6 +194,16 @@ def test_better_holds_fails_or_is_undecided(shift: float, state: str):
         {2.0: 1.0, -2.0: 0.0, 0.0: 0.5}[shift]
     )
     assert np.sign(found.comparisons[0].details["van_elteren_z"]) == np.sign(shift)
+
+
+def test_a_difference_that_is_not_shown_to_exceed_its_margin_may_still_be_significant():
+    rule = with_rule('rule = "better"', 'this = { arm = "all" }', 'that = { arm = "none" }', "margin = 0.1")
+    found = judged(
+        plan_of(FIVE, KNOWN, rule), lambda cell: 5 + noise(cell, 0.4) + (1.2 if cell.arm == "all" else 0)
+    )
+    (comparison,) = found.comparisons
+    assert found.state == "undecided" and comparison.interval is not None and comparison.interval[0] > 0
+    assert "neither shown to be better by more than 0.1 nor shown not to be" in comparison.sentence
 
 
 @pytest.mark.parametrize(("ratios", "state"), [('"1"', "fails"), ('["1", "1/4"]', "undecided")])
@@ -457,8 +510,40 @@ def test_the_noise_scale_foretells_the_end_of_invariance_or_does_not():
     assert foretold(noise_scale=16 * 6, ends_at=8).state == "holds"  # equal up to 4, different from 8 on
     assert foretold(noise_scale=16 * 1, ends_at=8).state == "fails"
     assert foretold(noise_scale=16 * 40, ends_at=8).state == "fails"
-    never = foretold(noise_scale=16 * 6, ends_at=99)
+    never = foretold(noise_scale=16 * 10, ends_at=99)
     assert never.state == "undecided" and "no ratio was shown to differ" in never.sentence
+
+
+def test_an_end_that_is_not_known_well_enough_leaves_the_prediction_undecided():
+    *_, end = foretold(noise_scale=16 * 6, ends_at=8, unclear_at=2).comparisons
+    assert (end.details["holds_up_to"], end.details["fails_from"]) == (1, 8)
+    assert end.state == "undecided" and "not all ratios in between are within a factor of 2" in end.sentence
+
+
+def test_equality_shown_far_beyond_the_prediction_contradicts_it():
+    beyond = foretold(noise_scale=16 * 2, ends_at=99)
+    assert beyond.state == "fails" and "equality was shown up to 16" in beyond.sentence
+
+
+@pytest.mark.parametrize(("ratios", "state"), [('["4"]', "fails"), ('["4", "8"]', "undecided")])
+def test_the_end_of_invariance_is_corrected_for_the_number_of_ratios(ratios: str, state: str):
+    """Student's t is 2.0 with 8 degrees of freedom: p = 0.04 is below 0.05 and above 0.05 ÷ 2."""
+    rule = with_rule(
+        'rule = "foretold"',
+        f'this = {{ arm = "all", ratio = {ratios} }}',
+        'that = { ratio = "1" }',
+        "margin = 0.1",
+        "within = 2",
+    )
+    plan = plan_of(FIVE, KNOWN, rule, ('ratios = ["1", "1/4"]', 'ratios = ["1", "4", "8"]'))
+    results = made_up(
+        plan,
+        lambda cell: 5 + noise(cell, 1.0) - (3 if cell.ratio == "4" else 0),
+        metrics={"batch/noise_scale": (32.0,)},
+        plan={"batch": {"num_envs": 4, "minibatch": 16.0}},
+    )
+    (verdict,) = verdicts.judge(plan, results)
+    assert verdict.comparisons[0].state == state
 
 
 def test_invariance_holds_up_to_the_first_ratio_that_is_not_clear():
@@ -475,6 +560,8 @@ def test_a_claim_holds_where_all_comparisons_do_and_fails_where_one_does():
     assert overall([comparison("holds"), comparison("holds")]) == "holds"
     assert overall([comparison("holds"), comparison("undecided")]) == "undecided"
     assert overall([comparison("undecided"), comparison("fails")]) == "fails"
+    assert overall([comparison("holds"), comparison("not run")]) == "undecided"
+    assert overall([comparison("not run"), comparison("measured")]) == "measured"
 
 
 def test_claims_without_cells_at_a_scale_are_absent():

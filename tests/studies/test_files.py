@@ -1,8 +1,11 @@
 """Study files: what is wrong in one is refused by its name."""
 
+from pathlib import Path
+
 import pytest
 from small_studies import STUDY, changed_text, plan_of
 
+from anybatch.cli.main import main
 from anybatch.errors import ConfigError
 from anybatch.reports import verdicts
 from anybatch.studies import files
@@ -73,7 +76,17 @@ def test_a_wrong_field_is_named():
         ('arms = ["all", "none"]', 'arms = ["every"]', "there is no 'every'; the names are all, none"),
         ('base = "toy"', 'base = "game"', "base = 'game' must be one of toy"),
         ('ratios = ["1", "1/4"]', 'ratios = ["0"]', "the ratio '0' must be a positive fraction"),
-        ("total_env_steps = 192", "total_env_steps = -1", "a whole number that is not negative"),
+        ("total_env_steps = 192", "total_env_steps = -1", "a whole number, at least 1"),
+        ("total_env_steps = 192", "total_env_steps = 0", "total_env_steps = 0 must be a whole number"),
+        ("seeds = [1, 2]", "seeds = [2, 1, 2]", "seeds = [2, 1, 2] must not repeat 2"),
+        ("seeds = [1, 2]", "seeds = [-1]", "must be a list of whole numbers that are not negative"),
+        ('envs = ["toy:Match"]', 'envs = ["a", "a"]', "envs = ['a', 'a'] must not repeat 'a'"),
+        ("[0.5, 1, 2]", '["high"]', "optimizer.learning_rate = ['high'] must be a list of positive numbers"),
+        ("[0.5, 1, 2]", "[0, 1]", "optimizer.learning_rate = [0, 1] must be a list of positive numbers"),
+        ('metric = "area"', 'metric = "area"\nthreads = 0', "threads = 0 must be a whole number, at least 1"),
+        ('metric = "area"', 'metric = "area"\nranges = { x = [nan, 1] }', "must be a list of 2 numbers"),
+        ('{ arm = "all" }', '{ arm = "every" }', "reference: arm = 'every' must be one of all, none"),
+        ("[arms.none]", "[arms.random]", "the name random is taken by random play"),
         (
             '[arms.all]\ntitle = "all rules"',
             '[arms]\nall = "all rules"',
@@ -119,6 +132,74 @@ def test_a_wrong_rule_is_said(there: str, here: str, said: str):
     assert said in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("there", "here", "said"),
+    [
+        ('arm = "all", ratio', 'arm = "al", ratio', "there is no arm 'al'; the names are all, none"),
+        (
+            'that = { ratio = "1" }',
+            'that = { arm = "non" }',
+            "there is no arm 'non'; the names are all, none",
+        ),
+        ('ratio = "1/4" }', 'ratio = "1/4", base = "x" }', "there is no base 'x'; the names are toy"),
+        ('"all", ratio = "1/4"', '"all", ratio = "1/8"', "has the cells of arm all at ratio 1/8"),
+        ('that = { ratio = "1" }', "that = {}", "this and that are the same cells"),
+        ("margin = 0.1", "margin = 0", "margin = 0 must be positive"),
+        ("margin = 0.1", "margin = 0.1\nalpha = 0.5", "alpha = 0.5 must be between 0 and 0.5"),
+        ('name = "invariance"', 'name = "../it"', "the name '../it' must consist of letters, digits"),
+    ],
+)
+def test_a_rule_that_does_not_fit_its_study_is_refused_before_anything_is_run(
+    there: str, here: str, said: str
+):
+    with pytest.raises(ConfigError) as refused:
+        verdicts.refuse_unfit(files.parse("small", changed_text((there, here))))
+    assert said in str(refused.value) and "study small.verdicts[1]: " in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ('rule = "estimate"\nmetric = "batch/nois"', "cells keep no metric batch/nois; they keep batch/iter"),
+        ('rule = "estimate"\nmetric = "batch/noise_scale"\nshare = 2', "share = 2 must be above 0 and at"),
+        (
+            'rule = "foretold"\nthat = { ratio = "1" }\nmargin = 0.1\nwithin = 1',
+            "within = 1 must be a factor above 1",
+        ),
+        (
+            'rule = "regret"\nthat = { arm = "none" }\nmargin = 0.1\nsetting = "optimizer.lr"',
+            "has the cells of arm none at ratio 1/4, factors of optimizer.lr",
+        ),
+    ],
+)
+def test_a_rule_about_a_metric_or_setting_that_cells_lack_is_refused(rule: str, said: str):
+    written = (
+        'rule = "equivalent"\nthis = { arm = "all", ratio = "1/4" }\nthat = { ratio = "1" }\nmargin = 0.1'
+    )
+    there = f'this = {{ arm = "all", ratio = "1/4" }}\n{rule}'
+    with pytest.raises(ConfigError) as refused:
+        verdicts.refuse_unfit(files.parse("small", changed_text((written, there))))
+    assert said in str(refused.value)
+
+
+def test_two_verdicts_of_one_name_are_refused():
+    text = STUDY + STUDY[STUDY.index("[[verdicts]]") :]
+    with pytest.raises(ConfigError, match=r"verdicts\[2\]: another verdict has the name 'invariance'"):
+        verdicts.refuse_unfit(files.parse("small", text))
+
+
+@pytest.mark.parametrize("name", files.names())
+def test_the_rules_of_every_study_fit_it(name: str):
+    verdicts.refuse_unfit(files.load(name))
+
+
+def test_returns_that_could_never_be_normalized_are_refused():
+    away = ('reference = { arm = "all" }', 'reference = { arm = "all", ratio = "1/2" }')
+    with pytest.raises(ConfigError, match=r"no cell of its reference, arm all at ratio 1/2, in toy:Match"):
+        plan_of(away)
+    assert plan_of(away, ("[scales.cpu]", '[ranges]\n"toy:Match" = [0, 10]\n\n[scales.cpu]')).cells
+
+
 def test_a_base_can_be_that_of_another_study():
     here = files.parse(
         "mine",
@@ -135,3 +216,13 @@ def test_a_base_can_be_that_of_another_study():
                 'preset = "cartpole-ppo-ewma"', 'study = "invariance"'
             ),
         )
+
+
+def test_an_unknown_environment_of_a_study_file_is_refused_before_anything_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    path = tmp_path / "small.toml"
+    path.write_text(changed_text(('envs = ["toy:Match"]', 'envs = ["toy:Mach"]')))
+    with pytest.raises(SystemExit) as refused:
+        main(["study", str(path), "--plan"])
+    assert refused.value.code == 2 and "there is no environment toy:Mach" in capsys.readouterr().err

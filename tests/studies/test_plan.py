@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from small_studies import plan_of, study
 
+from anybatch import presets
 from anybatch.errors import ConfigError, UserError
 from anybatch.studies import files, opening, plan, source
 from anybatch.studies.plan import Request, make_plan
@@ -84,6 +85,16 @@ def test_another_environment_of_the_family_keeps_the_base_and_one_of_another_has
     assert any("1/32 of 16 envs" in entry["reason"] for entry in smoke.left_out)
     vector = make_plan(study, Request(study="invariance", envs=("Acrobot-v1",), preset="vector-ppo-ewma"))
     assert vector.cells[1].config["normalize"]["observations"] == "step"
+
+
+def test_a_requested_preset_is_the_base_of_the_studys_own_environments_too():
+    request = Request(study="invariance", envs=("minatar:Breakout",), preset="minatar-ppo-ewma")
+    config = make_plan(files.load("invariance"), request).cells[1].config
+    assert (
+        config["optimizer"]["learning_rate"]
+        == presets.load("minatar-ppo-ewma").config.optimizer.learning_rate
+    )
+    assert config["optimizer"]["learning_rate"] != 2e-3  # that of the study
 
 
 def test_environments_with_a_published_scale_need_no_random_play():

@@ -77,10 +77,11 @@ def study(words: list[str]) -> None:
     if not flags.name:
         raise ConfigError("name a study; `anybatch study` lists them")
     asked = files.load(flags.name)
-    verdicts.parse(asked.verdicts, f"study {asked.name}")
+    verdicts.refuse_unfit(asked)
     request = request_of(flags)
     for env in request.envs:
         import_as_named(env)
+    for env in request.envs or asked.scale(request.scale).envs:
         refuse_unknown(env, EnvConfig())
     if flags.plan:
         study_text.show_plan(make_plan(asked, request))
@@ -92,10 +93,16 @@ def request_of(flags: StudyFlags) -> Request:
     for name, number in (("seeds", flags.seeds), ("jobs", flags.jobs)):
         if number is not None and number < 1:
             raise ConfigError(f"--{name} {number}: must be at least 1")
+    if flags.preset is not None and not flags.env:
+        raise ConfigError(f"--preset {flags.preset} is for the environments of --env, but there is none")
+    if len(set(flags.env)) < len(flags.env):
+        raise ConfigError(f"--env {' '.join(flags.env)}: must not repeat an environment")
     try:
         budget = None if flags.budget is None else duration.seconds(flags.budget)
     except ValueError as error:
         raise ConfigError(f"--budget: {error}") from None
+    if budget == 0:
+        raise ConfigError(f"--budget {flags.budget}: must be longer than nothing")
     if flags.ray_address is not None and flags.on != "ray":
         raise ConfigError(f"--ray-address {flags.ray_address} is for --on ray, but --on is {flags.on}")
     return Request(

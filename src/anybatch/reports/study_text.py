@@ -80,11 +80,14 @@ def show_results(out: Path, plan: StudyPlan, results: Sequence[Result], found: S
     for result in failed:
         console.print(f"failed: {result.cell.name}: {result.failed}", markup=False, soft_wrap=True)
     console.print()
-    for verdict in found:
+    for verdict in (one for one in found if one.state != "not run"):
         console.print(Text(f"{verdict.name}: {verdict.state}", style=f"bold {COLORS[verdict.state]}"))
         console.print(Padding(Text(verdict.claim), (0, 0, 0, 2)))
         for comparison in verdict.comparisons:
             console.print(Padding(Text(f"· {comparison.sentence}", style="dim"), (0, 0, 0, 2)))
+    not_run = [verdict.name for verdict in found if verdict.state == "not run"]
+    if not_run:
+        console.print(f"not run yet: {', '.join(not_run)}", markup=False, soft_wrap=True)
     console.print(f"\nfolder  {out}", markup=False, soft_wrap=True)
 
 

@@ -63,6 +63,7 @@ cells/NAME.json adds:
 All numbers are finite; returns have six significant digits, metrics four.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -127,6 +128,16 @@ class Cell:
     def group(self) -> str:
         """The name without the seed: cells of one group differ only by chance."""
         return self.name.removesuffix(f"__s{self.seed}")
+
+    def is_same(self, other: "Cell") -> bool:
+        """Whether both are the same point of the grid, with the same seed."""
+        keys = ("name", "env", "base", "arm", "ratio", "seed")
+        return all(getattr(self, key) == getattr(other, key) for key in keys)
+
+    def is_reference(self, reference: Mapping[str, str]) -> bool:
+        """Whether it is one of the cells that others are compared with: no setting is multiplied."""
+        same = (self.arm, self.ratio) == (reference["arm"], reference["ratio"])
+        return same and all(factor == 1 for factor in self.factors.values())
 
     @property
     def total_env_steps(self) -> int:
@@ -203,6 +214,30 @@ OUTCOME_KEYS = ("curve", "final_return", "area", "episodes", "evaluation", "plan
 """Keys of a result that a failed cell does not have."""
 
 
+def wrong_entries(data: Mapping[str, Any]) -> list[str]:
+    """The entries of a cell's file that a report could not compute with."""
+    tables = ("facts", "evaluation", "plan", "metrics")
+    wrong = [name for name in tables if not isinstance(data.get(name, {}), Mapping)]
+    wrong += ["failed"] * (not isinstance(data["failed"], str | None))
+    if wrong:
+        return wrong
+    wrong += ["facts.seconds"] * (not is_number(data["facts"].get("seconds") or 0))
+    if data["failed"] is None:
+        wrong += [name for name in ("area", "final_return") if not is_number(data[name])]
+        wrong += ["curve"] * (not are_numbers([value for _, value in data["curve"]]))
+        wrong += [name for name, values in data["metrics"].items() if not are_numbers(values)]
+    return wrong
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def are_numbers(values: object) -> bool:
+    """Whether this is a list of finite numbers, with null where there is none."""
+    return isinstance(values, list) and all(value is None or is_number(value) for value in values)
+
+
 def path_of(out: Path, name: str) -> Path:
     """The file of a cell."""
     return out / CELLS / f"{name}.json"
@@ -224,8 +259,10 @@ def read(out: Path, name: str) -> Result | None:
     try:
         if data["schema"] != SCHEMA:
             raise UserError(f"{path} has schema {data['schema']}; this version reads schema {SCHEMA}")
+        if wrong := wrong_entries(data):
+            raise UserError(f"{path} is damaged: a study does not write such {' or '.join(wrong)}")
         return Result.from_json(data)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"{path} is damaged: it is not a cell of a study ({error!r})") from None

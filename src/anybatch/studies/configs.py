@@ -34,11 +34,11 @@ def base_settings(study: Study, grid: Grid, env: str, *, preset: str | None) -> 
 
 
 def chosen_base(study: Study, grid: Grid, env: str, preset: str | None) -> tuple[Base, str]:
-    """The base of a grid, and its preset: another preset for an environment that the base does not fit."""
+    """The base of a grid, and its preset: another one where it is requested, or if the base does not fit."""
     base = study.bases[grid.base]
-    if env in grid.envs or env in base.envs:
-        return base, base.preset
     if preset is None:
+        if env in grid.envs or env in base.envs:
+            return base, base.preset
         family = presets.for_env(env, EnvConfig()).preset
         if family == presets.for_env(grid.envs[0], EnvConfig()).preset:
             return base, base.preset

@@ -27,6 +27,7 @@ from typing import Any
 
 from anybatch import presets
 from anybatch.errors import ConfigError, cause_of
+from anybatch.studies.cells import RANDOM_ARM
 from anybatch.studies.tables import Table
 
 SUFFIX = ".toml"
@@ -74,6 +75,11 @@ class Scale:
 
     grid: tuple[Grid, ...]
     tune: tuple[Grid, ...]
+
+    @property
+    def envs(self) -> list[str]:
+        """The environments of all grids."""
+        return list(dict.fromkeys(env for grid in (*self.grid, *self.tune) for env in grid.envs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,14 +138,16 @@ def parse(name: str, text: str) -> Study:
         raise ConfigError(f"{where}: {error}") from None
     bases = {key: named_base(key, table) for key, table in top.tables("bases").items()}
     arms = {key: arm(table) for key, table in top.tables("arms").items()}
+    if RANDOM_ARM in arms:
+        raise ConfigError(f"{where}.arms: the name {RANDOM_ARM} is taken by random play; choose another one")
     study = Study(
         name=name,
         title=top.text("title"),
         claim=top.text("claim"),
         source=top.text("source", ""),
         metric=top.choice("metric", METRICS),
-        threads=top.count("threads", 1),
-        reference=reference(top.table("reference")),
+        threads=top.count("threads", 1, least=1),
+        reference=reference(top.table("reference"), arms),
         bases=bases,
         arms=arms,
         other_env=base(top.table("other_env"), preset="") if "other_env" in top else None,
@@ -186,8 +194,8 @@ def arm(table: Table) -> Arm:
     return known
 
 
-def reference(table: Table) -> dict[str, str]:
-    known = {"arm": table.text("arm"), "ratio": ratio(table.text("ratio", "1"), table.where)}
+def reference(table: Table, arms: dict[str, Arm]) -> dict[str, str]:
+    known = {"arm": table.choice("arm", tuple(arms)), "ratio": ratio(table.text("ratio", "1"), table.where)}
     table.refuse_others()
     return known
 
@@ -216,16 +224,15 @@ def scale(table: Table, bases: dict[str, Base], arms: dict[str, Arm]) -> Scale:
 
 
 def grid(table: Table, bases: dict[str, Base], arms: dict[str, Arm]) -> Grid:
-    steps = table.count("total_env_steps", 0)
     known = Grid(
         base=table.choice("base", tuple(bases)),
         arms=tuple(table.choices("arms", tuple(arms))),
         ratios=tuple(ratio(text, f"{table.where}.ratios") for text in table.texts("ratios", ["1"])),
         envs=tuple(table.texts("envs")),
         seeds=tuple(table.counts("seeds")),
-        total_env_steps=steps or None,
+        total_env_steps=table.count("total_env_steps", least=1) if "total_env_steps" in table else None,
         sweep={key: list(values) for key, values in table.lists("sweep").items()},
-        factors={key: [float(value) for value in values] for key, values in table.lists("factors").items()},
+        factors=table.factors("factors"),
     )
     table.refuse_others()
     return known

@@ -18,6 +18,8 @@ from anybatch.studies.hashed import read_hashed
 
 NOT_DECISIVE = ("study", "arms", "request", "facts")
 """Entries of a plan that are not hashed: descriptions, and how the plan was made."""
+ABOUT = ("name", "title", "claim", "source")
+"""What a plan says about its study."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +85,7 @@ class StudyPlan:
         return cls(
             **known
             | {
+                "study": {name: data["study"][name] for name in ABOUT},
                 "cells": tuple(Cell.from_json(cell) for cell in data["cells"]),
                 "verdicts": tuple(data["verdicts"]),
                 "left_out": tuple(data["left_out"]),
@@ -145,8 +148,9 @@ def make_plan(study: Study, request: Request) -> StudyPlan:
         raise ConfigError(f"study {study.name} has no cell left: {'; '.join(left_out.values())}")
     refuse_long_names(found)
     ranges = {env: study.ranges[env] for env in {cell.env for cell in found.values()} & study.ranges.keys()}
+    refuse_without_reference(study, list(found.values()), ranges)
     return StudyPlan(
-        study={name: getattr(study, name) for name in ("name", "title", "claim", "source")},
+        study={name: getattr(study, name) for name in ABOUT},
         scale=request.scale,
         tune=request.tune,
         metric=study.metric,
@@ -211,6 +215,19 @@ def swept(grid: Grid) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
             yield (
                 dict(zip(grid.sweep, values, strict=True)),
                 dict(zip(grid.factors, factors, strict=True)),
+            )
+
+
+def refuse_without_reference(study: Study, found: Sequence[Cell], ranges: Mapping[str, object]) -> None:
+    """Refuse an environment whose returns could never be normalized: its cells would decide nothing."""
+    for env in dict.fromkeys(cell.env for cell in found):
+        if env in ranges or has_published_range(env):
+            continue
+        if not any(cell.env == env and cell.is_reference(study.reference) for cell in found):
+            raise ConfigError(
+                f"study {study.name} has no cell of its reference, arm {study.reference['arm']} at ratio "
+                f"{study.reference['ratio']}, in {env}, so returns there cannot be normalized: add it to a "
+                f'grid, or [ranges] with "{env}" = [LOW, HIGH]'
             )
 
 

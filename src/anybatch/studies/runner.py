@@ -76,6 +76,10 @@ def results(out: Path, plan: StudyPlan) -> list[Result]:
             continue
         if result.plan_hash != plan.hash:
             raise UserError(f"{cells.path_of(out, cell.name)} belongs to another plan")
+        if not result.cell.is_same(cell):
+            raise UserError(
+                f"{cells.path_of(out, cell.name)} is damaged: the plan has another cell of that name"
+            )
         found.append(result)
     return found
 

@@ -1,6 +1,7 @@
 """Tables of a TOML file, read key by key. Missing, wrong or unread keys are refused by name."""
 
 import difflib
+import math
 from typing import Any, TypeVar
 
 from anybatch.errors import ConfigError
@@ -53,20 +54,31 @@ class Table:
     def lists(self, key: str) -> dict[str, list[Any]]:
         """A table whose values are lists that are not empty; none if the key is missing."""
         table = Table(self.take(key, {}), f"{self.where}.{key}")
-        return {name: table._values(name, None, (object,), "a list") for name in table.names()}
+        return {name: table._distinct(name, None, (object,), "a list") for name in table.names()}
+
+    def factors(self, key: str) -> dict[str, list[float]]:
+        """A table of lists of positive numbers; none if the key is missing."""
+        table = Table(self.take(key, {}), f"{self.where}.{key}")
+        what = "a list of positive numbers"
+        found = {name: table._distinct(name, None, (int, float), what) for name in table.names()}
+        for name, values in found.items():
+            if not all(0 < value < math.inf for value in values):
+                raise table._wrong(name, what)
+        return {name: [float(value) for value in values] for name, values in found.items()}
 
     def text(self, key: str, default: str | None = None) -> str:
         return self._value(key, default, str, "a string")
 
-    def count(self, key: str, default: int | None = None) -> int:
-        value = self._value(key, default, int, "a whole number")
-        if value < 0 or isinstance(value, bool):
-            raise self._wrong(key, "a whole number that is not negative")
+    def count(self, key: str, default: int | None = None, *, least: int = 0) -> int:
+        what = f"a whole number, at least {least}"
+        value = self._value(key, default, int, what)
+        if value < least or isinstance(value, bool):
+            raise self._wrong(key, what)
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
         value = self._value(key, default, (int, float), "a number")
-        if isinstance(value, bool) or value < 0:
+        if isinstance(value, bool) or not 0 <= value < math.inf:
             raise self._wrong(key, "a number that is not negative")
         return float(value)
 
@@ -77,7 +89,7 @@ class Table:
         return value
 
     def texts(self, key: str, default: list[str] | None = None) -> list[str]:
-        return self._values(key, default, (str,), "a list of strings")
+        return self._distinct(key, default, (str,), "a list of strings")
 
     def choices(self, key: str, among: tuple[str, ...]) -> list[str]:
         values = self.texts(key)
@@ -89,11 +101,14 @@ class Table:
         return values
 
     def counts(self, key: str) -> list[int]:
-        return self._values(key, None, (int,), "a list of whole numbers")
+        values = self._distinct(key, None, (int,), "a list of whole numbers")
+        if min(values) < 0:
+            raise self._wrong(key, "a list of whole numbers that are not negative")
+        return values
 
     def numbers(self, key: str, *, length: int) -> list[float]:
         values = self._values(key, None, (int, float), f"a list of {length} numbers")
-        if len(values) != length:
+        if len(values) != length or not all(map(math.isfinite, values)):
             raise self._wrong(key, f"a list of {length} numbers")
         return [float(value) for value in values]
 
@@ -125,6 +140,14 @@ class Table:
         )
         if not values or not fits:
             raise self._wrong(key, f"{what}, at least one")
+        return values
+
+    def _distinct(self, key: str, default: list[Any] | None, kinds: tuple[type, ...], what: str) -> list[Any]:
+        """A list in which nothing is repeated, since each of its values gives cells of its own."""
+        values = self._values(key, default, kinds, what)
+        for place, value in enumerate(values):
+            if value in values[:place]:
+                raise ConfigError(f"{self.where}: {key} = {values!r} must not repeat {value!r}")
         return values
 
     def _wrong(self, key: str, what: str) -> ConfigError:

@@ -1,5 +1,6 @@
 """Verdicts on a page: the state of each claim, its comparisons with their intervals, and statistics."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from anybatch.reports.charts.chart import IntervalRow, Intervals
@@ -8,8 +9,14 @@ from anybatch.reports.pages.markup import Content, Markup, element
 from anybatch.reports.pages.page import table
 from anybatch.reports.verdicts import Verdict
 
-STATE_COLORS = {"holds": "green", "fails": "orange", "undecided": "slate", "measured": "blue"}
-MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "measured": "="}
+STATE_COLORS = {
+    "holds": "green",
+    "fails": "orange",
+    "undecided": "slate",
+    "measured": "blue",
+    "not run": "slate",
+}
+MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "measured": "=", "not run": "…"}
 UNITS = {
     "estimate": "of the metric",
     "correlation": "rank correlation",
@@ -17,6 +24,16 @@ UNITS = {
 }
 """What the numbers of a rule are, if they are not differences."""
 DIFFERENCE = "difference of normalized scores"
+NUMBERS_NOTE = (
+    "p: of the test that shows the claim. Power: how likely equal arms are to be shown to be equal. "
+    "Mean |Δ|: mean size of the differences in single environments. P(improvement): how often a run "
+    "of the first arm beats one of the second. Van Elteren p: of a two-sided test by ranks, on which no "
+    "verdict depends."
+)
+SEVERAL_NOTE = (
+    " The claim holds if all comparisons hold. It fails if one fails, at a level that is divided by their "
+    "number, so an interval may be beyond the margin and its comparison still undecided."
+)
 
 
 def shown_verdict(verdict: Verdict, forest: Intervals | None) -> Markup:
@@ -37,6 +54,14 @@ def shown_verdict(verdict: Verdict, forest: Intervals | None) -> Markup:
         drawing(forest) if forest else None,
         numbers_behind(verdict),
     )
+
+
+def listed_claims(verdicts: Sequence[Verdict]) -> Markup | None:
+    """The claims that no cell speaks to yet, as a list."""
+    if not verdicts:
+        return None
+    claims = (element("li", verdict.claim) for verdict in verdicts)
+    return element("article", element("h3", "Not run yet"), element("ul", *claims, class_="soft"))
 
 
 def intervals_of(verdict: Verdict) -> Intervals | None:
@@ -103,6 +128,7 @@ def numbers_behind(verdict: Verdict) -> Markup | None:
         "details",
         element("summary", "The numbers behind it"),
         table(header, rows, numbers=range(1, len(header)), kind="stacked pairs"),
+        element("p", NUMBERS_NOTE + (SEVERAL_NOTE if len(rows) > 1 else ""), class_="note"),
     )
 
 

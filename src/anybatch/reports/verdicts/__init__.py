@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from anybatch.reports.verdicts import compare, measures, sweeps
+from anybatch.reports.verdicts.fit import refuse_unfit
 from anybatch.reports.verdicts.rule import Rule, parse
 from anybatch.reports.verdicts.scores import Scores
 from anybatch.reports.verdicts.verdict import Comparison, State, Verdict, overall
 from anybatch.studies.cells import Result
 from anybatch.studies.plan import StudyPlan
 
-__all__ = ["Comparison", "Rule", "Scores", "State", "Verdict", "judge", "parse"]
+__all__ = ["Comparison", "Rule", "Scores", "State", "Verdict", "judge", "parse", "refuse_unfit"]
 
 RULES: dict[str, Callable[[Rule, Scores], list[Comparison]]] = {
     "equivalent": compare.comparisons,
@@ -51,7 +52,7 @@ def verdict(rule: Rule, found: list[Comparison]) -> Verdict:
     """The verdict of one rule on its comparisons."""
     # A prediction is one number; the other comparisons are shown, but do not decide.
     state = overall(found[-1:] if rule.kind == "foretold" else found)
-    deciding = next(one for one in reversed(found) if one.state == state)
+    deciding = next((one for one in reversed(found) if one.state == state), found[-1])
     return Verdict(
         name=rule.name,
         claim=rule.claim,

@@ -8,7 +8,7 @@ import numpy as np
 from anybatch.reports import statistics
 from anybatch.reports.statistics import Difference
 from anybatch.reports.verdicts.rule import Rule, Selector
-from anybatch.reports.verdicts.scores import Scores, Selection
+from anybatch.reports.verdicts.scores import Lack, Scores, Selection
 from anybatch.reports.verdicts.verdict import Comparison, State
 
 Strata = Mapping[str, Sequence[float]]
@@ -39,9 +39,9 @@ def compared(
     label = f"{this.words(scores.plan)} against {that.words(scores.plan)}"
     both = [env for env in these.scores if env in those.scores]  # what only one side has says nothing here
     these, those = these.within(both), those.within(both)
-    open_point = obstacle(these, those)
-    if open_point:
-        return Comparison(label=label, state="undecided", sentence=f"{label}: {open_point}.")
+    unfinished = without_result(label, these, those)
+    if unfinished is not None:
+        return unfinished
     found = statistics.difference(these.scores, those.scores)
     state, ending = judged(rule, found, count)
     level = 1 - 2 * rule.alpha
@@ -52,7 +52,8 @@ def compared(
         value=found.mean,
         interval=(low, high),
         level=level,
-        sentence=f"{label}: {found.mean:+.3f} ({level:.0%} interval {low:+.3f} to {high:+.3f}), {ending}.",
+        sentence=f"{label}: {found.mean:+.3f} ({level:.0%} interval {low:+.3f} to {high:+.3f}), {ending}"
+        f"{divergences(these, those)}.",
         details=tested(rule, found)
         | {
             "seeds": [these.fewest_seeds, those.fewest_seeds],
@@ -89,16 +90,45 @@ def described(these: Strata, those: Strata, count: int) -> dict[str, Any]:
     }
 
 
+def without_result(label: str, *sides: Selection) -> Comparison | None:
+    """The comparison of sides that cannot be compared yet, with the reason; None if they can be."""
+    if any(side.is_untouched for side in sides):
+        return Comparison(label=label, state="not run", sentence=f"{label}: not run yet.")
+    reason = obstacle(*sides)
+    if not reason:
+        return None
+    missing = sum(len(names) for side in sides for names in side.lacks.values())
+    sentence = f"{label}: {reason}."
+    return Comparison(label=label, state="undecided", sentence=sentence, details={"missing": missing})
+
+
 def obstacle(*sides: Selection) -> str:
     """Why there is no verdict on cells yet; empty if there can be one."""
-    lacking = [name for side in sides for names in side.lacking.values() for name in names]
-    if lacking:
-        more = f" and {len(lacking) - 1} more have" if len(lacking) > 1 else " has"
-        return f"undecided: {lacking[0]}{more} no result yet"
+    reasons: dict[Lack, str] = {
+        "failed": "failed",
+        "not run": "no result yet",
+        "no scale": "a return that cannot be normalized before random play and the base there have one",
+    }
+    for why, reason in reasons.items():
+        names = list(dict.fromkeys(name for side in sides for name in side.lacks.get(why, ())))
+        if names:
+            has = "" if why == "failed" else " has" if len(names) == 1 else " have"
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            return f"{names[0]}{more}{has} {reason}"
     fewest = min(side.fewest_seeds for side in sides)
     if fewest < FEWEST_SEEDS:
-        return f"undecided: an interval needs at least {FEWEST_SEEDS} seeds, but there is only {fewest}"
-    return ""
+        return f"an interval needs at least {FEWEST_SEEDS} seeds, but there is only {fewest}"
+    return "all runs of both sides diverged" if all(side.all_diverged for side in sides) else ""
+
+
+def divergences(*sides: Selection) -> str:
+    """How many runs of each side count as random play, since they diverged; empty if none did."""
+    diverged = [sum(side.diverged.values()) for side in sides]
+    if not any(diverged):
+        return ""
+    runs = [sum(map(len, side.scores.values())) for side in sides]
+    counts = [f"{number} of {of}" for number, of in zip(diverged, runs, strict=True)]
+    return f"; {' and '.join(counts)} runs diverged and count as random play"
 
 
 def judged(rule: Rule, found: Difference, count: int) -> tuple[State, str]:
@@ -114,6 +144,8 @@ def judged(rule: Rule, found: Difference, count: int) -> tuple[State, str]:
             return "holds", f"better {than}".strip()
         if found.p_below(margin) <= alpha / count:
             return "fails", f"not better {than}".strip() if margin else "worse"
+        if margin:
+            return "undecided", f"neither shown to be better {than} nor shown not to be"
         return "undecided", "no significant difference"
     if rule.kind == "not_worse":
         if found.p_above(-margin) <= alpha:

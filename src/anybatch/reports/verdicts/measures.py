@@ -20,7 +20,7 @@ LEVEL = 0.95
 
 def estimates(rule: Rule, scores: Scores) -> list[Comparison]:
     """A metric over the last part of the runs, in each environment."""
-    found: list[Comparison] = []
+    found = not_run(rule, scores)
     for selector in rule.this:
         for env, by_cell in measured(rule.metric, rule.share, scores, selector).items():
             label = f"{rule.metric} in {env}, {selector.words(scores.plan)}"
@@ -47,6 +47,17 @@ def estimates(rule: Rule, scores: Scores) -> list[Comparison]:
     return found
 
 
+def not_run(rule: Rule, scores: Scores) -> list[Comparison]:
+    """A comparison for each selector whose cells have not been run."""
+    found: list[Comparison] = []
+    for selector in rule.this:
+        cells = [cell.name for cell in scores.plan.cells if selector.matches(cell)]
+        if cells and not any(name in scores.results for name in cells):
+            label = f"{rule.metric}, {selector.words(scores.plan)}"
+            found.append(Comparison(label=label, state="not run", sentence=f"{label}: not run yet."))
+    return found
+
+
 def measured(metric: str, share: float, scores: Scores, selector: Selector) -> dict[str, dict[str, float]]:
     """The median of a metric over the last part of each run, by environment and cell."""
     found: dict[str, dict[str, float]] = {}
@@ -70,7 +81,7 @@ def worth_having(scores: Scores, by_cell: Mapping[str, float]) -> float:
 
 def correlations(rule: Rule, scores: Scores) -> list[Comparison]:
     """Rank correlation of a metric with others along each run; a mean over runs."""
-    found: list[Comparison] = []
+    found = not_run(rule, scores)
     for selector in rule.this:
         cells = [result for result in scores.results.values() if selector.matches(result.cell)]
         for other in rule.others:
@@ -116,14 +127,18 @@ def in_brackets(interval: tuple[float, float] | None, form: str = ".4g") -> str:
 
 def foretold(rule: Rule, scores: Scores) -> list[Comparison]:
     """Whether the noise scale at the tuned batch predicts where invariance ends."""
+    pairs = [
+        (this, that, these, those)
+        for this, that in rule.pairs()
+        for these, those in [(scores.select(this), scores.select(that))]
+        if these.scores.keys() & those.scores.keys()
+    ]
     equal = rule_of_equivalence(rule)
-    compared: list[Comparison] = []
-    by_ratio: list[tuple[float, State]] = []
-    for this, that in rule.pairs():
-        these, those = scores.select(this), scores.select(that)
-        if these.scores.keys() & those.scores.keys():
-            compared.append(compare.compared(equal, scores, this, that, these, those, count=1))
-            by_ratio.append((float(Fraction(this.ratio)), compared[-1].state))
+    compared = [compare.compared(equal, scores, *pair, count=len(pairs)) for pair in pairs]
+    ratios = [float(Fraction(this.ratio)) for this, *_ in pairs]
+    by_ratio: list[tuple[float, State]] = [
+        (ratio, one.state) for ratio, one in zip(ratios, compared, strict=True)
+    ]
     predictions = [
         noise / scores.results[name].plan["batch"]["minibatch"]
         for _, that in rule.pairs()
@@ -131,7 +146,7 @@ def foretold(rule: Rule, scores: Scores) -> list[Comparison]:
         for name, noise in by_cell.items()
     ]
     if not compared or not predictions:
-        return []
+        return compared if {one.state for one in compared} == {"not run"} else []
     return [*compared, end_of_invariance(rule, sorted(by_ratio), float(np.median(predictions)))]
 
 
@@ -155,16 +170,9 @@ def end_of_invariance(rule: Rule, by_ratio: list[tuple[float, State]], predicted
         if state != "holds":
             break
         holding = ratio
+    state, ending = judged_prediction(predicted, holding, failing, rule.within)
     label = "end of invariance"
     said = f"{label}: the noise scale says ratio {predicted:.3g}, and equality was shown up to {holding:g}"
-    state: State = "undecided"
-    if failing is None:
-        ending = "no ratio was shown to differ"
-    else:
-        agrees = holding <= predicted * rule.within and failing >= predicted / rule.within
-        state = "holds" if agrees else "fails"
-        no = "" if agrees else "not "
-        ending = f"the first that differs is {failing:g}, {no}within a factor of {rule.within:g}"
     return Comparison(
         label=label,
         state=state,
@@ -177,3 +185,22 @@ def end_of_invariance(rule: Rule, by_ratio: list[tuple[float, State]], predicted
             "unit": "ratio",
         },
     )
+
+
+def judged_prediction(
+    predicted: float, holding: float, failing: float | None, within: float
+) -> tuple[State, str]:
+    """Whether a prediction is right about an end that is somewhere from `holding` to `failing`.
+
+    It is if all of these ratios are within the factor of it, and wrong if none is.
+    """
+    if holding > predicted * within:
+        return "fails", f"that is beyond a factor of {within:g} of it"
+    if failing is None:
+        return "undecided", "no ratio was shown to differ"
+    first = f"the first that differs is {failing:g}"
+    if failing < predicted / within:
+        return "fails", f"{first}, beyond a factor of {within:g} of it"
+    if holding >= predicted / within and failing <= predicted * within:
+        return "holds", f"{first}, both within a factor of {within:g} of it"
+    return "undecided", f"{first}, and not all ratios in between are within a factor of {within:g} of it"

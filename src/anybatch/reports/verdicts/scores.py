@@ -2,12 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from anybatch.envs.published_scale import on_published_scale
 from anybatch.reports.verdicts.rule import Selector
 from anybatch.studies.cells import RANDOM_ARM, Cell, Result
 from anybatch.studies.configs import has_published_range
 from anybatch.studies.plan import StudyPlan
+
+Lack = Literal["not run", "failed", "no scale"]
+"""Why a cell has no score. no scale: it has a return, but random play or the base there has none."""
 
 
 @dataclass(frozen=True)
@@ -18,10 +22,28 @@ class Selection:
     """Normalized scores by environment, one for each seed. Cells that diverged count as random play."""
     seeds: dict[str, list[int]]
     """Their seeds, in the same order."""
-    lacking: dict[str, list[str]]
-    """Cells that have not been run, or have failed for a reason other than divergence."""
+    lacking: dict[str, dict[str, Lack]]
+    """Cells without a score, and why."""
     diverged: dict[str, int]
     """How many have diverged."""
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether no cell has been run."""
+        return not any(self.scores.values()) and set(self.lacks) == {"not run"}
+
+    @property
+    def all_diverged(self) -> bool:
+        return all(len(self.scores[env]) == self.diverged[env] for env in self.scores)
+
+    @property
+    def lacks(self) -> dict[Lack, list[str]]:
+        """The cells without a score in all environments, by reason."""
+        found: dict[Lack, list[str]] = {}
+        for by_name in self.lacking.values():
+            for name, why in by_name.items():
+                found.setdefault(why, []).append(name)
+        return found
 
     @property
     def fewest_seeds(self) -> int:
@@ -71,12 +93,12 @@ class Scores:
         cells = [cell for cell in self.plan.cells if selector.matches(cell)]
         found = Selection({}, {}, {}, {})
         for stratum in dict.fromkeys(map(self.stratum, cells)):
-            found.scores[stratum], found.seeds[stratum], found.lacking[stratum] = [], [], []
+            found.scores[stratum], found.seeds[stratum], found.lacking[stratum] = [], [], {}
             found.diverged[stratum] = 0
         for cell in cells:
             stratum, score = self.stratum(cell), self.score(cell.name)
             if score is None:
-                found.lacking[stratum].append(cell.name)
+                found.lacking[stratum][cell.name] = self._lack(cell.name)
                 continue
             found.diverged[stratum] += self.results[cell.name].diverged
             found.scores[stratum].append(score)
@@ -92,10 +114,10 @@ class Scores:
             return 0.0 if result.diverged else None
         return self.normalized(result.cell.env, result.score(self.plan.metric))
 
-    def _is_reference(self, cell: Cell) -> bool:
-        reference = self.plan.reference
-        same = (cell.arm, cell.ratio) == (reference["arm"], reference["ratio"])
-        return same and all(factor == 1 for factor in cell.factors.values())
+    def _lack(self, name: str) -> Lack:
+        if name not in self.results:
+            return "not run"
+        return "failed" if self.results[name].failed is not None else "no scale"
 
     def _range(self, env: str) -> tuple[float, float] | None:
         if env in self.plan.ranges:
@@ -104,7 +126,7 @@ class Scores:
             return None
         known = [result for result in self.results.values() if result.cell.env == env and not result.failed]
         random = [result.final_return for result in known if result.cell.arm == RANDOM_ARM]
-        base = [result.final_return for result in known if self._is_reference(result.cell)]
+        base = [result.final_return for result in known if result.cell.is_reference(self.plan.reference)]
         if not random or not base:
             return None
         low, high = random[0], max(value for value in base if value is not None)

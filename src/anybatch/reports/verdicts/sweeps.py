@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from anybatch.reports import statistics
-from anybatch.reports.verdicts.compare import FEWEST_SEEDS, obstacle
+from anybatch.reports.verdicts.compare import FEWEST_SEEDS, without_result
 from anybatch.reports.verdicts.rule import Rule, Selector
 from anybatch.reports.verdicts.scores import Scores, Selection
 from anybatch.reports.verdicts.verdict import Comparison, State
@@ -101,21 +101,22 @@ def regrets(rule: Rule, scores: Scores) -> list[Comparison]:
         label = f"{this.words(scores.plan)} against the best {rule.setting} there"
         both = [env for env in these.scores if env in tuned]
         these, those = these.within(both), scores.select(oracle).within(both)
-        open_point = obstacle(these, those) or unpaired(these, tuned)
-        if open_point:
-            found.append(Comparison(label=label, state="undecided", sentence=f"{label}: {open_point}."))
+        unfinished = without_result(label, these, those) or unpaired(label, these, tuned)
+        if unfinished is not None:
+            found.append(unfinished)
             continue
         lost = {env: left_one_out(tuned[env], these.by_seed(env)) for env in both}
         found.append(judged_regret(rule, label, lost, count=len(there)))
     return found
 
 
-def unpaired(these: Selection, tuned: Mapping[str, Sweep]) -> str:
-    """Why there are too few seeds that an untuned run shares with every factor; empty if there are enough."""
+def unpaired(label: str, these: Selection, tuned: Mapping[str, Sweep]) -> Comparison | None:
+    """The comparison, undecided because an untuned run shares too few seeds with every factor; else None."""
     fewest = min(len(shared_seeds(tuned[env], these.by_seed(env))) for env in these.scores)
     if fewest >= FEWEST_SEEDS:
-        return ""
-    return f"undecided: at least {FEWEST_SEEDS} seeds must be shared with all factors, not {fewest}"
+        return None
+    reason = f"at least {FEWEST_SEEDS} seeds must be shared with all factors, not {fewest}"
+    return Comparison(label=label, state="undecided", sentence=f"{label}: {reason}.")
 
 
 def shared_seeds(sweep: Sweep, untuned: Mapping[int, float]) -> list[int]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-State = Literal["holds", "fails", "undecided", "measured"]
-"""measured: the rule asks for a number, and nothing can hold or fail."""
+State = Literal["holds", "fails", "undecided", "measured", "not run"]
+"""measured: the rule asks for a number, and nothing can hold or fail. not run: a side has no cell yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +40,14 @@ class Verdict:
 
 
 def overall(comparisons: Sequence[Comparison]) -> State:
-    """A claim about several comparisons holds if all of them hold, and fails if one does."""
+    """A claim about several comparisons holds if all of them hold, and fails if one does.
+
+    A measurement is one as soon as one of its numbers is known.
+    """
     states = {comparison.state for comparison in comparisons}
-    if not states:
-        return "undecided"
-    if "fails" in states:
-        return "fails"
-    return "undecided" if "undecided" in states else comparisons[0].state
+    for deciding in ("fails", "measured"):
+        if deciding in states:
+            return deciding
+    if states == {"not run"}:
+        return "not run"
+    return "holds" if states == {"holds"} else "undecided"
