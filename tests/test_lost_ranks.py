@@ -14,6 +14,9 @@ from typing import IO
 import pytest
 from toy_runs import newest_learner
 
+from anybatch.cli import ranks
+from anybatch.distributed import group
+from anybatch.errors import LostRankError
 from anybatch.runs import log
 
 COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
@@ -50,6 +53,23 @@ def test_what_ranks_cannot_do_is_one_sentence(
     out, err = capsys.readouterr()
     assert ended.value.code == 2 and said in err and err.count("\n") == 1 and out == ""
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_rank_that_loses_another_while_joining_ends_as_one_that_can_be_restarted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    @contextmanager
+    def lose_one() -> Iterator[None]:
+        raise LostRankError("the connection to another rank was lost")
+        yield
+
+    monkeypatch.setattr(group, "joined", lose_one)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SystemExit) as ended, ranks.as_a_rank():
+        pass
+    assert ended.value.code == ranks.LOST
+    assert capsys.readouterr().err == "anybatch: the connection to another rank was lost\n"
 
 
 @pytest.mark.timeout(600)

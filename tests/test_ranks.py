@@ -241,6 +241,7 @@ def test_the_imbalance_of_a_minibatch_is_the_largest_number_of_samples_on_a_rank
     monkeypatch.setattr(collectives, "world_size", lambda: 2)
     parts = [torch.tensor(samples) for samples in ([0, 6, 2, 3], [3, 4, 8], [2, 8], [0, 1, 7, 8, 9])]
     assert imbalances(parts, 5) == pytest.approx([3 / 2, 3 / 1.5, 1, 1.2])
+    assert imbalances([], 5) == []
 
 
 def compare(here: Path, there: Path) -> None:

@@ -293,10 +293,13 @@ def check_bf16(say: Callable[[str], None]) -> None:
     if machine.bf16_fails():
         raise ConfigError(
             "precision = bf16 cannot be used here: this machine reports AMX instructions but does not run "
-            f"them. Set the environment variable {machine.WITHOUT_AMX}, or use precision = float32"
+            "them. Use precision = float32, which is faster without them, or set the environment variable "
+            f"{machine.WITHOUT_AMX}"
         )
     if not machine.has_fast_bf16():
         say("This processor has no instructions for bf16: float32 is faster here.")
+    elif "amx_bf16" not in machine.vector_instructions():
+        say("This processor has no AMX: bf16 may be slower than float32 (`anybatch doctor` measures it).")
 
 
 def place_network(config: RunConfig, network: torch.nn.Module) -> torch.device:

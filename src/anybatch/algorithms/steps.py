@@ -64,6 +64,8 @@ def minibatches(
 
 def imbalances(parts: Sequence[Tensor], num_envs: int) -> list[float]:
     """Of each minibatch, the largest number of samples on a rank ÷ the mean: how long the others wait."""
+    if not parts:  # reset steps only
+        return []
     shards = Shard.whole(num_envs).split(collectives.world_size())
     ends = torch.tensor([shard.first + shard.count for shard in shards])
     owners = torch.bucketize(torch.cat([*parts]) % num_envs, ends, right=True)

@@ -107,7 +107,7 @@ def machine() -> Check:
 
 
 def bf16() -> Check:
-    """Whether `--precision bf16` is faster here; measured on images if the processor computes."""
+    """Whether `--precision bf16` is faster here; measured on images unless a GPU supports it."""
     if torch.cuda.is_available() and torch.cuda.is_bf16_supported():
         return Check("bf16", True, "the GPU supports it: --precision bf16 is faster for images")
     if bf16_fails():

@@ -73,7 +73,11 @@ def as_a_rank() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if os.environ["RANK"] != "0":
             stack.enter_context(nothing_shown())
-        stack.enter_context(group.joined())
+        try:
+            stack.enter_context(group.joined())
+        except LostRankError as error:
+            print(f"anybatch: {error}", file=sys.stderr)
+            raise SystemExit(LOST) from None
         try:
             yield
         except UserError as error:

@@ -141,8 +141,8 @@ class UpdateConfig:
     """samples: shuffled single samples. sequences: whole rollouts of some envs, as in the paper's code."""
     draw: Literal["random", "stratified"] = "random"
     """random: minibatches are drawn from all samples. stratified: each has about the same number of samples
-    of every env, so that ranks have equal work and do not wait for each other. Neither depends on the number
-    of ranks."""
+    from any range of envs, so that ranks have equal work and do not wait for each other. Neither depends on
+    the number of ranks."""
     target_kl: float | None = None
     """Sampled KL from the behavior policy beyond which an iteration stops optimizing. None: no limit."""
     target_kl_check: Literal["epoch", "minibatch"] = "epoch"

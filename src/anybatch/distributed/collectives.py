@@ -1,7 +1,7 @@
 """Exchanges between ranks. In a single process they are identities: one code path serves any world size.
 
 Every rank must call each of these, in the same order. Only tensors are sent: nothing is pickled. Ranks on
-one machine share memory (`shared_memory.py`); all others, and GPUs, use torch.distributed.
+one machine share memory (`shared_memory.py`); ranks on several, GPUs and checkpoints use torch.distributed.
 """
 
 import time

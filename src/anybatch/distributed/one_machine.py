@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -21,20 +22,24 @@ MEMORY_FOLDER = Path("/dev/shm")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
+class MappedFile(NamedTuple):
+    """A file of this group as memory of this rank, whose byte of the file is locked."""
+
+    file: int
+    memory: mmap.mmap
+
+
 @contextlib.contextmanager
 def shared_by_ranks(timeout: timedelta) -> Iterator[SharedMemory | None]:
-    """Memory that all ranks share; None if they are on several machines, or one has no native code."""
+    """Memory that all ranks share; None if they are on several machines, or one cannot share it."""
+    rank, ranks = collectives.rank(), collectives.world_size()
     with contextlib.ExitStack() as stack:
-        file = _common_file(stack)
-        if file is None:
+        mapped = _common_file(stack)
+        if mapped is None:
             yield None
             return
-        rank, ranks = collectives.rank(), collectives.world_size()
-        content = stack.enter_context(mmap.mmap(file, bytes_for(ranks)))
-        is_lost = _locked_bytes(file, rank)
-        collectives.of_all_ranks(torch.tensor(0))  # all have their locks
-        address = ctypes.addressof(ctypes.c_char.from_buffer(content))
-        yield SharedMemory(address, rank, ranks, is_lost=is_lost, timeout=timeout)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(mapped.memory))
+        yield SharedMemory(address, rank, ranks, is_lost=_has_ended(mapped.file), timeout=timeout)
 
 
 def is_available() -> bool:
@@ -45,17 +50,18 @@ def is_available() -> bool:
     return bool(path)
 
 
-def _common_file(stack: contextlib.ExitStack) -> int | None:
-    """A file of zeros that all ranks have opened, without a name; None if one of them cannot."""
-    path = _new_file() if collectives.rank() == 0 else ""
-    machine, _, path = collectives.text_from_rank_0(f"{_machine()}\n{path}").partition("\n")
-    file = _opened(path) if machine == _machine() and path else None
-    if file is not None:
-        stack.callback(os.close, file)
-    is_common = bool(collectives.of_all_ranks(torch.tensor(file is not None)).all())
-    if collectives.rank() == 0 and path:
-        os.unlink(path)  # nothing is left behind, however the ranks end
-    return file if is_common else None
+def _common_file(stack: contextlib.ExitStack) -> MappedFile | None:
+    """A file of zeros that all ranks have mapped, without a name; None if one of them cannot."""
+    with contextlib.ExitStack() as naming, contextlib.ExitStack() as opening:
+        path = _new_file() if collectives.rank() == 0 else ""
+        if path:
+            naming.callback(os.unlink, path)  # once all have opened it
+        machine, _, path = collectives.text_from_rank_0(f"{_machine()}\n{path}").partition("\n")
+        mapped = _mapped(path, opening) if machine == _machine() and path else None
+        if not collectives.of_all_ranks(torch.tensor(mapped is not None)).all():
+            return None
+        stack.push(opening.pop_all())
+        return mapped
 
 
 def _machine() -> str:
@@ -75,38 +81,38 @@ def _new_file() -> str:
     except (native.CompileError, OSError):
         return ""
     try:
-        os.posix_fallocate(file, 0, size)  # an error now instead of a crash when the memory is used
+        with os.fdopen(file, "wb") as zeros:  # written, so that too little memory is an error now
+            zeros.write(bytes(size))
     except OSError:
         os.unlink(path)
         return ""
-    finally:
-        os.close(file)
     return path
 
 
-def _opened(path: str) -> int | None:
+def _mapped(path: str, stack: contextlib.ExitStack) -> MappedFile | None:
+    """Map the file, and lock this rank's byte of it; None if that is not possible."""
+    import fcntl  # missing on Windows
+
     try:
-        native.library("float32")
-        return os.open(path, os.O_RDWR)
+        size = bytes_for(collectives.world_size())
+        file = os.open(path, os.O_RDWR)
+        stack.callback(os.close, file)
+        fcntl.lockf(file, fcntl.LOCK_EX, 1, collectives.rank())
+        return MappedFile(file, stack.enter_context(mmap.mmap(file, size)))
     except (native.CompileError, OSError):
         return None
 
 
-def _locked_bytes(file: int, rank: int) -> Callable[[int], bool]:
-    """Lock this rank's byte of the file. Returns a function that says whether another rank has ended.
+def _has_ended(file: int) -> Callable[[int], bool]:
+    """Whether another rank has ended: the system removes the lock of a process, however it ends."""
+    import fcntl
 
-    The system removes a lock when its process ends, however it ends.
-    """
-    import fcntl  # missing on Windows
-
-    fcntl.lockf(file, fcntl.LOCK_EX, 1, rank)
-
-    def has_ended(other: int) -> bool:
+    def has_ended(rank: int) -> bool:
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, other)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, rank)
         except OSError:
             return False
-        fcntl.lockf(file, fcntl.LOCK_UN, 1, other)
+        fcntl.lockf(file, fcntl.LOCK_UN, 1, rank)
         return True
 
     return has_ended

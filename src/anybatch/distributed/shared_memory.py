@@ -1,6 +1,6 @@
 """Exchanges between ranks on one machine, through memory that they share.
 
-There, gloo's connections take a millisecond for a few numbers, longer than many a gradient step.
+For the gradient of a small network, gloo's connections need a millisecond, as long as a gradient step.
 """
 
 import ctypes

@@ -11,9 +11,9 @@
 
 #define LINE 64                /* bytes that processors hand to each other as a whole */
 #define LOOKS 300              /* at the counters before other processes get this processor: some 10 µs */
-#define YIELDS 5000            /* before sleeping: several milliseconds, since a process that sleeps has to be woken */
+#define SECONDS_AWAKE 0.003    /* before sleeping, since a process that sleeps has to be woken */
+#define SECONDS 0.02           /* before returning */
 #define SLEEP_NANOSECONDS 50000
-#define SLEEPS 200             /* before returning: some 20 ms */
 #define BLOCK_BYTES 16384      /* of each slot that are added at a time: they stay in the fastest cache */
 
 typedef struct {
@@ -47,8 +47,14 @@ static int have_finished(const Exchange *exchange, int64_t halves) {
   return 1;
 }
 
-/* Waits until all ranks have finished so many halves. Returns 0 if they have not after some 20 ms, so that the caller can
-   look at signals, and whether the others are still there. */
+static double seconds_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec + 1e-9 * now.tv_nsec;
+}
+
+/* Waits until all ranks have finished so many halves. Returns 0 if they have not after some time, or if a signal has
+   arrived, so that the caller can handle it and look whether the others are still there. */
 int exchange_wait(const Exchange *exchange, int64_t halves) {
   for (int look = 0; look < LOOKS; look++) {
     if (have_finished(exchange, halves)) return 1;
@@ -56,13 +62,14 @@ int exchange_wait(const Exchange *exchange, int64_t halves) {
     if (look > LOOKS / 100) _mm_pause();
 #endif
   }
-  for (int turn = 0; turn < YIELDS; turn++) {
+  const double start = seconds_now();
+  while (seconds_now() - start < SECONDS_AWAKE) {
     if (have_finished(exchange, halves)) return 1;
     sched_yield();
   }
-  for (int sleep = 0; sleep < SLEEPS; sleep++) {
+  while (seconds_now() - start < SECONDS) {
     if (have_finished(exchange, halves)) return 1;
-    nanosleep(&(struct timespec){.tv_nsec = SLEEP_NANOSECONDS}, 0);
+    if (nanosleep(&(struct timespec){.tv_nsec = SLEEP_NANOSECONDS}, 0)) break;
   }
   return have_finished(exchange, halves);
 }
