@@ -115,7 +115,7 @@ def test_a_folder_that_a_machine_of_ray_does_not_have_is_an_error(engine: RayEng
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_study_on_ray_that_is_stopped_or_killed_leaves_no_process(number: signal.Signals, tmp_path: Path):
     file, out = tmp_path / "small.toml", tmp_path / "out"
-    file.write_text(changed_text(*ONE_SEED, ENDLESS))
+    file.write_text(changed_text(ONE_SEED[0], ENDLESS))
     command = [*COMMAND, "study", str(file), "--out", str(out), "--jobs", "1", "--on", "ray"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         wait_until(lambda: process.poll() is not None or any(out.glob("runs/*/checkpoints/step_*")))
