@@ -5,10 +5,15 @@ end is replaced, and the figures are drawn into docs/pictures:
 
     <!-- study: results/studies/invariance score-ratio -->
     <!-- end -->
+
+In the summary at its top, the last two columns of a row are replaced by the numbers and the state of a verdict:
+
+    | <!-- verdict: results/studies/invariance smallest -->claim | the paper's number | ours | holds |
 """
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 from anybatch.reports import study_parts
@@ -20,15 +25,36 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results.md"
 PICTURES = ROOT / "docs" / "pictures"
 MARK = re.compile(r"(<!-- study: (?P<folder>\S+)(?P<figures>[^\n]*) -->\n).*?(?=<!-- end -->)", re.S)
+SUMMARY_ROW = re.compile(
+    r"^(?P<kept>\| <!-- verdict: (?P<folder>\S+) (?P<name>\S+) -->[^|]*\|[^|]*\|)[^|]*\|[^|]*\|$", re.M
+)
+
+read = cache(study_parts.read)
 
 
 def with_results(page: str) -> str:
-    """The page with the text of every study in it made anew."""
-    return MARK.sub(lambda match: match[1] + study_text(ROOT / match["folder"]), page)
+    """The page with the text of every study, and every number of the summary, made anew."""
+    page = MARK.sub(lambda match: match[1] + study_text(ROOT / match["folder"]), page)
+    return SUMMARY_ROW.sub(
+        lambda match: match["kept"] + summary_cells(ROOT / match["folder"], match["name"]), page
+    )
+
+
+def summary_cells(folder: Path, name: str) -> str:
+    """The numbers of a verdict and its state, as the last cells of a row."""
+    verdict = next(one for one in read(folder).verdicts if one.name == name)
+    found = [one for one in verdict.comparisons if one.value is not None]
+    if verdict.rule == "optimum":
+        ours = ", ".join(f"× {one.value:g}" for one in found)
+    elif len(found) == 1 and found[0].interval is not None:
+        ours = "{:+.3f} ({:+.3f} to {:+.3f})".format(found[0].value, *found[0].interval)
+    else:
+        ours = ", ".join(f"{one.value:+.3f}" for one in found)
+    return f" {ours} | **{verdict.state}** |"
 
 
 def study_text(folder: Path) -> str:
-    view = study_parts.read(folder)
+    view = read(folder)
     return "\n".join(["", *verdict_lines(view), "", *score_table(view), ""])
 
 
@@ -63,7 +89,7 @@ def score_row(view: StudyView, part: Part, strata: Sequence[str]) -> str:
 
 def draw(folder: Path, figures: list[str]) -> None:
     """Draw the figures of a study that the page shows."""
-    drawings = {drawn.name: drawn for drawn in studies.report(study_parts.read(folder), []).drawings}
+    drawings = {drawn.name: drawn for drawn in studies.report(read(folder), []).drawings}
     for name in figures:
         write_picture(drawings[name], PICTURES / f"{folder.name}-{name}.png")
 
