@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
-from anybatch.reports.charts import files, palette
+from anybatch.reports.charts import files, matplotlib_figures, palette
 from anybatch.reports.charts.axes import axis_over, written
-from anybatch.reports.charts.chart import Chart, HeatMap, Series, csv_text
+from anybatch.reports.charts.chart import Chart, HeatMap, Panels, Series, csv_text
 
 NUMBERS = st.floats(-1e12, 1e12, allow_nan=False).filter(lambda value: value == 0 or abs(value) > 1e-12)
 
@@ -162,6 +163,28 @@ def test_numbers_of_a_chart_as_csv():
 def colors_in(content: bytes) -> set[tuple[int, ...]]:
     image = Image.open(io.BytesIO(content)).convert("RGB")
     return {color for _, color in image.getcolors(1 << 24) or []}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_long_names_in_a_legend_stay_inside_the_picture(count: int):
+    names = [
+        "minibatch and learning rate kept, more minibatches instead of larger ones",
+        "all rules",
+        "none of them",
+    ]
+    lines = tuple(
+        Series(label=name, color=color, x=(1, 64), y=(0, 1))
+        for color, name in zip(palette.PALETTE, names, strict=False)
+    )
+    charts = tuple(
+        Chart(name=f"chart-{place}", title="Score", x_label="batch", y_label="score", series=lines)
+        for place in range(count)
+    )
+    figure = matplotlib_figures.figure_of(Panels(name="panels", title="Score", charts=charts))
+    FigureCanvasAgg(figure).draw()
+    inside, legend = figure.bbox, figure.legends[0].get_window_extent()
+    assert legend.x0 >= inside.x0 and legend.x1 <= inside.x1
+    assert legend.y0 >= inside.y0 and legend.y1 <= figure.axes[-1].get_tightbbox().y0
 
 
 def test_a_picture_shows_every_line_in_its_color():

@@ -18,7 +18,8 @@ PANEL_LETTERS = 44
 """Letters per line of a panel's title."""
 LEGEND_LINE = 0.24
 """Inches; each line of the legend, which is below the axes, adds its own."""
-LEGEND_COLUMN = 3.4
+LEGEND_COLUMN, LEGEND_LETTERS = 3.4, 44
+"""Inches of a column of the legend, and letters per line in it."""
 TEXT, SOFT, GRID = "#1c1e22", "#5d636d", "#e3e4e6"
 STYLE: Any = {
     "font.size": 9,
@@ -36,6 +37,8 @@ def figure_of(drawn: Drawing) -> Figure:
     match drawn:
         case Chart():
             return panels_figure(drawn.title, [drawn], WIDTH, HEIGHT)
+        case Panels(charts=[alone]):
+            return panels_figure(drawn.title, [alone], WIDTH, HEIGHT)
         case Panels():
             return panels_figure(drawn.title, drawn.charts, PANEL_WIDTH, PANEL_HEIGHT)
         case HeatMap():
@@ -50,7 +53,8 @@ def panels_figure(title: str, charts: Sequence[Chart], width: float, height: flo
     rows = -(-len(charts) // columns)
     labels = dict.fromkeys(series.label for chart in charts for series in chart.series if series.in_legend)
     legend_columns = max(1, int(columns * width / LEGEND_COLUMN))
-    legend_lines = -(-len(labels) // legend_columns) if len(labels) > 1 else 0
+    legend = {label: "\n".join(textwrap.wrap(label, LEGEND_LETTERS)) for label in labels}
+    legend_lines = lines_of_legend(list(legend.values()), legend_columns) if len(legend) > 1 else 0
     figure = Figure(
         figsize=(columns * width, 0.3 + rows * height + LEGEND_LINE * legend_lines), layout="constrained"
     )
@@ -67,11 +71,18 @@ def panels_figure(title: str, charts: Sequence[Chart], width: float, height: flo
         handles: dict[str, Any] = {}
         for axes in grid:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                handles.setdefault(label, handle)
+                handles.setdefault(legend[label], handle)
         figure.legend(
             handles.values(), handles.keys(), loc="outside lower left", frameon=False, ncols=legend_columns
         )
     return figure
+
+
+def lines_of_legend(labels: Sequence[str], columns: int) -> int:
+    """Lines of text in the longest column. The labels fill one column after the other."""
+    in_column = -(-len(labels) // columns)
+    lines = [label.count("\n") + 1 for label in labels]
+    return max(sum(lines[start : start + in_column]) for start in range(0, len(lines), in_column))
 
 
 def draw_chart(axes: Axes, chart: Chart, *, titled: bool) -> None:
