@@ -179,18 +179,38 @@ def test_similar_flags_are_named_without_rulers_and_commas(ruler: str):
         ),
         (["plan", "--device"], "--device needs a value"),
         (["plan", "--ranks", "0"], "--ranks 0: must be a whole number from 1 to 1,024"),
+        (
+            ["plan", "--env-config.options", "num_levels"],
+            "--env-config.options must be pairs of a name and a value, such as num_levels 200",
+        ),
+        (
+            ["plan", "--network.hidden-sizes", "64", "0"],
+            "network.hidden-sizes = 64 0: must be from 1 to 16,384",
+        ),
+        (
+            ["plan", "--objective.value-coefficient", "-1"],
+            "objective.value-coefficient = -1.0: must not be negative",
+        ),
+        (
+            ["plan", "--record.checkpoint-every-seconds", "-1"],
+            "record.checkpoint-every-seconds = -1.0: must not be negative",
+        ),
+        (
+            ["plan", "--record.checkpoint-every-iterations", "-1"],
+            "record.checkpoint-every-iterations = -1: must not be negative",
+        ),
         (["pull"], "name the repository: anybatch pull USER/NAME"),
         (["study", "--plan"], "name a study; `anybatch study` lists them"),
         (["study", "xyz"], "there is no study 'xyz'; `anybatch study` lists them"),
         (
             ["study", "invariance", "--plan", "--preset", "atari-ppo"],
-            "--preset atari-ppo is for the environments of --env, but there is none",
+            "--preset atari-ppo needs --env: it is the base for the environments named there",
         ),
         (
             ["study", "invariance", "--plan", "--env", "Acrobot-v1", "Acrobot-v1"],
             "--env Acrobot-v1 Acrobot-v1: must not repeat an environment",
         ),
-        (["study", "invariance", "--plan", "--budget", "0m"], "--budget 0m: must be longer than nothing"),
+        (["study", "invariance", "--plan", "--budget", "0m"], "--budget 0m: must be longer than 0"),
         (
             ["plan", "--from=sb3", "no.json", "--num-envs=1"],
             "no.json cannot be read: No such file or directory",

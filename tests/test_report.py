@@ -201,11 +201,13 @@ def test_what_cannot_be_drawn_is_one_sentence(runs: Path, tmp_path: Path, capsys
     run, out = folders(runs)[0], str(tmp_path / "x.png")
     assert "at least one run folder" in refused(capsys, "report")
     assert "at least one run folder" in refused(capsys, "plot", "--out", out)
-    assert "There is no folder" in refused(capsys, "report", str(tmp_path / "nowhere"))
+    assert "there is no folder" in refused(capsys, "report", str(tmp_path / "nowhere"))
     assert "--out curve.png" in refused(capsys, "plot", run)
     assert ".png, .svg or .pdf" in refused(capsys, "plot", run, "--out", str(tmp_path / "x.jpg"))
     said = refused(capsys, "plot", run, "--out", out, "--metric", "losses/clipfraction")
     assert "did you mean losses/clipfrac?" in said
+    said = refused(capsys, "plot", run, "--out", out, "--metric", "wurst")
+    assert "there is no such metric; metrics.jsonl has their names" in said
     assert "not measured" in refused(capsys, "plot", run, "--out", out, "--metric", "losses/td_loss")
     assert not list(tmp_path.iterdir())
 

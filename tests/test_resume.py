@@ -233,7 +233,7 @@ def test_a_resume_reads_nothing_while_another_process_trains(tmp_path: Path, mon
     config = toy_config()
     folder = train(config, tmp_path).folder
     monkeypatch.setattr(RunRecord, "load_checkpoint", lambda *_: pytest.fail("read before the lock"))
-    with run_folder.lock(folder), pytest.raises(UserError, match="Another process is training"):
+    with run_folder.lock(folder), pytest.raises(UserError, match="another process is training"):
         resume(folder, config)
 
 

@@ -195,7 +195,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_cannot_go_on(run: Path, capsys:
         main(["resume", str(run)])
     shown = capsys.readouterr()
     assert stop.value.code == 2 and shown.out.count("cannot be used") == 3
-    assert shown.err.startswith("anybatch resume: None of the 3 checkpoints")
+    assert shown.err.startswith("anybatch resume: none of the 3 checkpoints")
 
 
 def test_a_run_without_checkpoint_cannot_go_on(refused: Refused, run: Path):
@@ -210,7 +210,7 @@ def test_a_damaged_config_is_named(refused: Refused, run: Path):
 
 def test_a_run_that_is_being_trained_is_not_trained_twice(refused: Refused, run: Path):
     with run_folder.lock(run):
-        assert "Another process" in refused("resume", str(run), "--total-env-steps=150")
+        assert "another process" in refused("resume", str(run), "--total-env-steps=150")
 
 
 @pytest.mark.parametrize("normalize", ["--normalize.observations=step", "--normalize.observations=none"])

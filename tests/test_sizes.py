@@ -31,8 +31,11 @@ from anybatch.errors import ConfigError, EnvError
             "episodes-per-env = 100000000000000000000: must not",
         ),
         (["--objective.kl-penalty=1e308"], "objective.kl-penalty = 1e+308: must not exceed 3.4e+38"),
-        (["--network.hidden-sizes", str(10**9)], "at most 16,384, got (1000000000"),
-        (["--preset=cartpole-pqn", "--network.hidden-sizes", str(10**9)], "at most 16,384, got (1000000000"),
+        (["--network.hidden-sizes", str(10**9)], "hidden-sizes = 1000000000: must be from 1 to 16,384"),
+        (
+            ["--preset=cartpole-pqn", "--network.hidden-sizes", str(10**9)],
+            "hidden-sizes = 1000000000: must be from 1 to 16,384",
+        ),
     ],
 )
 def test_numbers_beyond_sense_are_refused(

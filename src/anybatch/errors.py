@@ -37,5 +37,10 @@ class LostRankError(RuntimeError):
 
 
 def cause_of(error: Exception) -> str:
-    """What went wrong, without the number of the error and the file, which the sentence names already."""
+    """What went wrong, without the number of the error and the file, which the sentence names already.
+
+    A file where a folder is needed is named: the system only says that it exists.
+    """
+    if isinstance(error, FileExistsError) and error.filename is not None:
+        return f"{error.filename} is not a folder"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -297,6 +297,9 @@ def test_what_cannot_be_exported_is_one_sentence(
     assert "choose what to write" in failing(capsys, run)
     assert "must end in .onnx" in failing(capsys, run, "--onnx", "agent.pt")
     assert "has no checkpoint at 7 env steps" in failing(capsys, run, "--onnx", onnx, "--checkpoint", "7")
+    (file := tmp_path / "file").write_text("")
+    said = failing(capsys, run, "--onnx", str(file / "agent.onnx"))
+    assert said == f"anybatch export: {file / 'agent.onnx'} could not be written: {file} is not a folder\n"
     (empty := tmp_path / "empty").mkdir()
     (empty / "config.json").write_text((Path(run) / "config.json").read_text())
     assert "has no checkpoint yet" in failing(capsys, str(empty), "--onnx", onnx)

@@ -156,7 +156,7 @@ def test_checkpoints_of_which_none_can_be_read_are_an_error(tmp_path: Path):
     for env_steps in (1, 2):
         cut(checkpoints.save(env_steps, state(env_steps)) / "state.json")
     said: list[str] = []
-    with pytest.raises(CheckpointError, match="None of the 2 checkpoints"):
+    with pytest.raises(CheckpointError, match="none of the 2 checkpoints"):
         checkpoints.load_latest(said.append)
     assert len(said) == 2
 

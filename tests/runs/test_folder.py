@@ -52,7 +52,7 @@ def test_a_name_that_is_not_safe_is_refused(name: str):
 
 def test_a_base_that_is_a_file_is_one_sentence(tmp_path: Path):
     (tmp_path / "runs").write_text("")
-    with pytest.raises(DiskError, match="No run folder can be made"):
+    with pytest.raises(DiskError, match=r"^no run folder can be made in .*runs: .*runs is not a folder$"):
         folder.create(tmp_path / "runs", folder.name_of("CartPole-v1", "ppo", 1, NOON))
 
 
@@ -81,6 +81,9 @@ def test_find_run_says_what_there_is_instead(tmp_path: Path):
         folder.find_run(tmp_path / "empty")
     with pytest.raises(UserError, match="no run in"):
         folder.find_run(tmp_path / "empty" / "missing")
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(UserError, match=r"notes\.txt is a file, not a run folder"):
+        folder.find_run(tmp_path / "notes.txt")
 
 
 def test_json_is_replaced_in_one_step_and_read_back(tmp_path: Path):
@@ -119,7 +122,7 @@ def test_a_second_process_cannot_train_in_the_same_folder_and_a_kill_leaves_no_l
         [sys.executable, "-c", HOLD_THE_LOCK, str(tmp_path)], stdout=subprocess.PIPE
     ) as other:
         assert other.stdout is not None and other.stdout.readline() == b"locked\n"
-        with pytest.raises(UserError, match="Another process is training"), folder.lock(tmp_path):
+        with pytest.raises(UserError, match="another process is training"), folder.lock(tmp_path):
             pass
         other.send_signal(signal.SIGKILL)
     with folder.lock(tmp_path):

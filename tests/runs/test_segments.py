@@ -103,7 +103,7 @@ def test_a_damaged_segment_makes_the_checkpoint_before_it_the_newest(harm: str, 
 def test_a_segment_that_all_need_leaves_none(tmp_path: Path):
     checkpoints = saved(tmp_path)
     (tmp_path / "segments" / f"{name_of('c')}.safetensors").write_bytes(b"")
-    with pytest.raises(CheckpointError, match="None of the 2 checkpoints"):
+    with pytest.raises(CheckpointError, match="none of the 2 checkpoints"):
         checkpoints.load_latest(lambda _: None)
 
 

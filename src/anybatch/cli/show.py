@@ -91,7 +91,7 @@ def outcome(result: Outcome, smaller: str = "") -> None:
     if smaller:
         for command, what in (
             (f"  anybatch plan {smaller} ", "what changes at another batch size"),
-            (f"  anybatch train {smaller}", "the same learning curve, from a smaller batch?"),
+            (f"  anybatch train {smaller}", "train at that batch, to compare the curves"),
         ):
             fits = not console.is_terminal or len(command) + 4 + len(what) <= console.width
             print(f"{command}    {what}" if fits else command.rstrip())

@@ -94,7 +94,9 @@ def request_of(flags: StudyFlags) -> Request:
         if number is not None and number < 1:
             raise ConfigError(f"--{name} {number}: must be at least 1")
     if flags.preset is not None and not flags.env:
-        raise ConfigError(f"--preset {flags.preset} is for the environments of --env, but there is none")
+        raise ConfigError(
+            f"--preset {flags.preset} needs --env: it is the base for the environments named there"
+        )
     if len(set(flags.env)) < len(flags.env):
         raise ConfigError(f"--env {' '.join(flags.env)}: must not repeat an environment")
     try:
@@ -102,7 +104,7 @@ def request_of(flags: StudyFlags) -> Request:
     except ValueError as error:
         raise ConfigError(f"--budget: {error}") from None
     if budget == 0:
-        raise ConfigError(f"--budget {flags.budget}: must be longer than nothing")
+        raise ConfigError(f"--budget {flags.budget}: must be longer than 0")
     if flags.ray_address is not None and flags.on != "ray":
         raise ConfigError(f"--ray-address {flags.ray_address} is for --on ray, but --on is {flags.on}")
     return Request(

@@ -28,6 +28,7 @@ UNKNOWN = "Unrecognized options: "
 NEGATION = re.compile(r"(?:^|(?<=\.))no-")
 """What turns a switch off: --no-overlap, --record.no-tensorboard."""
 NO_VALUE = re.compile(r"Missing value for argument '(?P<flag>.*)'\..*")
+NO_PAIRS = re.compile(r"Error parsing (?P<flag>--[\w.-]+): Failed to parse key-value pairs!")
 NO_CHOICE = re.compile(
     r"invalid choice '(?P<word>.*)' for argument '(?P<flag>.*)'\. Expected one of \((?P<all>.*)\)\."
 )
@@ -105,6 +106,8 @@ def plain_rule(wrong: str) -> str | None:
             return f"{unfit['flag']} {words}: {rule.format(**unfit.groupdict())}"
     if missing := NO_VALUE.fullmatch(wrong):
         return f"{missing['flag']} needs a value"
+    if odd := NO_PAIRS.fullmatch(wrong):
+        return f"{odd['flag']} must be pairs of a name and a value, such as num_levels 200"
     if unknown := NO_CHOICE.fullmatch(wrong):
         choices = ", ".join(choice.strip("'") for choice in unknown["all"].rstrip(",").split(", "))
         return f"{unknown['flag']} {unknown['word']}: must be one of {choices}"

@@ -78,7 +78,10 @@ class NetworkConfig:
             len(self.impala_channels) > 0,
             "network.impala-channels = (): must have one number for each stack",
         )
-        require_layers((*self.hidden_sizes, *self.impala_channels, self.impala_features, self.impala_fold))
+        require_layers("hidden-sizes", self.hidden_sizes)
+        require_layers("impala-channels", self.impala_channels)
+        require_layers("impala-features", (self.impala_features,))
+        require_layers("impala-fold", (self.impala_fold,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +89,8 @@ class OptimizerConfig:
     """The optimizer. Its numbers refer to the batch they were tuned at."""
 
     name: Literal["adam", "radam", "sgd"] = "adam"
-    """adam, radam: the learning rate follows the square root of the minibatch. sgd: it is proportional to
-    it."""
+    """adam, radam: the learning rate follows the square root of the minibatch. sgd: it is proportional to the
+    minibatch."""
     learning_rate: float = 2.5e-4
     """Learning rate at the minibatch it was tuned at."""
     anneal: Literal["none", "linear"] = "none"
@@ -273,6 +276,14 @@ class RecordConfig:
         require(
             self.keep_checkpoints >= 1,
             f"record.keep-checkpoints = {self.keep_checkpoints}: must be at least 1",
+        )
+        require(
+            self.checkpoint_every_seconds >= 0,
+            f"record.checkpoint-every-seconds = {self.checkpoint_every_seconds}: must not be negative",
+        )
+        require(
+            self.checkpoint_every_iterations >= 0,
+            f"record.checkpoint-every-iterations = {self.checkpoint_every_iterations}: must not be negative",
         )
 
 

@@ -19,7 +19,7 @@ class PhaseConfig:
     auxiliary_epochs: int = 6
     """Passes over the phase's data in the auxiliary phase (E_aux)."""
     auxiliary_minibatch: int = 4096
-    """Samples behind one gradient step of the auxiliary phase, over all ranks."""
+    """Samples per gradient step of the auxiliary phase, over all ranks."""
     auxiliary_learning_rate: float = 5e-4
     """Learning rate of the auxiliary phase's own Adam."""
     clone_coefficient: float = 1.0
@@ -39,6 +39,10 @@ class PhaseConfig:
         require(
             self.auxiliary_learning_rate > 0,
             f"phase.auxiliary-learning-rate = {self.auxiliary_learning_rate}: must be positive",
+        )
+        require(
+            self.clone_coefficient >= 0,
+            f"phase.clone-coefficient = {self.clone_coefficient}: must not be negative",
         )
 
 

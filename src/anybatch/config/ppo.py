@@ -45,6 +45,10 @@ class ObjectiveConfig:
             self.value_clip is None or self.value_clip > 0,
             f"objective.value-clip = {self.value_clip}: must be positive or None",
         )
+        require(
+            self.value_coefficient >= 0,
+            f"objective.value-coefficient = {self.value_coefficient}: must not be negative",
+        )
         require(self.kl_penalty >= 0, f"objective.kl-penalty = {self.kl_penalty}: must not be negative")
         require(
             self.max_importance >= 1,
@@ -63,7 +67,7 @@ class ObjectiveConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ProximalConfig:
-    """Policy that the update is held near."""
+    """Policy that each update has to stay close to."""
 
     policy: Literal["behavior", "iteration_start", "ewma", "periodic"] = "behavior"
     """behavior: PPO. iteration_start: the policy before the iteration's first gradient step (decoupled PPO).

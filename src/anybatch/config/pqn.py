@@ -17,9 +17,9 @@ class QLearningConfig:
     q_lambda: float = 0.65
     """λ of the Q(λ) targets: 0 looks one step ahead, 1 until the end of the rollout or episode."""
     loss_coefficient: float = 1.0
-    """Weight of the squared error: 1 in CleanRL and the code of adaptive batch scaling, 0.5 in the original
-    PQN code. It affects only gradient clipping, since the optimizer's step does not depend on the scale of
-    the loss."""
+    """Weight of the squared error: 1 in CleanRL and the code of Adaptive Batch Scaling, 0.5 in the original
+    PQN code. With Adam and RAdam it affects only gradient clipping, since their steps do not depend on the
+    scale of the loss."""
     reward_scale: float = 1.0
     """Factor on the rewards used for learning; statistics still count the score."""
 
@@ -72,12 +72,13 @@ class QNetworkConfig:
     blocks: int = 0
     """Residual blocks of 512 units after the convolutions: 5 in PQN-L, 10 in PQN-XL; 0: one dense layer."""
     block_form: Literal["abs", "castanyer"] = "abs"
-    """How the residual blocks and the output are normalized. abs: as in the code of adaptive batch scaling
+    """How the residual blocks and the output are normalized. abs: as in the code of Adaptive Batch Scaling
     (arXiv:2605.21557), which also normalizes the action values. castanyer: as in arXiv:2506.15544, which does
     not."""
 
     def __post_init__(self) -> None:
-        require_layers((*self.hidden_sizes, *self.channels))
+        require_layers("hidden-sizes", self.hidden_sizes)
+        require_layers("channels", self.channels)
         require(
             len(self.channels) == 3,
             f"network.channels = {self.channels}: must be three numbers, one for each convolution of nature",

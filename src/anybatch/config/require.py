@@ -37,9 +37,9 @@ def require_sense(config: Any, group: str = "") -> None:
             require(abs(value) <= LARGEST_COUNT, f"{path} = {value}: must not exceed {LARGEST_COUNT:,}")
 
 
-def require_layers(sizes: Sequence[int]) -> None:
-    """Refuse layer widths that are not positive or are too large."""
+def require_layers(name: str, sizes: Sequence[int]) -> None:
+    """Refuse layer widths of a setting of the network that are not positive or are too large."""
     require(
         all(1 <= size <= LARGEST_LAYER for size in sizes),
-        f"network sizes must be positive and at most {LARGEST_LAYER:,}, got {tuple(sizes)}",
+        f"network.{name} = {' '.join(map(str, sizes))}: must be from 1 to {LARGEST_LAYER:,}",
     )

@@ -4,7 +4,7 @@ import copy
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,8 @@ def export_run(
     except OSError as error:
         raise DiskError(f"{out} could not be written: {cause_of(error)}") from error
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):  # the error that is being reported already
+            aside.unlink()
     names = tuple(input_names(env.spec.obs_layout)), tuple(output_names(player.network, env.spec))
     return OnnxFile(out, loaded.env_steps, *names, agreement)
 

@@ -169,7 +169,7 @@ def gradient_clipping(rows: Sequence[Row], config: AnyConfig) -> Advice | None:
         return None
     return Advice(
         f"the gradient is clipped in {fmean(shares):.0%} of the steps",
-        "clipping undoes part of the effect of the learning rate's rule when the batch changes",
+        "clipping undoes part of the effect of the learning-rate rule when the batch changes",
         "--optimizer.max-grad-norm",
     )
 

@@ -122,7 +122,9 @@ def return_charts(kind: MetricChart, groups: Sequence[Group]) -> list[Chart]:
 def chart_of_metric(metric: str, groups: Sequence[Group]) -> Chart:
     """The chart of one metric by its name in metrics.jsonl; a metric that no run has measured is refused."""
     if metric not in METRICS:
-        raise UserError(f"--metric {metric}: there is no such metric{meant(metric)}")
+        raise UserError(
+            f"--metric {metric}: there is no such metric{meant(metric) or '; metrics.jsonl has their names'}"
+        )
     known = next((kind for kind in RUN_CHARTS if kind.metric == metric), None)
     if known is None:
         meaning = METRICS[metric].rstrip(".")

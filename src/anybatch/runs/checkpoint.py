@@ -141,7 +141,7 @@ class Checkpoints:
                 rest = "; trying the one before it" * (place < len(candidates))
                 say(f"The checkpoint {path} cannot be used ({what}){rest}.")
         if candidates:
-            raise CheckpointError(f"None of the {len(candidates)} checkpoints in {self.folder} can be read.")
+            raise CheckpointError(f"none of the {len(candidates)} checkpoints in {self.folder} can be read")
         return None
 
     def _load(self, path: Path, with_segments: bool) -> Loaded:
@@ -238,7 +238,7 @@ def _content(path: Path) -> dict[str, Any]:
         raise ValueError(f"{STATE} has schema {schema!r}")
     if schema > SCHEMA:
         raise _NewerSchemaError(
-            f"was written by a later version of anybatch (schema {schema}; this one reads {SCHEMA})."
+            f"was written by a later version of anybatch (schema {schema}; this one reads {SCHEMA})"
         )
     if type(env_steps) is not int or env_steps != env_steps_of(path):
         raise ValueError(f"it was saved at {env_steps!r} env steps, but its name says {env_steps_of(path)}")

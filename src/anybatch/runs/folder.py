@@ -50,8 +50,8 @@ def create(base: Path, stem: str) -> Path:
                 folder.mkdir()
                 return folder
     except OSError as error:
-        raise DiskError(f"No run folder can be made in {base}: {cause_of(error)}.") from error
-    raise DiskError(f"No run folder can be made in {base}: every name like {stem} exists already.")
+        raise DiskError(f"no run folder can be made in {base}: {cause_of(error)}") from error
+    raise DiskError(f"no run folder can be made in {base}: every name like {stem} exists already")
 
 
 def find_run(path: Path) -> Path:
@@ -62,11 +62,13 @@ def find_run(path: Path) -> Path:
     if runs:
         return runs[0]
     if path.is_dir():
-        raise UserError(f"{path} is not a run folder and contains none: a run folder holds {CONFIG_FILE}.")
+        raise UserError(f"{path} is not a run folder and contains none: a run folder holds {CONFIG_FILE}")
+    if path.exists():
+        raise UserError(f"{path} is a file, not a run folder")
     nearby = ", ".join(run.name for run in _runs_in(path.parent)[:5])
     place = "the current folder" if path.parent == Path() else str(path.parent)
     hint = f"the newest runs in {place} are {nearby}" if nearby else f"there is no run in {place}"
-    raise UserError(f"There is no folder {path}; {hint}.")
+    raise UserError(f"there is no folder {path}; {hint}")
 
 
 def find_runs(path: Path) -> list[Path]:
@@ -84,7 +86,7 @@ def lock(folder: Path, *, patience_seconds: float = 0.0) -> Iterator[None]:
     with (folder / LOCK_FILE).open("a") as file:
         while not _takes_lock(file):
             if time.monotonic() >= until:
-                raise UserError(f"Another process is training in {folder}; wait for it or stop it first.")
+                raise UserError(f"another process is training in {folder}; wait for it or stop it first")
             time.sleep(0.1)
         yield
 
@@ -105,7 +107,7 @@ def write_json(path: Path, data: object, *, compact: bool = False) -> None:
     try:
         atomic_file.replace(path, json.dumps(data, ensure_ascii=False, **layout).encode() + b"\n")
     except OSError as error:
-        raise DiskError(f"{path} could not be written: {cause_of(error)}.") from error
+        raise DiskError(f"{path} could not be written: {cause_of(error)}") from error
 
 
 def read_json(path: Path) -> Any:
@@ -113,7 +115,7 @@ def read_json(path: Path) -> Any:
     try:
         return json_text.parse(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {cause_of(error)}.") from None
+        raise UserError(f"{path} cannot be read: {cause_of(error)}") from None
 
 
 def facts(

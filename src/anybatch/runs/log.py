@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, SupportsFloat
 
-from anybatch.errors import DiskError, UserError
+from anybatch.errors import DiskError, UserError, cause_of
 from anybatch.runs import atomic_file
 from anybatch.runs import metrics as metric_names
 from anybatch.runs.sinks import Sink
@@ -73,7 +73,7 @@ class MetricLog:
                 atomic_file.replace(self._path, b"".join(kept))
         except OSError as error:
             raise DiskError(
-                f"{self._path} could not be cut back to {env_steps} env steps: {error}."
+                f"{self._path} could not be cut back to {env_steps} env steps: {cause_of(error)}"
             ) from error
         self._file.close()
         self._file = self._path.open("ab", buffering=0)
@@ -99,7 +99,7 @@ class MetricLog:
                 rest = rest[self._file.write(rest) :]
         except OSError as error:
             os.truncate(self._path, size)
-            raise DiskError(f"{self._path} could not be written: {error}.") from error
+            raise DiskError(f"{self._path} could not be written: {cause_of(error)}") from error
 
 
 class NoLog:

@@ -97,8 +97,8 @@ class RunRecord:
         listed += f" and the best one, at {best:,}" if best is not None else ""
         if choice == BEST:
             return (
-                f"{self.folder} has no best checkpoint, which evaluation.every-env-steps makes a training "
-                f"keep; {listed}"
+                f"{self.folder} has no best checkpoint: a run keeps one only if evaluation.every-env-steps "
+                f"is above 0; {listed}"
             )
         return f"{self.folder} has no checkpoint at {choice} env steps; {listed}"
 

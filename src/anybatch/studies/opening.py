@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from anybatch.errors import ConfigError, UserError
+from anybatch.errors import ConfigError, UserError, cause_of
 from anybatch.runs import folder as run_folder
 from anybatch.studies import plan as plans
 from anybatch.studies import source
@@ -54,7 +54,7 @@ def open_study(study: Study, request: Request, out: Path, *, jobs: int, say: Say
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"No study can be kept in {out}: {error.strerror}.") from error
+        raise UserError(f"no study can be kept in {out}: {cause_of(error)}") from error
     (out / ".gitignore").write_text("".join(f"{name}\n" for name in NOT_KEPT))
     plan = replace(plan, facts=source.freeze(out))
     plans.write(out, plan)

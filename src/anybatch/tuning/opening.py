@@ -10,7 +10,7 @@ from typing import Any
 from anybatch import envs
 from anybatch.config import EnvConfig
 from anybatch.config.serialization import config_from_dict
-from anybatch.errors import ConfigError, UserError
+from anybatch.errors import ConfigError, UserError, cause_of
 from anybatch.studies import source
 from anybatch.studies.cells import PLAN_FILE as CHECK_FILE
 from anybatch.studies.cells import Cell
@@ -52,7 +52,7 @@ def open_tuning(request: Request, out: Path, *, jobs: int, say: Say) -> TuningPl
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"No tuning can be kept in {out}: {error.strerror}.") from error
+        raise UserError(f"no tuning can be kept in {out}: {cause_of(error)}") from error
     (out / ".gitignore").write_text("".join(f"{name}\n" for name in NOT_KEPT))
     plan = replace(plan, facts=source.freeze(out))
     plans.write(out, plan)
@@ -100,17 +100,17 @@ def within_budget(plan: TuningPlan, budget: float, *, jobs: int, say: Say) -> Tu
     per_trial = trial * len(plan.seeds)
     fitting = math.floor((budget - check_seconds) / per_trial) * jobs
     needed = check_seconds + makespan([per_trial] * FEWEST_TRIALS, jobs)
-    said = f"A trial takes about {in_words(per_trial)}, the final check {in_words(check_seconds)}"
+    said = f"trial takes about {in_words(per_trial)}, the final check {in_words(check_seconds)}"
     if fitting < FEWEST_TRIALS:
         raise ConfigError(
-            f"--budget: {said}, and at least {FEWEST_TRIALS} trials are needed: about {in_words(needed)}, "
+            f"--budget: a {said}, and at least {FEWEST_TRIALS} trials are needed: about {in_words(needed)}, "
             f"which is more than {in_words(budget)}; choose a larger budget, fewer --env-steps or --seeds"
         )
     trials = min(fitting, plan.trials)
     of_asked = "all" if trials == plan.trials else f"{trials} of"
     say(
-        f"{said}: {of_asked} {plan.trials} trials fit into {in_words(budget)}, {jobs} at a time. Trials that "
-        "are pruned take less."
+        f"A {said}: {of_asked} {plan.trials} trials fit into {in_words(budget)}, {jobs} at a time. Trials "
+        "that are pruned take less."
     )
     return replace(plan, trials=trials)
 

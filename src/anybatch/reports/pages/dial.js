@@ -3,8 +3,8 @@
 const WHY = {
   "Adam β₁, β₂": "Adam's averages should reach equally many samples back.",
   "minibatches per epoch": "Beyond the limit a larger minibatch hardly improves the gradient, so there are more minibatches instead.",
-  "proximal EWMA decay": "The policy that the update is held near should be as old as before, in env steps.",
-  "proximal copy every": "The policy that the update is held near should be as old as before, in env steps.",
+  "proximal EWMA decay": "The policy that each update has to stay close to should be as old as before, in env steps.",
+  "proximal copy every": "The policy that each update has to stay close to should be as old as before, in env steps.",
   "advantage moments decay": "The scale of the advantages should come from the same number of samples as before.",
   "iterations per phase": "An auxiliary phase should come after the same number of env steps as before.",
   "auxiliary minibatch": "It grows with the batch as the minibatch does; far smaller ones would take too long.",

@@ -74,7 +74,7 @@ def shown_verdicts(view: StudyView, forests: Mapping[str, Intervals]) -> list[Ma
     ]
 
 
-SCALE = "0 is random play and 1 is the best final return of the base, or a published range is used"
+SCALE = "0 is random play and 1 is the best final return of the base, unless a published range is used"
 NARROW = (
     "They are too narrow with few: they contain the true mean in about 80% of all cases with 3 seeds, and in "
     "85 to 90% with 5. No verdict depends on them."
