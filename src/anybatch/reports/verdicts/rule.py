@@ -4,7 +4,7 @@
     rule            one of the rules below
     this, that      which cells: { arm, ratio, base, point, factors }. A list of arms or ratios, or of values
                     of a point in `this`, makes one comparison each. What `that` does not say is as in `this`;
-                `this` is at ratio 1 and without swept settings by default
+                    `this` is at ratio 1 and without swept settings by default
 
     equivalent      this and that differ by less than `margin`, by two one-sided tests
     better          this is better than that by more than `margin`, by default 0
