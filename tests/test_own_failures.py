@@ -16,7 +16,12 @@ from gymnasium.spaces import Box, Discrete
 from torch import nn
 
 import anybatch
+from anybatch.config import EvaluationConfig, PPOConfig
+from anybatch.distributed import collectives
+from anybatch.distributed.shard import Shard
 from anybatch.runs.record import RunRecord
+from anybatch.session.evaluating import evaluation_env
+from anybatch.session.own import OwnParts
 
 SMALL: dict[str, Any] = {
     "num_envs": 3,
@@ -115,6 +120,21 @@ def test_an_evaluation_that_fails_says_that_the_training_is_complete(tmp_path: P
     )
     Fragile.breaks = ("", 0, 0)
     assert anybatch.resume(folder, env=Fragile).result["evaluation"] is not None
+
+
+@pytest.mark.parametrize("role", ["training", "evaluation"])
+def test_environments_are_numbered_over_all_ranks(role: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(collectives, "own_shard", lambda total: Shard.part(total, index=1, parts=2))
+    own = OwnParts.of(env=Fragile)
+    config = own.named_in(PPOConfig(env="toy:Match", num_envs=6, evaluation=EvaluationConfig(num_envs=6)))
+    env = own.training_env(config, env_steps=0) if role == "training" else evaluation_env(config, own)
+    Fragile.breaks = ("step", 1, 1)
+    env.reset()
+    with pytest.raises(ZeroDivisionError) as failure:
+        env.step(np.zeros(3, dtype=np.int64))
+    assert failure.value.__notes__ == [
+        "This error was raised by environment 4 of object:Fragile, in its step."
+    ]
 
 
 class Fading(nn.Module):
