@@ -38,7 +38,7 @@ class Fragile(gymnasium.Env[Any, Any]):
     """Breaks where it is told to: `made` counts instances, `steps` those of each."""
 
     observation_space, action_space = Box(-1, 1, (2,)), Discrete(2)
-    made = 0
+    made = closed = 0
     breaks: tuple[str, int, int] = ("", 0, 0)
     """The method, the number of the instance and its step."""
     error: type[Exception] = ZeroDivisionError
@@ -61,10 +61,13 @@ class Fragile(gymnasium.Env[Any, Any]):
         self._break_in("step")
         return np.zeros(2, dtype=np.float32), 1.0, self.steps % 5 == 0, False, {}
 
+    def close(self) -> None:
+        Fragile.closed += 1
+
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch):
-    for name in ("made", "breaks", "error"):
+    for name in ("made", "closed", "breaks", "error"):
         monkeypatch.setattr(Fragile, name, getattr(Fragile, name))
 
 
@@ -135,6 +138,22 @@ def test_environments_are_numbered_over_all_ranks(role: str, monkeypatch: pytest
     assert failure.value.__notes__ == [
         "This error was raised by environment 4 of object:Fragile, in its step."
     ]
+
+
+def test_environments_are_closed_when_a_run_fails(tmp_path: Path):
+    Fragile.breaks = ("step", 1, 19)
+    notes_of(tmp_path, ZeroDivisionError, env=Fragile)
+    assert Fragile.closed == Fragile.made
+
+
+def test_environments_are_closed_when_a_run_cannot_start(tmp_path: Path):
+    with pytest.raises(IndexError, match="no such module"):
+        anybatch.train("cartpole-ppo", run_dir=tmp_path, env=Fragile, network=refusing, **SMALL)
+    assert Fragile.closed == Fragile.made > 0
+
+
+def refusing(_: object) -> nn.Module:
+    raise IndexError("no such module")
 
 
 class Fading(nn.Module):
