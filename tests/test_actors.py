@@ -35,6 +35,7 @@ from anybatch.acting.rollout import Origin
 from anybatch.algorithms.actors import build_worker
 from anybatch.cli import main
 from anybatch.config import AnyConfig
+from anybatch.config.serialization import config_to_dict
 from anybatch.distributed.shard import Shard
 from anybatch.errors import ConfigError, EnvError
 from anybatch.runs import message
@@ -389,6 +390,22 @@ def test_an_error_of_an_environment_is_raised_in_the_learner_as_it_is(tmp_path: 
     config = toy_config(env="broken_envs:NaNReward-v0", overlap=True)
     with pytest.raises(EnvError, match="environment 0 returned a non-finite"):
         train(config, tmp_path)
+
+
+def test_actors_number_environments_over_the_whole_run():
+    config = toy_config(env="guarded_envs:Guarded-v0", env_config={"options": {"fault": "nothing"}})
+    recipe = {
+        "algorithm": config.algorithm,
+        "config": config_to_dict(config),
+        "env_factory": None,
+        "network_factory": None,
+        "env_steps": 0,
+        "shard": [2, 1, 3],
+        "threads": torch.get_num_threads(),
+    }
+    worker = build_worker(recipe)
+    with pytest.raises(EnvError, match=r"^environment 2 of guarded_envs:Guarded-v0 gave an action_mask"):
+        worker.collector.collect(worker.network, 4)
 
 
 SMALL = ["train", "--env=toy:Match", "--num-envs=3", "--record.no-tensorboard"]

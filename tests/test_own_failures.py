@@ -16,7 +16,12 @@ from gymnasium.spaces import Box, Discrete
 from torch import nn
 
 import anybatch
+from anybatch.config import EvaluationConfig, PPOConfig
+from anybatch.distributed import collectives
+from anybatch.distributed.shard import Shard
 from anybatch.runs.record import RunRecord
+from anybatch.session.evaluating import evaluation_env
+from anybatch.session.own import OwnParts
 
 SMALL: dict[str, Any] = {
     "num_envs": 3,
@@ -33,7 +38,7 @@ class Fragile(gymnasium.Env[Any, Any]):
     """Breaks where it is told to: `made` counts instances, `steps` those of each."""
 
     observation_space, action_space = Box(-1, 1, (2,)), Discrete(2)
-    made = 0
+    made = closed = 0
     breaks: tuple[str, int, int] = ("", 0, 0)
     """The method, the number of the instance and its step."""
     error: type[Exception] = ZeroDivisionError
@@ -56,10 +61,13 @@ class Fragile(gymnasium.Env[Any, Any]):
         self._break_in("step")
         return np.zeros(2, dtype=np.float32), 1.0, self.steps % 5 == 0, False, {}
 
+    def close(self) -> None:
+        Fragile.closed += 1
+
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch):
-    for name in ("made", "breaks", "error"):
+    for name in ("made", "closed", "breaks", "error"):
         monkeypatch.setattr(Fragile, name, getattr(Fragile, name))
 
 
@@ -115,6 +123,37 @@ def test_an_evaluation_that_fails_says_that_the_training_is_complete(tmp_path: P
     )
     Fragile.breaks = ("", 0, 0)
     assert anybatch.resume(folder, env=Fragile).result["evaluation"] is not None
+
+
+@pytest.mark.parametrize("role", ["training", "evaluation"])
+def test_environments_are_numbered_over_all_ranks(role: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(collectives, "own_shard", lambda total: Shard.part(total, index=1, parts=2))
+    own = OwnParts.of(env=Fragile)
+    config = own.named_in(PPOConfig(env="toy:Match", num_envs=6, evaluation=EvaluationConfig(num_envs=6)))
+    env = own.training_env(config, env_steps=0) if role == "training" else evaluation_env(config, own)
+    Fragile.breaks = ("step", 1, 1)
+    env.reset()
+    with pytest.raises(ZeroDivisionError) as failure:
+        env.step(np.zeros(3, dtype=np.int64))
+    assert failure.value.__notes__ == [
+        "This error was raised by environment 4 of object:Fragile, in its step."
+    ]
+
+
+def test_environments_are_closed_when_a_run_fails(tmp_path: Path):
+    Fragile.breaks = ("step", 1, 19)
+    notes_of(tmp_path, ZeroDivisionError, env=Fragile)
+    assert Fragile.closed == Fragile.made
+
+
+def test_environments_are_closed_when_a_run_cannot_start(tmp_path: Path):
+    with pytest.raises(IndexError, match="no such module"):
+        anybatch.train("cartpole-ppo", run_dir=tmp_path, env=Fragile, network=refusing, **SMALL)
+    assert Fragile.closed == Fragile.made > 0
+
+
+def refusing(_: object) -> nn.Module:
+    raise IndexError("no such module")
 
 
 class Fading(nn.Module):

@@ -1,5 +1,6 @@
 """Computing in bf16 with weights in float32."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,19 @@ def test_bf16_is_tried_in_another_process_if_the_processor_reports_amx(
         assert machine.bf16_fails() == fails
     finally:
         machine.bf16_fails.cache_clear()
+
+
+def test_a_trial_of_bf16_that_hangs_is_ended_and_fails(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(machine, "vector_instructions", lambda: ["amx_bf16"])
+    monkeypatch.setattr(machine, "MULTIPLY_IN_BF16", "import time; time.sleep(60)")
+    monkeypatch.setattr(machine, "BF16_TRIAL_SECONDS", 0.2)
+    machine.bf16_fails.cache_clear()
+    started = time.monotonic()
+    try:
+        assert machine.bf16_fails()
+    finally:
+        machine.bf16_fails.cache_clear()
+    assert time.monotonic() - started < 30
 
 
 @pytest.mark.parametrize("changes", [{"dtype": "float64"}, {"compile": "on"}])

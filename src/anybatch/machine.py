@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 WITHOUT_AMX = "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
 """Environment variable that keeps torch from using AMX; it must be set before torch computes anything."""
 MULTIPLY_IN_BF16 = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
+BF16_TRIAL_SECONDS = 120.0
+"""Longest trial of bf16 before it counts as hanging: on a busy machine, importing torch takes most of it."""
 # Where Linux states a container's memory limit: version 2 of the interface, then version 1.
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -106,14 +108,18 @@ def has_fast_bf16() -> bool:
 
 @cache
 def bf16_fails() -> bool:
-    """Whether a process that multiplies in bf16 on this processor crashes.
+    """Whether a process that multiplies in bf16 on this processor crashes or hangs.
 
     Some virtual machines report AMX instructions but do not run them.
     """
     if "amx_bf16" not in vector_instructions():
         return False
     program = [sys.executable, "-c", MULTIPLY_IN_BF16]
-    return subprocess.run(program, capture_output=True, check=False).returncode != 0
+    try:
+        trial = subprocess.run(program, capture_output=True, check=False, timeout=BF16_TRIAL_SECONDS)
+    except subprocess.TimeoutExpired:
+        return True
+    return trial.returncode != 0
 
 
 def available_cores() -> int:

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from anybatch import envs
+from anybatch.config import EnvConfig
 from anybatch.envs.layout import ObsLayout
 from anybatch.envs.protocol import DiscreteActions, EnvSpec, MultiDiscreteActions
 from anybatch.errors import EnvError
@@ -150,6 +152,23 @@ def test_a_spec_refuses_a_layout_that_does_not_fit():
         EnvSpec(**settings, obs_shape=(7,), actions=DiscreteActions(5), obs_layout=masked)
     with pytest.raises(EnvError, match="own has an action_mask of 5 entries, but its actions"):
         EnvSpec(**settings, obs_shape=(12,), actions=DiscreteActions(6), obs_layout=masked)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"fault": "nothing"}, "gave an action_mask"),
+        ({"fault": "lost"}, "gave no action_mask"),
+        ({"image": "true", "fault": "bad number"}, "returned a non-finite observation"),
+    ],
+)
+def test_errors_number_environments_over_the_whole_run(settings: dict[str, str], said: str):
+    env = envs.make("guarded_envs:Guarded-v0", EnvConfig(options=settings), seeds=[1, 2], first_env=6)
+    mask = masks_of(env, env.reset())
+    mask = masks_of(env, env.step(first_allowed(env, mask)).obs)
+    with pytest.raises(EnvError, match=f"environment 6 of guarded_envs:Guarded-v0 {said}"):
+        env.step(first_allowed(env, mask))
+    env.close()
 
 
 def test_numbers_among_bytes_that_are_not_finite_are_refused(make):

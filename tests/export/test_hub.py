@@ -107,6 +107,21 @@ def test_the_card_says_where_the_evaluation_differs_from_the_training(run: Path,
     assert "4 envs × 8 steps" in text and RunRecord(folder).config == RunRecord(run).config
 
 
+def test_the_card_tells_the_seed_of_the_evaluation_from_that_of_the_training(run: Path, tmp_path: Path):
+    text: dict[str, str] = {}
+    for name, flags in {"same": [], "other": ["--seed", "7"]}.items():
+        best = ["--checkpoint", "best", *flags]
+        main(["export", str(run), "--hub", str(tmp_path / name), "--no-video", *best])
+        text[name] = (tmp_path / name / "README.md").read_text()
+    trained = RunRecord(run).config.seed
+    assert trained != 7
+    assert f"evaluation seed {trained}, after" in text["same"] and "optimistic" in text["same"]
+    assert "--seed" not in text["same"]
+    assert "evaluation seed 7, after" in text["other"] and "optimistic" not in text["other"]
+    assert f"of training with seed {trained}." in text["other"]
+    assert "anybatch evaluate NAME --seed 7\n" in text["other"]
+
+
 def test_names_that_yaml_would_misread_are_quoted(run: Path, tmp_path: Path):
     config = json.loads((run / "config.json").read_text())
     folder = tmp_path / "hub"

@@ -21,6 +21,7 @@ from anybatch.reports.verdicts.verdict import overall
 from anybatch.studies.cells import Cell
 from anybatch.studies.plan import StudyPlan
 
+RATE = "optimizer.learning_rate"
 FIVE = ("seeds = [1, 2]", "seeds = [1, 2, 3, 4, 5]")
 KNOWN = ("[scales.cpu]", '[ranges]\n"toy:Match" = [0, 10]\n\n[scales.cpu]')
 """Returns are normalized by 10."""
@@ -293,6 +294,28 @@ def test_an_optimum_with_a_probability_of_four_fifths_is_not_certain():
     )
 
 
+def test_an_optimum_of_an_unfinished_sweep_says_from_how_many_runs_it_is():
+    plan = plan_of(
+        (
+            'factors = { "optimizer.learning_rate" = [0.5, 1, 2] }',
+            'factors = { "optimizer.learning_rate" = [0.25, 0.5, 1, 2, 4] }',
+        ),
+        ("seeds = [101, 102]", "seeds = [101, 102, 103]"),
+        KNOWN,
+        tune=True,
+    )
+    results = made_up(
+        plan, lambda cell: cell.seed / 1000 - abs(np.log2(cell.factors["optimizer.learning_rate"]))
+    )
+    sentences = [
+        verdicts.judge(plan, some)[0].comparisons[0].sentence
+        for some in (results, [one for one in results if one.cell.seed < 103 or one.cell.factors[RATE] < 4])
+    ]
+    certain = "; the optimum is within a factor of 2 of 1 with a probability of more than 99%"
+    assert sentences[0].endswith(f"{certain}.")
+    assert sentences[1].endswith(f"{certain}, from 14 of 15 runs.")
+
+
 FACTORS, NEAR = (0.25, 0.5, 1.0, 2.0, 4.0), [0.5, 1.0, 2.0]
 """A sweep and the factors within a notch of 1."""
 
@@ -468,6 +491,43 @@ def test_an_estimate_is_the_course_of_a_metric_and_the_envs_that_it_is_worth():
     assert verdict.comparisons[0].details["envs_worth_having"] == 16
 
 
+def test_measurements_of_an_unfinished_study_say_from_how_many_runs_they_are():
+    estimate = with_rule('rule = "estimate"', 'this = { arm = "all" }', 'metric = "batch/noise_scale"')
+    correlation = with_rule(
+        'rule = "correlation"',
+        'this = { arm = "all" }',
+        'metric = "batch/noise_scale"',
+        'others = ["losses/entropy"]',
+    )
+    metrics = {name: tuple(map(float, range(9))) for name in ("batch/noise_scale", "losses/entropy")}
+    for rule in (estimate, correlation):
+        plan = plan_of(FIVE, KNOWN, rule)
+        run_plan = {"batch": {"num_envs": 4, "minibatch": 16.0}}
+        results = made_up(plan, lambda _: 5.0, metrics=metrics, plan=run_plan)
+        (whole,) = verdicts.judge(plan, results)
+        assert whole.state == "measured" and "runs" not in whole.comparisons[0].sentence
+        (part,) = verdicts.judge(plan, [one for one in results if one.cell.seed < 3])
+        assert part.state == "measured" and ", from 2 of 5 runs" in part.comparisons[0].sentence
+
+
+def test_an_environment_without_any_measurement_is_not_left_out():
+    rule = with_rule('rule = "estimate"', 'this = { arm = "all" }', 'metric = "batch/noise_scale"')
+    plan = plan_of(FIVE, KNOWN, rule, ('envs = ["toy:Match"]', 'envs = ["toy:Match", "toy:Lines"]'))
+    metrics = {"batch/noise_scale": (64.0,)}
+    results = made_up(
+        plan, lambda _: 5.0, metrics=metrics, plan={"batch": {"num_envs": 4, "minibatch": 16.0}}
+    )
+    here = [one for one in results if one.cell.env == "toy:Match"]
+    (verdict,) = verdicts.judge(plan, here)
+    assert [one.state for one in verdict.comparisons] == ["measured", "not run"]
+    lost = [replace(one, failed="no such module", metrics={}) for one in results if one not in here]
+    (verdict,) = verdicts.judge(plan, here + lost)
+    assert [one.state for one in verdict.comparisons] == ["measured", "undecided"]
+    assert verdict.comparisons[1].sentence.endswith(
+        "toy:Lines, all rules at ratio 1: not measured in any of 5 runs."
+    )
+
+
 def test_a_correlation_is_taken_along_each_run():
     rule = with_rule(
         'rule = "correlation"',
@@ -483,7 +543,7 @@ def test_a_correlation_is_taken_along_each_run():
     assert comparison.value == pytest.approx(-1)
 
 
-def foretold(noise_scale: float, ends_at: float, unclear_at: float = 0) -> Verdict:
+def foretold(noise_scale: float | None, ends_at: float, unclear_at: float = 0) -> Verdict:
     rule = with_rule(
         'rule = "foretold"',
         'this = { arm = "all", ratio = ["2", "4", "8", "16"] }',
@@ -512,6 +572,12 @@ def test_the_noise_scale_foretells_the_end_of_invariance_or_does_not():
     assert foretold(noise_scale=16 * 40, ends_at=8).state == "fails"
     never = foretold(noise_scale=16 * 10, ends_at=99)
     assert never.state == "undecided" and "no ratio was shown to differ" in never.sentence
+
+
+def test_without_a_noise_scale_there_is_no_prediction_but_a_verdict():
+    found = foretold(noise_scale=None, ends_at=8)
+    assert found.state == "undecided" and "no run has measured the noise scale" in found.sentence
+    assert [one.state for one in found.comparisons[:-1]] == ["holds", "holds", "fails", "fails"]
 
 
 def test_an_end_that_is_not_known_well_enough_leaves_the_prediction_undecided():

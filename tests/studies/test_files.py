@@ -123,6 +123,16 @@ def test_a_factor_needs_a_number():
             'that = { ratios = "1" }',
             "that: there is no field ratios; did you mean ratio?",
         ),
+        (
+            'arm = "all", ratio',
+            "arm = [], ratio",
+            "study small.verdicts[1].this: arm = [] must name at least one",
+        ),
+        (
+            'that = { ratio = "1" }',
+            "that = { ratio = [] }",
+            "verdicts[1].that: ratio = [] must name at least one",
+        ),
     ],
 )
 def test_a_wrong_rule_is_said(there: str, here: str, said: str):

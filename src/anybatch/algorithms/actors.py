@@ -86,7 +86,7 @@ def build_worker(recipe: dict[str, Any]) -> ActorWorker:
     shard = Shard(*recipe["shard"])
     env_steps = recipe["env_steps"]
     seeds = seeding.env_seeds(config.seed, role="train", num_envs=shard.total, env_steps=env_steps)
-    env = make_env(config, recipe["env_factory"], seeds[shard.envs])
+    env = make_env(config, recipe["env_factory"], seeds[shard.envs], shard.first)
     path = recipe["network_factory"]
     network = make_network(config, env.spec, None if path is None else import_factory(path, trusted=False))
     encoder = encoder_of(config, env.spec)
@@ -104,13 +104,13 @@ def build_worker(recipe: dict[str, Any]) -> ActorWorker:
     return ActorWorker(collector, network)
 
 
-def make_env(config: AnyConfig, factory: str | None, seeds: Sequence[int]) -> VectorEnv:
+def make_env(config: AnyConfig, factory: str | None, seeds: Sequence[int], first_env: int = 0) -> VectorEnv:
     """Environments by the config's id, or by the name of a function that makes one."""
     if factory is None:
-        return envs.make(config.env, config.env_config, seeds=seeds)
+        return envs.make(config.env, config.env_config, seeds=seeds, first_env=first_env)
     from anybatch.envs import own  # imports gymnasium
 
-    return own.own_env(user_modules.named_object(factory)).make(config.env_config, seeds)
+    return own.own_env(user_modules.named_object(factory)).make(config.env_config, seeds, first_env)
 
 
 def make_network(config: AnyConfig, spec: EnvSpec, factory: NetworkFactory | None) -> Actor:

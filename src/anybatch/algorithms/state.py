@@ -317,7 +317,7 @@ def make_env(config: RunConfig, env_steps: int) -> VectorEnv:
     if shard.count >= envs.MANY_ENVS:
         refuse_envs_beyond_memory(config, envs.spec_of_one(config.env, config.env_config), shard.count)
     seeds = seeding.env_seeds(config.seed, role="train", num_envs=config.num_envs, env_steps=env_steps)
-    return envs.make(config.env, config.env_config, seeds=seeds[shard.envs])
+    return envs.make(config.env, config.env_config, seeds=seeds[shard.envs], first_env=shard.first)
 
 
 def refuse_envs_beyond_memory(config: RunConfig, one: EnvSpec | None, num_envs: int) -> None:

@@ -6,3 +6,9 @@ def number_text(value: float, digits: int) -> str:
     1.25e+04."""
     is_longer = abs(value) >= 10**digits - 0.5  # what rounds to one digit more is longer too
     return f"{value:,.0f}" if is_longer else f"{value:,.{digits}g}"
+
+
+def probability_text(value: float) -> str:
+    """A probability as a whole percentage; one that an estimate rounds to certainty is not called certain."""
+    rounded = f"{value:.0%}"
+    return {"100%": "more than 99%", "0%": "less than 1%"}.get(rounded, rounded)

@@ -17,8 +17,10 @@ MANY_ENVS = 1024
 MINATAR_INSTALL_COMMAND = "pip install 'anybatch[minatar]'"
 
 
-def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
+def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int], first_env: int = 0) -> VectorEnv:
     """One environment `env_id` for each seed, which alone determines its random stream.
+
+    Errors name an environment by its number in the whole run, where these begin with `first_env`.
 
     CartPole-v1: our native code if it has the id, else EnvPool, else Gymnasium. gym:…, envpool:…, native:…,
     toy:… name the engine; procgen:coinrun and procgen-easy:coinrun are EnvPool's games; minatar:Breakout is
@@ -38,7 +40,7 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
             f"runs on {engine}, which steps all envs together"
         )
     if engine == "envpool":
-        return _make_envpool(name, config, seeds)
+        return _make_envpool(name, config, seeds, first_env)
     if engine == "minatar":
         return _make_minatar(name, config, seeds)
     if engine == "native":
@@ -46,7 +48,7 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> VectorEnv:
     if engine == "toy":
         return _make_toy(name, config, seeds)
     engine_named = env_id != name or config.engine != "auto"
-    return _make_gymnasium(name, config, seeds, engine_named=engine_named)
+    return _make_gymnasium(name, config, seeds, first_env, engine_named=engine_named)
 
 
 def spec_of_one(env_id: str, config: EnvConfig) -> EnvSpec | None:
@@ -126,7 +128,7 @@ def _resolve(env_id: str, config: EnvConfig) -> tuple[str, str]:
     return "gymnasium", env_id
 
 
-def _make_envpool(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:
+def _make_envpool(name: str, config: EnvConfig, seeds: Sequence[int], first_env: int) -> VectorEnv:
     from anybatch.envs import envpool_adapter
 
     known = envpool_adapter.known_ids()
@@ -134,15 +136,17 @@ def _make_envpool(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorE
         raise unknown(name, known)
     if not envpool_adapter.is_atari(name):
         _refuse_atari_settings(name, config)
-    return envpool_adapter.EnvPoolEnv(name, config, seeds=seeds)
+    return envpool_adapter.EnvPoolEnv(name, config, seeds=seeds, first_env=first_env)
 
 
-def _make_gymnasium(name: str, config: EnvConfig, seeds: Sequence[int], *, engine_named: bool) -> VectorEnv:
+def _make_gymnasium(
+    name: str, config: EnvConfig, seeds: Sequence[int], first_env: int, *, engine_named: bool
+) -> VectorEnv:
     from anybatch.envs import gymnasium_adapter
 
     if gymnasium_adapter.registered(name):
         _refuse_atari_settings(name, config)
-        return gymnasium_adapter.GymnasiumEnv.make(name, config, seeds=seeds)
+        return gymnasium_adapter.GymnasiumEnv.make(name, config, seeds=seeds, first_env=first_env)
     raise unknown_to_gymnasium(name, engine_named=engine_named or ":" in name)
 
 

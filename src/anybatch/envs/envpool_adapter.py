@@ -57,7 +57,7 @@ def _envpool() -> ModuleType:
 class EnvPoolEnv:
     """An EnvPool environment, which resets on the step after an episode's end."""
 
-    def __init__(self, env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> None:
+    def __init__(self, env_id: str, config: EnvConfig, *, seeds: Sequence[int], first_env: int = 0) -> None:
         from anybatch.envs import spaces  # imports gymnasium
         from anybatch.envs.observation_reader import ObservationReader
         from anybatch.envs.observations import read_observations
@@ -70,7 +70,12 @@ class EnvPoolEnv:
             actions, self._to_engine = spaces.read_actions(self._engine.action_space, env_id)
         # Its masks are entries of observations, never of infos.
         self._reader = ObservationReader(
-            observations, actions, env_id=env_id, num_envs=len(seeds), first_info={}
+            observations,
+            actions,
+            env_id=env_id,
+            num_envs=len(seeds),
+            first_info={},
+            first_env=first_env,
         )
         self._is_atari = is_atari(env_id)
         self._done = np.zeros(len(seeds), dtype=np.bool_)

@@ -12,12 +12,15 @@ def note_making(error: Exception, env_id: str) -> None:
         error.add_note(f"This error was raised while {env_id} was being made.")
 
 
-def note_playing(error: Exception, env_id: str, engine: Any) -> None:
-    """For an error of a step or a reset; `engine` is a vector env of Gymnasium."""
+def note_playing(error: Exception, env_id: str, engine: Any, *, first_env: int) -> None:
+    """For an error of a step or a reset; `engine` is a vector env of Gymnasium.
+
+    `first_env` is the run-wide number of its first env.
+    """
     if isinstance(error, UserError):
         return
     found = env_in_traceback(error, list(getattr(engine, "envs", ())))
-    whose = env_id if found is None else f"environment {found[0]} of {env_id}, in its {found[1]}"
+    whose = env_id if found is None else f"environment {first_env + found[0]} of {env_id}, in its {found[1]}"
     error.add_note(f"This error was raised by {whose}.")
 
 

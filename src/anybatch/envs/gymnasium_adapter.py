@@ -45,10 +45,17 @@ class GymnasiumEnv:
     """
 
     def __init__(
-        self, env_id: str, engine: VectorEnv, *, seeds: Sequence[int], closes_engine: bool = True
+        self,
+        env_id: str,
+        engine: VectorEnv,
+        *,
+        seeds: Sequence[int],
+        first_env: int = 0,
+        closes_engine: bool = True,
     ) -> None:
         """`closes_engine` is False for an engine that belongs to the user's program."""
         self._engine = engine
+        self._first_env = first_env
         self._closes_engine = closes_engine
         self._same_step = _resets_in_same_step(self._engine, env_id)
         observations = read_observations(self._engine.single_observation_space, env_id)
@@ -57,7 +64,12 @@ class GymnasiumEnv:
         # Only the info of a reset shows whether there are masks; `reset` returns this first one.
         self._first_reset = self._reset_engine(env_id, seed=_engine_seed(self._engine, seeds))
         self._reader = ObservationReader(
-            observations, actions, env_id=env_id, num_envs=len(seeds), first_info=self._first_reset[1]
+            observations,
+            actions,
+            env_id=env_id,
+            num_envs=len(seeds),
+            first_info=self._first_reset[1],
+            first_env=first_env,
         )
         self.spec = EnvSpec(
             env_id=env_id,
@@ -70,11 +82,13 @@ class GymnasiumEnv:
         )
 
     @classmethod
-    def make(cls, env_id: str, config: EnvConfig, *, seeds: Sequence[int]) -> "GymnasiumEnv":
+    def make(
+        cls, env_id: str, config: EnvConfig, *, seeds: Sequence[int], first_env: int = 0
+    ) -> "GymnasiumEnv":
         """The environment that Gymnasium knows by that id."""
         with spaces.without_engine_warnings():
             engine = _make_engine(env_id, config, len(seeds))
-        return cls(env_id, engine, seeds=seeds)
+        return cls(env_id, engine, seeds=seeds, first_env=first_env)
 
     @property
     def interface(self) -> SpaceInterface:
@@ -92,7 +106,7 @@ class GymnasiumEnv:
         try:
             return self._engine.reset(**seed)
         except Exception as error:
-            failing.note_playing(error, env_id, self._engine)
+            failing.note_playing(error, env_id, self._engine, first_env=self._first_env)
             raise
 
     def _step_engine(
@@ -101,7 +115,7 @@ class GymnasiumEnv:
         try:
             return self._engine.step(self._to_engine(action))
         except Exception as error:
-            failing.note_playing(error, self.spec.env_id, self._engine)
+            failing.note_playing(error, self.spec.env_id, self._engine, first_env=self._first_env)
             raise
 
     def step(self, action: np.ndarray) -> EnvStep:

@@ -21,11 +21,13 @@ class ActionMasks:
     decide. A mask without a decision may allow nothing, or be missing: then it allows everything.
     """
 
-    def __init__(self, env_id: str, actions: Actions, width: int | None = None) -> None:
-        """`width` is the number of entries, if a space gives it."""
+    def __init__(
+        self, env_id: str, actions: Actions, width: int | None = None, *, first_env: int = 0
+    ) -> None:
+        """`width` is the number of entries, if a space gives it; `first_env` numbers envs in errors."""
         self.width = action_width(actions)
         refuse_unfit_mask(env_id, actions, self.width if width is None else width)
-        self._env_id = env_id
+        self._env_id, self._first_env = env_id, first_env
         counts = actions.counts if isinstance(actions, MultiDiscreteActions) else (self.width,)
         self._starts = [0, *accumulate(counts[:-1])]
 
@@ -53,8 +55,8 @@ class ActionMasks:
         missing = ~present if decides is None else ~present & decides
         if missing.any():
             raise EnvError(
-                f"environment {missing.argmax()} of {self._env_id} gave no action_mask at step {step}, but "
-                "the first reset gave one: every decision needs a mask"
+                f"{self._named(missing.argmax())} gave no action_mask at step {step}, but the first reset "
+                "gave one: every decision needs a mask"
             )
         rows = np.zeros((num_envs, self.width))
         for env in np.flatnonzero(present):
@@ -65,7 +67,10 @@ class ActionMasks:
         return self.checked(rows, decides=decides, step=step)
 
     def _error(self, env: Any, step: int, reason: str) -> EnvError:
-        return EnvError(f"environment {env} of {self._env_id} gave an action_mask at step {step} {reason}")
+        return EnvError(f"{self._named(env)} gave an action_mask at step {step} {reason}")
+
+    def _named(self, env: Any) -> str:
+        return f"environment {self._first_env + env} of {self._env_id}"
 
 
 def _flat(mask: Any) -> np.ndarray:

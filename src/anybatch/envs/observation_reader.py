@@ -25,17 +25,19 @@ class ObservationReader:
         env_id: str,
         num_envs: int,
         first_info: Mapping[str, Any],
+        first_env: int = 0,
     ) -> None:
+        """`first_env` is the run-wide number of the first of the envs, for errors."""
         self._parts = observations
         self._env_id = env_id
-        self._num_envs = num_envs
+        self._num_envs, self._first_env = num_envs, first_env
         self._step = 0
         self._masks_in_info = observations.read_mask is None and INFO_KEY in first_info
         self._masks = None
         if observations.read_mask is not None:
-            self._masks = ActionMasks(env_id, actions, observations.mask_width)
+            self._masks = ActionMasks(env_id, actions, observations.mask_width, first_env=first_env)
         elif self._masks_in_info:
-            self._masks = ActionMasks(env_id, actions)
+            self._masks = ActionMasks(env_id, actions, first_env=first_env)
         self.layout = observations.layout(0 if self._masks is None else self._masks.width)
 
     def reset(self, obs: Any, info: Mapping[str, Any]) -> np.ndarray:
@@ -121,6 +123,6 @@ class ObservationReader:
         if not finite.all():
             env, index = np.argwhere(~finite)[0]
             raise EnvError(
-                f"environment {env} of {self._env_id} returned a non-finite observation, "
+                f"environment {self._first_env + env} of {self._env_id} returned a non-finite observation, "
                 f"{vector[env, index]}, at step {self._step}"
             )

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
@@ -19,6 +19,15 @@ from anybatch.user_modules import OBJECT_PREFIX
 VECTORIZERS = ("sync", "async")
 
 
+class MakeEnvs(Protocol):
+    """Makes as many envs as there are seeds, or returns the object itself.
+
+    `first_env` is the run-wide number of the first of them, for errors.
+    """
+
+    def __call__(self, config: EnvConfig, seeds: Sequence[int], first_env: int = 0, /) -> VectorEnv: ...
+
+
 @dataclass(frozen=True)
 class OwnEnv:
     """An environment of the user's program."""
@@ -26,8 +35,7 @@ class OwnEnv:
     env_id: str
     num_envs: int | None
     """The number of envs, if an object fixes it; None for a factory of single envs."""
-    make: Callable[[EnvConfig, Sequence[int]], VectorEnv]
-    """`make(config, seeds)`: as many envs as there are seeds, or the object itself."""
+    make: MakeEnvs
     is_object: bool
     """Whether it is one object, which training and evaluation share and which is never closed here."""
     factory: Callable[[], Any] | None = None
@@ -56,25 +64,25 @@ def own_env(env: Any) -> OwnEnv:
 
 
 def _wrapped(
-    name: str, env: gymnasium.vector.VectorEnv, config: EnvConfig, seeds: Sequence[int]
+    name: str, env: gymnasium.vector.VectorEnv, config: EnvConfig, seeds: Sequence[int], first_env: int = 0
 ) -> VectorEnv:
     _refuse_settings(name, config)
-    return GymnasiumEnv(name, env, seeds=seeds, closes_engine=False)
+    return GymnasiumEnv(name, env, seeds=seeds, first_env=first_env, closes_engine=False)
 
 
 def _wrapped_single(
-    name: str, env: gymnasium.Env[Any, Any], config: EnvConfig, seeds: Sequence[int]
+    name: str, env: gymnasium.Env[Any, Any], config: EnvConfig, seeds: Sequence[int], first_env: int = 0
 ) -> VectorEnv:
-    return _wrapped(name, SyncVectorEnv([lambda: env]), config, seeds)
+    return _wrapped(name, SyncVectorEnv([lambda: env]), config, seeds, first_env)
 
 
-def _as_it_is(env: VectorEnv, config: EnvConfig, _seeds: Sequence[int]) -> VectorEnv:
+def _as_it_is(env: VectorEnv, config: EnvConfig, _seeds: Sequence[int], _first_env: int = 0) -> VectorEnv:
     _refuse_settings(env.spec.env_id, config)
     return env
 
 
 def _manufactured(
-    name: str, factory: Callable[[], Any], config: EnvConfig, seeds: Sequence[int]
+    name: str, factory: Callable[[], Any], config: EnvConfig, seeds: Sequence[int], first_env: int = 0
 ) -> VectorEnv:
     settings = dict(options.parse(config.options))
     mode = options.take_choice(name, settings, "vectorization_mode", VECTORIZERS) or config.vectorization
@@ -96,7 +104,7 @@ def _manufactured(
     except Exception as error:
         failing.note_making(error, name)
         raise
-    return GymnasiumEnv(name, engine, seeds=seeds)
+    return GymnasiumEnv(name, engine, seeds=seeds, first_env=first_env)
 
 
 def _refuse_settings(name: str, config: EnvConfig) -> None:

@@ -93,6 +93,7 @@ def write(
             config=trained,
             plan=plan,
             evaluation=evaluation,
+            evaluation_seed=config.seed,
             other_settings=other_env_settings(trained, config),
             env_steps=loaded.env_steps,
             checkpoint=checkpoint,

@@ -7,6 +7,7 @@ import numpy as np
 
 from anybatch.acting.evaluation import Evaluation
 from anybatch.batch.plan import Plan
+from anybatch.batch.table import counted
 from anybatch.config import AnyConfig, PPOConfig
 from anybatch.reports import plan_text
 from anybatch.runs.best import BEST
@@ -22,6 +23,8 @@ class Card:
     config: AnyConfig
     plan: Plan
     evaluation: Evaluation
+    evaluation_seed: int
+    """Seed of the evaluation's episodes and actions; that of the training is in `config`."""
     other_settings: str
     """Environment settings in which the evaluation differs from the training; empty if none."""
     env_steps: int
@@ -96,17 +99,28 @@ model-index:
             if self.other_settings
             else ""
         )
-        chosen = (
-            " The policy is the best of the evaluations during training, which played the same episodes: its "
-            "return is optimistic."
-            if self.checkpoint == BEST
-            else ""
-        )
+        episodes = counted(len(played.episodes), "episode")
         return (
-            f"Mean return {mean:.6g} ± {deviation:.3g} (standard deviation) over {len(played.episodes)} "
-            f"episodes, {actions} actions{protocol}{cap}, evaluation seeds of run seed {self.config.seed}, "
-            f"after {self.env_steps:,} env steps of training.{other}{chosen}"
+            f"Mean return {mean:.6g} ± {deviation:.3g} (standard deviation) over {episodes}, {actions} "
+            f"actions{protocol}{cap}, evaluation seed {self.evaluation_seed}, after {self.env_steps:,} env "
+            f"steps of training with seed {self.config.seed}.{other}{self._choice()}"
         )
+
+    def _choice(self) -> str:
+        """How the best policy was chosen, which decides whether its return is too good."""
+        if self.checkpoint != BEST:
+            return ""
+        episodes = (
+            "on other episodes than these"
+            if self._has_own_seed
+            else "which played the same episodes: its return is optimistic"
+        )
+        return f" The policy is the best of the evaluations during training, {episodes}."
+
+    @property
+    def _has_own_seed(self) -> bool:
+        """Whether the evaluation used another seed than the training."""
+        return self.evaluation_seed != self.config.seed
 
     def _plan(self) -> str:
         table = plan_text.render(self.config, self.plan)
@@ -120,12 +134,13 @@ model-index:
             if self.onnx
             else ""
         )
+        seed = f" --seed {self.evaluation_seed}" if self._has_own_seed else ""
         return f"""## Use
 
 ```
 pip install 'anybatch[hub]'
 anybatch pull {name} --out {folder}
-anybatch evaluate {folder}
+anybatch evaluate {folder}{seed}
 ```
 
 ```python

@@ -188,16 +188,17 @@ def evaluation_env(config: AnyConfig, own: OwnParts = NOTHING_OWN) -> VectorEnv:
     fixed = own.env.num_envs if own.env is not None else None
     slots = fixed or config.evaluation.num_envs
     seeds = seeding.env_seeds(config.seed, role="evaluation", num_envs=slots)
-    seeds = seeds[evaluation_shard(config, own).envs]
+    shard = evaluation_shard(config, own)
+    seeds = seeds[shard.envs]
     if own.env is not None:
-        return own.env.make(config.env_config, seeds)
+        return own.env.make(config.env_config, seeds, shard.first)
     env_config, cap = config.env_config, config.evaluation.max_episode_steps
     if evaluation_protocol(config) == "released":
         env_config = replace(env_config, episodic_life=False, reward_clip=False)
     if envs.is_atari(config.env, env_config) and cap is not None:
         # Cut by the engine itself: a reset from outside, after a lost life, would not start a new game.
         env_config = replace(env_config, max_episode_steps=min(cap, env_config.max_episode_steps or cap))
-    return envs.make(config.env, env_config, seeds=seeds)
+    return envs.make(config.env, env_config, seeds=seeds, first_env=shard.first)
 
 
 def evaluation_generator(config: AnyConfig) -> torch.Generator:

@@ -87,7 +87,7 @@ class OwnParts:
             one.close()
             state.refuse_envs_beyond_memory(config, one.spec, shard.count)
         seeds = seeding.env_seeds(config.seed, role="train", num_envs=config.num_envs, env_steps=env_steps)
-        return self.env.make(config.env_config, seeds[shard.envs])
+        return self.env.make(config.env_config, seeds[shard.envs], shard.first)
 
     def spec_for_actors(self, config: AnyConfig) -> EnvSpec:
         """The spec of the environments that actors will build.

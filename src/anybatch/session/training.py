@@ -129,10 +129,11 @@ def start(config: AnyConfig, own: OwnParts, output: Output, *, env_steps: int) -
     factory = own.network_factory(config)
     if config.collection is None:
         env = own.training_env(config, env_steps=env_steps)
-        set_threads(config, encoder_for(config, env.spec))
-        state = algorithm_of(config).start(config, env, say=output.say, factory=factory)
-        leave_cores_to_native_code(state)
-        return state
+        with closing_on_failure(lambda: own.close(env)):
+            set_threads(config, encoder_for(config, env.spec))
+            state = algorithm_of(config).start(config, env, say=output.say, factory=factory)
+            leave_cores_to_native_code(state)
+            return state
     spec = own.spec_for_actors(config)
     set_threads(config, encoder_for(config, spec))  # actors use as many threads as the learner
     pool = own.actors(config, spec, env_steps=env_steps, say=output.say)
@@ -148,9 +149,24 @@ def started(config: AnyConfig, own: OwnParts, output: Output, *, env_steps: int)
     """A fresh state, whose collection is always ended."""
     state = start(config, own, output, env_steps=env_steps)
     try:
-        yield state
+        with closing_on_failure(lambda: own.close_source(state.source)):
+            yield state
     finally:
         state.source.close()
+
+
+@contextmanager
+def closing_on_failure(close: Callable[[], None]) -> Iterator[None]:
+    """Close environments if an error ends their use; an error of closing must not replace it.
+
+    At a signal they stay open: one that hangs would keep the process from ending.
+    """
+    try:
+        yield
+    except Exception:
+        with contextlib.suppress(Exception):
+            close()
+        raise
 
 
 def resume(

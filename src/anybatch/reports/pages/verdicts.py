@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from anybatch.batch.number_text import probability_text
 from anybatch.reports.charts.chart import IntervalRow, Intervals
 from anybatch.reports.pages.drawings import drawing
 from anybatch.reports.pages.markup import Content, Markup, element
@@ -114,7 +115,7 @@ def numbers_behind(verdict: Verdict) -> Markup | None:
             [
                 one.label,
                 number(details["p"], "{:.3g}"),
-                number(details.get("power"), "{:.0%}"),
+                power_of(details.get("power")),
                 seeds_of(details.get("seeds")),
                 number(details.get("mean_absolute_difference"), "{:.3f}"),
                 number(details.get("probability_of_improvement"), "{:.2f}"),
@@ -130,6 +131,10 @@ def numbers_behind(verdict: Verdict) -> Markup | None:
         table(header, rows, numbers=range(1, len(header)), kind="stacked pairs"),
         element("p", NUMBERS_NOTE + (SEVERAL_NOTE if len(rows) > 1 else ""), class_="note"),
     )
+
+
+def power_of(value: float | None) -> str:
+    return "" if value is None else probability_text(value)
 
 
 def number(value: Any, form: str) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from anybatch.batch.number_text import probability_text
 from anybatch.reports import statistics
 from anybatch.reports.statistics import Difference
 from anybatch.reports.verdicts.rule import Rule, Selector
@@ -121,6 +122,11 @@ def obstacle(*sides: Selection) -> str:
     return "all runs of both sides diverged" if all(side.all_diverged for side in sides) else ""
 
 
+def missing_runs(counted: int, runs: int) -> str:
+    """How many runs a number is from; empty if it is from all. The others failed, lack it or are not run."""
+    return "" if counted == runs else f", from {counted} of {runs} runs"
+
+
 def divergences(*sides: Selection) -> str:
     """How many runs of each side count as random play, since they diverged; empty if none did."""
     diverged = [sum(side.diverged.values()) for side in sides]
@@ -160,7 +166,7 @@ def judged(rule: Rule, found: Difference, count: int) -> tuple[State, str]:
     power = statistics.equivalence_power(found.standard_error, found.degrees, margin, alpha)
     return "undecided", (
         f"neither shown to be within nor beyond ± {margin:g}; with this spread, equal arms would be shown to "
-        f"be within it with a probability of {power:.0%}"
+        f"be within it with a probability of {probability_text(power)}"
     )
 
 

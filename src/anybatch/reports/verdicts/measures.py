@@ -1,71 +1,82 @@
 """Rules that measure: a metric over the runs, its correlation with others, and where invariance ends."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from itertools import chain
 
 import numpy as np
 
+from anybatch.batch.table import counted
 from anybatch.reports import statistics
 from anybatch.reports.verdicts import compare
-from anybatch.reports.verdicts.rule import Rule, Selector
+from anybatch.reports.verdicts.rule import Rule
 from anybatch.reports.verdicts.scores import Scores
 from anybatch.reports.verdicts.verdict import Comparison, State
-from anybatch.studies.cells import Result
+from anybatch.studies.cells import Cell, Result
 
 NOISE_SCALE = "batch/noise_scale"
 FEWEST_POINTS = 8
 """Fewest parts of a run in which both metrics were measured, for a correlation."""
 LEVEL = 0.95
+END = "end of invariance"
+"""Label of the comparison that decides a prediction."""
 
 
 def estimates(rule: Rule, scores: Scores) -> list[Comparison]:
     """A metric over the last part of the runs, in each environment."""
-    found = not_run(rule, scores)
-    for selector in rule.this:
-        for env, by_cell in measured(rule.metric, rule.share, scores, selector).items():
-            label = f"{rule.metric} in {env}, {selector.words(scores.plan)}"
-            values = {env: list(by_cell.values())}
-            middle = statistics.interquartile_mean(values)
-            interval = statistics.stratified_interval(statistics.interquartile_mean, values, level=LEVEL)
-            details: dict[str, object] = {"per_cell": by_cell, "unit": rule.metric}
-            ending = ""
-            if rule.metric == NOISE_SCALE:
-                envs = worth_having(scores, by_cell)
-                details |= {"envs_worth_having": envs}
-                ending = f": its minibatch would be reached with {envs:,.0f} envs, and more add little"
-            found.append(
-                Comparison(
-                    label=label,
-                    state="measured",
-                    value=middle,
-                    interval=interval,
-                    level=LEVEL,
-                    sentence=f"{label}: {middle:.4g}{in_brackets(interval)}{ending}.",
-                    details=details,
-                )
-            )
-    return found
+    return [
+        estimate(rule, scores, f"{rule.metric} in {env}, {selector.words(scores.plan)}", cells)
+        for selector in rule.this
+        for env, cells in scores.cells(selector).items()
+    ]
 
 
-def not_run(rule: Rule, scores: Scores) -> list[Comparison]:
-    """A comparison for each selector whose cells have not been run."""
-    found: list[Comparison] = []
-    for selector in rule.this:
-        cells = [cell.name for cell in scores.plan.cells if selector.matches(cell)]
-        if cells and not any(name in scores.results for name in cells):
-            label = f"{rule.metric}, {selector.words(scores.plan)}"
-            found.append(Comparison(label=label, state="not run", sentence=f"{label}: not run yet."))
-    return found
+def estimate(rule: Rule, scores: Scores, label: str, cells: Sequence[Cell]) -> Comparison:
+    """A metric over the last part of the runs of `cells`, which are of one environment."""
+    if not has_results(scores, cells):
+        return not_run(label)
+    by_cell = measured(rule.metric, rule.share, scores, cells)
+    if not by_cell:
+        sentence = f"{label}: not measured in any of {counted(len(cells), 'run')}."
+        return Comparison(label=label, state="undecided", sentence=sentence)
+    values = {"": list(by_cell.values())}
+    middle = statistics.interquartile_mean(values)
+    interval = statistics.stratified_interval(statistics.interquartile_mean, values, level=LEVEL)
+    details: dict[str, object] = {"per_cell": by_cell, "unit": rule.metric}
+    ending = compare.missing_runs(len(by_cell), len(cells))
+    if rule.metric == NOISE_SCALE:
+        envs = worth_having(scores, by_cell)
+        details |= {"envs_worth_having": envs}
+        ending += f": its minibatch would be reached with {envs:,.0f} envs, and more add little"
+    return Comparison(
+        label=label,
+        state="measured",
+        value=middle,
+        interval=interval,
+        level=LEVEL,
+        sentence=f"{label}: {middle:.4g}{in_brackets(interval)}{ending}.",
+        details=details,
+    )
 
 
-def measured(metric: str, share: float, scores: Scores, selector: Selector) -> dict[str, dict[str, float]]:
-    """The median of a metric over the last part of each run, by environment and cell."""
-    found: dict[str, dict[str, float]] = {}
-    for name, result in scores.results.items():
-        values = result.metrics.get(metric, ())
-        last = [value for value in values[len(values) - round(share * len(values)) :] if value is not None]
-        if selector.matches(result.cell) and last:
-            found.setdefault(scores.stratum(result.cell), {})[name] = float(np.median(last))
+def has_results(scores: Scores, cells: Iterable[Cell]) -> bool:
+    """Whether any of the cells has been run."""
+    return any(cell.name in scores.results for cell in cells)
+
+
+def not_run(label: str) -> Comparison:
+    return Comparison(label=label, state="not run", sentence=f"{label}: not run yet.")
+
+
+def measured(metric: str, share: float, scores: Scores, cells: Iterable[Cell]) -> dict[str, float]:
+    """The median of a metric over the last part of each run that has measured it, by cell."""
+    found: dict[str, float] = {}
+    for name in (cell.name for cell in cells if cell.name in scores.results):
+        values = scores.results[name].metrics.get(metric, ())
+        first = len(values) - max(1, round(share * len(values)))
+        last = [value for value in values[max(0, first) :] if value is not None]
+        if last:
+            found[name] = float(np.median(last))
     return found
 
 
@@ -81,32 +92,47 @@ def worth_having(scores: Scores, by_cell: Mapping[str, float]) -> float:
 
 def correlations(rule: Rule, scores: Scores) -> list[Comparison]:
     """Rank correlation of a metric with others along each run; a mean over runs."""
-    found = not_run(rule, scores)
+    found: list[Comparison] = []
     for selector in rule.this:
-        cells = [result for result in scores.results.values() if selector.matches(result.cell)]
-        for other in rule.others:
-            by_env: dict[str, list[float]] = {}
-            for result in cells:
-                value = along(result, rule.metric, other)
-                if value is not None:
-                    by_env.setdefault(scores.stratum(result.cell), []).append(value)
-            if not by_env:
-                continue
-            label = f"{rule.metric} with {other}, {selector.words(scores.plan)}"
-            middle = statistics.mean(by_env)
-            interval = statistics.stratified_interval(statistics.mean, by_env, level=LEVEL)
-            found.append(
-                Comparison(
-                    label=label,
-                    state="measured",
-                    value=middle,
-                    interval=interval,
-                    level=LEVEL,
-                    sentence=f"{label}: rank correlation {middle:+.2f}{in_brackets(interval, '+.2f')}.",
-                    details={"per_env": {env: float(np.mean(values)) for env, values in by_env.items()}},
-                )
-            )
+        words = selector.words(scores.plan)
+        by_env = scores.cells(selector)
+        if by_env and not has_results(scores, chain(*by_env.values())):
+            found.append(not_run(f"{rule.metric}, {words}"))
+            continue
+        labels = {other: f"{rule.metric} with {other}, {words}" for other in rule.others}
+        made = (correlation(rule.metric, other, scores, label, by_env) for other, label in labels.items())
+        found += [one for one in made if one is not None]
     return found
+
+
+def correlation(
+    metric: str, other: str, scores: Scores, label: str, cells: Mapping[str, Sequence[Cell]]
+) -> Comparison | None:
+    """The rank correlation of two metrics along the runs of cells, by environment; None if no run has it."""
+    results = {
+        env: [scores.results[cell.name] for cell in of if cell.name in scores.results]
+        for env, of in cells.items()
+    }
+    known = {
+        env: [value for one in of if (value := along(one, metric, other)) is not None]
+        for env, of in results.items()
+    }
+    by_env = {env: values for env, values in known.items() if values}
+    if not by_env:
+        return None
+    middle = statistics.mean(by_env)
+    interval = statistics.stratified_interval(statistics.mean, by_env, level=LEVEL)
+    number = f"rank correlation {middle:+.2f}{in_brackets(interval, '+.2f')}"
+    runs = compare.missing_runs(sum(map(len, by_env.values())), sum(map(len, cells.values())))
+    return Comparison(
+        label=label,
+        state="measured",
+        value=middle,
+        interval=interval,
+        level=LEVEL,
+        sentence=f"{label}: {number}{runs}.",
+        details={"per_env": {env: float(np.mean(values)) for env, values in by_env.items()}},
+    )
 
 
 def along(result: Result, first: str, second: str) -> float | None:
@@ -142,12 +168,19 @@ def foretold(rule: Rule, scores: Scores) -> list[Comparison]:
     predictions = [
         noise / scores.results[name].plan["batch"]["minibatch"]
         for _, that in rule.pairs()
-        for by_cell in measured(NOISE_SCALE, 1.0, scores, that).values()
-        for name, noise in by_cell.items()
+        for cells in scores.cells(that).values()
+        for name, noise in measured(NOISE_SCALE, 1.0, scores, cells).items()
     ]
-    if not compared or not predictions:
-        return compared if {one.state for one in compared} == {"not run"} else []
+    if {one.state for one in compared} <= {"not run"}:
+        return compared
+    if not predictions:
+        return [*compared, without_prediction()]
     return [*compared, end_of_invariance(rule, sorted(by_ratio), float(np.median(predictions)))]
+
+
+def without_prediction() -> Comparison:
+    sentence = f"{END}: no run has measured the noise scale that would predict it."
+    return Comparison(label=END, state="undecided", sentence=sentence)
 
 
 def rule_of_equivalence(rule: Rule) -> Rule:
@@ -171,10 +204,9 @@ def end_of_invariance(rule: Rule, by_ratio: list[tuple[float, State]], predicted
             break
         holding = ratio
     state, ending = judged_prediction(predicted, holding, failing, rule.within)
-    label = "end of invariance"
-    said = f"{label}: the noise scale says ratio {predicted:.3g}, and equality was shown up to {holding:g}"
+    said = f"{END}: the noise scale says ratio {predicted:.3g}, and equality was shown up to {holding:g}"
     return Comparison(
-        label=label,
+        label=END,
         state=state,
         value=predicted,
         sentence=f"{said}; {ending}.",

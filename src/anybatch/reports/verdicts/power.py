@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from anybatch.batch.number_text import probability_text
 from anybatch.reports import statistics
 from anybatch.reports.verdicts.compare import FEWEST_SEEDS
 from anybatch.reports.verdicts.rule import Rule, Selector, parse
@@ -35,7 +36,7 @@ class Outlook:
         return (
             f"{self.name}: with the spread of these seeds, {self.seeds} seeds in {self.envs} "
             f"environment{'s' * (self.envs > 1)} would show equal arms to be within ± {self.margin:g} with a "
-            f"probability of {self.power:.0%}; for {WANTED_POWER:.0%} the margin must be "
+            f"probability of {probability_text(self.power)}; for {WANTED_POWER:.0%} the margin must be "
             f"{self.decidable_margin:.2g}"
         )
 

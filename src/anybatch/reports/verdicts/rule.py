@@ -4,7 +4,7 @@
     rule            one of the rules below
     this, that      which cells: { arm, ratio, base, point, factors }. A list of arms or ratios, or of values
                     of a point in `this`, makes one comparison each. What `that` does not say is as in `this`;
-                `this` is at ratio 1 and without swept settings by default
+                    `this` is at ratio 1 and without swept settings by default
 
     equivalent      this and that differ by less than `margin`, by two one-sided tests
     better          this is better than that by more than `margin`, by default 0
@@ -129,12 +129,13 @@ def rule(table: Table) -> Rule:
 
 def selectors(table: Table, *, any_factors: bool) -> Iterator[Selector]:
     """Every combination of the lists in a table of cells."""
-    arms, ratios = listed(table.take("arm")), listed(table.take("ratio", "1"))
+    arms, ratios = listed(table, "arm", table.take("arm")), listed(table, "ratio", table.take("ratio", "1"))
     base, point, factors = table.take("base"), table.plain("point"), table.plain("factors")
     table.refuse_others()
     if arms == [None]:
         raise ConfigError(f"{table.where}: arm is missing")
-    for arm, ratio, *values in product(arms, ratios, *map(listed, point.values())):
+    values_of_point = [listed(table, name, value) for name, value in point.items()]
+    for arm, ratio, *values in product(arms, ratios, *values_of_point):
         yield Selector(
             arm=arm,
             ratio=lowest_terms(ratio, table.where),
@@ -151,12 +152,16 @@ def changes(table: Table, *, any_factors: bool) -> Iterator[dict[str, Any]]:
     table.refuse_others()
     if any_factors:
         known["factors"] = None
-    for arm, ratio in product(listed(known.get("arm")), listed(known.get("ratio"))):
+    arms, ratios = (listed(table, name, known.get(name)) for name in ("arm", "ratio"))
+    for arm, ratio in product(arms, ratios):
         chosen = {"arm": arm, "ratio": ratio and lowest_terms(ratio, table.where)}
         yield known | {name: value for name, value in chosen.items() if value is not None}
 
 
-def listed(value: Any) -> list[Any]:
+def listed(table: Table, name: str, value: Any) -> list[Any]:
+    """The values of an entry, of which a list has several."""
+    if value == []:
+        raise ConfigError(f"{table.where}: {name} = [] must name at least one")
     return value if isinstance(value, list) else [value]
 
 

@@ -88,21 +88,28 @@ class Scores:
         """The stratum of a cell: its environment, and its base if there are several."""
         return f"{cell.env} ({cell.base})" if self._several_bases else cell.env
 
-    def select(self, selector: Selector) -> Selection:
-        """The scores of a selector's cells. Environments without any are absent."""
-        cells = [cell for cell in self.plan.cells if selector.matches(cell)]
+    def cells(self, selector: Selector, *, swept: str = "") -> dict[str, list[Cell]]:
+        """A selector's cells by environment, those that sweep a setting if one is given."""
+        found: dict[str, list[Cell]] = {}
+        for cell in self.plan.cells:
+            if selector.matches(cell) and (not swept or swept in cell.factors):
+                found.setdefault(self.stratum(cell), []).append(cell)
+        return found
+
+    def select(self, selector: Selector, *, swept: str = "") -> Selection:
+        """The scores of a selector's `cells`. Environments without any are absent."""
         found = Selection({}, {}, {}, {})
-        for stratum in dict.fromkeys(map(self.stratum, cells)):
+        for stratum, cells in self.cells(selector, swept=swept).items():
             found.scores[stratum], found.seeds[stratum], found.lacking[stratum] = [], [], {}
             found.diverged[stratum] = 0
-        for cell in cells:
-            stratum, score = self.stratum(cell), self.score(cell.name)
-            if score is None:
-                found.lacking[stratum][cell.name] = self._lack(cell.name)
-                continue
-            found.diverged[stratum] += self.results[cell.name].diverged
-            found.scores[stratum].append(score)
-            found.seeds[stratum].append(cell.seed)
+            for cell in cells:
+                score = self.score(cell.name)
+                if score is None:
+                    found.lacking[stratum][cell.name] = self._lack(cell.name)
+                    continue
+                found.diverged[stratum] += self.results[cell.name].diverged
+                found.scores[stratum].append(score)
+                found.seeds[stratum].append(cell.seed)
         return found
 
     def score(self, name: str) -> float | None:

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from anybatch.batch.number_text import probability_text
 from anybatch.reports import statistics
-from anybatch.reports.verdicts.compare import FEWEST_SEEDS, without_result
+from anybatch.reports.verdicts.compare import FEWEST_SEEDS, missing_runs, without_result
 from anybatch.reports.verdicts.rule import Rule, Selector
 from anybatch.reports.verdicts.scores import Scores, Selection
 from anybatch.reports.verdicts.verdict import Comparison, State
@@ -25,8 +26,9 @@ Sweep = dict[float, dict[int, float]]
 def optima(rule: Rule, scores: Scores) -> list[Comparison]:
     """Where the optimum of a setting is, for each selector and environment."""
     return [
-        optimum(rule, scores, selector, env, sweep)
+        optimum(rule, f"{env}, {selector.words(scores.plan)}", sweep, runs=len(cells[env]))
         for selector in rule.this
+        for cells in (scores.cells(selector, swept=rule.setting),)
         for env, sweep in sweeps(rule, scores, selector).items()
     ]
 
@@ -34,18 +36,21 @@ def optima(rule: Rule, scores: Scores) -> list[Comparison]:
 def sweeps(rule: Rule, scores: Scores, selector: Selector) -> dict[str, Sweep]:
     """The scores of a sweep, by environment. Cells without a result are absent."""
     found: dict[str, Sweep] = {}
-    for cell in scores.plan.cells:
-        if selector.matches(cell) and rule.setting in cell.factors:
-            by_seed = found.setdefault(scores.stratum(cell), {}).setdefault(cell.factors[rule.setting], {})
-            score = scores.score(cell.name)
+    for env, cells in scores.cells(selector, swept=rule.setting).items():
+        sweep: Sweep = {}
+        for cell in cells:
+            by_seed, score = sweep.setdefault(cell.factors[rule.setting], {}), scores.score(cell.name)
             if score is not None:
                 by_seed[cell.seed] = score
-    return {env: dict(sorted(sweep.items())) for env, sweep in found.items()}
+        found[env] = dict(sorted(sweep.items()))
+    return found
 
 
-def optimum(rule: Rule, scores: Scores, selector: Selector, env: str, sweep: Sweep) -> Comparison:
-    """Whether the best factor is within one notch of 1, as far as the spread of its seeds can tell."""
-    label = f"{env}, {selector.words(scores.plan)}"
+def optimum(rule: Rule, label: str, sweep: Sweep, *, runs: int) -> Comparison:
+    """Whether the best factor is within one notch of 1, as far as the spread of its seeds can tell.
+
+    `runs` is the number of runs in the plan; some may have no result.
+    """
     if min(map(len, sweep.values())) < FEWEST_SEEDS:
         sentence = f"{label}: undecided, because fewer than {FEWEST_SEEDS} seeds of a factor have a result."
         return Comparison(label=label, state="undecided", sentence=sentence)
@@ -55,17 +60,16 @@ def optimum(rule: Rule, scores: Scores, selector: Selector, env: str, sweep: Swe
     reaches = min(means) < min(near, default=1) and max(means) > max(near, default=1)
     share = share_within(sweep, near)
     state: State = "holds" if share >= SURE else "fails" if share <= 1 - SURE else "undecided"
-    ending = f"the optimum is within a factor of {rule.notch:g} of 1 with a probability of {share:.0%}"
+    notch = f"a factor of {rule.notch:g}"
+    ending = f"the optimum is within {notch} of 1 with a probability of {probability_text(share)}"
     if not reaches:
-        state, ending = (
-            "undecided",
-            f"the sweep does not reach beyond a factor of {rule.notch:g} on both sides",
-        )
+        state, ending = "undecided", f"the sweep does not reach beyond {notch} on both sides"
     return Comparison(
         label=label,
         state=state,
         value=best,
-        sentence=f"{label}: {rule.setting} is best at {best:g} × its value; {ending}.",
+        sentence=f"{label}: {rule.setting} is best at {best:g} × its value; {ending}"
+        f"{missing_runs(sum(map(len, sweep.values())), runs)}.",
         details={"means": means, "share_within": share, "seeds": min(map(len, sweep.values()))},
     )
 
@@ -100,7 +104,7 @@ def regrets(rule: Rule, scores: Scores) -> list[Comparison]:
     for this, oracle, these, tuned in there:
         label = f"{this.words(scores.plan)} against the best {rule.setting} there"
         both = [env for env in these.scores if env in tuned]
-        these, those = these.within(both), scores.select(oracle).within(both)
+        these, those = these.within(both), scores.select(oracle, swept=rule.setting).within(both)
         unfinished = without_result(label, these, those) or unpaired(label, these, tuned)
         if unfinished is not None:
             found.append(unfinished)
