@@ -123,6 +123,19 @@ def test_missing_and_failed_cells_leave_a_claim_undecided():
     assert verdict.state == "undecided" and "s3 and 1 more failed." in verdict.sentence
 
 
+def test_an_unfinished_claim_shows_the_difference_in_the_finished_environments():
+    grid = 'ratios = ["1", "1/4"]'
+    in_two_envs = f'{grid}\nenvs = ["toy:Match", "toy:Target"]'
+    plan = plan_of(FIVE, KNOWN, (grid, in_two_envs))
+    assert {cell.env for cell in plan.cells if cell.ratio == "1/4"} == {"toy:Match", "toy:Target"}
+    results = made_up(plan, lambda cell: 5 + noise(cell, 0.1) + (cell.ratio == "1/4"))
+    (verdict,) = verdicts.judge(plan, [result for result in results if result.cell.env == "toy:Match"])
+    (found,) = verdict.comparisons
+    assert verdict.state == found.state == "undecided"  # although Match alone would decide it
+    assert found.value == pytest.approx(0.1) and found.details["finished_envs"] == ["toy:Match"]
+    assert "have no result yet; so far, in toy:Match, +0.100 (90% interval " in found.sentence
+
+
 def test_a_claim_is_not_run_while_a_side_has_no_cell():
     plan = plan_of(FIVE, KNOWN)
     results = made_up(plan, lambda cell: 5 + noise(cell, 0.1))

@@ -1,6 +1,7 @@
 """Rules that compare two groups of cells: equivalent, better, and not worse."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ def compared(
     these, those = these.within(both), those.within(both)
     unfinished = without_result(label, these, those)
     if unfinished is not None:
-        return unfinished
+        return with_finished_envs(unfinished, these, those, level=1 - 2 * rule.alpha)
     found = statistics.difference(these.scores, those.scores)
     state, ending = judged(rule, found, count)
     level = 1 - 2 * rule.alpha
@@ -101,6 +102,31 @@ def without_result(label: str, *sides: Selection) -> Comparison | None:
     missing = sum(len(names) for side in sides for names in side.lacks.values())
     sentence = f"{label}: {reason}."
     return Comparison(label=label, state="undecided", sentence=sentence, details={"missing": missing})
+
+
+def with_finished_envs(
+    unfinished: Comparison, these: Selection, those: Selection, *, level: float
+) -> Comparison:
+    """The comparison with the difference in the environments that are finished, if there are any.
+
+    It stays undecided: the claim is about all environments.
+    """
+    finished = [env for env in these.scores if not obstacle(these.within([env]), those.within([env]))]
+    if not finished:
+        return unfinished
+    found = statistics.difference(these.within(finished).scores, those.within(finished).scores)
+    low, high = found.interval(level)
+    so_far = (
+        f"in {' and '.join(finished)}, {found.mean:+.3f} ({level:.0%} interval {low:+.3f} to {high:+.3f})"
+    )
+    return replace(
+        unfinished,
+        value=found.mean,
+        interval=(low, high),
+        level=level,
+        sentence=f"{unfinished.sentence.removesuffix('.')}; so far, {so_far}.",
+        details={**unfinished.details, "finished_envs": finished},
+    )
 
 
 def obstacle(*sides: Selection) -> str:
