@@ -133,7 +133,7 @@ def test_an_unfinished_claim_shows_the_difference_in_the_finished_environments()
     (found,) = verdict.comparisons
     assert verdict.state == found.state == "undecided"  # although Match alone would decide it
     assert found.value == pytest.approx(0.1) and found.details["finished_envs"] == ["toy:Match"]
-    assert "have no result yet; so far, in toy:Match, +0.100 (90% interval " in found.sentence
+    assert "have no result yet; so far, in 1 of 2 environments, +0.100 (90% interval " in found.sentence
 
 
 def test_a_claim_is_not_run_while_a_side_has_no_cell():

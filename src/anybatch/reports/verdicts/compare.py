@@ -116,9 +116,8 @@ def with_finished_envs(
         return unfinished
     found = statistics.difference(these.within(finished).scores, those.within(finished).scores)
     low, high = found.interval(level)
-    so_far = (
-        f"in {' and '.join(finished)}, {found.mean:+.3f} ({level:.0%} interval {low:+.3f} to {high:+.3f})"
-    )
+    where = f"in {len(finished)} of {len(these.scores)} environments"
+    so_far = f"{where}, {found.mean:+.3f} ({level:.0%} interval {low:+.3f} to {high:+.3f})"
     return replace(
         unfinished,
         value=found.mean,
