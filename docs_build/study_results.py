@@ -6,9 +6,9 @@ end is replaced, and the figures are drawn into docs/pictures:
     <!-- study: results/studies/invariance score-ratio -->
     <!-- end -->
 
-In the summary at its top, the last two columns of a row are replaced by the numbers and the state of a verdict:
+In the summary at its top, the last two columns of a row are replaced by the numbers and state of a verdict:
 
-    | <!-- verdict: results/studies/invariance smallest -->claim | the paper's number | ours | holds |
+    | <!-- verdict: results/studies/invariance invariance -->claim | the paper's number | ours | holds |
 """
 
 import re
