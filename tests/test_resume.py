@@ -272,9 +272,9 @@ def test_fresh_episodes_after_a_resume_are_others_than_those_of_the_start(
     made: list[list[int]] = []
     make = envs.make
 
-    def remember(env: str, settings: EnvConfig, *, seeds: list[int]) -> Any:
+    def remember(env: str, settings: EnvConfig, *, seeds: list[int], first_env: int = 0) -> Any:
         made.append(seeds)
-        return make(env, settings, seeds=seeds)
+        return make(env, settings, seeds=seeds, first_env=first_env)
 
     monkeypatch.setattr(envs, "make", remember)
     config = toy_config(env="envpool:CartPole-v1")

@@ -78,9 +78,9 @@ def test_data_that_memory_cannot_hold_is_refused_after_building_a_single_env(
     built: list[int] = []
     make = envs.make
 
-    def counted(*arguments: Any, seeds: Sequence[int]) -> VectorEnv:
+    def counted(*arguments: Any, seeds: Sequence[int], **settings: Any) -> VectorEnv:
         built.append(len(seeds))
-        return make(*arguments, seeds=seeds)
+        return make(*arguments, seeds=seeds, **settings)
 
     monkeypatch.setattr(envs, "make", counted)
     monkeypatch.setattr("anybatch.algorithms.actors.make_engine", pytest.fail)
