@@ -42,7 +42,7 @@ from anybatch.networks.ewma import EwmaNetwork
 from anybatch.networks.taken import Taken
 from anybatch.runs.checkpoint import Checkpoints
 from anybatch.runs.run import Run
-from anybatch.session.training import snapshot_of
+from anybatch.session.restoring import snapshot_of
 
 Make = Callable[..., AnyConfig]
 ENVS, STEPS, RATE = 3, 7, 1e-2

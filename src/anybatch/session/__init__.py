@@ -1,7 +1,8 @@
 """Training, evaluating and planning a run as a whole."""
 
 from anybatch.session.evaluating import evaluate_run
+from anybatch.session.outcome import Outcome
 from anybatch.session.planning import plan
-from anybatch.session.training import Outcome, resume, train
+from anybatch.session.training import resume, train
 
 __all__ = ["Outcome", "evaluate_run", "plan", "resume", "train"]

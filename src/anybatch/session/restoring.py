@@ -1,0 +1,89 @@
+"""Continuing a fresh state from a checkpoint, and refusing one that does not belong to the run."""
+
+from collections.abc import Callable
+from dataclasses import fields
+
+from anybatch.algorithms import AnyState, algorithm_of
+from anybatch.algorithms.schedules import Schedules
+from anybatch.config import AnyConfig, PPOConfig
+from anybatch.errors import CheckpointError, ConfigError
+from anybatch.runs import state_fit
+from anybatch.runs.checkpoint import Loaded, Snapshot
+from anybatch.runs.gathering import of_shard
+from anybatch.runs.record import RunRecord
+
+
+def refuse_another_run(recorded: AnyConfig, config: AnyConfig) -> None:
+    """Refuse to continue a checkpoint with another environment or network, naming the first difference."""
+    for path in fixed_on_resume(config):
+        there, here = recorded, config
+        for name in path.split("."):
+            there, here = getattr(there, name), getattr(here, name)
+        if there != here:
+            raise ConfigError(f"this run has {path} = {there}, not {here}: a resume cannot change that")
+
+
+def fixed_on_resume(config: AnyConfig) -> list[str]:
+    """The settings that a checkpoint depends on. All others may change from one resume to the next."""
+    network = [f"network.{field.name}" for field in fields(config.network) if field.name != "log_std"]
+    normalizers = ["normalize.observations", "normalize.rewards"] * isinstance(config, PPOConfig)
+    return ["env", "dtype", *network, "optimizer.name", *normalizers]
+
+
+def refuse_finished(record: RunRecord, config: AnyConfig, env_steps: int) -> None:
+    """Refuse a run that is complete, including its evaluation: its record must not change."""
+    result = record.result
+    if env_steps < config.total_env_steps or result is None:
+        return
+    if result.get("env_steps") == env_steps and result.get("evaluation") is not None:
+        raise ConfigError(
+            f"this run has done its {env_steps:,} env steps; continue it with a larger --total-env-steps"
+        )
+
+
+def restore(
+    config: AnyConfig, state: AnyState, loaded: Loaded, recorded: AnyConfig, *, say: Callable[[str], None]
+) -> None:
+    """Continue a fresh state from the part of a checkpoint that belongs to this rank.
+
+    `recorded` is the run's recorded config, which may differ.
+    """
+    with state_fit.refusing_misfits(loaded.path):
+        if "own" not in loaded.tree:
+            raise CheckpointError("it holds a policy to evaluate, without the state that a resume needs")
+        add_missing_parts(loaded, recorded)
+        state.source.drop_episodes_of_another_engine(loaded.tree["own"]["rank"]["source"])
+        refuse_unlike_start(loaded, state)
+        snapshot = of_shard(snapshot_of(loaded), state.shard)
+        algorithm_of(config).restore(state, snapshot, config, say)
+        if state.env_steps != loaded.env_steps:
+            raise CheckpointError(f"its state is of {state.env_steps:,} env steps")
+
+
+def add_missing_parts(loaded: Loaded, recorded: AnyConfig) -> None:
+    """Add to a checkpoint of an earlier version its run's schedules and the parts that are new since."""
+    learner = loaded.tree["shared"]["learner"]
+    learner.setdefault("schedules", Schedules.of(recorded).to_dict())
+    learner["control"].setdefault("minibatch_limit", None)
+    shared = loaded.tree["shared"]
+    shared.setdefault("native", False)
+    if isinstance(recorded, PPOConfig):
+        shared.setdefault("periodic_copy", None)
+
+
+def refuse_unlike_start(loaded: Loaded, fresh: AnyState) -> None:
+    """Refuse a checkpoint whose parts are not those of a fresh state of this run."""
+    like = fresh.snapshot()
+    assert like is not None
+    state_fit.refuse_unlike(loaded.tree.get("shared"), like.shared, "shared", may_lack=True)
+    # Arrays of envs may have another number of envs, and may contain infinities.
+    state_fit.refuse_unlike(
+        loaded.tree.get("own"), like.own, "own", may_lack=True, any_length=True, finite=False
+    )
+    returns = loaded.tree["recent_returns"]
+    state_fit.refuse_unlike(returns, [0.0] * len(returns), "recent_returns")
+
+
+def snapshot_of(loaded: Loaded) -> Snapshot:
+    """The state in a checkpoint."""
+    return Snapshot(shared=loaded.tree["shared"], own=loaded.tree["own"], segments=loaded.segments)
