@@ -1,6 +1,7 @@
 """The documentation site: built strictly, its links lead somewhere, it fits a phone and a wide screen."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -176,3 +177,15 @@ def test_the_numbers_of_the_results_page_follow_from_the_recorded_cells():
     page = study_results.PAGE.read_text()
     assert study_results.MARK.search(page) and study_results.SUMMARY_ROW.search(page)
     assert study_results.with_results(page) == page  # otherwise: make results
+
+
+def test_every_number_of_the_summary_stands_in_the_verdicts_of_its_study():
+    rows = list(study_results.SUMMARY_ROW.finditer(study_results.PAGE.read_text()))
+    for row in rows:
+        claim, _, measured, state = (cell.strip() for cell in row[0].strip("|").split("|"))
+        view = study_results.read(study_results.ROOT / row["folder"])
+        (verdict,) = [one for one in view.verdicts if one.name == row["name"]]
+        numbers = re.findall(r"[+-]?\d[\d.]*", measured)
+        sentences = " ".join(one.sentence for one in verdict.comparisons)
+        assert numbers and all(number in sentences for number in numbers), claim
+        assert state == f"**{verdict.state}**", claim

@@ -41,12 +41,12 @@ def compared(
     label = f"{this.words(scores.plan)} against {that.words(scores.plan)}"
     both = [env for env in these.scores if env in those.scores]  # what only one side has says nothing here
     these, those = these.within(both), those.within(both)
+    level = 1 - 2 * rule.alpha
     unfinished = without_result(label, these, those)
     if unfinished is not None:
-        return with_finished_envs(unfinished, these, those, level=1 - 2 * rule.alpha)
+        return with_finished_envs(unfinished, these, those, level=level)
     found = statistics.difference(these.scores, those.scores)
     state, ending = judged(rule, found, count)
-    level = 1 - 2 * rule.alpha
     low, high = found.interval(level)
     return Comparison(
         label=label,

@@ -48,13 +48,24 @@ def estimate(rule: Rule, scores: Scores, label: str, cells: Sequence[Cell]) -> C
         envs = worth_having(scores, by_cell)
         details |= {"envs_worth_having": envs}
         ending += f": its minibatch would be reached with {envs:,.0f} envs, and more add little"
+    return measurement(label, middle, interval, f"{middle:.4g}{in_brackets(interval)}{ending}", details)
+
+
+def measurement(
+    label: str,
+    value: float,
+    interval: tuple[float, float] | None,
+    words: str,
+    details: Mapping[str, object],
+) -> Comparison:
+    """A number that nothing is compared with; `words` say it with its interval."""
     return Comparison(
         label=label,
         state="measured",
-        value=middle,
+        value=value,
         interval=interval,
         level=LEVEL,
-        sentence=f"{label}: {middle:.4g}{in_brackets(interval)}{ending}.",
+        sentence=f"{label}: {words}.",
         details=details,
     )
 
@@ -124,15 +135,8 @@ def correlation(
     interval = statistics.stratified_interval(statistics.mean, by_env, level=LEVEL)
     number = f"rank correlation {middle:+.2f}{in_brackets(interval, '+.2f')}"
     runs = compare.missing_runs(sum(map(len, by_env.values())), sum(map(len, cells.values())))
-    return Comparison(
-        label=label,
-        state="measured",
-        value=middle,
-        interval=interval,
-        level=LEVEL,
-        sentence=f"{label}: {number}{runs}.",
-        details={"per_env": {env: float(np.mean(values)) for env, values in by_env.items()}},
-    )
+    details = {"per_env": {env: float(np.mean(values)) for env, values in by_env.items()}}
+    return measurement(label, middle, interval, f"{number}{runs}", details)
 
 
 def along(result: Result, first: str, second: str) -> float | None:
