@@ -37,7 +37,7 @@ fmt: .venv/ready-to-test
 	$(BIN)/ruff format .
 
 # The sweeps of a tuning are shown only if no study of the batch itself is recorded.
-RECORDED := $(patsubst %/plan.json,%,$(wildcard $(foreach name,invariance* upward,results/studies/$(name)/plan.json)))
+RECORDED := $(sort $(patsubst %/plan.json,%,$(wildcard $(foreach name,invariance* upward,results/studies/$(name)/plan.json))))
 MEASURED := $(foreach folder,$(RECORDED),$(if $(findstring -tune,$(folder)),,$(folder)))
 dial: .venv/ready-to-train
 	$(BIN)/anybatch dial $(or $(strip $(MEASURED)),$(firstword $(RECORDED))) --out docs/dial.html

@@ -175,7 +175,7 @@ def test_similar_flags_are_named_without_rulers_and_commas(ruler: str):
         (["plan", "--lrx", "3"], "Unrecognized options: --lrx 3; --help lists the flags"),
         (
             ["plan", "--evaluation.greedy", "true"],
-            "Unrecognized options: true; a switch takes no value, and --help lists the flags",
+            "Unrecognized options: true; no flag takes it as a value; --help lists the flags",
         ),
         (["plan", "--device"], "--device needs a value"),
         (["plan", "--ranks", "0"], "--ranks 0: must be a whole number from 1 to 1,024"),

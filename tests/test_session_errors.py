@@ -91,7 +91,7 @@ def test_a_space_that_is_not_supported_is_named_with_those_that_are(train_refuse
         (["--env=toy:Pixels", "--normalize.observations=step"], ["observations = step", "toy:Pixels"]),
         (["--num-envs=0"], ["num-envs = 0"]),
         (["--rescale=learning-rate,foo"], ["foo", "advantage-moments"]),
-        (["--device=nowhere"], ["device = nowhere"]),
+        (["--device=nowhere"], ["device = nowhere is not a device; use auto, cpu"]),
         (["--env-config.options", "reset", "sometimes"], ["reset", "sometimes", "same_step"]),
     ],
 )

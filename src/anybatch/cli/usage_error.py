@@ -94,7 +94,7 @@ def hint(words: list[str], meant: list[str]) -> str:
     """What to do about words that no flag takes; `meant` are the flags that may have been meant."""
     if meant:
         return f"did you mean {', '.join(meant)}?"
-    return f"{'' if words[0].startswith('-') else 'a switch takes no value, and '}--help lists the flags"
+    return f"{'' if words[0].startswith('-') else 'no flag takes it as a value; '}--help lists the flags"
 
 
 def plain_rule(wrong: str) -> str | None:
