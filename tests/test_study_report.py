@@ -319,3 +319,15 @@ def test_the_command_of_a_study_is_what_was_asked_for():
     assert " ".join(study_page.study_words(request)) == (
         "anybatch study upward --scale cpu --env Acrobot-v1 --seeds 3 --budget 1200s --tune"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("all rules at ratio 1/4: equal.", "All rules at ratio 1/4: equal."),
+        ("minatar:Asterix, all rules: best.", "minatar:Asterix, all rules: best."),
+        ("coupled: not run yet.", "Coupled: not run yet."),
+    ],
+)
+def test_the_name_of_an_environment_keeps_its_spelling_at_the_start_of_a_sentence(text: str, sentence: str):
+    assert study_page.as_a_sentence(text) == sentence

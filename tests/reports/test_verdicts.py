@@ -303,11 +303,11 @@ def test_an_optimum_with_a_probability_of_four_fifths_is_not_certain():
     assert comparison.details["share_within"] == pytest.approx((1 - 0.104) ** 2, abs=0.01)
     assert comparison.state == "undecided"
     assert comparison.sentence.endswith(
-        "; the optimum is within a factor of 2 of 1 with a probability of 81%."
+        "; the optimum is within a factor of 2 of × 1 with a probability of 81%."
     )
 
 
-def test_an_optimum_of_an_unfinished_sweep_says_from_how_many_runs_it_is():
+def test_an_unfinished_sweep_decides_nothing_and_says_from_how_many_runs_its_optimum_is():
     plan = plan_of(
         (
             'factors = { "optimizer.learning_rate" = [0.5, 1, 2] }',
@@ -320,13 +320,13 @@ def test_an_optimum_of_an_unfinished_sweep_says_from_how_many_runs_it_is():
     results = made_up(
         plan, lambda cell: cell.seed / 1000 - abs(np.log2(cell.factors["optimizer.learning_rate"]))
     )
-    sentences = [
-        verdicts.judge(plan, some)[0].comparisons[0].sentence
+    complete, unfinished = [
+        verdicts.judge(plan, some)[0].comparisons[0]
         for some in (results, [one for one in results if one.cell.seed < 103 or one.cell.factors[RATE] < 4])
     ]
-    certain = "; the optimum is within a factor of 2 of 1 with a probability of more than 99%"
-    assert sentences[0].endswith(f"{certain}.")
-    assert sentences[1].endswith(f"{certain}, from 14 of 15 runs.")
+    certain = "; the optimum is within a factor of 2 of × 1 with a probability of more than 99%"
+    assert complete.state == "holds" and complete.sentence.endswith(f"{certain}.")
+    assert unfinished.state == "undecided" and unfinished.sentence.endswith(f"{certain}, from 14 of 15 runs.")
 
 
 FACTORS, NEAR = (0.25, 0.5, 1.0, 2.0, 4.0), [0.5, 1.0, 2.0]

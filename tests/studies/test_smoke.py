@@ -9,6 +9,7 @@ import pytest
 from small_studies import STUDY
 
 from anybatch.cli import main
+from anybatch.reports.pages.studies import as_a_sentence
 from anybatch.studies import files
 
 ANSWERS = {"holds": "Yes, on ", "fails": "No, on ", "undecided": "Undecided: "}
@@ -51,12 +52,12 @@ def answers(lead: str, verdict: dict[str, Any]) -> None:
     claim, _, reason = verdict["sentence"].partition(f" {verdict['state'].capitalize()}: ")
     assert claim == verdict["claim"] and reason
     assert lead.startswith(ANSWERS[verdict["state"]])
-    assert lead.endswith(f"{claim[1:]} {reason[0].upper()}{reason[1:]}")
+    assert lead.endswith(f"{claim[1:]} {as_a_sentence(reason)}")
 
 
 def test_tuning_says_where_the_optimum_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     main(["study", "invariance", "--scale=smoke", "--tune", "--jobs=1", f"--out={tmp_path}"])
-    assert "optimizer.learning_rate is best at" in " ".join(capsys.readouterr().out.split())
+    assert "the best learning rate is ×" in " ".join(capsys.readouterr().out.split())
     (verdict,) = json.loads((tmp_path / "verdicts.json").read_text())
     assert verdict["name"] == "tuned" and set(verdict["comparisons"][0]["details"]["means"]) == {
         "0.25",

@@ -8,6 +8,7 @@ from typing import Any
 from anybatch.reports.charts import palette
 from anybatch.reports.charts.chart import Chart, Drawing, HeatMap, IntervalRow, Intervals, Panels, Series
 from anybatch.reports.study_parts import LEVEL, METRIC_NAMES, Part, StudyView, mean_of, short, words
+from anybatch.studies.plan import setting_name
 
 DODGE = 0.08
 """Offset between lines over the same names, so that their intervals do not overlap."""
@@ -44,7 +45,7 @@ RATIO = Dimension(
 
 
 def swept(path: str) -> Dimension:
-    name = path.rpartition(".")[2].replace("_", " ")
+    name = setting_name(path)
     return Dimension(path, name, lambda part: part.point.get(path), short)
 
 

@@ -111,16 +111,12 @@ class StudyView:
 
 def words(point: Mapping[str, Any], factors: Mapping[str, float] | None = None) -> list[str]:
     """Swept settings in words: iterations 8, learning rate × 2."""
-    values = [f"{_last_word(path)} {short(value)}" for path, value in point.items()]
-    return values + [f"{_last_word(path)} × {factor:g}" for path, factor in (factors or {}).items()]
+    values = [f"{plans.setting_name(path)} {short(value)}" for path, value in point.items()]
+    return values + [f"{plans.setting_name(path)} × {factor:g}" for path, factor in (factors or {}).items()]
 
 
 def short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _last_word(path: str) -> str:
-    return path.rpartition(".")[2].replace("_", " ")
 
 
 def parts_of(plan: StudyPlan) -> list[Part]:

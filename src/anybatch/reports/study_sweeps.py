@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from anybatch.reports.charts import palette
 from anybatch.reports.charts.chart import Chart, Drawing, HeatMap, Panels, Series
 from anybatch.reports.study_parts import LEVEL, Part, StudyView, mean_of
+from anybatch.studies.plan import setting_name
 
 LEARNING_RATE = "optimizer.learning_rate"
 
@@ -27,7 +28,7 @@ def sweep_drawings(view: StudyView) -> list[Drawing]:
 
 def sweep_panels(view: StudyView, setting: str, parts: Sequence[Part]) -> Panels:
     """One line for each arm and batch. If a rule holds, lines over the tuned values coincide."""
-    name = setting.rpartition(".")[2].replace("_", " ")
+    name = setting_name(setting)
     lines: dict[str, list[Part]] = {}
     for part in sorted(parts, key=lambda part: part.ratio_value):
         lines.setdefault(f"{view.title(part)}, ratio {part.ratio}", []).append(part)
@@ -79,7 +80,7 @@ def sweep_line(
 
 def sweep_map(view: StudyView, setting: str, parts: Sequence[Part]) -> HeatMap:
     """Batches × values, with the measured optimum of each batch and the value expected by the rules."""
-    name = setting.rpartition(".")[2].replace("_", " ")
+    name = setting_name(setting)
     values = sorted({rounded(used(view, part, setting)) for part in parts})
     ratios = sorted({(part.ratio_value, part.ratio) for part in parts}, reverse=True)
     scores: dict[tuple[str, float], float] = {}

@@ -247,6 +247,11 @@ def point_words(point: Mapping[str, Any], factors: Mapping[str, float]) -> list[
     return values + [f"{path.rpartition('.')[2]}×{factor:g}" for path, factor in factors.items()]
 
 
+def setting_name(path: str) -> str:
+    """A swept setting in words, such as: learning rate."""
+    return path.rpartition(".")[2].replace("_", " ")
+
+
 def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 

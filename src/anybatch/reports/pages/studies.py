@@ -1,6 +1,7 @@
 """The page of a study: its claim and verdicts first, then figures, tables, plans and commands."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import fmean, stdev
 
 from anybatch.reports import statistics
@@ -25,7 +26,7 @@ from anybatch.reports.study_parts import (
 from anybatch.reports.study_sweeps import sweep_drawings
 from anybatch.studies.cells import RANDOM_ARM
 from anybatch.studies.duration import in_words
-from anybatch.studies.plan import Request
+from anybatch.studies.plan import Request, StudyPlan
 
 
 def report(view: StudyView, words: Sequence[str]) -> Report:
@@ -101,7 +102,13 @@ def lead(view: StudyView) -> str:
     seeds, where = counted(seed_count(view), "seed"), env_words(view)
     answer = ANSWERS[state].format(where=where, seeds=seeds, claim=within_a_sentence(first.claim))
     reason = first.sentence.partition(f"{first.state.capitalize()}: ")[2]
-    return answer if state == "not run" else f"{answer} {reason[0].upper()}{reason[1:]}"
+    return answer if state == "not run" else f"{answer} {as_a_sentence(reason)}"
+
+
+def as_a_sentence(text: str) -> str:
+    """Text that begins with a capital letter, unless it begins with the name of an environment."""
+    first = text.partition(" ")[0]
+    return text if ":" in first.rstrip(":") else text[0].upper() + text[1:]
 
 
 def limits(view: StudyView) -> list[str]:
@@ -140,7 +147,13 @@ def kicker(view: StudyView) -> str:
     seeds, shown = seed_count(view), env_words(view)
     tuning = ", tuning" if view.plan.tune else ""
     scale = f"{view.plan.scale} scale{tuning}"
-    return f"Study {view.plan.study['name']} · {scale} · {shown} · {counted(seeds, 'seed')}"
+    return f"Study {study_name(view.plan)} · {scale} · {shown} · {counted(seeds, 'seed')}"
+
+
+def study_name(plan: StudyPlan) -> str:
+    """The name of one of our studies, or that of the user's file."""
+    wanted = plan.request.study
+    return Path(wanted).name if wanted.endswith(".toml") else wanted
 
 
 def counted(number: int, thing: str) -> str:

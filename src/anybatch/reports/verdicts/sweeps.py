@@ -11,6 +11,7 @@ from anybatch.reports.verdicts.compare import FEWEST_SEEDS, missing_runs, withou
 from anybatch.reports.verdicts.rule import Rule, Selector
 from anybatch.reports.verdicts.scores import Scores, Selection
 from anybatch.reports.verdicts.verdict import Comparison, State
+from anybatch.studies.plan import setting_name
 
 DRAWS = 10_000
 SURE = 0.95
@@ -61,16 +62,24 @@ def optimum(rule: Rule, label: str, sweep: Sweep, *, runs: int) -> Comparison:
     share = share_within(sweep, near)
     state: State = "holds" if share >= SURE else "fails" if share <= 1 - SURE else "undecided"
     notch = f"a factor of {rule.notch:g}"
-    ending = f"the optimum is within {notch} of 1 with a probability of {probability_text(share)}"
+    ending = f"the optimum is within {notch} of × 1 with a probability of {probability_text(share)}"
+    counted = sum(map(len, sweep.values()))
+    if counted < runs:
+        state = "undecided"  # the claim is about all runs of the plan
     if not reaches:
         state, ending = "undecided", f"the sweep does not reach beyond {notch} on both sides"
     return Comparison(
         label=label,
         state=state,
         value=best,
-        sentence=f"{label}: {rule.setting} is best at {best:g} × its value; {ending}"
-        f"{missing_runs(sum(map(len, sweep.values())), runs)}.",
-        details={"means": means, "share_within": share, "seeds": min(map(len, sweep.values()))},
+        sentence=f"{label}: the best {setting_name(rule.setting)} is × {best:g}; {ending}"
+        f"{missing_runs(counted, runs)}.",
+        details={
+            "means": means,
+            "share_within": share,
+            "seeds": min(map(len, sweep.values())),
+            "missing": runs - counted,
+        },
     )
 
 
@@ -102,7 +111,7 @@ def regrets(rule: Rule, scores: Scores) -> list[Comparison]:
     there = [pair for pair in pairs if pair[2].scores.keys() & pair[3].keys()]
     found: list[Comparison] = []
     for this, oracle, these, tuned in there:
-        label = f"{this.words(scores.plan)} against the best {rule.setting} there"
+        label = f"{this.words(scores.plan)} against the best {setting_name(rule.setting)} there"
         both = [env for env in these.scores if env in tuned]
         these, those = these.within(both), scores.select(oracle, swept=rule.setting).within(both)
         unfinished = without_result(label, these, those) or unpaired(label, these, tuned)
