@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from small_studies import made_up, plan_of
 
 from anybatch.reports import statistics, study_parts, verdicts
-from anybatch.reports.verdicts import Comparison, Scores, Verdict, sweeps
+from anybatch.reports.verdicts import Comparison, Scores, State, Verdict, compare, sweeps
 from anybatch.reports.verdicts.power import outlooks
-from anybatch.reports.verdicts.rule import Selector
+from anybatch.reports.verdicts.rule import Rule, Selector
 from anybatch.reports.verdicts.sweeps import left_one_out
 from anybatch.reports.verdicts.verdict import overall
 from anybatch.studies.cells import Cell
@@ -25,6 +25,7 @@ RATE = "optimizer.learning_rate"
 FIVE = ("seeds = [1, 2]", "seeds = [1, 2, 3, 4, 5]")
 KNOWN = ("[scales.cpu]", '[ranges]\n"toy:Match" = [0, 10]\n\n[scales.cpu]')
 """Returns are normalized by 10."""
+EQUIVALENT = Rule(name="equal", claim="Equal.", kind="equivalent", this=(Selector(arm="all"),), margin=0.1)
 
 
 def with_rule(*lines: str) -> tuple[str, str]:
@@ -170,7 +171,80 @@ def test_a_return_without_a_scale_is_said_to_be_one():
     results = made_up(plan, lambda cell: 5 + noise(cell, 0.1))
     (verdict,) = verdicts.judge(plan, [result for result in results if result.cell.arm != "random"])
     assert verdict.state == "undecided"
-    assert "s1 and 9 more have a return that cannot be normalized before random play" in verdict.sentence
+    assert "s1 and 9 more have a return without a scale before random play" in verdict.sentence
+
+
+def test_a_scale_that_may_still_move_decides_nothing():
+    plan = plan_of(FIVE)
+    # The last run of the base reaches ten times as much, and so would set another scale.
+    results = made_up(
+        plan, lambda cell: 100 if (cell.ratio, cell.seed) == ("1", 5) else 10 + noise(cell, 0.1)
+    )
+    last = next(one for one in results if one.cell.is_reference(plan.reference) and one.cell.seed == 5)
+    (verdict,) = verdicts.judge(plan, [one for one in results if one is not last])
+    assert verdict.state == "undecided" and verdict.comparisons[0].details["missing"]
+
+
+@pytest.mark.parametrize("final", [-1.0, 0.0, 0.15])  # random play has 0 ± 0.1
+def test_a_base_that_learned_nothing_is_no_scale(final: float):
+    results = made_up(plan := plan_of(FIVE), lambda _: final, evaluation={"standard_error": 0.1})
+    (verdict,) = verdicts.judge(plan, results)
+    assert verdict.state == "undecided" and "the base there is no better than random play" in verdict.sentence
+    learned = made_up(plan, lambda _: 0.25, evaluation={"standard_error": 0.1})
+    assert verdicts.judge(plan, learned)[0].state == "holds"
+
+
+def test_a_failed_run_is_not_one_to_wait_for():
+    plan = plan_of(FIVE, KNOWN)
+    results = made_up(plan, lambda cell: 5 + noise(cell, 0.1))
+    ended = [replace(one, failed="no memory") if one.cell.seed == 2 else one for one in results]
+    (verdict,) = verdicts.judge(plan, ended)
+    assert verdict.state == "undecided" and "failed" in verdict.sentence
+    assert not verdict.comparisons[0].details["missing"]
+
+
+def test_seeds_that_are_equal_up_to_rounding_have_no_difference():
+    equal = statistics.difference({"": [0.1 + 0.2] * 7}, {"": [0.3] * 4})
+    assert equal.mean == pytest.approx(0, abs=1e-15) and equal.standard_error == 0
+    third = 0.31183
+    found = statistics.difference({"": [third] * 7}, {"": [third] * 4})
+    assert found.mean == 0 and found.p_below(0) == 1
+
+
+def test_better_needs_seeds_that_vary():
+    rule = with_rule('rule = "better"', 'this = { arm = "all", ratio = "1/4" }', 'that = { ratio = "1" }')
+    plan = plan_of(FIVE, KNOWN, rule)
+    found = judged(plan, lambda cell: 9.9 if cell.ratio == "1/4" else 9.8)
+    assert found.state == "undecided" and "no test can be made" in found.sentence
+
+
+def test_a_verdict_quotes_the_comparison_that_is_the_least_certain():
+    rule = with_rule(
+        'rule = "better"', 'this = { arm = "all", ratio = ["1", "1/4"] }', 'that = { arm = "none" }'
+    )
+    plan = plan_of(FIVE, KNOWN, rule)
+    without = {"1": 8.0, "1/4": 1.0}
+    found = judged(plan, lambda cell: (9.0 if cell.arm == "all" else without[cell.ratio]) + noise(cell, 0.1))
+    assert [one.state for one in found.comparisons] == ["holds", "holds"]
+    assert "against no rule at ratio 1:" in found.sentence and found.sentence.endswith(
+        "(the closest of 2 comparisons)."
+    )
+
+
+def test_an_unfinished_verdict_does_not_quote_a_comparison_that_holds():
+    states: list[State] = ["undecided", "holds"]
+    first, second = (Comparison(label=state, state=state, sentence=f"{state}.") for state in states)
+    assert verdicts.deciding_comparison("undecided", [first, second]) is first
+    not_run = replace(first, state="not run")
+    assert verdicts.deciding_comparison("undecided", [not_run, second]) is not_run
+
+
+def test_a_failure_that_several_comparisons_do_not_confirm_is_called_so():
+    one, two = (
+        compare.judged(EQUIVALENT, statistics.Difference(-0.19, 0.04, 8.0), count) for count in (1, 2)
+    )
+    assert one == ("fails", "beyond ± 0.1")
+    assert two == ("undecided", "beyond ± 0.1 by itself, but not at the level of one of 2 comparisons")
 
 
 def test_arms_that_all_diverged_are_not_shown_to_be_equal():
@@ -552,7 +626,8 @@ def test_a_correlation_is_taken_along_each_run():
     falling, rising = tuple(float(9 - x) for x in range(9)), tuple(float(x * x) for x in range(9))
     metrics = {"losses/entropy": falling, "losses/approx_kl": rising, "losses/clipfrac": (1.0, None)}
     (verdict,) = verdicts.judge(plan, made_up(plan, lambda _: 5.0, metrics=metrics))
-    (comparison,) = verdict.comparisons  # of the other there are too few points
+    comparison, too_few = verdict.comparisons
+    assert too_few.state == "undecided" and "not measured 8 times or more in any run" in too_few.sentence
     assert comparison.value == pytest.approx(-1)
 
 

@@ -24,6 +24,7 @@ from anybatch.reports.study_parts import (
     mean_of,
 )
 from anybatch.reports.study_sweeps import sweep_drawings
+from anybatch.reports.verdicts import Verdict
 from anybatch.studies.cells import RANDOM_ARM
 from anybatch.studies.duration import in_words
 from anybatch.studies.plan import Request, StudyPlan
@@ -75,7 +76,9 @@ def shown_verdicts(view: StudyView, forests: Mapping[str, Intervals]) -> list[Ma
     ]
 
 
-SCALE = "0 is random play and 1 is the best final return of the base, unless a published range is used"
+SCALE = "0 is random play and 1 is the best final return of the base, unless the range is published or given"
+ON_THE_SCALE = ("equivalent", "better", "not_worse", "regret", "foretold")
+"""The verdict rules that are about normalized scores."""
 NARROW = (
     "They are too narrow with few: they contain the true mean in about 80% of all cases with 3 seeds, and in "
     "85 to 90% with 5. No verdict depends on them."
@@ -93,13 +96,13 @@ ANSWERS = {
 def lead(view: StudyView) -> str:
     """Whether the claim holds, where, and the comparison that decides it."""
     if not view.verdicts:
-        return view.plan.study["claim"]
+        return f"No verdict at this scale on the claim that {within_a_sentence(view.plan.study['claim'])}"
     first = view.verdicts[0]
     if first.state not in ANSWERS:
         return first.sentence
     waits = any(one.state == "not run" or one.details.get("missing") for one in first.comparisons)
     state = "unfinished" if first.state == "undecided" and waits else first.state
-    seeds, where = counted(seed_count(view), "seed"), env_words(view)
+    seeds, where = counted(seed_count(view), "seed"), where_judged(first) or env_words(view)
     answer = ANSWERS[state].format(where=where, seeds=seeds, claim=within_a_sentence(first.claim))
     reason = first.sentence.partition(f"{first.state.capitalize()}: ")[2]
     return answer if state == "not run" else f"{answer} {as_a_sentence(reason)}"
@@ -113,7 +116,8 @@ def as_a_sentence(text: str) -> str:
 
 def limits(view: StudyView) -> list[str]:
     """The context of the lead: its scale, and the parts of the grid that are not there, by reason."""
-    scale = [f"Differences are in normalized scores: {SCALE}."] if view.verdicts else []
+    compared = any(verdict.rule in ON_THE_SCALE for verdict in view.verdicts)
+    scale = [f"Differences are in normalized scores: {SCALE}."] if compared else []
     return [*scale, *unfinished(view), *left_out(view.plan)]
 
 
@@ -138,8 +142,19 @@ def seed_count(view: StudyView) -> int:
     return len({cell.seed for part in view.parts for cell in part.cells})
 
 
+def where_judged(verdict: Verdict) -> str:
+    """The environments that the comparisons of a verdict have in common; empty if they do not name any."""
+    named = [one.details["envs"] for one in verdict.comparisons if "envs" in one.details]
+    return (
+        in_words_or_number([env for env in named[0] if all(env in envs for envs in named)]) if named else ""
+    )
+
+
 def env_words(view: StudyView) -> str:
-    envs = list(dict.fromkeys(cell.env for part in view.parts for cell in part.cells))
+    return in_words_or_number(list(dict.fromkeys(cell.env for part in view.parts for cell in part.cells)))
+
+
+def in_words_or_number(envs: Sequence[str]) -> str:
     return ", ".join(envs) if len(envs) <= 4 else f"{len(envs)} environments"
 
 

@@ -9,6 +9,8 @@ import numpy as np
 from anybatch.reports.statistics.student import t_probability, t_quantile
 
 Strata = Mapping[str, Sequence[float]]
+ROUNDING = 1e-12
+"""Differences below this are due to rounding, relative to the largest number, or to 1."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,9 @@ def difference(this: Strata, that: Strata) -> Difference:
     sides = [np.asarray(side[name], dtype=float) for name in this for side in (this, that)]
     variances = [float(np.var(values, ddof=1)) / len(values) for values in sides]
     mean = float(np.mean([np.mean(this[name]) - np.mean(that[name]) for name in this]))
+    rounding = ROUNDING * max(1.0, *(float(np.abs(values).max()) for values in sides))
+    if math.sqrt(sum(variances)) <= rounding:  # all seeds are alike
+        return Difference(0.0 if abs(mean) <= rounding else mean, 0.0, math.inf)
     total = sum(variances)
     spread = sum(v * v / (len(values) - 1) for v, values in zip(variances, sides, strict=True))
     degrees = total * total / spread if spread > 0 else math.inf

@@ -52,12 +52,22 @@ def verdict(rule: Rule, found: list[Comparison]) -> Verdict:
     """The verdict of one rule on its comparisons."""
     # A prediction is one number; the other comparisons are shown, but do not decide.
     state = overall(found[-1:] if rule.kind == "foretold" else found)
-    deciding = next((one for one in reversed(found) if one.state == state), found[-1])
+    deciding = deciding_comparison(state, found)
+    several = state == "holds" and len(found) > 1 and deciding.details.get("p") is not None
+    closest = f" (the closest of {len(found)} comparisons)." if several else "."
     return Verdict(
         name=rule.name,
         claim=rule.claim,
         rule=rule.kind,
         state=state,
-        sentence=f"{rule.claim} {state.capitalize()}: {deciding.sentence}",
+        sentence=f"{rule.claim} {state.capitalize()}: {deciding.sentence.removesuffix('.')}{closest}",
         comparisons=tuple(found),
     )
+
+
+def deciding_comparison(state: State, found: list[Comparison]) -> Comparison:
+    """The comparison that a verdict quotes: the least certain if all hold, else the last that decides it."""
+    of_state = [one for one in found if one.state == state] or [one for one in found if one.state != "holds"]
+    if state == "holds":
+        return max(of_state, key=lambda one: one.details.get("p") or 0.0)
+    return (of_state or found)[-1]

@@ -1,7 +1,7 @@
 """Rules that compare two groups of cells: equivalent, better, and not worse."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,7 @@ def compared(
         f"{divergences(these, those)}.",
         details=tested(rule, found)
         | {
+            "envs": both,
             "seeds": [these.fewest_seeds, those.fewest_seeds],
             "diverged": [sum(these.diverged.values()), sum(those.diverged.values())],
         }
@@ -99,7 +100,8 @@ def without_result(label: str, *sides: Selection) -> Comparison | None:
     reason = obstacle(*sides)
     if not reason:
         return None
-    missing = sum(len(names) for side in sides for names in side.lacks.values())
+    to_come: tuple[Lack, ...] = ("not run", "no scale")
+    missing = sum(len(side.lacks.get(why, ())) for side in sides for why in to_come)
     sentence = f"{label}: {reason}."
     return Comparison(label=label, state="undecided", sentence=sentence, details={"missing": missing})
 
@@ -133,7 +135,8 @@ def obstacle(*sides: Selection) -> str:
     reasons: dict[Lack, str] = {
         "failed": "failed",
         "not run": "no result yet",
-        "no scale": "a return that cannot be normalized before random play and the base there have one",
+        "no scale": "a return without a scale before random play and all runs of the base there have one",
+        "flat base": "a return without a scale, because the base there is no better than random play",
     }
     for why, reason in reasons.items():
         names = list(dict.fromkeys(name for side in sides for name in side.lacks.get(why, ())))
@@ -168,36 +171,60 @@ def judged(rule: Rule, found: Difference, count: int) -> tuple[State, str]:
     A rule holds if all of its comparisons hold, which needs no correction for their number. It fails if one
     fails, which does.
     """
-    margin, alpha = rule.margin, rule.alpha
+    if rule.kind == "better" and found.mean and not found.standard_error:
+        return "undecided", "but the seeds of each side are all alike, so that no test can be made"
+    words = words_of(rule, found)
+    if p_of(rule, found) <= rule.alpha:
+        return "holds", words.holds
+    p = p_against(rule, found)
+    if p <= rule.alpha / count:
+        return "fails", words.fails
+    if p <= rule.alpha:
+        return "undecided", f"{words.fails} by itself, but not at the level of one of {count} comparisons"
+    return "undecided", words.undecided
+
+
+@dataclass(frozen=True)
+class Words:
+    """What each outcome of a comparison is called."""
+
+    holds: str
+    fails: str
+    undecided: str
+
+
+def words_of(rule: Rule, found: Difference) -> Words:
+    margin = f"{rule.margin:g}"
+    if rule.kind == "better" and not rule.margin:
+        return Words("better", "worse", "no significant difference")
     if rule.kind == "better":
-        than = f"by more than {margin:g}" if margin else ""
-        if found.p_above(margin) <= alpha:
-            return "holds", f"better {than}".strip()
-        if found.p_below(margin) <= alpha / count:
-            return "fails", f"not better {than}".strip() if margin else "worse"
-        if margin:
-            return "undecided", f"neither shown to be better {than} nor shown not to be"
-        return "undecided", "no significant difference"
+        better = f"better by more than {margin}"
+        return Words(better, f"not {better}", f"neither shown to be {better} nor shown not to be")
     if rule.kind == "not_worse":
-        if found.p_above(-margin) <= alpha:
-            return "holds", f"not worse by {margin:g} or more"
-        if found.p_below(-margin) <= alpha / count:
-            return "fails", f"worse by more than {margin:g}"
-        return "undecided", f"neither shown to be worse by {margin:g} nor shown not to be"
-    if statistics.equivalence_p(found, margin) <= alpha:
-        return "holds", f"within ± {margin:g}"
-    if min(found.p_above(margin), found.p_below(-margin)) <= alpha / count:
-        return "fails", f"beyond ± {margin:g}"
-    power = statistics.equivalence_power(found.standard_error, found.degrees, margin, alpha)
-    return "undecided", (
-        f"neither shown to be within nor beyond ± {margin:g}; with this spread, equal arms would be shown to "
-        f"be within it with a probability of {probability_text(power)}"
+        undecided = f"neither shown to be worse by {margin} nor shown not to be"
+        return Words(f"not worse by {margin} or more", f"worse by more than {margin}", undecided)
+    power = statistics.equivalence_power(found.standard_error, found.degrees, rule.margin, rule.alpha)
+    return Words(
+        f"within ± {margin}",
+        f"beyond ± {margin}",
+        f"neither shown to be within nor beyond ± {margin}; with this spread, equal arms would be shown to "
+        f"be within it with a probability of {probability_text(power)}",
     )
 
 
 def p_of(rule: Rule, found: Difference) -> float:
+    """p of the hypothesis that the rule's claim is wrong: small if it holds."""
     if rule.kind == "better":
         return found.p_above(rule.margin)
     if rule.kind == "not_worse":
         return found.p_above(-rule.margin)
     return statistics.equivalence_p(found, rule.margin)
+
+
+def p_against(rule: Rule, found: Difference) -> float:
+    """p of the hypothesis that the rule's claim is right: small if it fails."""
+    if rule.kind == "better":
+        return found.p_below(rule.margin)
+    if rule.kind == "not_worse":
+        return found.p_below(-rule.margin)
+    return min(found.p_above(rule.margin), found.p_below(-rule.margin))

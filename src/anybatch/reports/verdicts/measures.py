@@ -111,15 +111,14 @@ def correlations(rule: Rule, scores: Scores) -> list[Comparison]:
             found.append(not_run(f"{rule.metric}, {words}"))
             continue
         labels = {other: f"{rule.metric} with {other}, {words}" for other in rule.others}
-        made = (correlation(rule.metric, other, scores, label, by_env) for other, label in labels.items())
-        found += [one for one in made if one is not None]
+        found += [correlation(rule.metric, other, scores, label, by_env) for other, label in labels.items()]
     return found
 
 
 def correlation(
     metric: str, other: str, scores: Scores, label: str, cells: Mapping[str, Sequence[Cell]]
-) -> Comparison | None:
-    """The rank correlation of two metrics along the runs of cells, by environment; None if no run has it."""
+) -> Comparison:
+    """The rank correlation of two metrics along the runs of cells, by environment."""
     results = {
         env: [scores.results[cell.name] for cell in of if cell.name in scores.results]
         for env, of in cells.items()
@@ -130,7 +129,8 @@ def correlation(
     }
     by_env = {env: values for env, values in known.items() if values}
     if not by_env:
-        return None
+        sentence = f"{label}: not measured {FEWEST_POINTS} times or more in any run."
+        return Comparison(label=label, state="undecided", sentence=sentence)
     middle = statistics.mean(by_env)
     interval = statistics.stratified_interval(statistics.mean, by_env, level=LEVEL)
     number = f"rank correlation {middle:+.2f}{in_brackets(interval, '+.2f')}"

@@ -10,8 +10,12 @@ from anybatch.studies.cells import RANDOM_ARM, Cell, Result
 from anybatch.studies.configs import has_published_range
 from anybatch.studies.plan import StudyPlan
 
-Lack = Literal["not run", "failed", "no scale"]
-"""Why a cell has no score. no scale: it has a return, but random play or the base there has none."""
+Lack = Literal["not run", "failed", "no scale", "flat base"]
+"""Why a verdict may not use a cell. no scale: it has a return, but random play or a run of the base there has
+none yet. flat base: the base there is no better than random play, so that the scale has no unit."""
+
+CLEARLY = 2
+"""Standard errors of random play that the base must exceed it by, to be the unit of the scale."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,11 @@ class Selection:
         return found
 
     @property
+    def runs(self) -> int:
+        """The number of cells, with and without a score."""
+        return sum(map(len, (*self.scores.values(), *self.lacking.values())))
+
+    @property
     def fewest_seeds(self) -> int:
         return min(map(len, self.scores.values()), default=0)
 
@@ -70,7 +79,9 @@ class Scores:
         self.plan = plan
         self.results = {result.cell.name: result for result in results}
         self._several_bases = len({cell.base for cell in plan.cells}) > 1
-        self._ranges = {env: self._range(env) for env in dict.fromkeys(cell.env for cell in plan.cells)}
+        envs = dict.fromkeys(cell.env for cell in plan.cells)
+        self._ranges = {env: self._range(env) for env in envs}
+        self._scale_lacks: dict[str, Lack | None] = {env: self._scale_lack(env) for env in envs}
 
     def range_of(self, env: str) -> tuple[float, float] | None:
         """The returns that map to 0 and 1; None for a published scale, or if a defining cell is missing."""
@@ -103,9 +114,9 @@ class Scores:
             found.scores[stratum], found.seeds[stratum], found.lacking[stratum] = [], [], {}
             found.diverged[stratum] = 0
             for cell in cells:
-                score = self.score(cell.name)
-                if score is None:
-                    found.lacking[stratum][cell.name] = self._lack(cell.name)
+                score, lack = self.score(cell.name), self._lack(cell)
+                if score is None or lack is not None:
+                    found.lacking[stratum][cell.name] = lack or "no scale"
                     continue
                 found.diverged[stratum] += self.results[cell.name].diverged
                 found.scores[stratum].append(score)
@@ -121,22 +132,64 @@ class Scores:
             return 0.0 if result.diverged else None
         return self.normalized(result.cell.env, result.score(self.plan.metric))
 
-    def _lack(self, name: str) -> Lack:
-        if name not in self.results:
+    def _lack(self, cell: Cell) -> Lack | None:
+        """Why a verdict must not use the score of a cell; None if it may."""
+        return self._run_lack(cell) or self._scale_lacks[cell.env]
+
+    def _run_lack(self, cell: Cell) -> Lack | None:
+        """Why a cell has no return; None if it has one, or diverged."""
+        result = self.results.get(cell.name)
+        if result is None:
             return "not run"
-        return "failed" if self.results[name].failed is not None else "no scale"
+        if result.failed is not None and not result.diverged:
+            return "failed"
+        return None
+
+    def _scale_lack(self, env: str) -> Lack | None:
+        """Why the scale of an environment may still move or has no unit; None if neither."""
+        if self._is_given(env):
+            return None
+        defining = [
+            cell
+            for cell in self.plan.cells
+            if cell.env == env and (cell.arm == RANDOM_ARM or cell.is_reference(self.plan.reference))
+        ]
+        random = self._random_play(env)
+        if random is None or any(self._run_lack(cell) for cell in defining):
+            return "no scale"
+        low, error = random.final_return or 0.0, (random.evaluation or {}).get("standard_error") or 0.0
+        if max(self._base_returns(env), default=low) <= low + CLEARLY * error:
+            return "flat base"
+        return None
+
+    def _is_given(self, env: str) -> bool:
+        """Whether the scale of an environment was known before the study."""
+        return env in self.plan.ranges or has_published_range(env)
+
+    def _random_play(self, env: str) -> Result | None:
+        found = (one for one in self.results.values() if one.cell.env == env and one.cell.arm == RANDOM_ARM)
+        return next((one for one in found if not one.failed), None)
+
+    def _base_returns(self, env: str) -> list[float]:
+        """The final returns of the base in an environment, without runs that failed or diverged."""
+        return [
+            result.final_return
+            for result in self.results.values()
+            if result.cell.env == env
+            and result.cell.is_reference(self.plan.reference)
+            and not result.failed
+            and result.final_return is not None
+        ]
 
     def _range(self, env: str) -> tuple[float, float] | None:
         if env in self.plan.ranges:
             return self.plan.ranges[env]
         if has_published_range(env):
             return None
-        known = [result for result in self.results.values() if result.cell.env == env and not result.failed]
-        random = [result.final_return for result in known if result.cell.arm == RANDOM_ARM]
-        base = [result.final_return for result in known if result.cell.is_reference(self.plan.reference)]
-        if not random or not base:
+        random, base = self._random_play(env), self._base_returns(env)
+        if random is None or not base:
             return None
-        low, high = random[0], max(value for value in base if value is not None)
+        low, high = random.final_return, max(base)
         assert low is not None
         # A base that learned nothing has no scale: its returns are only shifted so that random play is 0.
         return (low, high) if high > low else (low, low + 1)

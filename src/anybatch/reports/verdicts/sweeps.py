@@ -26,12 +26,13 @@ Sweep = dict[float, dict[int, float]]
 
 def optima(rule: Rule, scores: Scores) -> list[Comparison]:
     """Where the optimum of a setting is, for each selector and environment."""
-    return [
-        optimum(rule, f"{env}, {selector.words(scores.plan)}", sweep, runs=len(cells[env]))
+    found = [
+        (f"{env}, {selector.words(scores.plan)}", sweep, selected.within([env]))
         for selector in rule.this
-        for cells in (scores.cells(selector, swept=rule.setting),)
+        for selected in (scores.select(selector, swept=rule.setting),)
         for env, sweep in sweeps(rule, scores, selector).items()
     ]
+    return [optimum(rule, *one, count=len(found)) for one in found]
 
 
 def sweeps(rule: Rule, scores: Scores, selector: Selector) -> dict[str, Sweep]:
@@ -47,26 +48,30 @@ def sweeps(rule: Rule, scores: Scores, selector: Selector) -> dict[str, Sweep]:
     return found
 
 
-def optimum(rule: Rule, label: str, sweep: Sweep, *, runs: int) -> Comparison:
+def optimum(rule: Rule, label: str, sweep: Sweep, selected: Selection, *, count: int) -> Comparison:
     """Whether the best factor is within one notch of 1, as far as the spread of its seeds can tell.
 
-    `runs` is the number of runs in the plan; some may have no result.
+    `selected` are the cells of the sweep, some of which may have no result. `count` is the number of sweeps
+    that the rule is about.
     """
     if min(map(len, sweep.values())) < FEWEST_SEEDS:
         sentence = f"{label}: undecided, because fewer than {FEWEST_SEEDS} seeds of a factor have a result."
-        return Comparison(label=label, state="undecided", sentence=sentence)
+        few = Comparison(label=label, state="undecided", sentence=sentence)
+        return without_result(label, selected) or few
     means = {factor: float(np.mean(list(by_seed.values()))) for factor, by_seed in sweep.items()}
     best = max(means, key=lambda factor: means[factor])
     near = [factor for factor in means if abs(math.log(factor)) <= math.log(rule.notch) + ROUNDING]
     reaches = min(means) < min(near, default=1) and max(means) > max(near, default=1)
     share = share_within(sweep, near)
-    state: State = "holds" if share >= SURE else "fails" if share <= 1 - SURE else "undecided"
+    state: State = "holds" if share >= SURE else "fails" if share <= (1 - SURE) / count else "undecided"
     notch = f"a factor of {rule.notch:g}"
     ending = f"the optimum is within {notch} of × 1 with a probability of {probability_text(share)}"
-    counted = sum(map(len, sweep.values()))
+    counted, runs = sum(map(len, sweep.values())), selected.runs
     if counted < runs:
         state = "undecided"  # the claim is about all runs of the plan
-    if not reaches:
+    if not near:
+        state, ending = "undecided", f"no factor of the sweep is within {notch} of × 1"
+    elif not reaches:
         state, ending = "undecided", f"the sweep does not reach beyond {notch} on both sides"
     return Comparison(
         label=label,
