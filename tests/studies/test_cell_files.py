@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,14 @@ def test_wrong_values_of_a_metric_and_of_the_time_are_named(kept: Kept):
     change(kept, metrics={"batch/noise_scale": "abc"}, facts={"seconds": "long"})
     with pytest.raises(UserError, match=r"such facts\.seconds or batch/noise_scale"):
         runner.results(*kept)
+
+
+def test_a_number_that_is_not_finite_is_not_written(kept: Kept):
+    folder, plan = kept
+    before = cells.read(folder, plan.cells[-1].name)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        cells.write(folder, replace(result_of(plan, plan.cells[-1]), area=math.nan))
+    assert cells.read(folder, plan.cells[-1].name) == before
 
 
 def test_a_cell_under_the_name_of_another_is_refused(kept: Kept):

@@ -227,6 +227,18 @@ def test_a_run_whose_loss_explodes_is_a_cell_that_diverged(tmp_path: Path):
     assert failed.diverged and failed.cell.arm == "none"
 
 
+@pytest.mark.parametrize(("env", "mean"), [("NaNReward-v0", "nan"), ("InfiniteReward-v0", "inf")])
+def test_random_play_with_a_reward_that_is_not_finite_fails_like_any_cell(
+    tmp_path: Path, env: str, mean: str
+):
+    plan = plan_of(envs=(f"broken_envs:{env}",), preset="cartpole-ppo-ewma")
+    random_play = plan.cells[0]
+    result = training.run_cell(tmp_path, plan, random_play)
+    assert result.failed == f"random play has a mean return of {mean}" and not result.diverged
+    cells.write(tmp_path, result)
+    assert runner.results(tmp_path, plan) == [result]
+
+
 def test_a_process_that_dies_is_a_failed_cell_and_not_the_end(tmp_path: Path):
     plan = opening.open_study(study(*ONE_SEED), Request(study="small"), tmp_path, **SILENT)
     copy = tmp_path / "source" / "anybatch" / "studies" / "training.py"

@@ -247,7 +247,7 @@ def write(out: Path, result: Result) -> None:
     """Write the file of a cell in one step."""
     path = path_of(out, result.cell.name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    run_folder.write_json(path, result.to_json(), compact=True)
+    run_folder.write_json(path, result.to_json(), compact=True, all_finite=True)
 
 
 def read(out: Path, name: str) -> Result | None:
