@@ -77,6 +77,28 @@ def test_points_of_a_figure_are_means_of_normalized_scores(stale: StudyView):
     assert len({tuple(chart.y_axis().ticks) for chart in drawn.charts}) == 1
 
 
+@pytest.mark.parametrize(
+    ("setting", "values", "names"),
+    [
+        ("optimizer.max_grad_norm", '["none", 0.5]', ("none", "0.5")),
+        ("network.hidden_sizes", "[[16], [8], [8, 8]]", ("[16]", "[8]", "[8, 8]")),
+        ("optimizer.anneal", '["none", "linear"]', ("none", "linear")),
+        ("proximal.ewma_decay", "[0.9, 0.5]", ("0.5", "0.9")),
+    ],
+)
+def test_swept_values_of_any_kind_are_drawn_and_numbers_are_sorted(
+    setting: str, values: str, names: tuple[str, ...]
+):
+    swept = made_studies.STALE.replace('"staleness.iterations" = [0, 2, 8]', f'"{setting}" = {values}')
+    view = view_of(swept.partition("[[verdicts]]")[0])
+    drawn = panels(view, f"score-{study_charts.file_part(setting)}")
+    assert drawn.charts[0].x_names == names
+    assert [round(x) for x in drawn.charts[0].series[0].x] == list(range(len(names)))
+    first = study_curves.curve_panels(view)[0].charts[0]
+    assert len({series.color for series in first.series}) == len(names)
+    assert study_page.report(view, []).page
+
+
 def test_lines_over_the_batch_are_those_of_arms_at_several(invariance: StudyView):
     drawn = panels(invariance, "score-ratio")
     mean, *by_env = drawn.charts

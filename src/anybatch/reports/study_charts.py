@@ -7,7 +7,7 @@ from typing import Any
 
 from anybatch.reports.charts import palette
 from anybatch.reports.charts.chart import Chart, Drawing, HeatMap, IntervalRow, Intervals, Panels, Series
-from anybatch.reports.study_parts import LEVEL, METRIC_NAMES, Part, StudyView, mean_of, short, words
+from anybatch.reports.study_parts import LEVEL, METRIC_NAMES, Part, StudyView, mean_of, ordered, short, words
 
 DODGE = 0.08
 """Offset between lines over the same names, so that their intervals do not overlap."""
@@ -29,9 +29,10 @@ class Dimension:
         map(float, range(len(values)))
     )
     """Where values are on an axis: one after another, unless their distances mean something."""
+    in_order: Callable[[Iterable[Any]], list[Any]] = ordered
 
     def values(self, parts: Iterable[Part]) -> list[Any]:
-        return sorted({value for part in parts if (value := self.value(part)) is not None})
+        return self.in_order(value for part in parts if (value := self.value(part)) is not None)
 
 
 RATIO = Dimension(
@@ -40,6 +41,7 @@ RATIO = Dimension(
     value=lambda part: (part.ratio_value, part.ratio),
     shown=lambda value: value[1],
     places=lambda values: tuple(math.log2(ratio) for ratio, _ in values),
+    in_order=lambda values: sorted(set(values)),
 )
 
 
@@ -136,15 +138,15 @@ def score_series(
 ) -> tuple[Series, ...]:
     """The lines that have a score here."""
     found: list[Series] = []
-    places = dict(zip(values, dimension.places(values), strict=True))
+    places = dimension.places(values)
     for number, (label, parts) in enumerate(lines.items()):
         color, dashed = palette.distinct(number)
         shift = DODGE * (number - (len(lines) - 1) / 2)
         points: list[tuple[float, float, float, float]] = []
-        for part in sorted(parts, key=dimension.value):
+        for part in sorted(parts, key=lambda part: values.index(dimension.value(part))):
             score = score_of(view, part, stratum)
             if score is not None:
-                points.append((places[dimension.value(part)] + shift, *score))
+                points.append((places[values.index(dimension.value(part))] + shift, *score))
         if points:
             x, y, low, high = zip(*points, strict=True)
             found.append(

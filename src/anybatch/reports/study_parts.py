@@ -1,7 +1,7 @@
 """The parts of a study's grid, whose cells differ only in environment and seed, with scores and names."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
@@ -128,14 +128,30 @@ def parts_of(plan: StudyPlan) -> list[Part]:
     cells: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in plan.cells:
         if cell.arm != RANDOM_ARM:
-            swept = (tuple(cell.point.items()), tuple(cell.factors.items()))
+            swept = (frozen(cell.point), frozen(cell.factors))
             cells.setdefault((cell.base, cell.arm, cell.ratio, *swept), []).append(cell)
     found = [
-        Part(base, arm, ratio, dict(point), dict(factors), tuple(found))
-        for (base, arm, ratio, point, factors), found in cells.items()
+        Part(base, arm, ratio, dict(found[0].point), dict(found[0].factors), tuple(found))
+        for (base, arm, ratio, _, _), found in cells.items()
     ]
     arms = list(dict.fromkeys((part.base, part.arm) for part in found))
     return sorted(found, key=lambda part: (arms.index((part.base, part.arm)), -part.ratio_value))
+
+
+def frozen(value: Any) -> Any:
+    """A value of a study file as one that can be a key: lists and tables become tuples."""
+    if isinstance(value, Mapping):
+        return tuple((name, frozen(inner)) for name, inner in value.items())
+    return tuple(map(frozen, value)) if isinstance(value, list) else value
+
+
+def ordered(values: Iterable[Any]) -> list[Any]:
+    """The different values of a setting: numbers by size, any others in the order of the plan."""
+    found: list[Any] = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return sorted(found) if all(isinstance(value, int | float) for value in found) else found
 
 
 def mean_of(scores: Mapping[str, Sequence[float]]) -> Aggregate:
