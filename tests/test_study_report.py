@@ -84,6 +84,7 @@ def test_points_of_a_figure_are_means_of_normalized_scores(stale: StudyView):
         ("network.hidden_sizes", "[[16], [8], [8, 8]]", ("[16]", "[8]", "[8, 8]")),
         ("optimizer.anneal", '["none", "linear"]', ("none", "linear")),
         ("proximal.ewma_decay", "[0.9, 0.5]", ("0.5", "0.9")),
+        ("proximal.ewma_decay", "[0.99991, 0.9, 0.99992]", ("0.9", "0.99991", "0.99992")),
     ],
 )
 def test_swept_values_of_any_kind_are_drawn_and_numbers_are_sorted(

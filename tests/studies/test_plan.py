@@ -63,6 +63,30 @@ def test_factors_multiply_and_sweeps_replace():
     assert swept.cells[1].point == {"update.epochs": 1} and "epochs-1" in swept.cells[1].name
 
 
+def test_values_that_differ_only_in_late_digits_have_cells_of_their_own():
+    def names(values: str) -> list[str]:
+        grid = f'arms = ["all"]\nseeds = [1]\nsweep = {{ "proximal.ewma_decay" = {values} }}'
+        found = plan_of(('arms = ["all", "none"]', grid), ('ratios = ["1", "1/4"]', ""))
+        return [cell.name.partition("ewma_decay-")[2] for cell in found.cells if cell.point]
+
+    assert names("[0.9411764705882353, 0.5]") == ["0.941176__s1", "0.5__s1"]  # as in recorded studies
+    assert names("[0.9999999, 0.9999998, 0.5]") == ["0.9999999__s1", "0.9999998__s1", "0.5__s1"]
+
+
+def test_two_grids_may_share_cells_but_not_give_one_name_to_two_runs():
+    def with_grid(*lines: str) -> tuple[str, str]:
+        return "[[scales.cpu.tune]]", "\n".join(["[[scales.cpu.grid]]", *lines, "[[scales.cpu.tune]]"])
+
+    shared = plan_of(with_grid('arms = ["all"]', "seeds = [2, 3]"))
+    assert [cell.part for cell in shared.cells if cell.arm == "all" and cell.ratio == "1"] == [1, 1, 2]
+    with pytest.raises(ConfigError) as refused:
+        plan_of(with_grid('arms = ["all"]', "total_env_steps = 500"))
+    assert str(refused.value) == (
+        "two cells would have the name toy-Match__all__r1__s1, one with total_env_steps = 192 and one with "
+        "500: give one of them another arm or other seeds"
+    )
+
+
 def test_the_number_of_seeds_can_be_asked_for():
     def seeds(count: int) -> list[int]:
         return sorted({cell.seed for cell in plan_of(seeds=count).cells})

@@ -7,7 +7,7 @@ from typing import Any
 
 from anybatch.reports.charts import palette
 from anybatch.reports.charts.chart import Chart, Drawing, HeatMap, IntervalRow, Intervals, Panels, Series
-from anybatch.reports.study_parts import LEVEL, METRIC_NAMES, Part, StudyView, mean_of, ordered, short, words
+from anybatch.reports.study_parts import LEVEL, METRIC_NAMES, Part, StudyView, mean_of, ordered
 
 DODGE = 0.08
 """Offset between lines over the same names, so that their intervals do not overlap."""
@@ -45,14 +45,15 @@ RATIO = Dimension(
 )
 
 
-def swept(path: str) -> Dimension:
+def swept(view: StudyView, path: str) -> Dimension:
     name = path.rpartition(".")[2].replace("_", " ")
-    return Dimension(path, name, lambda part: part.point.get(path), short)
+    return Dimension(path, name, lambda part: part.point.get(path), lambda value: view.short(path, value))
 
 
 def score_drawings(view: StudyView) -> list[Drawing]:
     """Lines over each dimension with several values, a map of two swept settings, and the arms compared."""
-    settings = [swept(path) for path in dict.fromkeys(path for part in view.parts for path in part.point)]
+    paths = dict.fromkeys(path for part in view.parts for path in part.point)
+    settings = [swept(view, path) for path in paths]
     varied = [one for one in (RATIO, *settings) if len(one.values(view.parts)) > 1]
     drawn: list[Drawing] = [panels for one in varied if (panels := score_panels(view, one)).charts]
     if len([one for one in settings if one in varied]) == 2:
@@ -105,7 +106,7 @@ def line_of(view: StudyView, part: Part, dimension: Dimension) -> str:
     """The label of the line that a part is a point of: everything that identifies it except the dimension."""
     others = {path: value for path, value in part.point.items() if path != dimension.name}
     ratio = [f"ratio {part.ratio}"] if dimension is not RATIO and view.has_ratios else []
-    return ", ".join([view.title(part), *ratio, *words(others)])
+    return ", ".join([view.title(part), *ratio, *view.words(others)])
 
 
 def score_chart(

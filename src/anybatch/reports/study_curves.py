@@ -9,7 +9,7 @@ from anybatch.reports.charts import palette
 from anybatch.reports.charts.chart import Chart, Panels, Series
 from anybatch.reports.run_charts import RUN_CHARTS
 from anybatch.reports.study_charts import with_common_scale
-from anybatch.reports.study_parts import Part, StudyView, ordered, words
+from anybatch.reports.study_parts import Part, StudyView, ordered
 from anybatch.studies.cells import Result
 
 RETURN_LABEL = "mean return of training episodes"
@@ -56,7 +56,7 @@ def panel_title(view: StudyView, part: Part) -> str:
 
 def line_label(view: StudyView, part: Part) -> str:
     """What distinguishes a line from the others of its panel."""
-    swept_words = words(part.point, part.factors)
+    swept_words = view.words(part.point, part.factors)
     if swept_words:
         return ", ".join(swept_words)
     return f"ratio {part.ratio}" if view.has_ratios else view.title(part)

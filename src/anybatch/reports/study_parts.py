@@ -106,13 +106,21 @@ class StudyView:
     def label(self, part: Part) -> str:
         """The arm, its ratio if there are several, and the values of swept settings."""
         ratio = [f"ratio {part.ratio}"] if self.has_ratios else []
-        return ", ".join([self.title(part), *ratio, *words(part.point, part.factors)])
+        return ", ".join([self.title(part), *ratio, *self.words(part.point, part.factors)])
 
+    def words(self, point: Mapping[str, Any], factors: Mapping[str, float] | None = None) -> list[str]:
+        """Swept settings in words: iterations 8, learning rate × 2."""
+        values = [f"{_last_word(path)} {self.short(path, value)}" for path, value in point.items()]
+        return values + [f"{_last_word(path)} × {factor:g}" for path, factor in (factors or {}).items()]
 
-def words(point: Mapping[str, Any], factors: Mapping[str, float] | None = None) -> list[str]:
-    """Swept settings in words: iterations 8, learning rate × 2."""
-    values = [f"{_last_word(path)} {short(value)}" for path, value in point.items()]
-    return values + [f"{_last_word(path)} × {factor:g}" for path, factor in (factors or {}).items()]
+    def short(self, path: str, value: Any) -> str:
+        """A swept value in four digits, or in all of them if another value of the setting has the same."""
+        alike = any(other != value and short(other) == short(value) for other in self._values.get(path, ()))
+        return str(value) if alike else short(value)
+
+    @cached_property
+    def _values(self) -> dict[str, list[Any]]:
+        return plans.by_setting(part.point for part in self.parts)
 
 
 def short(value: Any) -> str:

@@ -27,7 +27,7 @@ from typing import Any
 
 from anybatch.errors import ConfigError
 from anybatch.studies.cells import Cell
-from anybatch.studies.plan import StudyPlan, point_words
+from anybatch.studies.plan import StudyPlan
 from anybatch.studies.tables import Table
 
 FIELDS = {
@@ -62,7 +62,7 @@ class Selector:
 
     def words(self, plan: StudyPlan) -> str:
         """A short description, such as: all rules at ratio 1/16."""
-        swept = point_words(self.point, {})
+        swept = plan.point_words(self.point, {})
         at_ratio = [f"at ratio {self.ratio}"] if plan.has_ratios else []
         with_settings = [f"with {', '.join(swept)}"] if swept else []
         return " ".join([plan.arms.get(self.arm, self.arm), *at_ratio, *with_settings])
