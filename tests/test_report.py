@@ -15,6 +15,7 @@ from toy_runs import toy_config, train
 from anybatch.cli.main import main
 from anybatch.errors import UserError
 from anybatch.reports import compared, run_charts, sparkline
+from anybatch.reports.charts import files
 from anybatch.reports.run_charts import RETURN, at_points, over_runs, run_line
 
 
@@ -195,6 +196,36 @@ def test_a_page_that_is_not_ours_stays(runs: Path, tmp_path: Path, capsys: pytes
     assert "would be lost" in refused(capsys, "report", folders(runs)[0], "--out", str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["index.html"]
     assert (tmp_path / "index.html").read_text() == "my own page"
+
+
+@pytest.mark.parametrize("name", ["data/return.csv", "figures/return.png"])
+def test_files_that_are_not_ours_stay(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+):
+    mine = tmp_path / name
+    mine.parent.mkdir()
+    mine.write_text("my own numbers")
+    said = refused(capsys, "report", folders(runs)[0], "--out", str(tmp_path))
+    assert f"{mine} was not written by anybatch and would be lost" in said
+    assert mine.read_text() == "my own numbers" and list(tmp_path.rglob("*.*")) == [mine]
+    mine.rename(tmp_path / "mine.txt")
+    main(["report", folders(runs)[0], "--out", str(tmp_path)])
+    main(["report", folders(runs)[0], "--out", str(tmp_path)])  # now they are those of an earlier report
+    assert mine.exists() and (tmp_path / "mine.txt").read_text() == "my own numbers"
+
+
+def test_a_report_that_was_killed_can_be_made_again(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def killed(*_: object) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(SystemExit):
+        patched.setattr(files, "picture", killed)
+        main(["report", folders(runs)[0], "--out", str(tmp_path)])
+    assert (tmp_path / "data" / "return.csv").exists()
+    main(["report", folders(runs)[0], "--out", str(tmp_path)])
+    assert (tmp_path / "figures" / "return.png").exists()
 
 
 def test_what_cannot_be_drawn_is_one_sentence(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

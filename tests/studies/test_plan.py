@@ -191,6 +191,28 @@ def test_a_copy_of_the_package_is_kept_and_must_not_change(tmp_path: Path):
         source.restore(tmp_path, {"source": "another", "git_commit": "4af1"})
 
 
+def test_a_folder_of_the_user_keeps_its_files(tmp_path: Path):
+    ignored = tmp_path / ".gitignore"
+    ignored.write_text("*.png\nruns/\n*.csv")
+    opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)
+    assert ignored.read_text().splitlines() == ["*.png", "runs/", "*.csv", "source/", "log.txt", "lock"]
+    before = ignored.read_bytes()
+    (tmp_path / "plan.json").unlink()
+    opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)  # as after a kill
+    assert ignored.read_bytes() == before
+
+
+def test_a_source_folder_of_the_user_is_not_removed(tmp_path: Path):
+    mine = tmp_path / "source" / "anybatch" / "api.py"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("# my own fork")
+    with pytest.raises(UserError, match=r"source/anybatch/api\.py is not a copy of this package"):
+        opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)
+    assert mine.read_text() == "# my own fork" and not (tmp_path / "plan.json").exists()
+    mine.write_bytes((source.PACKAGE / "api.py").read_bytes()[:100])  # a copy that a kill cut short
+    assert opening.open_study(study(), Request(study="small"), tmp_path, **SILENT).facts["source"]
+
+
 def test_cells_that_run_side_by_side_take_the_longest_first():
     assert makespan([1, 1, 1, 3], jobs=2) == 3
     assert makespan([2, 2, 2], jobs=2) == 4

@@ -55,10 +55,20 @@ def open_study(study: Study, request: Request, out: Path, *, jobs: int, say: Say
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"no study can be kept in {out}: {cause_of(error)}") from error
-    (out / ".gitignore").write_text("".join(f"{name}\n" for name in NOT_KEPT))
     plan = replace(plan, facts=source.freeze(out))
+    ignore_in_git(out)
     plans.write(out, plan)
     return plan
+
+
+def ignore_in_git(out: Path) -> None:
+    """Exclude from git what is not kept. The folder may be one of the user's, with rules of its own."""
+    path = out / ".gitignore"
+    there = path.read_bytes() if path.exists() else b""
+    missing = [name for name in NOT_KEPT if name.encode() not in there.splitlines()]
+    ending = b"\n" if missing and there and not there.endswith(b"\n") else b""
+    with path.open("ab") as file:
+        file.write(ending + "".join(f"{name}\n" for name in missing).encode())
 
 
 def within_budget(

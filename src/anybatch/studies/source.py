@@ -33,6 +33,7 @@ def freeze(out: Path) -> dict[str, Any]:
     """Copy the package into the folder of a study. Returns the facts about it that the plan records."""
     copy = out / SOURCE / PACKAGE.name
     if copy.exists():
+        refuse_foreign(copy)
         shutil.rmtree(copy)
     for path in files(PACKAGE):
         (copy / path).parent.mkdir(parents=True, exist_ok=True)
@@ -40,6 +41,17 @@ def freeze(out: Path) -> dict[str, Any]:
     known = run_folder.facts(engine="", device="", native_code=False, threads=0)
     facts = {name: known[name] for name in ("anybatch", "git_commit", "python", "torch")}
     return facts | {"source": digest(copy)}
+
+
+def refuse_foreign(copy: Path) -> None:
+    """Refuse to remove files that this package does not have, or not fully as after a kill."""
+    for path in files(copy):
+        ours = PACKAGE / path
+        if not ours.is_file() or not ours.read_bytes().startswith((copy / path).read_bytes()):
+            raise UserError(
+                f"{copy / path} is not a copy of this package and would be lost: choose another folder "
+                "with --out"
+            )
 
 
 def restore(out: Path, facts: Mapping[str, Any]) -> None:
