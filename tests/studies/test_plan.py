@@ -152,7 +152,8 @@ def test_a_folder_of_another_plan_is_refused_with_the_difference(tmp_path: Path)
     opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)
     before = (tmp_path / "plan.json").read_bytes()
     with pytest.raises(
-        UserError, match=r"holds another plan: verdicts is .*; cells\.toy-Match__all"
+        UserError,
+        match=r"plan: verdicts\.invariance\.margin is 0\.1 in the folder, 0\.2 requested; cells\.toy-Match",
     ) as refused:
         changes = (("margin = 0.1", "margin = 0.2"), ("seeds = [1, 2]", "seeds = [1]"))
         opening.open_study(study(*changes), Request(study="small"), tmp_path, **SILENT)
@@ -162,6 +163,19 @@ def test_a_folder_of_another_plan_is_refused_with_the_difference(tmp_path: Path)
             study(("num_steps = 8", "num_steps = 9")), Request(study="small"), tmp_path, **SILENT
         )
     assert (tmp_path / "plan.json").read_bytes() == before
+
+
+def test_a_part_that_is_left_out_and_another_order_are_named_as_differences(tmp_path: Path):
+    smaller = ('ratios = ["1", "1/4"]', 'ratios = ["1", "1/2", "1/4", "1/8"]')
+    turned = ('ratios = ["1", "1/4"]', 'ratios = ["1", "1/4", "1/2", "1/8"]')
+    opening.open_study(study(smaller), Request(study="small"), tmp_path, **SILENT)
+    with pytest.raises(
+        UserError, match=r"plan: left_out\.toy:Match none r1/8 is in the folder but was not req"
+    ):
+        only_all = ('arms = ["all", "none"]', 'arms = ["all"]')
+        opening.open_study(study(smaller, only_all), Request(study="small"), tmp_path, **SILENT)
+    with pytest.raises(UserError, match="its cells, verdicts or parts left out are in another order"):
+        opening.open_study(study(turned), Request(study="small"), tmp_path, **SILENT)
 
 
 def test_a_plan_that_was_edited_or_damaged_is_refused(tmp_path: Path):
