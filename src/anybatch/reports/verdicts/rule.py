@@ -116,7 +116,7 @@ def rule(table: Table) -> Rule:
         known["others"] = tuple(table.texts("others"))
     found = Rule(
         name=table.text("name"),
-        claim=table.text("claim"),
+        claim=table.words("claim"),
         kind=kind,
         this=tuple(selectors(table.table("this"), any_factors=kind == "optimum")),
         that=tuple(changes(table.table("that", {}), any_factors=kind == "regret")),
@@ -149,6 +149,7 @@ def changes(table: Table, *, any_factors: bool) -> Iterator[dict[str, Any]]:
     """A table of cells as changes of a selector, for each of the arms and ratios it lists."""
     names = ("arm", "ratio", "base", "point", "factors")
     known = {name: value for name in names if (value := table.take(name)) is not None}
+    known |= {name: table.plain(name) for name in ("point", "factors") if name in table}
     table.refuse_others()
     if any_factors:
         known["factors"] = None
@@ -168,5 +169,5 @@ def listed(table: Table, name: str, value: Any) -> list[Any]:
 def lowest_terms(ratio: Any, where: str) -> str:
     try:
         return str(Fraction(ratio))
-    except (TypeError, ValueError, ZeroDivisionError):
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError):
         raise ConfigError(f"{where}: the ratio {ratio!r} must be a fraction such as 1/16") from None
