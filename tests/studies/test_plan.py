@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_studies import plan_of, study
@@ -10,7 +11,7 @@ from anybatch import presets
 from anybatch.errors import ConfigError, UserError
 from anybatch.studies import files, opening, plan, source
 from anybatch.studies.plan import Request, make_plan
-from anybatch.studies.work import makespan
+from anybatch.studies.work import kind, makespan
 
 SILENT = {"jobs": 1, "say": lambda _: None}
 
@@ -225,6 +226,22 @@ def test_a_source_folder_of_the_user_is_not_removed(tmp_path: Path):
     assert mine.read_text() == "# my own fork" and not (tmp_path / "plan.json").exists()
     mine.write_bytes((source.PACKAGE / "api.py").read_bytes()[:100])  # a copy that a kill cut short
     assert opening.open_study(study(), Request(study="small"), tmp_path, **SILENT).facts["source"]
+
+
+def test_a_kind_of_cells_shares_all_that_takes_time():
+    def kinds(*changes: tuple[str, str], **request: Any) -> int:
+        return len({kind(cell) for cell in plan_of(*changes, **request).cells if cell.arm != "random"})
+
+    def arm(settings: str) -> int:
+        return kinds(('settings = { rescale = "none" }', f"settings = {{ {settings} }}"))
+
+    batches = 2
+    assert kinds() == batches  # arms without a rule, and seeds, take the same time
+    assert arm("optimizer = { learning_rate = 1e-3 }") == arm("total_env_steps = 500") == batches
+    assert arm('precision = "bf16"') == arm('proximal = { policy = "behavior" }') == 2 * batches
+    assert arm('controller = { kind = "kl" }') == arm("network = { hidden_sizes = [9] }") == 2 * batches
+    assert kinds(envs=("toy:Match", "toy:Target")) == 2 * batches
+    assert kinds(tune=True) == 1
 
 
 def test_cells_that_run_side_by_side_take_the_longest_first():
