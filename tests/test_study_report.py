@@ -16,7 +16,7 @@ from anybatch.reports.charts.chart import HeatMap, Intervals, Panels
 from anybatch.reports.pages import studies as study_page
 from anybatch.reports.pages import verdicts as verdict_page
 from anybatch.reports.study_parts import StudyView
-from anybatch.studies import files
+from anybatch.studies import duration, files
 from anybatch.studies.plan import Request, make_plan
 
 
@@ -342,3 +342,10 @@ def test_the_command_of_a_study_is_what_was_asked_for():
     assert " ".join(study_page.study_words(request)) == (
         "anybatch study upward --scale cpu --env Acrobot-v1 --seeds 3 --budget 1200s --tune"
     )
+
+
+@pytest.mark.parametrize("budget", ["12d", "20m", "1.5s", "0.00001s", "11d13h46m39s"])
+def test_the_budget_of_the_command_is_the_one_that_was_given(budget: str):
+    given = duration.seconds(budget)
+    *_, shown = study_page.study_words(Request(study="upward", budget_seconds=given))
+    assert duration.seconds(shown) == given and ("." in shown) == (given % 1 > 0)

@@ -300,6 +300,8 @@ def test_as_many_seeds_are_run_as_fit_the_budget_and_later_calls_keep_them(
     ]
     monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1e-9})
     assert opening.open_study(study(), one_seed, tmp_path, jobs=1, say=said.append) == plan
+    by_path = replace(one_seed, study="./small.toml")
+    assert opening.open_study(study(), by_path, tmp_path, jobs=1, say=said.append) == plan
     both = opening.open_study(
         study(), Request(study="small", budget_seconds=300), tmp_path / "other", jobs=2, say=said.append
     )
