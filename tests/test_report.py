@@ -294,6 +294,24 @@ def test_a_training_ends_with_its_curve(tmp_path: Path, capsys: pytest.CaptureFi
     assert f"anybatch report {run}" in said
 
 
+@pytest.mark.parametrize(
+    ("entry", "value", "said"),
+    [
+        ("evaluation", 3, "evaluation"),
+        ("evaluation", {"mean_return": 1.0}, "standard_error"),
+        ("evaluation", {"mean_return": "high", "standard_error": 0.0}, "mean_return"),
+        ("training_return", [1], "training_return"),
+    ],
+)
+def test_a_damaged_result_is_named(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], entry: str, value: object, said: str
+):
+    run = Path(shutil.copytree(folders(runs)[0], tmp_path / "run"))
+    result = run / "result.json"
+    result.write_text(json.dumps(json.loads(result.read_text()) | {entry: value}))
+    assert f"{result} is damaged: a run does not write such {said}" in refused(capsys, "report", str(run))
+
+
 def test_a_damaged_plan_is_named(runs: Path, tmp_path: Path):
     run = Path(shutil.copytree(folders(runs)[0], tmp_path / "run"))
     (run / "plan.json").write_text(json.dumps([1]))

@@ -39,6 +39,16 @@ class Request:
     budget_seconds: float | None = None
     tune: bool = False
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """A recorded request. The hash of a plan does not cover it, so its values are checked."""
+        found = cls(**{**data, "envs": tuple(data["envs"])})
+        words = (found.study, found.scale, found.preset or "", *found.envs)
+        numbers = (found.seeds or 0, found.budget_seconds or 0)
+        if not all(isinstance(word, str) for word in words) or not all(map(cell_files.is_number, numbers)):
+            raise TypeError("the request has values of another kind")
+        return found
+
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPlan:
@@ -82,17 +92,20 @@ class StudyPlan:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         known = {entry.name: data[entry.name] for entry in fields(cls)}
-        request = dict(data["request"])
-        request["envs"] = tuple(request["envs"])
+        cells = tuple(Cell.from_json(cell) for cell in data["cells"])
+        arms = (cell.arm for cell in cells if cell.arm != RANDOM_ARM)
+        if not isinstance(data["facts"], Mapping):
+            raise TypeError("facts is not a table")
         return cls(
             **known
             | {
-                "study": {name: data["study"][name] for name in ABOUT},
-                "cells": tuple(Cell.from_json(cell) for cell in data["cells"]),
+                "study": texts(data["study"], ABOUT),
+                "arms": texts(data["arms"], dict.fromkeys((*data["arms"], *arms))),
+                "cells": cells,
                 "verdicts": tuple(data["verdicts"]),
                 "left_out": tuple(data["left_out"]),
                 "ranges": {env: (low, high) for env, (low, high) in data["ranges"].items()},
-                "request": Request(**request),
+                "request": Request.from_json(data["request"]),
             }
         )
 
@@ -180,13 +193,22 @@ def make_plan(study: Study, request: Request) -> StudyPlan:
 def add(found: dict[str, Cell], cell: Cell) -> None:
     """Add a cell to those of earlier grids, which may have the same one. Its name must mean only one run."""
     known = found.setdefault(cell.name, cell)
-    there, here = flat(known.config), flat(cell.config)
+    there, here = flat(dict(known.config)), flat(dict(cell.config))
     differing = next((path for path in here | there if there.get(path) != here.get(path)), None)
     if differing is not None:
         raise ConfigError(
             f"two cells would have the name {cell.name}, one with {differing} = {there.get(differing)!r} and "
             f"one with {here.get(differing)!r}: give one of them another arm or other seeds"
         )
+
+
+def texts(table: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
+    """The named entries of a recorded table, which must be strings."""
+    found = {name: table[name] for name in names}
+    for name, value in found.items():
+        if not isinstance(value, str):
+            raise TypeError(f"{name} is not a string")
+    return found
 
 
 def seeds_of(grid: Grid, request: Request) -> tuple[int, ...]:

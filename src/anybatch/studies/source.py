@@ -59,7 +59,7 @@ def restore(out: Path, facts: Mapping[str, Any]) -> None:
 
     A folder without the copy gets it again, from this package if it is still the same.
     """
-    copy, recorded = out / SOURCE / PACKAGE.name, facts["source"]
+    copy, recorded = out / SOURCE / PACKAGE.name, facts.get("source")
     if not copy.exists() and digest(PACKAGE) == recorded:
         freeze(out)
     if not copy.exists() or digest(copy) != recorded:
