@@ -15,6 +15,7 @@ from toy_runs import toy_config, train
 from anybatch.cli.main import main
 from anybatch.errors import UserError
 from anybatch.reports import compared, run_charts, sparkline
+from anybatch.reports.charts import files
 from anybatch.reports.run_charts import RETURN, at_points, over_runs, run_line
 
 
@@ -197,6 +198,36 @@ def test_a_page_that_is_not_ours_stays(runs: Path, tmp_path: Path, capsys: pytes
     assert (tmp_path / "index.html").read_text() == "my own page"
 
 
+@pytest.mark.parametrize("name", ["data/return.csv", "figures/return.png"])
+def test_files_that_are_not_ours_stay(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+):
+    mine = tmp_path / name
+    mine.parent.mkdir()
+    mine.write_text("my own numbers")
+    said = refused(capsys, "report", folders(runs)[0], "--out", str(tmp_path))
+    assert f"{mine} was not written by anybatch and would be lost" in said
+    assert mine.read_text() == "my own numbers" and list(tmp_path.rglob("*.*")) == [mine]
+    mine.rename(tmp_path / "mine.txt")
+    main(["report", folders(runs)[0], "--out", str(tmp_path)])
+    main(["report", folders(runs)[0], "--out", str(tmp_path)])  # now they are those of an earlier report
+    assert mine.exists() and (tmp_path / "mine.txt").read_text() == "my own numbers"
+
+
+def test_a_report_that_was_killed_can_be_made_again(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def killed(*_: object) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(SystemExit):
+        patched.setattr(files, "picture", killed)
+        main(["report", folders(runs)[0], "--out", str(tmp_path)])
+    assert (tmp_path / "data" / "return.csv").exists()
+    main(["report", folders(runs)[0], "--out", str(tmp_path)])
+    assert (tmp_path / "figures" / "return.png").exists()
+
+
 def test_what_cannot_be_drawn_is_one_sentence(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     run, out = folders(runs)[0], str(tmp_path / "x.png")
     assert "at least one run folder" in refused(capsys, "report")
@@ -261,6 +292,24 @@ def test_a_training_ends_with_its_curve(tmp_path: Path, capsys: pytest.CaptureFi
     (run,) = tmp_path.iterdir()
     assert curve == f"curve       {sparkline.of_returns(compared.read(run).rows)}"
     assert f"anybatch report {run}" in said
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "said"),
+    [
+        ("evaluation", 3, "evaluation"),
+        ("evaluation", {"mean_return": 1.0}, "standard_error"),
+        ("evaluation", {"mean_return": "high", "standard_error": 0.0}, "mean_return"),
+        ("training_return", [1], "training_return"),
+    ],
+)
+def test_a_damaged_result_is_named(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], entry: str, value: object, said: str
+):
+    run = Path(shutil.copytree(folders(runs)[0], tmp_path / "run"))
+    result = run / "result.json"
+    result.write_text(json.dumps(json.loads(result.read_text()) | {entry: value}))
+    assert f"{result} is damaged: a run does not write such {said}" in refused(capsys, "report", str(run))
 
 
 def test_a_damaged_plan_is_named(runs: Path, tmp_path: Path):

@@ -16,7 +16,7 @@ from anybatch.reports.charts.chart import HeatMap, Intervals, Panels
 from anybatch.reports.pages import studies as study_page
 from anybatch.reports.pages import verdicts as verdict_page
 from anybatch.reports.study_parts import StudyView
-from anybatch.studies import files
+from anybatch.studies import duration, files
 from anybatch.studies.plan import Request, make_plan
 
 
@@ -75,6 +75,29 @@ def test_points_of_a_figure_are_means_of_normalized_scores(stale: StudyView):
     assert first.series[0].y[1] == pytest.approx(fmean(map(fmean, by_env.values())))
     assert first.series[0].low[1] <= first.series[0].y[1] <= first.series[0].high[1]
     assert len({tuple(chart.y_axis().ticks) for chart in drawn.charts}) == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "values", "names"),
+    [
+        ("optimizer.max_grad_norm", '["none", 0.5]', ("none", "0.5")),
+        ("network.hidden_sizes", "[[16], [8], [8, 8]]", ("[16]", "[8]", "[8, 8]")),
+        ("optimizer.anneal", '["none", "linear"]', ("none", "linear")),
+        ("proximal.ewma_decay", "[0.9, 0.5]", ("0.5", "0.9")),
+        ("proximal.ewma_decay", "[0.99991, 0.9, 0.99992]", ("0.9", "0.99991", "0.99992")),
+    ],
+)
+def test_swept_values_of_any_kind_are_drawn_and_numbers_are_sorted(
+    setting: str, values: str, names: tuple[str, ...]
+):
+    swept = made_studies.STALE.replace('"staleness.iterations" = [0, 2, 8]', f'"{setting}" = {values}')
+    view = view_of(swept.partition("[[verdicts]]")[0])
+    drawn = panels(view, f"score-{study_charts.file_part(setting)}")
+    assert drawn.charts[0].x_names == names
+    assert [round(x) for x in drawn.charts[0].series[0].x] == list(range(len(names)))
+    first = study_curves.curve_panels(view)[0].charts[0]
+    assert len({series.color for series in first.series}) == len(names)
+    assert study_page.report(view, []).page
 
 
 def test_lines_over_the_batch_are_those_of_arms_at_several(invariance: StudyView):
@@ -331,3 +354,10 @@ def test_the_command_of_a_study_is_what_was_asked_for():
 )
 def test_the_name_of_an_environment_keeps_its_spelling_at_the_start_of_a_sentence(text: str, sentence: str):
     assert study_page.as_a_sentence(text) == sentence
+
+
+@pytest.mark.parametrize("budget", ["12d", "20m", "1.5s", "0.00001s", "11d13h46m39s"])
+def test_the_budget_of_the_command_is_the_one_that_was_given(budget: str):
+    given = duration.seconds(budget)
+    *_, shown = study_page.study_words(Request(study="upward", budget_seconds=given))
+    assert duration.seconds(shown) == given and ("." in shown) == (given % 1 > 0)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ def change(kept: Kept, **entries: Any) -> None:
         ("metrics", []),
         ("facts", None),
         ("plan", None),
+        ("plan", {}),
+        ("plan", {"batch": None}),
         ("failed", 3),
     ],
 )
@@ -58,6 +61,26 @@ def test_wrong_values_of_a_metric_and_of_the_time_are_named(kept: Kept):
         runner.results(*kept)
 
 
+def test_curves_of_another_length_are_refused(kept: Kept):
+    folder, plan = kept
+    path = cells.path_of(folder, plan.cells[-1].name)
+    whole = json.loads(path.read_text())
+    change(kept, metrics={"batch/noise_scale": [1.0] * 99})
+    with pytest.raises(UserError, match="does not write such batch/noise_scale"):
+        runner.results(*kept)
+    change(kept, metrics={}, curve=whole["curve"][:99])
+    with pytest.raises(UserError, match="is damaged: its curve has 99 points instead of 100"):
+        runner.results(*kept)
+
+
+def test_a_number_that_is_not_finite_is_not_written(kept: Kept):
+    folder, plan = kept
+    before = cells.read(folder, plan.cells[-1].name)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        cells.write(folder, replace(result_of(plan, plan.cells[-1]), area=math.nan))
+    assert cells.read(folder, plan.cells[-1].name) == before
+
+
 def test_a_cell_under_the_name_of_another_is_refused(kept: Kept):
     assert len(runner.results(*kept)) == 1
     change(kept, env="toy:Target")
@@ -65,9 +88,30 @@ def test_a_cell_under_the_name_of_another_is_refused(kept: Kept):
         runner.results(*kept)
 
 
-def test_a_plan_without_the_title_of_its_study_is_refused(kept: Kept):
+@pytest.mark.parametrize(
+    ("entries", "error"),
+    [
+        ({"study": {"name": "stale"}}, "KeyError('title')"),
+        (
+            {"study": {"name": "stale", "title": 3, "claim": "", "source": ""}},
+            "TypeError('title is not a string')",
+        ),
+        ({"arms": {"decoupled": "decoupled"}}, "KeyError('behavior')"),
+        ({"arms": {"decoupled": None, "behavior": ""}}, "TypeError('decoupled is not a string')"),
+        ({"facts": []}, "TypeError('facts is not a table')"),
+        ({"ranges": {"toy:Match": [1, 2, 3]}}, "ValueError('too many values to unpack (expected 2)')"),
+        (
+            {"request": {"study": "stale", "envs": [], "budget_seconds": "1h"}},
+            "TypeError('the request has values of another kind')",
+        ),
+    ],
+)
+def test_a_plan_with_an_entry_that_no_page_could_show_is_refused(
+    kept: Kept, entries: dict[str, Any], error: str
+):
     folder, _ = kept
     path = folder / cells.PLAN_FILE
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"study": {"name": "stale"}}))
-    with pytest.raises(UserError, match=r"is not the plan of a study \(KeyError\('title'\)\)"):
+    path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+    with pytest.raises(UserError) as refused:
         plans.read(folder)
+    assert str(refused.value) == f"{path} is damaged: it is not the plan of a study ({error})"

@@ -93,6 +93,9 @@ def test_a_wrong_field_is_named():
             "arms.all = 'all rules': must be a table",
         ),
         ('title = "Small"', "title = Small", "study small: Invalid value"),
+        ('title = "Small"', 'title = ""', "study small: title = '' must be a string that is not empty"),
+        ('claim = "It runs."', 'claim = ""', "study small: claim = '' must be a string that is not empty"),
+        ('title = "no rule"', 'title = ""', "arms.none: title = '' must be a string that is not empty"),
     ],
 )
 def test_a_wrong_value_is_said(there: str, here: str, said: str):
@@ -132,6 +135,14 @@ def test_a_factor_needs_a_number():
             'that = { ratio = "1" }',
             "that = { ratio = [] }",
             "verdicts[1].that: ratio = [] must name at least one",
+        ),
+        ('that = { ratio = "1" }', "that = { point = 3 }", "verdicts[1].that.point = 3: must be a table"),
+        ('that = { ratio = "1" }', 'that = { factors = "x" }', "that.factors = 'x': must be a table"),
+        ('that = { ratio = "1" }', "that = { ratio = inf }", "that: the ratio inf must be a fraction"),
+        (
+            'claim = "Smaller batches equal the base."',
+            'claim = " "',
+            "study small.verdicts[1]: claim = ' ' must be a string that is not empty",
         ),
     ],
 )
@@ -226,6 +237,26 @@ def test_a_base_can_be_that_of_another_study():
                 'preset = "cartpole-ppo-ewma"', 'study = "invariance"'
             ),
         )
+
+
+def test_studies_that_take_their_bases_from_each_other_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def write(name: str, base_of: str) -> None:
+        text = changed_text(('preset = "cartpole-ppo-ewma"', f'study = "{base_of}"'))
+        (tmp_path / name).write_text(text)
+
+    monkeypatch.chdir(tmp_path)
+    write("mine.toml", "./mine.toml")
+    with pytest.raises(ConfigError) as refused:
+        files.load("mine.toml")
+    assert str(refused.value) == ("study mine.bases.toy: study ./mine.toml takes its bases from this one")
+    write("first.toml", "second.toml")
+    write("second.toml", str(tmp_path / "first.toml"))
+    with pytest.raises(
+        ConfigError, match=r"study second\.bases\.toy: study .*first\.toml takes its bases from"
+    ):
+        files.load("first.toml")
 
 
 def test_an_unknown_environment_of_a_study_file_is_refused_before_anything_is_run(

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_studies import plan_of, study
@@ -10,7 +11,7 @@ from anybatch import presets
 from anybatch.errors import ConfigError, UserError
 from anybatch.studies import files, opening, plan, source
 from anybatch.studies.plan import Request, make_plan
-from anybatch.studies.work import makespan
+from anybatch.studies.work import kind, makespan
 
 SILENT = {"jobs": 1, "say": lambda _: None}
 
@@ -61,6 +62,30 @@ def test_factors_multiply_and_sweeps_replace():
     swept = plan_of(('arms = ["all", "none"]', 'arms = ["all"]\nsweep = { "update.epochs" = [1, 3] }'))
     assert {cell.config["update"]["epochs"] for cell in swept.cells[1:]} == {1, 3}
     assert swept.cells[1].point == {"update.epochs": 1} and "epochs-1" in swept.cells[1].name
+
+
+def test_values_that_differ_only_in_late_digits_have_cells_of_their_own():
+    def names(values: str) -> list[str]:
+        grid = f'arms = ["all"]\nseeds = [1]\nsweep = {{ "proximal.ewma_decay" = {values} }}'
+        found = plan_of(('arms = ["all", "none"]', grid), ('ratios = ["1", "1/4"]', ""))
+        return [cell.name.partition("ewma_decay-")[2] for cell in found.cells if cell.point]
+
+    assert names("[0.9411764705882353, 0.5]") == ["0.941176__s1", "0.5__s1"]  # as in recorded studies
+    assert names("[0.9999999, 0.9999998, 0.5]") == ["0.9999999__s1", "0.9999998__s1", "0.5__s1"]
+
+
+def test_two_grids_may_share_cells_but_not_give_one_name_to_two_runs():
+    def with_grid(*lines: str) -> tuple[str, str]:
+        return "[[scales.cpu.tune]]", "\n".join(["[[scales.cpu.grid]]", *lines, "[[scales.cpu.tune]]"])
+
+    shared = plan_of(with_grid('arms = ["all"]', "seeds = [2, 3]"))
+    assert [cell.part for cell in shared.cells if cell.arm == "all" and cell.ratio == "1"] == [1, 1, 2]
+    with pytest.raises(ConfigError) as refused:
+        plan_of(with_grid('arms = ["all"]', "total_env_steps = 500"))
+    assert str(refused.value) == (
+        "two cells would have the name toy-Match__all__r1__s1, one with total_env_steps = 192 and one with "
+        "500: give one of them another arm or other seeds"
+    )
 
 
 def test_the_number_of_seeds_can_be_asked_for():
@@ -128,7 +153,8 @@ def test_a_folder_of_another_plan_is_refused_with_the_difference(tmp_path: Path)
     opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)
     before = (tmp_path / "plan.json").read_bytes()
     with pytest.raises(
-        UserError, match=r"holds another plan: verdicts is .*; cells\.toy-Match__all"
+        UserError,
+        match=r"plan: verdicts\.invariance\.margin is 0\.1 in the folder, 0\.2 requested; cells\.toy-Match",
     ) as refused:
         changes = (("margin = 0.1", "margin = 0.2"), ("seeds = [1, 2]", "seeds = [1]"))
         opening.open_study(study(*changes), Request(study="small"), tmp_path, **SILENT)
@@ -138,6 +164,19 @@ def test_a_folder_of_another_plan_is_refused_with_the_difference(tmp_path: Path)
             study(("num_steps = 8", "num_steps = 9")), Request(study="small"), tmp_path, **SILENT
         )
     assert (tmp_path / "plan.json").read_bytes() == before
+
+
+def test_a_part_that_is_left_out_and_another_order_are_named_as_differences(tmp_path: Path):
+    smaller = ('ratios = ["1", "1/4"]', 'ratios = ["1", "1/2", "1/4", "1/8"]')
+    turned = ('ratios = ["1", "1/4"]', 'ratios = ["1", "1/4", "1/2", "1/8"]')
+    opening.open_study(study(smaller), Request(study="small"), tmp_path, **SILENT)
+    with pytest.raises(
+        UserError, match=r"plan: left_out\.toy:Match none r1/8 is in the folder but was not req"
+    ):
+        only_all = ('arms = ["all", "none"]', 'arms = ["all"]')
+        opening.open_study(study(smaller, only_all), Request(study="small"), tmp_path, **SILENT)
+    with pytest.raises(UserError, match="its cells, verdicts or parts left out are in another order"):
+        opening.open_study(study(turned), Request(study="small"), tmp_path, **SILENT)
 
 
 def test_a_plan_that_was_edited_or_damaged_is_refused(tmp_path: Path):
@@ -165,6 +204,44 @@ def test_a_copy_of_the_package_is_kept_and_must_not_change(tmp_path: Path):
         opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)
     with pytest.raises(UserError, match="with the package of commit 4af1, or choose another folder"):
         source.restore(tmp_path, {"source": "another", "git_commit": "4af1"})
+
+
+def test_a_folder_of_the_user_keeps_its_files(tmp_path: Path):
+    ignored = tmp_path / ".gitignore"
+    ignored.write_text("*.png\nruns/\n*.csv")
+    opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)
+    assert ignored.read_text().splitlines() == ["*.png", "runs/", "*.csv", "source/", "log.txt", "lock"]
+    before = ignored.read_bytes()
+    (tmp_path / "plan.json").unlink()
+    opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)  # as after a kill
+    assert ignored.read_bytes() == before
+
+
+def test_a_source_folder_of_the_user_is_not_removed(tmp_path: Path):
+    mine = tmp_path / "source" / "anybatch" / "api.py"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("# my own fork")
+    with pytest.raises(UserError, match=r"source/anybatch/api\.py is not a copy of this package"):
+        opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)
+    assert mine.read_text() == "# my own fork" and not (tmp_path / "plan.json").exists()
+    mine.write_bytes((source.PACKAGE / "api.py").read_bytes()[:100])  # a copy that a kill cut short
+    assert opening.open_study(study(), Request(study="small"), tmp_path, **SILENT).facts["source"]
+
+
+def test_a_kind_of_cells_shares_all_that_takes_time():
+    def kinds(*changes: tuple[str, str], **request: Any) -> int:
+        return len({kind(cell) for cell in plan_of(*changes, **request).cells if cell.arm != "random"})
+
+    def arm(settings: str) -> int:
+        return kinds(('settings = { rescale = "none" }', f"settings = {{ {settings} }}"))
+
+    batches = 2
+    assert kinds() == batches  # arms without a rule, and seeds, take the same time
+    assert arm("optimizer = { learning_rate = 1e-3 }") == arm("total_env_steps = 500") == batches
+    assert arm('precision = "bf16"') == arm('proximal = { policy = "behavior" }') == 2 * batches
+    assert arm('controller = { kind = "kl" }') == arm("network = { hidden_sizes = [9] }") == 2 * batches
+    assert kinds(envs=("toy:Match", "toy:Target")) == 2 * batches
+    assert kinds(tune=True) == 1
 
 
 def test_cells_that_run_side_by_side_take_the_longest_first():

@@ -227,6 +227,18 @@ def test_a_run_whose_loss_explodes_is_a_cell_that_diverged(tmp_path: Path):
     assert failed.diverged and failed.cell.arm == "none"
 
 
+@pytest.mark.parametrize(("env", "mean"), [("NaNReward-v0", "nan"), ("InfiniteReward-v0", "inf")])
+def test_random_play_with_a_reward_that_is_not_finite_fails_like_any_cell(
+    tmp_path: Path, env: str, mean: str
+):
+    plan = plan_of(envs=(f"broken_envs:{env}",), preset="cartpole-ppo-ewma")
+    random_play = plan.cells[0]
+    result = training.run_cell(tmp_path, plan, random_play)
+    assert result.failed == f"random play has a mean return of {mean}" and not result.diverged
+    cells.write(tmp_path, result)
+    assert runner.results(tmp_path, plan) == [result]
+
+
 def test_a_process_that_dies_is_a_failed_cell_and_not_the_end(tmp_path: Path):
     plan = opening.open_study(study(*ONE_SEED), Request(study="small"), tmp_path, **SILENT)
     copy = tmp_path / "source" / "anybatch" / "studies" / "training.py"
@@ -288,6 +300,8 @@ def test_as_many_seeds_are_run_as_fit_the_budget_and_later_calls_keep_them(
     ]
     monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1e-9})
     assert opening.open_study(study(), one_seed, tmp_path, jobs=1, say=said.append) == plan
+    by_path = replace(one_seed, study="./small.toml")
+    assert opening.open_study(study(), by_path, tmp_path, jobs=1, say=said.append) == plan
     both = opening.open_study(
         study(), Request(study="small", budget_seconds=300), tmp_path / "other", jobs=2, say=said.append
     )

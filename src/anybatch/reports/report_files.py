@@ -1,6 +1,6 @@
 """A report on disk: index.html, which needs no other file, and next to it figures and their numbers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,33 +31,40 @@ def write(report: Report, out: Path, *, with_pictures: bool = True) -> Path:
     Pictures take most of the time, and are left out if matplotlib is missing.
     """
     page = out / PAGE
-    refuse_foreign(page)
-    pictures = PICTURES if with_pictures and files.is_available() else ()
+    tables = {drawn.name: csv_text(drawn) for drawn in report.drawings} | dict(report.tables)
+    data = {out / DATA / f"{name}.csv": text for name, text in tables.items()}
+    suffixes = PICTURES if with_pictures and files.is_available() else ()
+    pictures = {
+        out / FIGURES / f"{drawn.name}{suffix}": drawn for drawn in report.drawings for suffix in suffixes
+    }
+    refuse_foreign(page, (*data, *pictures))
     try:
-        for folder in (out / DATA, *([out / FIGURES] if pictures else [])):
+        for folder in dict.fromkeys((out / DATA, *(path.parent for path in pictures))):
             folder.mkdir(parents=True, exist_ok=True)
-        tables = {drawn.name: csv_text(drawn) for drawn in report.drawings} | dict(report.tables)
-        for name, text in tables.items():
-            atomic_file.replace(out / DATA / f"{name}.csv", text.encode())
-        for drawn in report.drawings:
-            for suffix in pictures:
-                path = out / FIGURES / f"{drawn.name}{suffix}"
-                atomic_file.replace(path, files.picture(drawn, suffix))
+        # First the page: where it is, the other files are ours, even if this process is killed here.
         atomic_file.replace(page, report.page.encode())
+        for path, text in data.items():
+            atomic_file.replace(path, text.encode())
+        for path, drawn in pictures.items():
+            atomic_file.replace(path, files.picture(drawn, path.suffix))
     except OSError as error:
         raise DiskError(f"the report could not be written to {out}: {cause_of(error)}") from error
     return page
 
 
-def refuse_foreign(page: Path) -> None:
-    """Refuse to replace a page that anybatch did not write."""
+def refuse_foreign(page: Path, beside: Iterable[Path] = ()) -> None:
+    """Refuse to replace a page that anybatch did not write, or files `beside` it if there is no page."""
     try:
-        if page.exists() and GENERATOR not in page.read_text(errors="replace"):
-            raise UserError(
-                f"{page} was not written by anybatch and would be lost: name another place with --out"
-            )
+        if page.exists():
+            lost = [page] if GENERATOR not in page.read_text(errors="replace") else []
+        else:
+            lost = [path for path in beside if path.exists()]
     except OSError as error:
         raise DiskError(f"{page} could not be read: {error}") from error
+    if lost:
+        raise UserError(
+            f"{lost[0]} was not written by anybatch and would be lost: name another place with --out"
+        )
 
 
 def write_picture(drawn: Drawing, out: Path) -> None:

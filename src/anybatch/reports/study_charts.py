@@ -7,7 +7,7 @@ from typing import Any
 
 from anybatch.reports.charts import palette
 from anybatch.reports.charts.chart import Chart, Drawing, HeatMap, IntervalRow, Intervals, Panels, Series
-from anybatch.reports.study_parts import LEVEL, METRIC_NAMES, Part, StudyView, mean_of, short, words
+from anybatch.reports.study_parts import LEVEL, METRIC_NAMES, Part, StudyView, mean_of, ordered
 from anybatch.studies.plan import setting_name
 
 DODGE = 0.08
@@ -30,9 +30,10 @@ class Dimension:
         map(float, range(len(values)))
     )
     """Where values are on an axis: one after another, unless their distances mean something."""
+    in_order: Callable[[Iterable[Any]], list[Any]] = ordered
 
     def values(self, parts: Iterable[Part]) -> list[Any]:
-        return sorted({value for part in parts if (value := self.value(part)) is not None})
+        return self.in_order(value for part in parts if (value := self.value(part)) is not None)
 
 
 RATIO = Dimension(
@@ -41,17 +42,19 @@ RATIO = Dimension(
     value=lambda part: (part.ratio_value, part.ratio),
     shown=lambda value: value[1],
     places=lambda values: tuple(math.log2(ratio) for ratio, _ in values),
+    in_order=lambda values: sorted(set(values)),
 )
 
 
-def swept(path: str) -> Dimension:
+def swept(view: StudyView, path: str) -> Dimension:
     name = setting_name(path)
-    return Dimension(path, name, lambda part: part.point.get(path), short)
+    return Dimension(path, name, lambda part: part.point.get(path), lambda value: view.short(path, value))
 
 
 def score_drawings(view: StudyView) -> list[Drawing]:
     """Lines over each dimension with several values, a map of two swept settings, and the arms compared."""
-    settings = [swept(path) for path in dict.fromkeys(path for part in view.parts for path in part.point)]
+    paths = dict.fromkeys(path for part in view.parts for path in part.point)
+    settings = [swept(view, path) for path in paths]
     varied = [one for one in (RATIO, *settings) if len(one.values(view.parts)) > 1]
     drawn: list[Drawing] = [panels for one in varied if (panels := score_panels(view, one)).charts]
     if len([one for one in settings if one in varied]) == 2:
@@ -104,7 +107,7 @@ def line_of(view: StudyView, part: Part, dimension: Dimension) -> str:
     """The label of the line that a part is a point of: everything that identifies it except the dimension."""
     others = {path: value for path, value in part.point.items() if path != dimension.name}
     ratio = [f"ratio {part.ratio}"] if dimension is not RATIO and view.has_ratios else []
-    return ", ".join([view.title(part), *ratio, *words(others)])
+    return ", ".join([view.title(part), *ratio, *view.words(others)])
 
 
 def score_chart(
@@ -137,15 +140,15 @@ def score_series(
 ) -> tuple[Series, ...]:
     """The lines that have a score here."""
     found: list[Series] = []
-    places = dict(zip(values, dimension.places(values), strict=True))
+    places = dimension.places(values)
     for number, (label, parts) in enumerate(lines.items()):
         color, dashed = palette.distinct(number)
         shift = DODGE * (number - (len(lines) - 1) / 2)
         points: list[tuple[float, float, float, float]] = []
-        for part in sorted(parts, key=dimension.value):
+        for part in sorted(parts, key=lambda part: values.index(dimension.value(part))):
             score = score_of(view, part, stratum)
             if score is not None:
-                points.append((places[dimension.value(part)] + shift, *score))
+                points.append((places[values.index(dimension.value(part))] + shift, *score))
         if points:
             x, y, low, high = zip(*points, strict=True)
             found.append(

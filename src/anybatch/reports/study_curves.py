@@ -1,6 +1,7 @@
 """Learning curves of a study's cells, and the metrics of its verdicts over the runs."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from anybatch.reports.charts import palette
 from anybatch.reports.charts.chart import Chart, Panels, Series
 from anybatch.reports.run_charts import RUN_CHARTS
 from anybatch.reports.study_charts import with_common_scale
-from anybatch.reports.study_parts import Part, StudyView, words
+from anybatch.reports.study_parts import Part, StudyView, ordered
 from anybatch.studies.cells import Result
 
 RETURN_LABEL = "mean return of training episodes"
@@ -55,7 +56,7 @@ def panel_title(view: StudyView, part: Part) -> str:
 
 def line_label(view: StudyView, part: Part) -> str:
     """What distinguishes a line from the others of its panel."""
-    swept_words = words(part.point, part.factors)
+    swept_words = view.words(part.point, part.factors)
     if swept_words:
         return ", ".join(swept_words)
     return f"ratio {part.ratio}" if view.has_ratios else view.title(part)
@@ -78,13 +79,22 @@ def arm_chart(view: StudyView, title: str, parts: Sequence[Part], stratum: str, 
 def line_color(view: StudyView, part: Part) -> str:
     """The color of a part, by its place among all batches, or among all values of the same settings."""
     alike = [
-        (*other.point.values(), *other.factors.values()) or (other.ratio_value,)
+        varied(other)
         for other in view.parts
         if (other.point.keys(), other.factors.keys()) == (part.point.keys(), part.factors.keys())
     ]
-    places = sorted(set(alike))
-    own = (*part.point.values(), *part.factors.values()) or (part.ratio_value,)
-    return palette.ordered(places.index(own), len(places))
+    known = [ordered(values) for values in zip(*alike, strict=True)]
+
+    def place(values: tuple[Any, ...]) -> tuple[int, ...]:
+        return tuple(among.index(value) for among, value in zip(known, values, strict=True))
+
+    places = sorted(set(map(place, alike)))
+    return palette.ordered(places.index(place(varied(part))), len(places))
+
+
+def varied(part: Part) -> tuple[Any, ...]:
+    """The values of the settings that a part sweeps; its ratio if it sweeps none."""
+    return (*part.point.values(), *part.factors.values()) or (part.ratio_value,)
 
 
 def all_in_one(view: StudyView) -> list[Panels]:

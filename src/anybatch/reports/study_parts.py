@@ -1,7 +1,7 @@
 """The parts of a study's grid, whose cells differ only in environment and seed, with scores and names."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
@@ -106,13 +106,23 @@ class StudyView:
     def label(self, part: Part) -> str:
         """The arm, its ratio if there are several, and the values of swept settings."""
         ratio = [f"ratio {part.ratio}"] if self.has_ratios else []
-        return ", ".join([self.title(part), *ratio, *words(part.point, part.factors)])
+        return ", ".join([self.title(part), *ratio, *self.words(part.point, part.factors)])
 
+    def words(self, point: Mapping[str, Any], factors: Mapping[str, float] | None = None) -> list[str]:
+        """Swept settings in words: iterations 8, learning rate × 2."""
+        values = [f"{plans.setting_name(path)} {self.short(path, value)}" for path, value in point.items()]
+        return values + [
+            f"{plans.setting_name(path)} × {factor:g}" for path, factor in (factors or {}).items()
+        ]
 
-def words(point: Mapping[str, Any], factors: Mapping[str, float] | None = None) -> list[str]:
-    """Swept settings in words: iterations 8, learning rate × 2."""
-    values = [f"{plans.setting_name(path)} {short(value)}" for path, value in point.items()]
-    return values + [f"{plans.setting_name(path)} × {factor:g}" for path, factor in (factors or {}).items()]
+    def short(self, path: str, value: Any) -> str:
+        """A swept value in four digits, or in all of them if another value of the setting has the same."""
+        alike = any(other != value and short(other) == short(value) for other in self._values.get(path, ()))
+        return str(value) if alike else short(value)
+
+    @cached_property
+    def _values(self) -> dict[str, list[Any]]:
+        return plans.by_setting(part.point for part in self.parts)
 
 
 def short(value: Any) -> str:
@@ -124,14 +134,30 @@ def parts_of(plan: StudyPlan) -> list[Part]:
     cells: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in plan.cells:
         if cell.arm != RANDOM_ARM:
-            swept = (tuple(cell.point.items()), tuple(cell.factors.items()))
+            swept = (frozen(cell.point), frozen(cell.factors))
             cells.setdefault((cell.base, cell.arm, cell.ratio, *swept), []).append(cell)
     found = [
-        Part(base, arm, ratio, dict(point), dict(factors), tuple(found))
-        for (base, arm, ratio, point, factors), found in cells.items()
+        Part(base, arm, ratio, dict(found[0].point), dict(found[0].factors), tuple(found))
+        for (base, arm, ratio, _, _), found in cells.items()
     ]
     arms = list(dict.fromkeys((part.base, part.arm) for part in found))
     return sorted(found, key=lambda part: (arms.index((part.base, part.arm)), -part.ratio_value))
+
+
+def frozen(value: Any) -> Any:
+    """A value of a study file as one that can be a key: lists and tables become tuples."""
+    if isinstance(value, Mapping):
+        return tuple((name, frozen(inner)) for name, inner in value.items())
+    return tuple(map(frozen, value)) if isinstance(value, list) else value
+
+
+def ordered(values: Iterable[Any]) -> list[Any]:
+    """The different values of a setting: numbers by size, any others in the order of the plan."""
+    found: list[Any] = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return sorted(found) if all(isinstance(value, int | float) for value in found) else found
 
 
 def mean_of(scores: Mapping[str, Sequence[float]]) -> Aggregate:

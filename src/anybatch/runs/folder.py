@@ -101,11 +101,15 @@ def _takes_lock(file: TextIO) -> bool:
     return True
 
 
-def write_json(path: Path, data: object, *, compact: bool = False) -> None:
-    """Write `data` in one step: a reader sees the old file or the new one. `compact`: on one line."""
+def write_json(path: Path, data: object, *, compact: bool = False, all_finite: bool = False) -> None:
+    """Write `data` in one step: a reader sees the old file or the new one. `compact`: on one line.
+
+    `all_finite`: raise ValueError at a number that is not finite, which JSON does not have.
+    """
     layout: dict[str, Any] = {"separators": (",", ":")} if compact else {"indent": 2}
     try:
-        atomic_file.replace(path, json.dumps(data, ensure_ascii=False, **layout).encode() + b"\n")
+        text = json.dumps(data, ensure_ascii=False, allow_nan=not all_finite, **layout)
+        atomic_file.replace(path, text.encode() + b"\n")
     except OSError as error:
         raise DiskError(f"{path} could not be written: {cause_of(error)}") from error
 

@@ -42,7 +42,13 @@ class RunRecord:
     @property
     def result(self) -> dict[str, Any] | None:
         """The result of the run; None if it has not ended yet."""
-        return self._object(RESULT_FILE) if (self.folder / RESULT_FILE).exists() else None
+        path = self.folder / RESULT_FILE
+        if not path.exists():
+            return None
+        data = self._object(RESULT_FILE)
+        if wrong := _wrong_entry(data):
+            raise UserError(f"{path} is damaged: a run does not write such {wrong}")
+        return data
 
     @property
     def plan(self) -> dict[str, Any]:
@@ -101,6 +107,17 @@ class RunRecord:
                 f"is above 0; {listed}"
             )
         return f"{self.folder} has no checkpoint at {choice} env steps; {listed}"
+
+
+def _wrong_entry(result: dict[str, Any]) -> str:
+    """The entry of a result that could not be shown; empty if there is none."""
+    played = result.get("evaluation")
+    if not isinstance(played, dict | None):
+        return "evaluation"
+    numbers = {"training_return": result.get("training_return") or 0}
+    if played is not None:
+        numbers |= {name: played.get(name) for name in ("mean_return", "standard_error")}
+    return next((name for name, number in numbers.items() if not isinstance(number, int | float)), "")
 
 
 def _env_steps_chosen(choice: str) -> int:

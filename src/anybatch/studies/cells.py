@@ -225,17 +225,33 @@ def wrong_entries(data: Mapping[str, Any]) -> list[str]:
     if data["failed"] is None:
         wrong += [name for name in ("area", "final_return") if not is_number(data[name])]
         wrong += ["curve"] * (not are_numbers([value for _, value in data["curve"]]))
-        wrong += [name for name, values in data["metrics"].items() if not are_numbers(values)]
+        length = len(data["curve"])
+        wrong += [name for name, values in data["metrics"].items() if not are_numbers(values, length)]
+        wrong += ["plan"] * (data["arm"] != RANDOM_ARM and not is_run_plan(data["plan"]))
     return wrong
+
+
+def is_run_plan(plan: Mapping[str, Any]) -> bool:
+    """Whether these are the numbers and rows of a run's plan, as far as a report reads them."""
+    try:
+        batch, rows = plan["batch"], plan["rows"]
+        sizes, rate = (batch["num_envs"], batch["minibatch"]), plan["hyperparameters"]["learning_rate"]
+        words = [row[name] for row in rows for name in ("number", "tuned_at", "this_run", "rule")]
+    except (KeyError, TypeError):
+        return False
+    numbers = is_number(rate) and all(is_number(size) and size > 0 for size in sizes)
+    return numbers and all(isinstance(word, str) for word in words)
 
 
 def is_number(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def are_numbers(values: object) -> bool:
-    """Whether this is a list of finite numbers, with null where there is none."""
-    return isinstance(values, list) and all(value is None or is_number(value) for value in values)
+def are_numbers(values: object, length: int | None = None) -> bool:
+    """Whether this is a list of finite numbers, with null where there is none, and of this length."""
+    if not isinstance(values, list) or length not in (None, len(values)):
+        return False
+    return all(value is None or is_number(value) for value in values)
 
 
 def path_of(out: Path, name: str) -> Path:
@@ -247,7 +263,7 @@ def write(out: Path, result: Result) -> None:
     """Write the file of a cell in one step."""
     path = path_of(out, result.cell.name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    run_folder.write_json(path, result.to_json(), compact=True)
+    run_folder.write_json(path, result.to_json(), compact=True, all_finite=True)
 
 
 def read(out: Path, name: str) -> Result | None:

@@ -15,7 +15,8 @@ def refuse_another(out: Path, there: StudyPlan, here: StudyPlan) -> None:
     """Refuse a folder that holds cells of another plan, naming what differs."""
     if there.hash == here.hash:
         return
-    raise refusal(out, list(differences(_by_name(there), _by_name(here))))
+    found = list(differences(_by_name(there), _by_name(here)))
+    raise refusal(out, found or ["its cells, verdicts or parts left out are in another order"])
 
 
 def refusal(out: Path, found: Sequence[str]) -> UserError:
@@ -28,8 +29,13 @@ def refusal(out: Path, found: Sequence[str]) -> UserError:
 
 
 def _by_name(plan: StudyPlan) -> dict[str, Any]:
+    """What decides the results, with lists by what their entries name, so that a difference can be named."""
     decisive = {key: value for key, value in plan.to_json().items() if key not in ("hash", *NOT_DECISIVE)}
-    return decisive | {"cells": {cell.name: cell.to_json() for cell in plan.cells}}
+    return decisive | {
+        "cells": {cell.name: cell.to_json() for cell in plan.cells},
+        "verdicts": {str(rule.get("name", place)): rule for place, rule in enumerate(plan.verdicts, 1)},
+        "left_out": {entry["what"]: entry["reason"] for entry in plan.left_out},
+    }
 
 
 def differences(there: Any, here: Any, path: str = "") -> Iterator[str]:

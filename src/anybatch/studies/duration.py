@@ -1,6 +1,7 @@
 """Durations as people write and read them."""
 
 import re
+from decimal import Decimal
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 WRITTEN = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+", re.ASCII)
@@ -11,6 +12,11 @@ def seconds(text: str) -> float:
     if not WRITTEN.fullmatch(text):
         raise ValueError(f"{text!r} must be a duration such as 20m, 2h or 1h30m")
     return sum(float(number) * UNITS[unit] for number, unit in re.findall(r"([\d.]+)([smhd])", text))
+
+
+def written(duration: float) -> str:
+    """A duration as `seconds` reads it."""
+    return f"{Decimal(str(duration)):f}".removesuffix(".0") + "s"
 
 
 def in_words(duration: float) -> str:

@@ -112,12 +112,15 @@ def names() -> list[str]:
     return sorted(file.name.removesuffix(SUFFIX) for file in found if file.name.endswith(SUFFIX))
 
 
-def load(name: str) -> Study:
-    """A study by name, or the user's own file by its path, ending in .toml."""
+def load(name: str, within: tuple[str, ...] = ()) -> Study:
+    """A study by name, or the user's own file by its path, ending in .toml.
+
+    `within` are the studies that are being read, each of which takes a base from the next.
+    """
     if name.endswith(SUFFIX):
         path = Path(name)
         try:
-            return parse(path.stem, path.read_text(encoding="utf-8"))
+            return parse(path.stem, path.read_text(encoding="utf-8"), (*within, identity(name)))
         except FileNotFoundError:
             raise ConfigError(f"there is no study file {name}") from None
         except (OSError, UnicodeDecodeError) as error:
@@ -126,24 +129,30 @@ def load(name: str) -> Study:
         near = difflib.get_close_matches(name, names(), n=3, cutoff=0.5)
         hint = f"did you mean {', '.join(near)}?" if near else "`anybatch study` lists them"
         raise ConfigError(f"there is no study {name!r}; {hint}")
-    return parse(name, (resources.files(__package__ or "") / f"{name}{SUFFIX}").read_text(encoding="utf-8"))
+    text = (resources.files(__package__ or "") / f"{name}{SUFFIX}").read_text(encoding="utf-8")
+    return parse(name, text, (*within, identity(name)))
 
 
-def parse(name: str, text: str) -> Study:
-    """The study that the text of a file describes."""
+def identity(name: str) -> str:
+    """What a study is known by, however its file is named."""
+    return str(Path(name).resolve()) if name.endswith(SUFFIX) else name
+
+
+def parse(name: str, text: str, within: tuple[str, ...] = ()) -> Study:
+    """The study that the text of a file describes, the last one of `within`."""
     where = f"study {name}"
     try:
         top = Table(tomllib.loads(text), where)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: {error}") from None
-    bases = {key: named_base(key, table) for key, table in top.tables("bases").items()}
+    bases = {key: named_base(key, table, within) for key, table in top.tables("bases").items()}
     arms = {key: arm(table) for key, table in top.tables("arms").items()}
     if RANDOM_ARM in arms:
         raise ConfigError(f"{where}.arms: the name {RANDOM_ARM} is taken by random play; choose another one")
     study = Study(
         name=name,
-        title=top.text("title"),
-        claim=top.text("claim"),
+        title=top.words("title"),
+        claim=top.words("claim"),
         source=top.text("source", ""),
         metric=top.choice("metric", METRICS),
         threads=top.count("threads", 1, least=1),
@@ -159,16 +168,15 @@ def parse(name: str, text: str) -> Study:
     return study
 
 
-def named_base(name: str, table: Table) -> Base:
+def named_base(name: str, table: Table, within: tuple[str, ...]) -> Base:
     """A base of this file, or of another study, with further settings."""
     if "study" not in table:
         return base(table)
     other, settings = table.text("study"), table.plain("settings")
     table.refuse_others()
-    try:
-        known = load(other).bases
-    except RecursionError:
-        raise ConfigError(f"{table.where}: study {other} takes its bases from this one") from None
+    if identity(other) in within:
+        raise ConfigError(f"{table.where}: study {other} takes its bases from this one")
+    known = load(other, within).bases
     if name not in known:
         raise ConfigError(f"{table.where}: study {other} has no base {name}; it has {', '.join(known)}")
     return replace(known[name], settings=presets.overlaid(known[name].settings, settings))
@@ -186,7 +194,7 @@ def base(table: Table, preset: str | None = None) -> Base:
 
 def arm(table: Table) -> Arm:
     known = Arm(
-        title=table.text("title"),
+        title=table.words("title"),
         settings=table.plain("settings"),
         minibatches_follow=table.choice("minibatches", MINIBATCHES, "scale") == "follow",
     )

@@ -27,7 +27,9 @@ def read_hashed(
         if data["schema"] != schema:
             raise UserError(f"{path} has schema {data['schema']}; this version reads schema {schema}")
         plan, recorded = from_json(data), data["hash"]
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, UserError):
+            raise
         raise UserError(f"{path} is damaged: it is not {what} ({error!r})") from None
     if plan.hash != recorded:
         raise UserError(f"{path} was changed after it was written: its hash does not match its content")

@@ -44,7 +44,7 @@ def open_study(study: Study, request: Request, out: Path, *, jobs: int, say: Say
     """
     plan, there = make_plan(study, request), plans.read(out)
     if there is not None:
-        if there.request == request and request.budget_seconds is not None:
+        if request.budget_seconds is not None and is_same(there.request, request):
             plan = plan.within(parts=there.parts, seeds=there.most_seeds)
         refuse_another(out, there, plan)
         source.restore(out, there.facts)
@@ -55,10 +55,25 @@ def open_study(study: Study, request: Request, out: Path, *, jobs: int, say: Say
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"no study can be kept in {out}: {cause_of(error)}") from error
-    (out / ".gitignore").write_text("".join(f"{name}\n" for name in NOT_KEPT))
     plan = replace(plan, facts=source.freeze(out))
+    ignore_in_git(out)
     plans.write(out, plan)
     return plan
+
+
+def is_same(there: Request, here: Request) -> bool:
+    """Whether two requests are the same. A file may be named in several ways; the plan has its content."""
+    return replace(there, study=here.study) == here
+
+
+def ignore_in_git(out: Path) -> None:
+    """Exclude from git what is not kept. The folder may be one of the user's, with rules of its own."""
+    path = out / ".gitignore"
+    there = path.read_bytes() if path.exists() else b""
+    missing = [name for name in NOT_KEPT if name.encode() not in there.splitlines()]
+    ending = b"\n" if missing and there and not there.endswith(b"\n") else b""
+    with path.open("ab") as file:
+        file.write(ending + "".join(f"{name}\n" for name in missing).encode())
 
 
 def within_budget(
@@ -107,14 +122,14 @@ def most_that_fits(
     return None
 
 
-def cell_seconds(cell: Cell, rates: Mapping[tuple[object, ...], float]) -> float:
+def cell_seconds(cell: Cell, rates: Mapping[str, float]) -> float:
     learning = 0.0 if cell.arm == RANDOM_ARM else cell.total_env_steps * rates[kind(cell)]
     return SECONDS_PER_CELL + learning
 
 
-def measured(plan: StudyPlan, named_envs: tuple[str, ...]) -> dict[tuple[object, ...], float]:
+def measured(plan: StudyPlan, named_envs: tuple[str, ...]) -> dict[str, float]:
     """Seconds per env step, by kind of cell."""
-    rates: dict[tuple[object, ...], float] = {}
+    rates: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="anybatch-probe-") as folder:
         aside = Path(folder)
         plans.write(aside, replace(plan, facts=source.freeze(aside)))

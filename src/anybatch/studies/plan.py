@@ -2,14 +2,16 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any, Self
 
 from anybatch.errors import ConfigError, UserError
 from anybatch.runs import folder as run_folder
+from anybatch.runs.tag import flat
 from anybatch.studies import cells as cell_files
 from anybatch.studies.cells import BINS, PLAN_FILE, RANDOM_ARM, SCHEMA, Cell
 from anybatch.studies.configs import UnreachableError, base_settings, cell_settings, has_published_range
@@ -36,6 +38,16 @@ class Request:
     """Number of seeds; None: the study's."""
     budget_seconds: float | None = None
     tune: bool = False
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """A recorded request. The hash of a plan does not cover it, so its values are checked."""
+        found = cls(**{**data, "envs": tuple(data["envs"])})
+        words = (found.study, found.scale, found.preset or "", *found.envs)
+        numbers = (found.seeds or 0, found.budget_seconds or 0)
+        if not all(isinstance(word, str) for word in words) or not all(map(cell_files.is_number, numbers)):
+            raise TypeError("the request has values of another kind")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,17 +92,20 @@ class StudyPlan:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         known = {entry.name: data[entry.name] for entry in fields(cls)}
-        request = dict(data["request"])
-        request["envs"] = tuple(request["envs"])
+        cells = tuple(Cell.from_json(cell) for cell in data["cells"])
+        arms = (cell.arm for cell in cells if cell.arm != RANDOM_ARM)
+        if not isinstance(data["facts"], Mapping):
+            raise TypeError("facts is not a table")
         return cls(
             **known
             | {
-                "study": {name: data["study"][name] for name in ABOUT},
-                "cells": tuple(Cell.from_json(cell) for cell in data["cells"]),
+                "study": texts(data["study"], ABOUT),
+                "arms": texts(data["arms"], dict.fromkeys((*data["arms"], *arms))),
+                "cells": cells,
                 "verdicts": tuple(data["verdicts"]),
                 "left_out": tuple(data["left_out"]),
                 "ranges": {env: (low, high) for env, (low, high) in data["ranges"].items()},
-                "request": Request(**request),
+                "request": Request.from_json(data["request"]),
             }
         )
 
@@ -108,8 +123,16 @@ class StudyPlan:
     def part_words(self, cell: Cell) -> str:
         """What a cell shares with those of other seeds and environments: no rule at ratio 1/4."""
         return ", ".join(
-            [f"{self.arms[cell.arm]} at ratio {cell.ratio}", *point_words(cell.point, cell.factors)]
+            [f"{self.arms[cell.arm]} at ratio {cell.ratio}", *self.point_words(cell.point, cell.factors)]
         )
+
+    def point_words(self, point: Mapping[str, Any], factors: Mapping[str, float]) -> list[str]:
+        """Swept settings in words that tell them apart from the others of this plan."""
+        return point_words(point, factors, self._values)
+
+    @cached_property
+    def _values(self) -> dict[str, list[Any]]:
+        return by_setting(entries for cell in self.cells for entries in (cell.point, cell.factors))
 
     def groups(self) -> dict[str, list[Cell]]:
         """Cells that differ only in their seed, by their common name."""
@@ -138,12 +161,14 @@ def make_plan(study: Study, request: Request) -> StudyPlan:
     found: dict[str, Cell] = {}
     left_out: dict[str, str] = {}
     name_base = len({grid.base for grid in grids}) > 1
+    values = by_setting(entries for grid in grids for point in swept(grid) for entries in point)
     for part, grid in enumerate(grids, 1):
         for env in request.envs or grid.envs:
             settings = base_settings(study, grid, env, preset=request.preset)
             prefix = [env, grid.base] if name_base else [env]
-            for cell in env_cells(study, grid, env, settings, prefix, seeds_of(grid, request), left_out):
-                found.setdefault(cell.name, replace(cell, part=part))
+            seeds = seeds_of(grid, request)
+            for cell in env_cells(study, grid, env, settings, prefix, seeds, values, left_out):
+                add(found, replace(cell, part=part))
     if not found:
         raise ConfigError(f"study {study.name} has no cell left: {'; '.join(left_out.values())}")
     refuse_long_names(found)
@@ -165,6 +190,27 @@ def make_plan(study: Study, request: Request) -> StudyPlan:
     )
 
 
+def add(found: dict[str, Cell], cell: Cell) -> None:
+    """Add a cell to those of earlier grids, which may have the same one. Its name must mean only one run."""
+    known = found.setdefault(cell.name, cell)
+    there, here = flat(dict(known.config)), flat(dict(cell.config))
+    differing = next((path for path in here | there if there.get(path) != here.get(path)), None)
+    if differing is not None:
+        raise ConfigError(
+            f"two cells would have the name {cell.name}, one with {differing} = {there.get(differing)!r} and "
+            f"one with {here.get(differing)!r}: give one of them another arm or other seeds"
+        )
+
+
+def texts(table: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
+    """The named entries of a recorded table, which must be strings."""
+    found = {name: table[name] for name in names}
+    for name, value in found.items():
+        if not isinstance(value, str):
+            raise TypeError(f"{name} is not a string")
+    return found
+
+
 def seeds_of(grid: Grid, request: Request) -> tuple[int, ...]:
     """The seeds of a grid, or the requested number of them: further seeds count up from its first."""
     if request.seeds is None:
@@ -180,11 +226,15 @@ def env_cells(
     base: Mapping[str, Any],
     prefix: Sequence[str],
     seeds: Sequence[int],
+    values: Mapping[str, Sequence[Any]],
     left_out: dict[str, str],
 ) -> Iterator[Cell]:
-    """The cells of a grid in one environment. `left_out` collects what cannot be reached, and why."""
+    """The cells of a grid in one environment. `left_out` collects what cannot be reached, and why.
+
+    `values` are those of all grids by setting, which names must tell apart.
+    """
     for arm, ratio, (point, factors) in product(grid.arms, grid.ratios, list(swept(grid))):
-        parts = [*prefix, arm, f"r{ratio}", *point_words(point, factors)]
+        parts = [*prefix, arm, f"r{ratio}", *point_words(point, factors, values)]
         what = " ".join(parts)
         try:
             config = cell_settings(
@@ -218,6 +268,16 @@ def swept(grid: Grid) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
             )
 
 
+def by_setting(points: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The different values of each setting."""
+    found: dict[str, list[Any]] = {}
+    for path, value in (entry for point in points for entry in point.items()):
+        known = found.setdefault(path, [])
+        if value not in known:
+            known.append(value)
+    return found
+
+
 def refuse_without_reference(study: Study, found: Sequence[Cell], ranges: Mapping[str, object]) -> None:
     """Refuse an environment whose returns could never be normalized: its cells would decide nothing."""
     for env in dict.fromkeys(cell.env for cell in found):
@@ -241,10 +301,17 @@ def random_cells(found: Sequence[Cell], ranges: Mapping[str, object]) -> Iterato
         yield replace(like, name=name, part=0, arm=RANDOM_ARM, ratio="1", point={}, factors={})
 
 
-def point_words(point: Mapping[str, Any], factors: Mapping[str, float]) -> list[str]:
-    """Swept settings, each by the last word of its name."""
-    values = [f"{path.rpartition('.')[2]}={shown(value)}" for path, value in point.items()]
-    return values + [f"{path.rpartition('.')[2]}×{factor:g}" for path, factor in factors.items()]
+def point_words(
+    point: Mapping[str, Any], factors: Mapping[str, float], among: Mapping[str, Sequence[Any]] | None = None
+) -> list[str]:
+    """Swept settings, each by the last word of its name, told apart from their other values `among`."""
+    known = among or {}
+    values = [
+        f"{path.rpartition('.')[2]}={shown(value, known.get(path, ()))}" for path, value in point.items()
+    ]
+    return values + [
+        f"{path.rpartition('.')[2]}×{shown(factor, known.get(path, ()))}" for path, factor in factors.items()
+    ]
 
 
 def setting_name(path: str) -> str:
@@ -252,8 +319,11 @@ def setting_name(path: str) -> str:
     return path.rpartition(".")[2].replace("_", " ")
 
 
-def shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def shown(value: Any, among: Sequence[Any] = ()) -> str:
+    """A value in six digits, or in all of them if another one has the same six."""
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    alike = any(other != value and shown(other) == text for other in among)
+    return str(value) if alike else text
 
 
 def file_name(parts: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from anybatch.errors import UserError
 from anybatch.runs.display import Output
 from anybatch.runs.stop import GracefulStop, Stopped
 from anybatch.studies import cells
-from anybatch.studies.cells import Cell, Result
+from anybatch.studies.cells import RANDOM_ARM, Cell, Result
 from anybatch.studies.engine import DIED, ERROR, LOST, STOPPED, CellWorker, Engine
 from anybatch.studies.failures import result_after_death
 from anybatch.studies.in_progress import newest
@@ -79,6 +79,11 @@ def results(out: Path, plan: StudyPlan) -> list[Result]:
         if not result.cell.is_same(cell):
             raise UserError(
                 f"{cells.path_of(out, cell.name)} is damaged: the plan has another cell of that name"
+            )
+        if result.failed is None and cell.arm != RANDOM_ARM and len(result.curve) != plan.bins:
+            raise UserError(
+                f"{cells.path_of(out, cell.name)} is damaged: its curve has {len(result.curve)} points "
+                f"instead of {plan.bins}"
             )
         found.append(result)
     return found

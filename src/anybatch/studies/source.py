@@ -33,6 +33,7 @@ def freeze(out: Path) -> dict[str, Any]:
     """Copy the package into the folder of a study. Returns the facts about it that the plan records."""
     copy = out / SOURCE / PACKAGE.name
     if copy.exists():
+        refuse_foreign(copy)
         shutil.rmtree(copy)
     for path in files(PACKAGE):
         (copy / path).parent.mkdir(parents=True, exist_ok=True)
@@ -42,12 +43,23 @@ def freeze(out: Path) -> dict[str, Any]:
     return facts | {"source": digest(copy)}
 
 
+def refuse_foreign(copy: Path) -> None:
+    """Refuse to remove files that this package does not have, or not fully as after a kill."""
+    for path in files(copy):
+        ours = PACKAGE / path
+        if not ours.is_file() or not ours.read_bytes().startswith((copy / path).read_bytes()):
+            raise UserError(
+                f"{copy / path} is not a copy of this package and would be lost: choose another folder "
+                "with --out"
+            )
+
+
 def restore(out: Path, facts: Mapping[str, Any]) -> None:
     """Make sure that the copy is the one that the plan was made with, by its recorded `facts`.
 
     A folder without the copy gets it again, from this package if it is still the same.
     """
-    copy, recorded = out / SOURCE / PACKAGE.name, facts["source"]
+    copy, recorded = out / SOURCE / PACKAGE.name, facts.get("source")
     if not copy.exists() and digest(PACKAGE) == recorded:
         freeze(out)
     if not copy.exists() or digest(copy) != recorded:

@@ -69,6 +69,13 @@ class Table:
     def text(self, key: str, default: str | None = None) -> str:
         return self._value(key, default, str, "a string")
 
+    def words(self, key: str) -> str:
+        """A text to be read, which is not empty."""
+        value = self.text(key)
+        if not value.strip():
+            raise self._wrong(key, "a string that is not empty")
+        return value
+
     def count(self, key: str, default: int | None = None, *, least: int = 0) -> int:
         what = f"a whole number, at least {least}"
         value = self._value(key, default, int, what)

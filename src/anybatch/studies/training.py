@@ -1,5 +1,6 @@
 """Running one cell: train it, or continue it, and keep what a report needs."""
 
+import math
 import shutil
 import traceback
 from pathlib import Path
@@ -105,6 +106,8 @@ def collected(folder: Path, plan: Origin, cell: Cell) -> Result:
         return failure(plan, cell, f"no episode ended within {total:,} env steps")
     run_facts = run_folder.read_json(folder / run_folder.FACTS_FILE)
     evaluation = (record.result or {})["evaluation"]
+    if not math.isfinite(evaluation["mean_return"]):
+        return failure(plan, cell, f"the evaluation has a mean return of {evaluation['mean_return']}")
     return Result(
         cell=cell,
         plan_hash=plan.hash,
@@ -129,6 +132,8 @@ def random_play(plan: Origin, cell: Cell) -> Result:
         played = evaluate_state(config, state, output=QUIET)
     finally:
         NOTHING_OWN.close_source(state.source)
+    if not math.isfinite(played.mean_return):  # rewards are checked only while learning
+        return failure(plan, cell, f"random play has a mean return of {played.mean_return}")
     mean = curves.rounded(played.mean_return)
     return Result(
         cell=cell,

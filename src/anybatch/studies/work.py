@@ -1,12 +1,17 @@
 """The work of cells, and their duration in parallel."""
 
 import heapq
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from anybatch.studies.cells import Cell
 
 CALL_SAMPLES = 64
 """Samples whose arithmetic takes as long as one call of a small network, by our timings."""
+
+NOT_TIMED = ("seed", "total_env_steps", "rescale", "staleness")
+"""Settings that do not change the time of an env step, or that a measurement leaves out."""
 
 
 def work(cell: Cell) -> float:
@@ -19,11 +24,19 @@ def work(cell: Cell) -> float:
     return cell.total_env_steps * per_step
 
 
-def kind(cell: Cell) -> tuple[object, ...]:
+def kind(cell: Cell) -> str:
     """The kind of a cell; cells of one kind take about the same time per env step."""
-    config = cell.config
-    sizes = (config["num_envs"], config["num_steps"], str(config["update"]), str(config["network"]))
-    return (cell.base, str(config.get("phase")), *sizes)
+    timed = {name: value for name, value in cell.config.items() if name not in NOT_TIMED}
+    return json.dumps(without_fractions(timed), sort_keys=True)
+
+
+def without_fractions(settings: Any) -> Any:
+    """Settings without numbers such as the learning rate, which change what is learned but not the work."""
+    if not isinstance(settings, Mapping):
+        return settings
+    return {
+        name: without_fractions(value) for name, value in settings.items() if not isinstance(value, float)
+    }
 
 
 def makespan(seconds: Iterable[float], jobs: int) -> float:

@@ -26,7 +26,7 @@ from anybatch.reports.study_parts import (
 from anybatch.reports.study_sweeps import sweep_drawings
 from anybatch.reports.verdicts import Verdict
 from anybatch.studies.cells import RANDOM_ARM
-from anybatch.studies.duration import in_words
+from anybatch.studies.duration import in_words, written
 from anybatch.studies.plan import Request, StudyPlan
 
 
@@ -283,7 +283,7 @@ def study_words(request: Request) -> list[str]:
     words += ["--env", *request.envs] if request.envs else []
     words += ["--preset", request.preset] if request.preset else []
     words += ["--seeds", str(request.seeds)] if request.seeds is not None else []
-    words += ["--budget", f"{request.budget_seconds:g}s"] if request.budget_seconds is not None else []
+    words += ["--budget", written(request.budget_seconds)] if request.budget_seconds is not None else []
     return words + ["--tune"] * request.tune
 
 

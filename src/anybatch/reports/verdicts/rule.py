@@ -27,7 +27,7 @@ from typing import Any
 
 from anybatch.errors import ConfigError
 from anybatch.studies.cells import Cell
-from anybatch.studies.plan import StudyPlan, point_words
+from anybatch.studies.plan import StudyPlan
 from anybatch.studies.tables import Table
 
 FIELDS = {
@@ -62,7 +62,7 @@ class Selector:
 
     def words(self, plan: StudyPlan) -> str:
         """A short description, such as: all rules at ratio 1/16."""
-        swept = point_words(self.point, {})
+        swept = plan.point_words(self.point, {})
         at_ratio = [f"at ratio {self.ratio}"] if plan.has_ratios else []
         with_settings = [f"with {', '.join(swept)}"] if swept else []
         return " ".join([plan.arms.get(self.arm, self.arm), *at_ratio, *with_settings])
@@ -116,7 +116,7 @@ def rule(table: Table) -> Rule:
         known["others"] = tuple(table.texts("others"))
     found = Rule(
         name=table.text("name"),
-        claim=table.text("claim"),
+        claim=table.words("claim"),
         kind=kind,
         this=tuple(selectors(table.table("this"), any_factors=kind == "optimum")),
         that=tuple(changes(table.table("that", {}), any_factors=kind == "regret")),
@@ -149,6 +149,7 @@ def changes(table: Table, *, any_factors: bool) -> Iterator[dict[str, Any]]:
     """A table of cells as changes of a selector, for each of the arms and ratios it lists."""
     names = ("arm", "ratio", "base", "point", "factors")
     known = {name: value for name in names if (value := table.take(name)) is not None}
+    known |= {name: table.plain(name) for name in ("point", "factors") if name in table}
     table.refuse_others()
     if any_factors:
         known["factors"] = None
@@ -168,5 +169,5 @@ def listed(table: Table, name: str, value: Any) -> list[Any]:
 def lowest_terms(ratio: Any, where: str) -> str:
     try:
         return str(Fraction(ratio))
-    except (TypeError, ValueError, ZeroDivisionError):
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError):
         raise ConfigError(f"{where}: the ratio {ratio!r} must be a fraction such as 1/16") from None
