@@ -16,7 +16,7 @@ from anybatch.reports.verdicts.power import Outlook
 from anybatch.reports.verdicts.rule import Selector
 from anybatch.studies.cells import RANDOM_ARM, Cell, Result
 from anybatch.studies.files import Study
-from anybatch.studies.plan import StudyPlan, point_words
+from anybatch.studies.plan import StudyPlan
 
 COLORS = {"holds": "green", "fails": "red", "undecided": "yellow", "measured": "cyan"}
 LEVEL = 0.95
@@ -60,7 +60,7 @@ def by_arm(plan: StudyPlan) -> dict[tuple[str, str, str], list[Cell]]:
     """The cells of a plan by arm, ratio and swept settings, in words."""
     found: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in plan.cells:
-        point = ", ".join(point_words(cell.point, cell.factors))
+        point = ", ".join(plan.point_words(cell.point, cell.factors))
         found.setdefault((cell.arm, cell.ratio, f", {point}" if point else ""), []).append(cell)
     return found
 

@@ -17,7 +17,7 @@ from anybatch.studies.cells import Cell
 from anybatch.studies.differences import differences, refusal
 from anybatch.studies.duration import in_words
 from anybatch.studies.engine import DONE
-from anybatch.studies.opening import NOT_KEPT, SECONDS_PER_CELL
+from anybatch.studies.opening import SECONDS_PER_CELL, ignore_in_git
 from anybatch.studies.plan import file_name
 from anybatch.studies.processes import Worker
 from anybatch.studies.work import makespan
@@ -53,8 +53,8 @@ def open_tuning(request: Request, out: Path, *, jobs: int, say: Say) -> TuningPl
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"no tuning can be kept in {out}: {cause_of(error)}") from error
-    (out / ".gitignore").write_text("".join(f"{name}\n" for name in NOT_KEPT))
     plan = replace(plan, facts=source.freeze(out))
+    ignore_in_git(out)
     plans.write(out, plan)
     return plan
 
