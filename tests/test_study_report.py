@@ -69,7 +69,7 @@ def test_points_of_a_figure_are_means_of_normalized_scores(stale: StudyView):
     assert first.x_names == ("0", "2", "8") and first.x_places == (0, 1, 2)
     by_env: dict[str, list[float]] = {}
     for cell in stale.parts[1].cells:
-        score = stale.scores.normalized(cell.env, stale.results[cell.name].score("final"))
+        score = stale.scores.normalized(cell, stale.results[cell.name].score("final"))
         assert score is not None
         by_env.setdefault(cell.env, []).append(score)
     assert first.series[0].y[1] == pytest.approx(fmean(map(fmean, by_env.values())))

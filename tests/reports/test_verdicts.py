@@ -329,15 +329,27 @@ def test_ranks_are_significant_at_a_level_divided_by_the_comparisons(ratios: str
 def test_returns_are_normalized_by_random_play_and_the_best_of_the_base():
     plan = plan_of(FIVE)
     scores = Scores(plan, made_up(plan, lambda cell: 20 + cell.seed if cell.arm == "all" else 50))
-    assert scores.range_of("toy:Match") == (0, 25)
     selected = scores.select(Selector(arm="none", ratio="1/4"))
     assert selected.scores == {"toy:Match": [2.0] * 5}
+
+
+def test_each_base_has_its_own_scale():
+    plan = plan_of(FIVE)
+    other = [
+        replace(cell, name=f"{cell.name}-other", base="other") for cell in plan.cells if cell.arm == "all"
+    ]
+    both = replace(plan, cells=(*plan.cells, *other))
+    results = made_up(both, lambda cell: 100 if cell.base == "other" else 10)
+    without_other = [one for one in results if one.cell.base != "other"]
+    for some in (results, without_other):  # runs of another base do not matter
+        chosen = Scores(both, some).select(Selector(arm="all", ratio="1/4", base="toy"))
+        assert chosen.scores == {"toy:Match (toy)": [1.0] * 5}
 
 
 def test_a_base_that_learned_nothing_leaves_returns_as_they_are():
     plan = plan_of(FIVE)
     scores = Scores(plan, made_up(plan, lambda _: -3.0))
-    assert scores.range_of("toy:Match") == (0, 1) and scores.normalized("toy:Match", -3) == -3
+    assert scores.normalized(plan.cells[0], -3) == -3
 
 
 @pytest.mark.parametrize(("best", "state"), [(1, "holds"), (2, "holds"), (4, "fails")])

@@ -14,6 +14,9 @@ Lack = Literal["not run", "failed", "no scale", "flat base"]
 """Why a verdict may not use a cell. no scale: it has a return, but random play or a run of the base there has
 none yet. flat base: the base there is no better than random play, so that the scale has no unit."""
 
+Scale = tuple[str, str]
+"""An environment and a base, whose best final return is 1."""
+
 CLEARLY = 2
 """Standard errors of random play that the base must exceed it by, to be the unit of the scale."""
 
@@ -79,21 +82,17 @@ class Scores:
         self.plan = plan
         self.results = {result.cell.name: result for result in results}
         self._several_bases = len({cell.base for cell in plan.cells}) > 1
-        envs = dict.fromkeys(cell.env for cell in plan.cells)
-        self._ranges = {env: self._range(env) for env in envs}
-        self._scale_lacks: dict[str, Lack | None] = {env: self._scale_lack(env) for env in envs}
+        scales = dict.fromkeys(scale_of(cell) for cell in plan.cells)
+        self._ranges = {scale: self._range(scale) for scale in scales}
+        self._scale_lacks: dict[Scale, Lack | None] = {scale: self._scale_lack(scale) for scale in scales}
 
-    def range_of(self, env: str) -> tuple[float, float] | None:
-        """The returns that map to 0 and 1; None for a published scale, or if a defining cell is missing."""
-        return self._ranges[env]
-
-    def normalized(self, env: str, value: float) -> float | None:
-        """A return on the shared scale; None while it is not known."""
-        known = self._ranges[env]
+    def normalized(self, cell: Cell, value: float) -> float | None:
+        """A return of a cell on the shared scale; None while it is not known."""
+        known = self._ranges[scale_of(cell)]
         if known is not None:
             low, high = known
             return (value - low) / (high - low)
-        return on_published_scale(env, value)
+        return on_published_scale(cell.env, value)
 
     def stratum(self, cell: Cell) -> str:
         """The stratum of a cell: its environment, and its base if there are several."""
@@ -130,11 +129,11 @@ class Scores:
             return None
         if result.failed is not None:
             return 0.0 if result.diverged else None
-        return self.normalized(result.cell.env, result.score(self.plan.metric))
+        return self.normalized(result.cell, result.score(self.plan.metric))
 
     def _lack(self, cell: Cell) -> Lack | None:
         """Why a verdict must not use the score of a cell; None if it may."""
-        return self._run_lack(cell) or self._scale_lacks[cell.env]
+        return self._run_lack(cell) or self._scale_lacks[scale_of(cell)]
 
     def _run_lack(self, cell: Cell) -> Lack | None:
         """Why a cell has no return; None if it has one, or diverged."""
@@ -145,51 +144,52 @@ class Scores:
             return "failed"
         return None
 
-    def _scale_lack(self, env: str) -> Lack | None:
-        """Why the scale of an environment may still move or has no unit; None if neither."""
-        if self._is_given(env):
+    def _scale_lack(self, scale: Scale) -> Lack | None:
+        """Why a scale may still move or has no unit; None if neither."""
+        env, _ = scale
+        if env in self.plan.ranges or has_published_range(env):
             return None
-        defining = [
-            cell
-            for cell in self.plan.cells
-            if cell.env == env and (cell.arm == RANDOM_ARM or cell.is_reference(self.plan.reference))
-        ]
         random = self._random_play(env)
-        if random is None or any(self._run_lack(cell) for cell in defining):
+        if random is None or any(self._run_lack(cell) for cell in self._base_cells(scale)):
             return "no scale"
         low, error = random.final_return or 0.0, (random.evaluation or {}).get("standard_error") or 0.0
-        if max(self._base_returns(env), default=low) <= low + CLEARLY * error:
+        if max(self._base_returns(scale), default=low) <= low + CLEARLY * error:
             return "flat base"
         return None
 
-    def _is_given(self, env: str) -> bool:
-        """Whether the scale of an environment was known before the study."""
-        return env in self.plan.ranges or has_published_range(env)
-
-    def _random_play(self, env: str) -> Result | None:
-        found = (one for one in self.results.values() if one.cell.env == env and one.cell.arm == RANDOM_ARM)
-        return next((one for one in found if not one.failed), None)
-
-    def _base_returns(self, env: str) -> list[float]:
-        """The final returns of the base in an environment, without runs that failed or diverged."""
-        return [
-            result.final_return
-            for result in self.results.values()
-            if result.cell.env == env
-            and result.cell.is_reference(self.plan.reference)
-            and not result.failed
-            and result.final_return is not None
-        ]
-
-    def _range(self, env: str) -> tuple[float, float] | None:
+    def _range(self, scale: Scale) -> tuple[float, float] | None:
+        """The returns that map to 0 and 1; None for a published scale, or while one of them is not known."""
+        env, _ = scale
         if env in self.plan.ranges:
             return self.plan.ranges[env]
         if has_published_range(env):
             return None
-        random, base = self._random_play(env), self._base_returns(env)
+        random, base = self._random_play(env), self._base_returns(scale)
         if random is None or not base:
             return None
         low, high = random.final_return, max(base)
         assert low is not None
         # A base that learned nothing has no scale: its returns are only shifted so that random play is 0.
         return (low, high) if high > low else (low, low + 1)
+
+    def _random_play(self, env: str) -> Result | None:
+        found = (one for one in self.results.values() if one.cell.env == env and one.cell.arm == RANDOM_ARM)
+        return next((one for one in found if not one.failed), None)
+
+    def _base_returns(self, scale: Scale) -> list[float]:
+        """The final returns of a base in an environment, without runs that failed or diverged."""
+        results = [self.results[cell.name] for cell in self._base_cells(scale) if cell.name in self.results]
+        return [one.final_return for one in results if not one.failed and one.final_return is not None]
+
+    def _base_cells(self, scale: Scale) -> list[Cell]:
+        """The cells that define a scale: those of its own base, or of all bases there if it has none."""
+        env, base = scale
+        found = [
+            cell for cell in self.plan.cells if cell.env == env and cell.is_reference(self.plan.reference)
+        ]
+        return [cell for cell in found if cell.base == base] or found
+
+
+def scale_of(cell: Cell) -> Scale:
+    """Cells with the same environment and base share a scale: another network may have another optimum."""
+    return cell.env, cell.base
