@@ -333,6 +333,21 @@ def test_returns_are_normalized_by_random_play_and_the_best_of_the_base():
     assert selected.scores == {"toy:Match": [2.0] * 5}
 
 
+def test_a_part_of_the_grid_that_has_not_been_started_keeps_no_verdict_waiting():
+    plan = plan_of(FIVE)
+    later = [
+        replace(cell, name=f"{cell.name}-later", part=9, point={"num_steps": 9})
+        for cell in plan.cells
+        if cell.is_reference(plan.reference)
+    ]
+    both = replace(plan, cells=(*plan.cells, *later))
+    results = made_up(both, lambda cell: 10 + noise(cell, 0.1))
+    first = [one for one in results if one.cell.part != 9]
+    assert verdicts.judge(both, first)[0].state == "holds"
+    one_more = [*first, next(one for one in results if one.cell.part == 9)]
+    assert verdicts.judge(both, one_more)[0].state == "undecided"
+
+
 def test_each_base_has_its_own_scale():
     plan = plan_of(FIVE)
     other = [

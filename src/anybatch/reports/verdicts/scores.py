@@ -145,12 +145,17 @@ class Scores:
         return None
 
     def _scale_lack(self, scale: Scale) -> Lack | None:
-        """Why a scale may still move or has no unit; None if neither."""
+        """Why a scale may still move or has no unit; None if neither.
+
+        Parts of the grid that have not been started do not keep the others waiting.
+        """
         env, _ = scale
         if env in self.plan.ranges or has_published_range(env):
             return None
+        started = {result.cell.part for result in self.results.values()}
+        base = [cell for cell in self._base_cells(scale) if cell.part in started]
         random = self._random_play(env)
-        if random is None or any(self._run_lack(cell) for cell in self._base_cells(scale)):
+        if random is None or not base or any(self._run_lack(cell) for cell in base):
             return "no scale"
         low, error = random.final_return or 0.0, (random.evaluation or {}).get("standard_error") or 0.0
         if max(self._base_returns(scale), default=low) <= low + CLEARLY * error:
