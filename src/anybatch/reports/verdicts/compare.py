@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ VAN_ELTEREN_ALPHA = 0.001
 
 def comparisons(rule: Rule, scores: Scores) -> list[Comparison]:
     """One comparison for each pair of the rule for which the plan has cells."""
-    pairs = [(this, that, scores.select(this), scores.select(that)) for this, that in rule.pairs()]
+    select = partial(scores.select, needs_unit=rule.kind == "equivalent")
+    pairs = [(this, that, select(this), select(that)) for this, that in rule.pairs()]
     there = [pair for pair in pairs if pair[2].scores.keys() & pair[3].scores.keys()]
     return [compared(rule, scores, *pair, count=len(there)) for pair in there]
 

@@ -106,14 +106,19 @@ class Scores:
                 found.setdefault(self.stratum(cell), []).append(cell)
         return found
 
-    def select(self, selector: Selector, *, swept: str = "") -> Selection:
-        """The scores of a selector's `cells`. Environments without any are absent."""
+    def select(self, selector: Selector, *, swept: str = "", needs_unit: bool = True) -> Selection:
+        """The scores of a selector's `cells`. Environments without any are absent.
+
+        A claim of equality needs a unit. Being better does not, even than a base that learned nothing.
+        """
         found = Selection({}, {}, {}, {})
         for stratum, cells in self.cells(selector, swept=swept).items():
             found.scores[stratum], found.seeds[stratum], found.lacking[stratum] = [], [], {}
             found.diverged[stratum] = 0
             for cell in cells:
                 score, lack = self.score(cell.name), self._lack(cell)
+                if lack == "flat base" and not needs_unit:
+                    lack = None
                 if score is None or lack is not None:
                     found.lacking[stratum][cell.name] = lack or "no scale"
                     continue
