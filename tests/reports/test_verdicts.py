@@ -333,18 +333,18 @@ def test_returns_are_normalized_by_random_play_and_the_best_of_the_base():
     assert selected.scores == {"toy:Match": [2.0] * 5}
 
 
-def test_a_part_of_the_grid_that_has_not_been_started_keeps_no_verdict_waiting():
+def test_a_point_of_a_sweep_that_has_not_been_started_keeps_no_verdict_waiting():
     plan = plan_of(FIVE)
     later = [
-        replace(cell, name=f"{cell.name}-later", part=9, point={"num_steps": 9})
+        replace(cell, name=f"{cell.name}-later", point={"num_steps": 9})
         for cell in plan.cells
         if cell.is_reference(plan.reference)
     ]
     both = replace(plan, cells=(*plan.cells, *later))
     results = made_up(both, lambda cell: 10 + noise(cell, 0.1))
-    first = [one for one in results if one.cell.part != 9]
+    first = [one for one in results if not one.cell.point]
     assert verdicts.judge(both, first)[0].state == "holds"
-    one_more = [*first, next(one for one in results if one.cell.part == 9)]
+    one_more = [*first, next(one for one in results if one.cell.point)]
     assert verdicts.judge(both, one_more)[0].state == "undecided"
 
 

@@ -145,9 +145,8 @@ def seed_count(view: StudyView) -> int:
 def where_judged(verdict: Verdict) -> str:
     """The environments that the comparisons of a verdict have in common; empty if they do not name any."""
     named = [one.details["envs"] for one in verdict.comparisons if "envs" in one.details]
-    return (
-        in_words_or_number([env for env in named[0] if all(env in envs for envs in named)]) if named else ""
-    )
+    common = [env for env in named[0] if all(env in envs for envs in named)] if named else []
+    return in_words_or_number(common)
 
 
 def env_words(view: StudyView) -> str:

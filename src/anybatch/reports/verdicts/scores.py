@@ -152,13 +152,14 @@ class Scores:
     def _scale_lack(self, scale: Scale) -> Lack | None:
         """Why a scale may still move or has no unit; None if neither.
 
-        Parts of the grid that have not been started do not keep the others waiting.
+        Points of a sweep that have not been started do not keep the others waiting.
         """
         env, _ = scale
         if env in self.plan.ranges or has_published_range(env):
             return None
-        started = {result.cell.part for result in self.results.values()}
-        base = [cell for cell in self._base_cells(scale) if cell.part in started]
+        cells = self._base_cells(scale)
+        started = [cell.point for cell in cells if cell.name in self.results]
+        base = [cell for cell in cells if cell.point in started]
         random = self._random_play(env)
         if random is None or not base or any(self._run_lack(cell) for cell in base):
             return "no scale"
