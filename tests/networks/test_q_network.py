@@ -215,7 +215,7 @@ def test_weights_start_orthogonal_with_the_gain_of_the_reference(
 def test_the_projection_is_added_once_after_every_castanyer_block() -> None:
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        trunk = MultiSkip(11, 4, "castanyer").double()
+        trunk = MultiSkip(11, 4, 24, "castanyer").double()
     assert all(isinstance(block, CastanyerBlock) for block in trunk.blocks)
     with torch.no_grad():
         for block in trunk.blocks:

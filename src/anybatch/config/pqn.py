@@ -70,7 +70,9 @@ class QNetworkConfig:
     channels: tuple[int, ...] = (32, 64, 64)
     """Channels of nature's three convolutions: 64, 128, 128 in PQN-L and PQN-XL."""
     blocks: int = 0
-    """Residual blocks of 512 units after the convolutions: 5 in PQN-L, 10 in PQN-XL; 0: one dense layer."""
+    """Residual blocks after the convolutions: 5 in PQN-L, 10 in PQN-XL; 0: dense layers."""
+    block_width: int = 512
+    """Units of the residual blocks."""
     block_form: Literal["abs", "castanyer"] = "abs"
     """How the residual blocks and the output are normalized. abs: as in the code of Adaptive Batch Scaling
     (arXiv:2605.21557), which also normalizes the action values. castanyer: as in arXiv:2506.15544, which does
@@ -84,6 +86,7 @@ class QNetworkConfig:
             f"network.channels = {self.channels}: must be three numbers, one for each convolution of nature",
         )
         require(self.blocks >= 0, f"network.blocks = {self.blocks}: must not be negative")
+        require(self.block_width > 0, f"network.block_width = {self.block_width}: must be positive")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ QEncoderName = Literal["mlp", "nature", "minatar"]
 
 GAIN = math.sqrt(2)
 DENSE_WIDTH = 512
-"""Units of the dense layer after nature's convolutions, and of the residual blocks."""
+"""Units of the dense layer after nature's convolutions."""
 SMALL_HEAD_GAIN = 0.01
 """Gain of the output layer in the form of arXiv:2506.15544: all actions start nearly equal."""
 
@@ -177,13 +177,13 @@ class MultiSkip(nn.Module):
     Castanyer et al. 2025 (arXiv:2506.15544). Their form ends in one more normalized layer.
     """
 
-    def __init__(self, inputs: int, blocks: int, form: Literal["abs", "castanyer"]):
+    def __init__(self, inputs: int, blocks: int, width: int, form: Literal["abs", "castanyer"]):
         super().__init__()
-        self.num_features = DENSE_WIDTH
-        self.projection = NormalizedLinear(inputs, DENSE_WIDTH)
+        self.num_features = width
+        self.projection = NormalizedLinear(inputs, width)
         block = AbsBlock if form == "abs" else CastanyerBlock
-        self.blocks = nn.ModuleList(block(DENSE_WIDTH) for _ in range(blocks))
-        self.last = NormalizedLinear(DENSE_WIDTH, DENSE_WIDTH) if form == "castanyer" else None
+        self.blocks = nn.ModuleList(block(width) for _ in range(blocks))
+        self.last = NormalizedLinear(width, width) if form == "castanyer" else None
 
     @in_chosen_precision
     def forward(self, features: Tensor) -> Tensor:
@@ -265,7 +265,7 @@ def assembled_q_network(
 ) -> QNetwork:
     """Residual blocks or dense layers, and the output layer, on an encoder."""
     trunk = (
-        MultiSkip(encoder.num_features, config.blocks, config.block_form)
+        MultiSkip(encoder.num_features, config.blocks, config.block_width, config.block_form)
         if config.blocks
         else NormalizedLayers(encoder.num_features, hidden_sizes)
     )
