@@ -1,13 +1,13 @@
 """Statistics against scipy, published numbers, and cases whose answer is known."""
 
 import math
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import special, stats
+from scipy import integrate, special, stats
 
 from anybatch.reports import statistics
 from anybatch.reports.statistics.ranks import mean_ranks
@@ -106,15 +106,61 @@ def test_power_is_that_of_the_published_sample_size():
     assert found[0] < 0.8 < found[1] == pytest.approx(0.8, abs=0.005)
 
 
-def test_power_is_how_often_equal_arms_are_shown_to_be_equal():
+@pytest.mark.parametrize(
+    ("seeds", "margin"), [(2, 2.0), (2, 6.0), (3, 1.0), (3, 2.5), (5, 1.0), (20, 0.6), (20, 0.9)]
+)
+def test_power_is_how_often_equal_arms_are_shown_to_be_equal(seeds: int, margin: float):
     rng = np.random.default_rng(1)
-    shown = 0
-    for _ in range(1000):
-        found = statistics.difference({"env": rng.normal(0, 1, 20)}, {"env": rng.normal(0, 1, 20)})
-        shown += statistics.equivalence_p(found, 0.9) <= 0.05
-    predicted = statistics.equivalence_power(math.sqrt(2 / 20), 38, 0.9, 0.05)
-    assert shown / 1000 == pytest.approx(predicted, abs=0.04)
-    assert statistics.equivalence_power(1.0, 10, 0.1, 0.05) == 0
+    first, second = rng.normal(0, 1, (2, 20_000, seeds))
+    # With equal variances and numbers of seeds, and their pooled variance, the degrees of freedom are exact.
+    error = np.sqrt((first.var(axis=1, ddof=1) + second.var(axis=1, ddof=1)) / seeds)
+    reach = stats.t.ppf(0.95, 2 * seeds - 2) * error
+    shown = np.abs(first.mean(axis=1) - second.mean(axis=1)) + reach < margin
+    predicted = statistics.equivalence_power(math.sqrt(2 / seeds), 2 * seeds - 2, margin, 0.05)
+    assert shown.mean() == pytest.approx(predicted, abs=0.01)
+
+
+@pytest.mark.parametrize("degrees", [1, 3.7, 40, 3000])
+def test_power_is_the_integral_over_the_estimated_standard_error(degrees: float):
+    quantile = stats.t.ppf(0.95, degrees)
+
+    def shown(u: float) -> float:
+        return max(0.0, 2 * stats.norm.cdf(2.3 - quantile * u) - 1) * stats.chi.pdf(
+            u, degrees, scale=degrees**-0.5
+        )
+
+    nodes = np.linspace(0, 4, 9)  # keep the peak in sight when there are many degrees of freedom
+    expected = sum(integrate.quad(shown, a, b, limit=200)[0] for a, b in pairwise(nodes))
+    assert statistics.equivalence_power(1.0, degrees, 2.3, 0.05) == pytest.approx(expected, abs=1e-5)
+
+
+def test_power_with_many_degrees_of_freedom_is_that_of_a_known_error():
+    known = statistics.equivalence_power(1.0, math.inf, 2.5, 0.05)
+    assert known == pytest.approx(2 * stats.norm.cdf(2.5 - stats.norm.ppf(0.95)) - 1)
+    assert statistics.equivalence_power(1.0, 900_000, 2.5, 0.05) == pytest.approx(known, abs=1e-4)
+
+
+@pytest.mark.parametrize("degrees", [2, 8, math.inf])
+def test_a_decidable_margin_has_the_power_asked_for(degrees: float):
+    margin = statistics.decidable_margin(0.3, degrees, 0.05, 0.8)
+    assert statistics.equivalence_power(0.3, degrees, margin, 0.05) == pytest.approx(0.8, abs=1e-5)
+    assert statistics.decidable_margin(0.0, degrees, 0.05, 0.8) == 0
+
+
+def test_the_interval_of_a_mean_is_students():
+    values = list(RNG.normal(2, 3, 5))
+    expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert statistics.mean_interval({"env": values}, 0.95) == pytest.approx((expected.low, expected.high))
+    assert statistics.mean_interval({"a": values, "b": [1.0]}, 0.95) is None
+
+
+def test_the_interval_of_a_mean_over_strata_covers_it_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(800):
+        low, high = statistics.mean_interval({"a": rng.normal(0, 1, 3), "b": rng.normal(1, 2, 3)}, 0.95)
+        covered += low <= 0.5 <= high
+    assert covered / 800 == pytest.approx(0.95, abs=0.03)
 
 
 def test_the_interquartile_mean_is_scipys_trimmed_mean():

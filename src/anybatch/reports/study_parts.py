@@ -176,9 +176,9 @@ def _frozen(scores: Mapping[str, Sequence[float]]) -> Frozen:
 
 
 @cache  # an interval takes thousands of resamples, and figures and tables share it
-def _aggregate(statistic: Callable[..., float], scores: Frozen) -> Aggregate:
+def _aggregate(statistic: Callable[..., statistics.Aggregated], scores: Frozen) -> Aggregate:
     strata = dict(scores)
-    return Aggregate(statistic(strata), statistics.stratified_interval(statistic, strata, level=LEVEL))
+    return Aggregate(float(statistic(strata)), statistics.stratified_interval(statistic, strata, level=LEVEL))
 
 
 def is_study(path: Path) -> bool:

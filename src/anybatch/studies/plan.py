@@ -71,6 +71,10 @@ class StudyPlan:
 
     @property
     def hash(self) -> str:
+        return self._hash
+
+    @cached_property  # takes milliseconds, and every cell is compared with it
+    def _hash(self) -> str:
         text = json.dumps(self._decisive(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 

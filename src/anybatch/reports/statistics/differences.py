@@ -11,6 +11,10 @@ from anybatch.reports.statistics.student import t_probability, t_quantile
 Strata = Mapping[str, Sequence[float]]
 ROUNDING = 1e-12
 """Differences below this are due to rounding, relative to the largest number, or to 1."""
+MANY_DEGREES = 1e6
+"""Degrees of freedom from which on a standard error counts as known."""
+POWER_POINTS = 2000
+"""Points at which the integral over estimated standard errors is evaluated."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +53,29 @@ def difference(this: Strata, that: Strata) -> Difference:
 
     """
     assert this.keys() == that.keys() and this
-    sides = [np.asarray(side[name], dtype=float) for name in this for side in (this, that)]
-    variances = [float(np.var(values, ddof=1)) / len(values) for values in sides]
     mean = float(np.mean([np.mean(this[name]) - np.mean(that[name]) for name in this]))
-    rounding = ROUNDING * max(1.0, *(float(np.abs(values).max()) for values in sides))
+    return _with_error(mean, [side[name] for name in this for side in (this, that)], len(this))
+
+
+def mean_interval(scores: Strata, level: float) -> tuple[float, float] | None:
+    """The interval of the mean over strata of their means; None if a stratum has a single run."""
+    if any(len(values) < 2 for values in scores.values()):
+        return None
+    mean = float(np.mean([np.mean(values) for values in scores.values()]))
+    return _with_error(mean, list(scores.values()), len(scores)).interval(level)
+
+
+def _with_error(mean: float, samples: Sequence[Sequence[float]], strata: int) -> Difference:
+    """A mean over strata, with the error that the spread within each of the samples gives it."""
+    arrays = [np.asarray(values, dtype=float) for values in samples]
+    variances = [float(np.var(values, ddof=1)) / len(values) for values in arrays]
+    rounding = ROUNDING * max(1.0, *(float(np.abs(values).max()) for values in arrays))
     if math.sqrt(sum(variances)) <= rounding:  # all seeds are alike
         return Difference(0.0 if abs(mean) <= rounding else mean, 0.0, math.inf)
     total = sum(variances)
-    spread = sum(v * v / (len(values) - 1) for v, values in zip(variances, sides, strict=True))
+    spread = sum(v * v / (len(values) - 1) for v, values in zip(variances, arrays, strict=True))
     degrees = total * total / spread if spread > 0 else math.inf
-    return Difference(mean, math.sqrt(total) / len(this), degrees)
+    return Difference(mean, math.sqrt(total) / strata, degrees)
 
 
 def equivalence_p(found: Difference, margin: float) -> float:
@@ -71,14 +88,37 @@ def equivalence_p(found: Difference, margin: float) -> float:
 
 
 def equivalence_power(standard_error: float, degrees: float, margin: float, alpha: float) -> float:
-    """Probability that equivalence is shown if the true difference is 0.
+    """Probability that equivalence is shown if the true difference is 0 and has this standard error.
 
-        2 P(T ≤ margin / se - t_{1-α}) - 1, at least 0
+        ∫ max(0, 2 Φ(margin / se - t_{1-α} u) - 1) p(u) du
 
-    The usual approximation (Chow, Shao, Wang 2008, Sample Size Calculations in Clinical Research, 3.2), with
-    t in place of the normal distribution.
+    A repetition does not know the true standard error: it estimates it as u times as large, where
+    u² ~ χ²_ν / ν for ν degrees of freedom. With few seeds that matters.
     """
     if standard_error == 0:
         return 1.0
-    reach = margin / standard_error - t_quantile(1 - alpha, degrees)
-    return max(0.0, 2 * t_probability(reach, degrees) - 1)
+    if margin <= 0:
+        return 0.0
+    reach, quantile = margin / standard_error, t_quantile(1 - alpha, degrees)
+    if degrees > MANY_DEGREES:
+        return max(0.0, math.erf((reach - quantile) / math.sqrt(2)))
+    top = 1 + 10 / math.sqrt(degrees)  # what lies beyond is below 1e-20
+    if quantile > 0:
+        top = min(top, reach / quantile)  # from there on, no estimate can be within the margin
+    error = (np.arange(POWER_POINTS) + 0.5) * (top / POWER_POINTS)
+    log_density = (degrees - 1) * np.log(error) - degrees * error**2 / 2
+    log_density += math.log(2) + degrees / 2 * math.log(degrees / 2) - math.lgamma(degrees / 2)
+    shown = [math.erf(value) for value in (reach - quantile * error) / math.sqrt(2)]
+    return float(np.dot(shown, np.exp(log_density)) * top / POWER_POINTS)
+
+
+def decidable_margin(standard_error: float, degrees: float, alpha: float, power: float) -> float:
+    """The margin within which equal arms are shown to be with probability `power`, by bisection."""
+    low, high = 0.0, standard_error
+    while equivalence_power(standard_error, degrees, high, alpha) < power:
+        low, high = high, 2 * high
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        too_small = equivalence_power(standard_error, degrees, middle, alpha) < power
+        low, high = (middle, high) if too_small else (low, middle)
+    return (low + high) / 2

@@ -70,12 +70,13 @@ def compared(
 
 def tested(rule: Rule, found: Difference) -> dict[str, Any]:
     """The numbers of the rule's own test."""
-    power = statistics.equivalence_power(found.standard_error, found.degrees, rule.margin, rule.alpha)
-    return {
-        "margin": rule.margin,
-        "p": p_of(rule, found),
-        "power": power if rule.kind == "equivalent" else None,
-    }
+    power = power_of(rule, found) if rule.kind == "equivalent" else None
+    return {"margin": rule.margin, "p": p_of(rule, found), "power": power}
+
+
+def power_of(rule: Rule, found: Difference) -> float:
+    """The probability that the rule shows equal arms to be equal, if their spread is the one found."""
+    return statistics.equivalence_power(found.standard_error, found.degrees, rule.margin, rule.alpha)
 
 
 def described(these: Strata, those: Strata, count: int) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def described(these: Strata, those: Strata, count: int) -> dict[str, Any]:
     return {
         "per_env": per_env,
         "mean_absolute_difference": sum(map(abs, per_env.values())) / len(per_env),
-        "probability_of_improvement": statistics.probability_of_improvement(these, those),
+        "probability_of_improvement": float(statistics.probability_of_improvement(these, those)),
         "probability_interval": statistics.stratified_interval(
             statistics.probability_of_improvement, these, those
         ),
@@ -205,7 +206,7 @@ def words_of(rule: Rule, found: Difference) -> Words:
     if rule.kind == "not_worse":
         undecided = f"neither shown to be worse by {margin} nor shown not to be"
         return Words(f"not worse by {margin} or more", f"worse by more than {margin}", undecided)
-    power = statistics.equivalence_power(found.standard_error, found.degrees, rule.margin, rule.alpha)
+    power = power_of(rule, found)
     return Words(
         f"within ± {margin}",
         f"beyond ± {margin}",

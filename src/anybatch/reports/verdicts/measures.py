@@ -39,9 +39,8 @@ def estimate(rule: Rule, scores: Scores, label: str, cells: Sequence[Cell]) -> C
     if not by_cell:
         sentence = f"{label}: not measured in any of {counted(len(cells), 'run')}."
         return Comparison(label=label, state="undecided", sentence=sentence)
-    values = {"": list(by_cell.values())}
-    middle = statistics.interquartile_mean(values)
-    interval = statistics.stratified_interval(statistics.interquartile_mean, values, level=LEVEL)
+    values = list(by_cell.values())
+    middle, interval = float(np.mean(values)), statistics.mean_interval({"": values}, LEVEL)
     details: dict[str, object] = {"per_cell": by_cell, "unit": rule.metric}
     ending = compare.missing_runs(len(by_cell), len(cells))
     if rule.metric == NOISE_SCALE:
@@ -131,8 +130,7 @@ def correlation(
     if not by_env:
         sentence = f"{label}: not measured {FEWEST_POINTS} times or more in any run."
         return Comparison(label=label, state="undecided", sentence=sentence)
-    middle = statistics.mean(by_env)
-    interval = statistics.stratified_interval(statistics.mean, by_env, level=LEVEL)
+    middle, interval = float(statistics.mean(by_env)), statistics.mean_interval(by_env, LEVEL)
     number = f"rank correlation {middle:+.2f}{in_brackets(interval, '+.2f')}"
     runs = compare.missing_runs(sum(map(len, by_env.values())), sum(map(len, cells.values())))
     details = {"per_env": {env: float(np.mean(values)) for env, values in by_env.items()}}

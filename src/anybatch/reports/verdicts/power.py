@@ -71,14 +71,12 @@ def outlook(rule: Rule, plan: StudyPlan, spreads: Mapping[Stratum, float]) -> Ou
         variance = sum(spreads[key] ** 2 * (1 / here[key] + 1 / there[key]) for key in strata)
         error = math.sqrt(variance) / len(strata)
         degrees = sum(here[key] + there[key] - 2 for key in strata)
-        reach = statistics.t_quantile(1 - rule.alpha, degrees)
-        reach += statistics.t_quantile((1 + WANTED_POWER) / 2, degrees)
         found.append(
             Outlook(
                 name=rule.name,
                 margin=rule.margin,
                 power=statistics.equivalence_power(error, degrees, rule.margin, rule.alpha),
-                decidable_margin=error * reach,
+                decidable_margin=statistics.decidable_margin(error, degrees, rule.alpha, WANTED_POWER),
                 seeds=fewest,
                 envs=len({env for env, _ in strata}),
             )
