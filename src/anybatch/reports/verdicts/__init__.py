@@ -37,7 +37,7 @@ def judge(plan: StudyPlan, results: Iterable[Result]) -> list[Verdict]:
     scores = Scores(plan, results)
     tables = [tuned(plan)] if plan.tune else plan.verdicts
     rules = parse(tables, f"study {plan.study['name']}")
-    return [verdict(rule, found) for rule in rules if (found := RULES[rule.kind](rule, scores))]
+    return [verdict(rule, found, plan) for rule in rules if (found := RULES[rule.kind](rule, scores))]
 
 
 def tuned(plan: StudyPlan) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def tuned(plan: StudyPlan) -> dict[str, Any]:
     return TUNED | {"this": this, "notch": factors[0] if factors else 2.0}
 
 
-def verdict(rule: Rule, found: list[Comparison]) -> Verdict:
+def verdict(rule: Rule, found: list[Comparison], plan: StudyPlan) -> Verdict:
     """The verdict of one rule on its comparisons."""
     # A prediction is one number; the other comparisons are shown, but do not decide.
     state = overall(found[-1:] if rule.kind == "foretold" else found)
@@ -60,9 +60,19 @@ def verdict(rule: Rule, found: list[Comparison]) -> Verdict:
         claim=rule.claim,
         rule=rule.kind,
         state=state,
-        sentence=f"{rule.claim} {state.capitalize()}: {deciding.sentence.removesuffix('.')}{closest}",
+        sentence=f"{rule.claim} {state.capitalize()}: {deciding.sentence.removesuffix('.')}{closest}"
+        f"{not_judged(rule, plan)}",
         comparisons=tuple(found),
     )
+
+
+def not_judged(rule: Rule, plan: StudyPlan) -> str:
+    """A sentence on what the claim names, but this plan had to leave out; empty if it has everything."""
+    if not plan.left_out:  # what other scales have is not missing here
+        return ""
+    named = {side.words(plan): side for pair in rule.pairs() for side in pair}
+    absent = [words for words, side in named.items() if not any(map(side.matches, plan.cells))]
+    return f" Left out, and not judged: {'; '.join(absent)}." if absent else ""
 
 
 def deciding_comparison(state: State, found: list[Comparison]) -> Comparison:
