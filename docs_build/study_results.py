@@ -64,7 +64,7 @@ def verdict_lines(view: StudyView) -> Iterator[str]:
         found = [one for one in verdict.comparisons if one.value is not None]
         if found:
             yield f"- {verdict.claim} **{verdict.state.capitalize()}.**"
-            yield from (f"    - {one.sentence}" for one in found)
+            yield from (f"    - {one.sentence}" for one in verdict.comparisons)
 
 
 def score_table(view: StudyView) -> Iterator[str]:

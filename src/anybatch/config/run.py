@@ -57,8 +57,8 @@ class RunConfig:
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of rollouts, networks and updates. float64 is for comparisons; it costs speed and memory."""
     precision: Literal["float32", "bf16"] = "float32"
-    """Precision of the encoders. bf16 pays off on processors and GPUs that support it (see `anybatch
-    doctor`); weights, heads, losses, optimizer, targets and averages stay float32."""
+    """Precision of the encoders. bf16 may be faster on processors and GPUs that support it (see
+    `anybatch doctor`); weights, heads, losses, optimizer, targets and averages stay float32."""
     compile: Literal["auto", "on", "off"] = "auto"
     """Native code for acting and gradient steps, compiled at first use. auto: for small networks of plain
     vectors on a CPU, if there is a C compiler; on: an error if it is not possible; off: torch. A resumed run
