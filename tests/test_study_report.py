@@ -157,6 +157,57 @@ def test_the_map_marks_the_best_and_what_the_rules_expect(sweep: StudyView):
     assert marks["predicted"] == expected
 
 
+def test_a_map_of_two_settings_has_one_base_arm_and_ratio():
+    settings = 'sweep = { "staleness.iterations" = [0, 2, 8] }'
+    three = (
+        'sweep = { "objective.discount" = [0.9], "staleness.iterations" = [0, 8], "update.epochs" = [1, 2] }'
+    )
+    several = made_studies.STALE.replace(settings, three).replace('ratios = ["1"]', 'ratios = ["1", "1/2"]')
+    several = several[: several.index("[[verdicts]]")]
+    view = view_of(several)
+    maps = [one for one in study_charts.score_drawings(view) if isinstance(one, HeatMap)]
+    assert [one.title for one in maps] == [
+        f"Normalized score, {arm}, ratio {ratio}, discount 0.9"
+        for arm in ("decoupled", "anchored to the behavior policy")
+        for ratio in ("1", "1/2")
+    ]
+    assert len({one.name for one in maps}) == 4 and {one.y_label for one in maps} == {"iterations"}
+    for one, (arm, ratio) in zip(maps, [(a, r) for a in view.plan.arms for r in ("1", "1/2")], strict=True):
+        for row, age in enumerate((0, 8)):
+            for column, epochs in enumerate((1, 2)):
+                point = {"objective.discount": 0.9, "staleness.iterations": age, "update.epochs": epochs}
+                (part,) = [p for p in view.parts if (p.arm, p.ratio, p.point) == (arm, ratio, point)]
+                assert one.values[row][column] == study_parts.mean_of(view.normalized(part)).value
+
+
+def test_maps_of_a_sweep_are_by_base_and_have_names_of_files():
+    grid = 'arms = ["all"]\nratios = ["1", "1/4"]\nfactors = { "optimizer.learning_rate" = [1, 2] }'
+    view = view_of(with_another_base(made_studies.SWEEP, grid).replace("all rules", "all/rules"))
+    maps = [one for one in study_sweeps.sweep_drawings(view) if isinstance(one, HeatMap)]
+    assert [(one.title, len(one.rows)) for one in maps] == [
+        ("Normalized score, all/rules (toy)", 3),
+        ("Normalized score, all/rules (other)", 2),
+    ]
+    assert len({one.name for one in maps}) == 2 and not any("/" in one.name for one in maps)
+
+
+def test_a_profile_is_the_share_of_runs_above_each_score(invariance: StudyView):
+    (drawn,) = [one for one in study_charts.score_drawings(invariance) if one.name == "profiles"]
+    assert isinstance(drawn, Panels)
+    for chart in drawn.charts:
+        for series in chart.series:
+            (part,) = [
+                part
+                for part in invariance.parts
+                if not part.factors
+                and (invariance.title(part), f"ratio {part.ratio}") == (series.label, chart.title)
+            ]
+            runs = [run for runs in invariance.normalized(part).values() for run in runs]
+            middle = len(series.x) // 2
+            assert series.y[middle] == fmean(run > series.x[middle] for run in runs)
+            assert series.y[-1] == 0 and list(series.y) == sorted(series.y, reverse=True)
+
+
 def test_curves_of_one_arm_share_a_panel_with_the_reference_beside_them(invariance: StudyView):
     drawn = study_curves.curve_panels(invariance)
     assert [one.title for one in drawn] == [f"Learning curves, {env}" for env in invariance.strata]
@@ -319,9 +370,27 @@ def test_what_the_budget_left_out_is_named_in_words(capsys: pytest.CaptureFixtur
 
 
 def test_a_plan_shows_every_length_of_an_arms_runs(capsys: pytest.CaptureFixture[str]):
-    study_text.show_plan(make_plan(files.load("precision"), Request(study="precision")))
-    rows = [line for line in capsys.readouterr().out.splitlines() if "bf16 " in line]
-    assert any("100,000 or 250,000" in row for row in rows)
+    longer = '[[scales.smoke.grid]]\narms = ["decoupled"]\nenvs = ["toy:Walk"]\ntotal_env_steps = 20_000\n'
+    longer += 'sweep = { "staleness.iterations" = [0] }\n'
+    study_text.show_plan(plan_of(made_studies.STALE.replace("[[verdicts]]", f"{longer}[[verdicts]]")))
+    assert "10,000 or 20,000" in capsys.readouterr().out
+
+
+def with_another_base(study: str, grid: str) -> str:
+    """A study with another grid, of another base."""
+    base = '[bases.other]\npreset = "cartpole-ppo"\nsettings = { num_envs = 64 }\n'
+    changed = study.replace("[bases.toy]", f"{base}[bases.toy]")
+    return changed.replace("[[verdicts]]", f'[[scales.smoke.grid]]\nbase = "other"\n{grid}\n[[verdicts]]', 1)
+
+
+def test_bases_have_rows_of_their_own_in_the_terminal(capsys: pytest.CaptureFixture[str]):
+    grid = 'arms = ["decoupled"]\nsweep = { "staleness.iterations" = [0] }'
+    view = view_of(with_another_base(made_studies.STALE, grid))
+    study_text.show_plan(view.plan)
+    study_text.show_results(Path("there"), view.plan, list(view.results.values()), view.verdicts)
+    plan_text, results_text = capsys.readouterr().out.split(" thread each\n", 1)
+    for text in (plan_text, results_text):
+        assert "decoupled (toy)" in text and "decoupled (other)" in text
 
 
 def test_a_study_and_a_run_are_not_one_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -354,6 +423,18 @@ def test_the_command_of_a_study_is_what_was_asked_for():
 )
 def test_the_name_of_an_environment_keeps_its_spelling_at_the_start_of_a_sentence(text: str, sentence: str):
     assert study_page.as_a_sentence(text) == sentence
+
+
+@pytest.mark.parametrize(
+    ("claim", "within"),
+    [
+        ("A small batch is fine.", "a small batch is fine."),
+        ("ABS is better.", "ABS is better."),
+        ("With all rules, it holds.", "with all rules, it holds."),
+    ],
+)
+def test_a_claim_within_a_sentence_keeps_its_names(claim: str, within: str):
+    assert study_page.within_a_sentence(claim) == within
 
 
 @pytest.mark.parametrize("budget", ["12d", "20m", "1.5s", "0.00001s", "11d13h46m39s"])

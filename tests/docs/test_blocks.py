@@ -13,12 +13,14 @@ import pytest
 from blocks import LANGUAGES, PAGES, Block, Command, blocks_of, name_of
 
 from anybatch.cli import main
-from anybatch.cli.commands import without
+from anybatch.cli.words import value_of, without
 from anybatch.config import CONFIGS
+from anybatch.config.whole_number import whole_number
 from anybatch.runs.metrics import METRICS
 from docs_build import flag_reference
 
-SHORT = {"--total-env-steps": "600", "--evaluation.num-envs": "2", "--evaluation.max-episode-steps": "50"}
+LENGTH = "--total-env-steps"
+SHORT = {LENGTH: "600", "--evaluation.num-envs": "2", "--evaluation.max-episode-steps": "50"}
 """Flags that a training gets instead of its own."""
 PLANNED = {"train", "plan"}
 OF_OTHER_PROGRAMS = {
@@ -89,13 +91,34 @@ def run(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def shortened(command: Command) -> list[str]:
-    """A training of a few hundred steps instead of a long one."""
+    """A training of a few hundred steps, or of a twentieth of those it names, instead of a long one."""
     words = list(command.words)
-    if command.name != "train" or "--help" in words:
+    if command.name not in ("train", "resume") or "--help" in words:
         return words
-    for flag in SHORT:
+    short = dict(SHORT) if command.name == "train" else {}
+    if named := env_steps_of(command):
+        short[LENGTH] = str(named // 20)
+    for flag in short:
         words = without(flag, words)
-    return words + [word for pair in SHORT.items() for word in pair]
+    return words + [word for pair in short.items() for word in pair]
+
+
+def env_steps_of(command: Command) -> int | None:
+    """The length that a command names."""
+    named = value_of(LENGTH, list(command.words))
+    return None if named is None else whole_number(named)
+
+
+@pytest.mark.parametrize("page", runnable, ids=name_of)
+def test_a_run_is_resumed_for_longer_than_it_was_trained(page: Path):
+    """Trainings are shortened here, so a resume that readers would be refused could work in the tests."""
+    done: int | None = None
+    for command in [one for block in blocks_of(page) if block.reason is None for one in block.commands]:
+        if command.name == "resume":
+            assert done is not None, "the training before it does not name its length"
+            assert (env_steps_of(command) or 0) > done
+        if command.name in ("train", "resume"):
+            done = env_steps_of(command)
 
 
 def expanded(words: list[str]) -> list[str]:

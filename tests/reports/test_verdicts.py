@@ -187,7 +187,7 @@ def test_a_return_without_a_scale_is_said_to_be_one():
     results = made_up(plan, lambda cell: 5 + noise(cell, 0.1))
     (verdict,) = verdicts.judge(plan, [result for result in results if result.cell.arm != "random"])
     assert verdict.state == "undecided"
-    assert "s1 and 9 more have a return without a scale before random play" in verdict.sentence
+    assert "s1 and 9 more cannot be put on the scale until random play" in verdict.sentence
 
 
 def test_a_scale_that_may_still_move_decides_nothing():

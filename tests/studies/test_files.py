@@ -209,6 +209,13 @@ def test_two_verdicts_of_one_name_are_refused():
         verdicts.refuse_unfit(files.parse("small", text))
 
 
+def test_a_tuning_without_factors_is_refused():
+    there = 'factors = { "optimizer.learning_rate" = [0.5, 1, 2] }'
+    text = changed_text((there, 'sweep = { "optimizer.learning_rate" = [1e-3, 2e-3] }'))
+    with pytest.raises(ConfigError, match=r"scales\.cpu\.tune\[1\]: factors are missing"):
+        verdicts.refuse_unfit(files.parse("small", text))
+
+
 @pytest.mark.parametrize("name", files.names())
 def test_the_rules_of_every_study_fit_it(name: str):
     verdicts.refuse_unfit(files.load(name))

@@ -5,9 +5,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from anybatch.reports import statistics
 from anybatch.reports.charts import palette
 from anybatch.reports.charts.chart import Chart, Drawing, HeatMap, IntervalRow, Intervals, Panels, Series
-from anybatch.reports.study_parts import LEVEL, METRIC_NAMES, Part, StudyView, mean_of, ordered
+from anybatch.reports.study_parts import LEVEL, METRIC_NAMES, Part, StudyView, frozen, mean_of, ordered
 from anybatch.studies.plan import setting_name
 
 DODGE = 0.08
@@ -15,6 +18,9 @@ DODGE = 0.08
 SCORE_NOTE = f"Bars: {LEVEL:.0%} bootstrap intervals over seeds, within each environment."
 FEWEST_ARMS = 3
 """Fewest arms at one batch that get their own drawing; two are shown by their verdict."""
+MOST_PROFILES = 6
+"""Most arms whose profiles can be told apart in one chart."""
+PROFILE_POINTS = 101
 
 
 @dataclass(frozen=True)
@@ -52,27 +58,29 @@ def swept(view: StudyView, path: str) -> Dimension:
 
 
 def score_drawings(view: StudyView) -> list[Drawing]:
-    """Lines over each dimension with several values, a map of two swept settings, and the arms compared."""
+    """Lines over each dimension with several values, maps of two swept settings, and the arms compared."""
     paths = dict.fromkeys(path for part in view.parts for path in part.point)
     settings = [swept(view, path) for path in paths]
     varied = [one for one in (RATIO, *settings) if len(one.values(view.parts)) > 1]
     drawn: list[Drawing] = [panels for one in varied if (panels := score_panels(view, one)).charts]
-    if len([one for one in settings if one in varied]) == 2:
-        drawn += [
-            point_map(view, settings[0], settings[1], arm)
-            for arm in view.plan.arms
-            if any(view.normalized(part) for part in mapped(view, arm, settings))
-        ]
-    return drawn + arm_intervals(view)
+    both = [one for one in settings if one in varied]
+    if len(both) == 2:
+        drawn += [point_map(view, both[0], both[1], parts) for parts in mapped(view, both)]
+    return drawn + arm_intervals(view) + profiles(view)
 
 
-def mapped(view: StudyView, arm: str, settings: Sequence[Dimension]) -> list[Part]:
-    """The parts of an arm that have a value of every setting; another arm may sweep only one of them."""
-    return [
-        part
-        for part in view.parts
-        if part.arm == arm and all(one.value(part) is not None for one in settings)
-    ]
+def mapped(view: StudyView, settings: Sequence[Dimension]) -> list[list[Part]]:
+    """The parts with a score and a value of every setting, by base, arm, ratio and other settings.
+
+    Another arm may sweep only one of the settings.
+    """
+    names = [one.name for one in settings]
+    found: dict[Hashable, list[Part]] = {}
+    for part in view.parts:
+        if view.normalized(part) and all(one.value(part) is not None for one in settings):
+            others = {path: value for path, value in part.point.items() if path not in names}
+            found.setdefault((part.base, part.arm, part.ratio, frozen(others)), []).append(part)
+    return list(found.values())
 
 
 def score_panels(view: StudyView, dimension: Dimension) -> Panels:
@@ -175,22 +183,22 @@ def with_common_scale(charts: Sequence[Chart]) -> tuple[Chart, ...]:
     return tuple(replace(chart, y_includes=(min(values), max(values))) for chart in charts)
 
 
-def point_map(view: StudyView, rows: Dimension, columns: Dimension, arm: str) -> HeatMap:
-    """Scores by two swept settings, with the best one marked."""
-    parts = mapped(view, arm, [rows, columns])
+def point_map(view: StudyView, rows: Dimension, columns: Dimension, parts: Sequence[Part]) -> HeatMap:
+    """Scores of parts that differ in two swept settings, with the best one marked."""
     row_values, column_values = rows.values(parts), columns.values(parts)
     table: list[list[float | None]] = [[None] * len(column_values) for _ in row_values]
     best: tuple[float, int, int] | None = None
     for part in parts:
-        scores = view.normalized(part)
-        if scores:
-            row, column = row_values.index(rows.value(part)), column_values.index(columns.value(part))
-            value = mean_of(scores).value
-            table[row][column] = value
-            best = max(best or (value, row, column), (value, row, column))
+        row, column = row_values.index(rows.value(part)), column_values.index(columns.value(part))
+        value = mean_of(view.normalized(part)).value
+        table[row][column] = value
+        best = max(best or (value, row, column), (value, row, column))
+    others = {path: value for path, value in parts[0].point.items() if path not in (rows.name, columns.name)}
+    ratio = [f"ratio {parts[0].ratio}"] if view.has_ratios else []
+    title = ", ".join([view.title(parts[0]), *ratio, *view.words(others)])
     return HeatMap(
-        name=f"map-{file_part(arm)}",
-        title=f"Normalized score, {view.plan.arms[arm]}",
+        name=f"map-{file_part(title)}",
+        title=f"Normalized score, {title}",
         x_label=columns.label,
         y_label=rows.label,
         columns=tuple(map(columns.shown, column_values)),
@@ -231,6 +239,38 @@ def arm_intervals(view: StudyView) -> list[Drawing]:
             )
         )
     return drawn
+
+
+def profiles(view: StudyView) -> list[Drawing]:
+    """The share of runs above each score, a line for each arm (arXiv:2108.13264), at each batch."""
+    unswept = [part for part in view.parts if not part.point and not part.factors]
+    charts: list[Chart] = []
+    for _, ratio in RATIO.values(unswept):
+        scores = {part: view.normalized(part) for part in unswept if part.ratio == ratio}
+        scores = {part: found for part, found in scores.items() if found.keys() == set(view.strata)}
+        if 1 < len(scores) <= MOST_PROFILES:
+            charts.append(profile_chart(view, ratio, scores))
+    note = "The higher, the better; where lines cross, one arm has more of the good runs and of the bad ones."
+    panels = Panels(name="profiles", title="Share of runs above each score", charts=tuple(charts), note=note)
+    return [panels] if charts else []
+
+
+def profile_chart(view: StudyView, ratio: str, scores: Mapping[Part, Mapping[str, Sequence[float]]]) -> Chart:
+    values = [value for found in scores.values() for runs in found.values() for value in runs]
+    thresholds = tuple(float(x) for x in np.linspace(min(values), max(values), PROFILE_POINTS))
+    series: list[Series] = []
+    for number, (part, found) in enumerate(scores.items()):
+        color, dashed = palette.distinct(number)
+        share = tuple(statistics.performance_profile(found, thresholds))
+        series.append(Series(label=view.title(part), color=color, dashed=dashed, x=thresholds, y=share))
+    return Chart(
+        name=f"profile-{file_part(ratio)}",
+        title=f"ratio {ratio}" if view.has_ratios else "all arms",
+        y_label="share of runs",
+        x_label=f"normalized {METRIC_NAMES[view.plan.metric]}",
+        series=tuple(series),
+        y_includes=(0.0, 1.0),
+    )
 
 
 def file_part(name: str) -> str:

@@ -100,8 +100,7 @@ class StudyView:
 
     @property
     def has_ratios(self) -> bool:
-        """Whether there are cells at more than one batch."""
-        return len({part.ratio for part in self.parts}) > 1
+        return self.plan.has_ratios
 
     def label(self, part: Part) -> str:
         """The arm, its ratio if there are several, and the values of swept settings."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from anybatch.reports.charts import palette
 from anybatch.reports.charts.chart import Chart, Drawing, HeatMap, Panels, Series
+from anybatch.reports.study_charts import file_part
 from anybatch.reports.study_parts import LEVEL, Part, StudyView, mean_of
 from anybatch.studies.plan import setting_name
 
@@ -19,8 +20,8 @@ def sweep_drawings(view: StudyView) -> list[Drawing]:
         if len({part.factors[setting] for part in parts}) < 2:
             continue
         drawn.append(sweep_panels(view, setting, parts))
-        for arm in dict.fromkeys(part.arm for part in parts):
-            of_arm = [part for part in parts if part.arm == arm]
+        for base, arm in dict.fromkeys((part.base, part.arm) for part in parts):
+            of_arm = [part for part in parts if (part.base, part.arm) == (base, arm)]
             if len({part.ratio for part in of_arm}) > 1:
                 drawn.append(sweep_map(view, setting, of_arm))
     return drawn
@@ -56,7 +57,7 @@ def sweep_panels(view: StudyView, setting: str, parts: Sequence[Part]) -> Panels
             )
         )
     return Panels(
-        name=f"sweep-{name.replace(' ', '-')}",
+        name=f"sweep-{file_part(name)}",
         title=f"Score over the {name}",
         charts=tuple(charts),
         note=f"Bars: {LEVEL:.0%} bootstrap intervals over seeds. On the right, the rules are divided out."
@@ -96,7 +97,7 @@ def sweep_map(view: StudyView, setting: str, parts: Sequence[Part]) -> HeatMap:
         known = {column: value for column, value in enumerate(of_row) if value is not None}
         marks.append((row, max(known, key=lambda column: known[column]), "best"))
     return HeatMap(
-        name=f"map-{name.replace(' ', '-')}-{parts[0].arm}",
+        name=f"map-{file_part(name)}-{file_part(view.title(parts[0]))}",
         title=f"Normalized score, {view.title(parts[0])}",
         x_label=f"{name} of the run",
         y_label="ratio",

@@ -1,6 +1,6 @@
 """Studies as text for a terminal: their list, a plan, and results."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -9,17 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from anybatch.batch.table import counted
-from anybatch.reports import statistics
-from anybatch.reports.study_parts import left_out
-from anybatch.reports.verdicts import Scores, Verdict
+from anybatch.reports.study_parts import LEVEL, Part, StudyView, interquartile_mean_of, left_out
+from anybatch.reports.verdicts import Verdict
 from anybatch.reports.verdicts.power import Outlook
-from anybatch.reports.verdicts.rule import Selector
-from anybatch.studies.cells import RANDOM_ARM, Cell, Result
+from anybatch.studies.cells import RANDOM_ARM, Result
 from anybatch.studies.files import Study
 from anybatch.studies.plan import StudyPlan
 
 COLORS = {"holds": "green", "fails": "red", "undecided": "yellow", "measured": "cyan"}
-LEVEL = 0.95
 
 
 def show_list(known: Sequence[Study]) -> None:
@@ -43,11 +40,14 @@ def show_plan(plan: StudyPlan) -> None:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     for header in ("envs", "arm", "ratio", "cells", "env steps each"):
         table.add_column(header, justify="right" if header in ("cells", "env steps each") else "left")
-    for (arm, ratio, point), cells in by_arm(plan).items():
+    view = StudyView(plan, [])
+    random = [cell for cell in plan.cells if cell.arm == RANDOM_ARM]
+    rows = [("random play", "1", random)] if random else []
+    rows += [(title_of(view, part), part.ratio, list(part.cells)) for part in view.parts]
+    for title, ratio, cells in rows:
         envs = ", ".join(dict.fromkeys(cell.env for cell in cells))
-        title = plan.arms.get(arm, "random play")
         lengths = " or ".join(f"{length:,}" for length in sorted({cell.total_env_steps for cell in cells}))
-        table.add_row(envs, f"{title}{point}", ratio, str(len(cells)), lengths)
+        table.add_row(envs, title, ratio, str(len(cells)), lengths)
     console.print(table)
     total = sum(cell.total_env_steps for cell in plan.cells)
     counts = (counted(len(plan.cells), "cell"), counted(total, "env step"), counted(plan.threads, "thread"))
@@ -56,24 +56,19 @@ def show_plan(plan: StudyPlan) -> None:
         console.print(sentence, markup=False, soft_wrap=True)
 
 
-def by_arm(plan: StudyPlan) -> dict[tuple[str, str, str], list[Cell]]:
-    """The cells of a plan by arm, ratio and swept settings, in words."""
-    found: dict[tuple[str, str, str], list[Cell]] = {}
-    for cell in plan.cells:
-        point = ", ".join(plan.point_words(cell.point, cell.factors))
-        found.setdefault((cell.arm, cell.ratio, f", {point}" if point else ""), []).append(cell)
-    return found
+def title_of(view: StudyView, part: Part) -> str:
+    """The arm, its base if there are several, and the values of swept settings."""
+    return ", ".join([view.title(part), *view.words(part.point, part.factors)])
 
 
 def show_results(out: Path, plan: StudyPlan, results: Sequence[Result], found: Sequence[Verdict]) -> None:
     """A line for each arm and ratio, failed cells with their reason, and the verdicts."""
-    console, scores = Console(highlight=False), Scores(plan, results)
+    console, view = Console(highlight=False), StudyView(plan, results)
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     for header in ("arm", "ratio", "seeds", f"normalized {plan.metric}, IQM", f"{LEVEL:.0%} interval"):
         table.add_column(header, justify="left" if header == "arm" else "right")
-    for (arm, ratio, point), cells in by_arm(plan).items():
-        if arm != RANDOM_ARM:
-            table.add_row(f"{plan.arms[arm]}{point}", ratio, *aggregate(scores, cells[0]))
+    for part in view.parts:
+        table.add_row(title_of(view, part), part.ratio, *aggregate(view.normalized(part)))
     console.print()
     console.print(table)
     failed = [result for result in results if result.failed is not None]
@@ -97,15 +92,10 @@ def show_outlooks(outlooks: Sequence[Outlook]) -> None:
         print(f"outlook  {outlook.sentence()}")
 
 
-def aggregate(scores: Scores, like: Cell) -> tuple[str, str, str]:
-    """Seeds, interquartile mean and its interval of the cells of one arm, ratio and point."""
-    chosen = scores.select(
-        Selector(arm=like.arm, ratio=like.ratio, point=like.point, factors=like.factors)
-    ).scores
-    known = {env: values for env, values in chosen.items() if values}
-    if not known:
+def aggregate(scores: Mapping[str, Sequence[float]]) -> tuple[str, str, str]:
+    """Seeds, interquartile mean and its interval, of normalized scores by environment."""
+    if not scores:
         return "0", "–", "–"
-    interval = statistics.stratified_interval(statistics.interquartile_mean, known, level=LEVEL)
-    bounds = "–" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
-    seeds = min(map(len, known.values()))
-    return str(seeds), f"{statistics.interquartile_mean(known):.3f}", bounds
+    found = interquartile_mean_of(scores)
+    bounds = "–" if found.interval is None else "{:.3f} to {:.3f}".format(*found.interval)
+    return str(min(map(len, scores.values()))), f"{found.value:.3f}", bounds

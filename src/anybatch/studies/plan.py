@@ -81,7 +81,7 @@ class StudyPlan:
     @property
     def has_ratios(self) -> bool:
         """Whether there are cells at more than one batch."""
-        return len({cell.ratio for cell in self.cells}) > 1
+        return len({cell.ratio for cell in self.cells if cell.arm != RANDOM_ARM}) > 1
 
     def _decisive(self) -> dict[str, Any]:
         """All that decides the results, as plain values."""

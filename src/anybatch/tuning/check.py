@@ -1,6 +1,5 @@
 """The final check: the tuned preset against the original at the target batch, on fresh seeds."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +97,6 @@ def cell_of(plan: TuningPlan, arm: str, config: dict[str, Any], seed: int) -> Ce
 
 
 def verdict_of(check: StudyPlan, results: list[Result]) -> Verdict:
-    """The verdict on the check's one comparison, without mentioning the ratio, since there is only one."""
+    """The verdict on the check's one comparison."""
     (verdict,) = judge(check, results)
-    (found,) = verdict.comparisons
-    plain_words = {name: getattr(found, name).replace(" at ratio 1", "") for name in ("label", "sentence")}
-    return replace(verdict, sentence=plain_words["sentence"], comparisons=(replace(found, **plain_words),))
+    return verdict

@@ -40,7 +40,7 @@ def report(outcome: Outcome) -> Report:
         title=outcome.check.study["title"],
         kicker=f"Tuning · {plan.env} · {len(outcome.trials)} trials of {plan.env_steps:,} env steps with "
         f"{counted(plan.num_envs, 'env')}",
-        lead=outcome.verdict.sentence,
+        lead=outcome.verdict.reason,
         body=body,
         foot="Made by anybatch. The folder of this page has its figures as PNG and SVG in figures/ and their "
         "numbers as CSV in data/, with all trials in data/trials.csv.",

@@ -38,7 +38,7 @@ def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Ou
         engine = LocalEngine(jobs)
         study_runner.run(out, checked, engine, output=output, named_envs=named, retry_failed=True)
         outcome = outcome_of(out, plan, trials)
-        sentence = f"Final check: {outcome.verdict.sentence}"
+        sentence = f"Final check: {outcome.verdict.reason}"
         tuned_file.write(out, plan, best, len(trials), checked=sentence)
         run_folder.write_json(out / RESULT_FILE, outcome.to_json())
         report_files.write(page.report(outcome), out / REPORT_FOLDER)

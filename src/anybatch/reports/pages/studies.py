@@ -104,8 +104,7 @@ def lead(view: StudyView) -> str:
     state = "unfinished" if first.state == "undecided" and waits else first.state
     seeds, where = counted(seed_count(view), "seed"), where_judged(first) or env_words(view)
     answer = ANSWERS[state].format(where=where, seeds=seeds, claim=within_a_sentence(first.claim))
-    reason = first.sentence.partition(f"{first.state.capitalize()}: ")[2]
-    return answer if state == "not run" else f"{answer} {as_a_sentence(reason)}"
+    return answer if state == "not run" else f"{answer} {as_a_sentence(first.reason)}"
 
 
 def as_a_sentence(text: str) -> str:
@@ -130,12 +129,14 @@ def unfinished(view: StudyView) -> list[str]:
     waiting = [verdict for verdict in view.verdicts if verdict.state == "not run"]
     wait = "waits" if len(waiting) == 1 else "wait"
     claims = f"; {len(waiting)} of {counted(len(view.verdicts), 'claim')} {wait} for them" if waiting else ""
-    return [f"{missing:,} of {counted(len(wanted), 'cell')} have not been run yet{claims}."]
+    have = "has" if missing == 1 else "have"
+    return [f"{missing:,} of {counted(len(wanted), 'cell')} {have} not been run yet{claims}."]
 
 
 def within_a_sentence(claim: str) -> str:
     """A claim within a sentence; one that begins with a name such as ABS is unchanged."""
-    return claim if claim[:2].isupper() else claim[0].lower() + claim[1:]
+    first = claim.split()[0]
+    return claim if len(first) > 1 and first.isupper() else claim[0].lower() + claim[1:]
 
 
 def seed_count(view: StudyView) -> int:

@@ -60,8 +60,7 @@ def verdict(rule: Rule, found: list[Comparison], plan: StudyPlan) -> Verdict:
         claim=rule.claim,
         rule=rule.kind,
         state=state,
-        sentence=f"{rule.claim} {state.capitalize()}: {deciding.sentence.removesuffix('.')}{closest}"
-        f"{not_judged(rule, plan)}",
+        reason=f"{deciding.sentence.removesuffix('.')}{closest}{not_judged(rule, plan)}",
         comparisons=tuple(found),
     )
 

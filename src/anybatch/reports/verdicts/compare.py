@@ -138,13 +138,13 @@ def obstacle(*sides: Selection) -> str:
     reasons: dict[Lack, str] = {
         "failed": "failed",
         "not run": "no result yet",
-        "no scale": "a return without a scale before random play and all runs of the base there have one",
-        "flat base": "a return without a scale, because the base there is no better than random play",
+        "no scale": "cannot be put on the scale until random play and all runs of the base there are done",
+        "flat base": "cannot be put on a scale, because the base there is no better than random play",
     }
     for why, reason in reasons.items():
         names = list(dict.fromkeys(name for side in sides for name in side.lacks.get(why, ())))
         if names:
-            has = "" if why == "failed" else " has" if len(names) == 1 else " have"
+            has = "" if why != "not run" else " has" if len(names) == 1 else " have"
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             return f"{names[0]}{more}{has} {reason}"
     fewest = min(side.fewest_seeds for side in sides)

@@ -27,6 +27,11 @@ def refuse_unfit(study: Study) -> None:
         if fault:
             raise ConfigError(f"{where}.verdicts[{place}]: {fault}")
         names.append(rule.name)
+    for name, scale in study.scales.items():
+        for place, grid in enumerate(scale.tune, 1):
+            if not grid.factors:
+                fault = "factors are missing; --tune looks for the best of them"
+                raise ConfigError(f"{where}.scales.{name}.tune[{place}]: {fault}")
 
 
 def wrong_name(rule: Rule, taken: list[str]) -> str:

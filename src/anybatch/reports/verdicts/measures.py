@@ -206,7 +206,7 @@ def end_of_invariance(rule: Rule, by_ratio: list[tuple[float, State]], predicted
             break
         holding = ratio
     state, ending = judged_prediction(predicted, holding, failing, rule.within)
-    said = f"{END}: the noise scale says ratio {predicted:.3g}, and equality was shown up to {holding:g}"
+    said = f"{END}: the noise scale predicts ratio {predicted:.3g}, and equality was shown up to {holding:g}"
     return Comparison(
         label=END,
         state=state,

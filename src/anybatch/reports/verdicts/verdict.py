@@ -32,11 +32,16 @@ class Verdict:
     claim: str
     rule: str
     state: State
-    sentence: str
+    reason: str
+    """The comparison that decides it, and what was left out, in sentences."""
     comparisons: tuple[Comparison, ...]
 
+    @property
+    def sentence(self) -> str:
+        return f"{self.claim} {self.state.capitalize()}: {self.reason}"
+
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"sentence": self.sentence}
 
 
 def overall(comparisons: Sequence[Comparison]) -> State:
