@@ -20,10 +20,21 @@ def test_a_point_is_the_mean_over_the_episodes_of_its_part():
     assert curves.return_curve(rows, 40, 4) == ((10, 7.0), (20, None), (30, 1.0), (40, None))
 
 
-def test_gaps_take_the_value_before_and_the_start_the_first_one():
-    assert curves.filled([None, 2.0, None, 3.0, None]) == [2, 2, 2, 3, 3]
-    assert curves.area([None, 2.0, None, 3.0, None]) == pytest.approx(12 / 5)
+def test_gaps_take_the_value_after_and_the_end_the_last_one():
+    assert curves.filled([None, 2.0, None, 3.0, None]) == [2, 2, 3, 3, 3]
+    assert curves.area([None, 2.0, None, 3.0, None]) == pytest.approx(13 / 5)
     assert curves.filled([None, None]) == [] and curves.area([None]) is None
+
+
+@pytest.mark.parametrize("iteration", [1, 2, 10, 30])
+def test_the_size_of_iterations_does_not_change_the_area(iteration: int):
+    """An episode ends at each env step, and its return is the number of env steps so far."""
+    rows = [
+        row(end, iteration, sum(range(end - iteration + 1, end + 1)) / iteration)
+        for end in range(iteration, 121, iteration)
+    ]
+    curve = [value for _, value in curves.return_curve(rows, 120, 12)]
+    assert curves.area(curve) == pytest.approx(60.5)
 
 
 def test_the_final_return_is_the_mean_of_the_last_tenth():

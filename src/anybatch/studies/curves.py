@@ -52,15 +52,19 @@ def metric_curves(rows: Sequence[Row], total_env_steps: int, bins: int) -> dict[
 
 
 def filled(curve: Iterable[float | None]) -> list[float]:
-    """A curve with gaps filled by the value before or, at the start, after them. Empty if it has no value."""
+    """A curve with gaps filled by the value after or, at the end, before them. Empty if it has no value.
+
+    The episodes that a row is about ran in the env steps before it. With the value before the gap, curves of
+    larger iterations would be late, and their areas too small.
+    """
     values = list(curve)
-    latest = next((value for value in values if value is not None), None)
+    following = next((value for value in reversed(values) if value is not None), None)
     whole: list[float] = []
-    for value in values:
-        latest = latest if value is None else value
-        if latest is not None:
-            whole.append(latest)
-    return whole
+    for value in reversed(values):
+        following = following if value is None else value
+        if following is not None:
+            whole.append(following)
+    return whole[::-1]
 
 
 def area(curve: Iterable[float | None]) -> float | None:
