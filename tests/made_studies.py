@@ -14,7 +14,7 @@ from anybatch.batch.plan import make_plan as make_run_plan
 from anybatch.batch.table import plan_table
 from anybatch.config import CONFIGS, AnyConfig
 from anybatch.config.serialization import config_from_dict
-from anybatch.studies import cells, curves
+from anybatch.studies import cells
 from anybatch.studies import plan as plans
 from anybatch.studies.cells import RANDOM_ARM, Cell, Result
 from anybatch.studies.files import parse
@@ -112,8 +112,6 @@ def result_of(plan: StudyPlan, cell: Cell, score: Skill = skill) -> Result:
         plan_hash=plan.hash,
         facts={"seconds": 60.0},
         curve=curve,
-        final_return=curves.final_return(value for _, value in curve),
-        area=curves.area(value for _, value in curve),
         episodes=100,
         evaluation={},
         plan=run_plan(cell),

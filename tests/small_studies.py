@@ -95,5 +95,5 @@ def made_up(study_plan: StudyPlan, score: Callable[[Cell], float | None], **more
         if value is None:
             results.append(Result(**known, failed="the gradient is non-finite", diverged=True))
         else:
-            results.append(Result(**known, area=value, final_return=value, curve=((100, value),), **more))
+            results.append(Result(**known, curve=((100, value),), **more))
     return results

@@ -117,7 +117,7 @@ def test_missing_and_failed_cells_leave_a_claim_undecided():
     (verdict,) = verdicts.judge(plan, missing)
     assert verdict.state == "undecided" and "toy-Match__all__r1-4__s3 has no result" in verdict.sentence
     failed = [
-        replace(result, failed="no such module", area=None) if result.cell.seed == 3 else result
+        replace(result, failed="no such module", curve=()) if result.cell.seed == 3 else result
         for result in results
     ]
     (verdict,) = verdicts.judge(plan, failed)

@@ -36,9 +36,8 @@ def change(kept: Kept, **entries: Any) -> None:
 @pytest.mark.parametrize(
     ("entry", "value"),
     [
-        ("area", None),
-        ("area", "high"),
-        ("final_return", math.nan),
+        ("curve", []),
+        ("curve", [[100, None]]),
         ("curve", [[100, "high"]]),
         ("curve", [[100, math.inf]]),
         ("metrics", []),
@@ -73,11 +72,24 @@ def test_curves_of_another_length_are_refused(kept: Kept):
         runner.results(*kept)
 
 
+def test_areas_and_final_returns_are_those_of_the_curve(kept: Kept):
+    """Cells of earlier versions stored areas with gaps filled by the value before them."""
+    folder, plan = kept
+    path = cells.path_of(folder, plan.cells[-1].name)
+    gaps = [[1, None], [2, 4.0]] * (plan.bins // 2)
+    change(kept, curve=gaps, area=3.0, final_return=3.0)
+    (found,) = runner.results(*kept)
+    assert (found.area, found.final_return) == (4.0, 4.0)
+    cells.write(folder, found)
+    written = json.loads(path.read_text())
+    assert (written["area"], written["final_return"]) == (4.0, 4.0)
+
+
 def test_a_number_that_is_not_finite_is_not_written(kept: Kept):
     folder, plan = kept
     before = cells.read(folder, plan.cells[-1].name)
     with pytest.raises(ValueError, match="not JSON compliant"):
-        cells.write(folder, replace(result_of(plan, plan.cells[-1]), area=math.nan))
+        cells.write(folder, replace(result_of(plan, plan.cells[-1]), curve=((100, math.nan),)))
     assert cells.read(folder, plan.cells[-1].name) == before
 
 

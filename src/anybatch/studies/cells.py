@@ -49,7 +49,8 @@ cells/NAME.json adds:
                 is the end of the part, the return the mean over the episodes that ended within it, null
                 where none did. A single point at 0 for random play
     final_return  mean of the curve over the last tenth of the run
-    area        mean of the curve over the whole run. Both fill a part without episodes with the part before
+    area        mean of the curve over the whole run. A part without episodes counts as the part after it.
+                Both are computed from the curve when a cell is read; they are stored for other readers
     episodes    number of training episodes
     evaluation  {"mean_return", "standard_error", "episodes", "greedy"} of the trained policy
     plan        numbers of the run's plan: batch, tuned_at, ratios, hyperparameters, phase, step_range, rows,
@@ -72,14 +73,13 @@ from typing import Any, Protocol, Self
 
 from anybatch.errors import UserError
 from anybatch.runs import folder as run_folder
+from anybatch.studies import curve_means
 
 SCHEMA = 1
 PLAN_FILE, CELLS, RUNS, SOURCE = "plan.json", "cells", "runs", "source"
 
 BINS = 100
 """Points of a curve."""
-FINAL_SHARE = 0.1
-"""The last part of a run, whose mean is the final return."""
 
 RANDOM_ARM = "random"
 """Random play, the zero of the scale if there is no published one."""
@@ -179,14 +179,20 @@ class Result:
     diverged: bool = False
     """Whether it failed because the loss or the gradient became non-finite."""
     curve: tuple[tuple[int, float | None], ...] = ()
-    final_return: float | None = None
-    area: float | None = None
     episodes: int = 0
     evaluation: Mapping[str, Any] = field(default_factory=dict[str, Any])
     plan: Mapping[str, Any] = field(default_factory=dict[str, Any])
     metrics: Mapping[str, tuple[float | None, ...]] = field(
         default_factory=dict[str, tuple[float | None, ...]]
     )
+
+    @property
+    def final_return(self) -> float | None:
+        return curve_means.final_return(value for _, value in self.curve)
+
+    @property
+    def area(self) -> float | None:
+        return curve_means.area(value for _, value in self.curve)
 
     def score(self, metric: str) -> float:
         """The number that verdicts compare, `area` or `final`. The cell must not have failed."""
@@ -201,7 +207,8 @@ class Result:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        outcome = {name: data[name] for name in OUTCOME_KEYS} if data["failed"] is None else {}
+        kept = [name for name in OUTCOME_KEYS if name not in DERIVED_KEYS]
+        outcome = {name: data[name] for name in kept} if data["failed"] is None else {}
         if outcome:
             outcome["curve"] = tuple((int(steps), value) for steps, value in outcome["curve"])
             outcome["metrics"] = {name: tuple(values) for name, values in outcome["metrics"].items()}
@@ -212,6 +219,8 @@ class Result:
 STATUS_KEYS = ("plan_hash", "failed", "diverged")
 OUTCOME_KEYS = ("curve", "final_return", "area", "episodes", "evaluation", "plan", "metrics")
 """Keys of a result that a failed cell does not have."""
+DERIVED_KEYS = ("final_return", "area")
+"""Keys whose values follow from others."""
 
 
 def wrong_entries(data: Mapping[str, Any]) -> list[str]:
@@ -223,8 +232,8 @@ def wrong_entries(data: Mapping[str, Any]) -> list[str]:
         return wrong
     wrong += ["facts.seconds"] * (not is_number(data["facts"].get("seconds") or 0))
     if data["failed"] is None:
-        wrong += [name for name in ("area", "final_return") if not is_number(data[name])]
-        wrong += ["curve"] * (not are_numbers([value for _, value in data["curve"]]))
+        returns = [value for _, value in data["curve"]]
+        wrong += ["curve"] * (not are_numbers(returns) or returns.count(None) == len(returns))
         length = len(data["curve"])
         wrong += [name for name, values in data["metrics"].items() if not are_numbers(values, length)]
         wrong += ["plan"] * (data["arm"] != RANDOM_ARM and not is_run_plan(data["plan"]))

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from anybatch.studies.cells import FINAL_SHARE, METRIC_CURVES
+from anybatch.studies.cells import METRIC_CURVES
+from anybatch.studies.curve_means import rounded
 
 EPISODES, RETURN, NOISE_SCALE = "charts/episodes", "charts/episodic_return", "batch/noise_scale"
-RETURN_DIGITS, METRIC_DIGITS = 6, 4
-"""Significant digits that a cell keeps."""
+METRIC_DIGITS = 4
+"""Significant digits that a cell keeps of metrics."""
 
 Row = Mapping[str, Any]
 Values = tuple[float | None, ...]
@@ -49,35 +50,3 @@ def metric_curves(rows: Sequence[Row], total_env_steps: int, bins: int) -> dict[
                 rounded(middle(values), METRIC_DIGITS) if values else None for values in known
             )
     return found
-
-
-def filled(curve: Iterable[float | None]) -> list[float]:
-    """A curve with gaps filled by the value after or, at the end, before them. Empty if it has no value.
-
-    The episodes that a row is about ran in the env steps before it. With the value before the gap, curves of
-    larger iterations would be late, and their areas too small.
-    """
-    values = list(curve)
-    following = next((value for value in reversed(values) if value is not None), None)
-    whole: list[float] = []
-    for value in reversed(values):
-        following = following if value is None else value
-        if following is not None:
-            whole.append(following)
-    return whole[::-1]
-
-
-def area(curve: Iterable[float | None]) -> float | None:
-    """The mean over the run: the area under the curve, divided by its length."""
-    whole = filled(curve)
-    return rounded(fmean(whole)) if whole else None
-
-
-def final_return(curve: Iterable[float | None]) -> float | None:
-    """The mean over the last part of the run."""
-    whole = filled(curve)
-    return rounded(fmean(whole[-max(1, round(FINAL_SHARE * len(whole))) :])) if whole else None
-
-
-def rounded(value: float | None, digits: int = RETURN_DIGITS) -> float | None:
-    return None if value is None else float(f"{value:.{digits}g}")

@@ -16,7 +16,7 @@ from anybatch.runs.stop import Stopped
 from anybatch.session.evaluating import evaluate_state
 from anybatch.session.own import NOTHING_OWN
 from anybatch.session.training import start
-from anybatch.studies import curves
+from anybatch.studies import curve_means, curves
 from anybatch.studies.cells import RANDOM_ARM, RUNS, Cell, Origin, Result
 from anybatch.studies.configs import config_of
 from anybatch.studies.failures import facts, failure
@@ -100,9 +100,7 @@ def collected(folder: Path, plan: Origin, cell: Cell) -> Result:
     record = RunRecord(folder)
     rows, total = record.rows, cell.total_env_steps
     curve = curves.return_curve(rows, total, plan.bins)
-    values = [value for _, value in curve]
-    area = curves.area(values)
-    if area is None:
+    if all(value is None for _, value in curve):
         return failure(plan, cell, f"no episode ended within {total:,} env steps")
     run_facts = run_folder.read_json(folder / run_folder.FACTS_FILE)
     evaluation = (record.result or {})["evaluation"]
@@ -112,8 +110,6 @@ def collected(folder: Path, plan: Origin, cell: Cell) -> Result:
         cell=cell,
         plan_hash=plan.hash,
         curve=curve,
-        final_return=curves.final_return(values),
-        area=area,
         episodes=int(sum(row.get(curves.EPISODES) or 0 for row in rows)),
         evaluation={key: evaluation[key] for key in KEPT_OF_EVALUATION},
         plan=run_folder.read_json(folder / run_folder.PLAN_FILE),
@@ -134,13 +130,11 @@ def random_play(plan: Origin, cell: Cell) -> Result:
         NOTHING_OWN.close_source(state.source)
     if not math.isfinite(played.mean_return):  # rewards are checked only while learning
         return failure(plan, cell, f"random play has a mean return of {played.mean_return}")
-    mean = curves.rounded(played.mean_return)
+    mean = curve_means.rounded(played.mean_return)
     return Result(
         cell=cell,
         plan_hash=plan.hash,
         curve=((cell.total_env_steps, mean),),
-        final_return=mean,
-        area=mean,
         episodes=len(played.episodes),
         evaluation={key: played.to_json()[key] for key in KEPT_OF_EVALUATION},
         facts=facts(plan),

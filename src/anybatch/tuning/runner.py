@@ -16,7 +16,7 @@ from anybatch.batch.table import counted
 from anybatch.errors import UserError
 from anybatch.runs.display import Output
 from anybatch.runs.stop import GracefulStop, Stopped
-from anybatch.studies import cells, curves, in_progress
+from anybatch.studies import cells, curve_means, in_progress
 from anybatch.studies.cells import RUNS, Cell, Result
 from anybatch.studies.engine import DIED, ERROR, STOPPED
 from anybatch.studies.failures import result_after_death
@@ -183,7 +183,7 @@ class Slot:
         for moment in range(self._moment + 1, len(curve) // per_moment + 1):
             self._moment = moment
             number = before * REPORTS_PER_RUN + moment
-            area = curves.area(value for _, value in curve[: moment * per_moment])
+            area = curve_means.area(value for _, value in curve[: moment * per_moment])
             is_reported = number in self._trial.reports  # by an earlier process
             if area is None or number < FIRST_REPORT or is_reported:
                 continue
