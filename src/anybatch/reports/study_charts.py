@@ -195,10 +195,10 @@ def point_map(view: StudyView, rows: Dimension, columns: Dimension, parts: Seque
         best = max(best or (value, row, column), (value, row, column))
     others = {path: value for path, value in parts[0].point.items() if path not in (rows.name, columns.name)}
     ratio = [f"ratio {parts[0].ratio}"] if view.has_ratios else []
-    title = ", ".join([view.title(parts[0]), *ratio, *view.words(others)])
+    fixed = [*ratio, *view.words(others)]
     return HeatMap(
-        name=f"map-{file_part(title)}",
-        title=f"Normalized score, {title}",
+        name="-".join(["map", *arm_names(view, parts[0]), *map(file_part, fixed)]),
+        title=", ".join([f"Normalized score, {view.title(parts[0])}", *fixed]),
         x_label=columns.label,
         y_label=rows.label,
         columns=tuple(map(columns.shown, column_values)),
@@ -271,6 +271,11 @@ def profile_chart(view: StudyView, ratio: str, scores: Mapping[Part, Mapping[str
         series=tuple(series),
         y_includes=(0.0, 1.0),
     )
+
+
+def arm_names(view: StudyView, part: Part) -> list[str]:
+    """The arm of a part, and its base if there are several, as parts of a file name."""
+    return [file_part(part.arm), *([file_part(part.base)] if view.has_bases else [])]
 
 
 def file_part(name: str) -> str:

@@ -95,8 +95,12 @@ class StudyView:
     def title(self, part: Part) -> str:
         """The arm, and the base if there are several."""
         title = self.plan.arms.get(part.arm, part.arm)
-        several = len({other.base for other in self.parts}) > 1
-        return f"{title} ({part.base})" if several else title
+        return f"{title} ({part.base})" if self.has_bases else title
+
+    @property
+    def has_bases(self) -> bool:
+        """Whether there are cells of more than one base."""
+        return len({part.base for part in self.parts}) > 1
 
     @property
     def has_ratios(self) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from anybatch.reports.charts import palette
 from anybatch.reports.charts.chart import Chart, Drawing, HeatMap, Panels, Series
-from anybatch.reports.study_charts import file_part
+from anybatch.reports.study_charts import arm_names, file_part
 from anybatch.reports.study_parts import LEVEL, Part, StudyView, mean_of
 from anybatch.studies.plan import setting_name
 
@@ -97,7 +97,7 @@ def sweep_map(view: StudyView, setting: str, parts: Sequence[Part]) -> HeatMap:
         known = {column: value for column, value in enumerate(of_row) if value is not None}
         marks.append((row, max(known, key=lambda column: known[column]), "best"))
     return HeatMap(
-        name=f"map-{file_part(name)}-{file_part(view.title(parts[0]))}",
+        name="-".join(["map", file_part(name), *arm_names(view, parts[0])]),
         title=f"Normalized score, {view.title(parts[0])}",
         x_label=f"{name} of the run",
         y_label="ratio",
