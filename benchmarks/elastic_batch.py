@@ -28,7 +28,7 @@ from typing import Any
 from anybatch.reports import statistics
 from anybatch.runs import folder as run_folder
 from anybatch.runs import log
-from anybatch.studies import curves
+from anybatch.studies import curve_means, curves
 
 ROOT = Path(__file__).resolve().parents[1]
 PRESET = "benchmarks/elastic_batch.toml"
@@ -161,8 +161,8 @@ def kept(folder: Path, planned: Sequence[Stretch]) -> dict[str, Any]:
         ],
         "env_steps": rows[-1]["env_steps"],
         "episodes": sum(row.get(curves.EPISODES) or 0 for row in rows),
-        "area": curves.area(values),
-        "final_return": curves.final_return(values),
+        "area": curve_means.area(values),
+        "final_return": curve_means.final_return(values),
         "curve": curve,
     }
 
