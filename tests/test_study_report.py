@@ -207,7 +207,8 @@ def test_a_profile_is_the_share_of_runs_above_each_score(invariance: StudyView):
             runs = [run for runs in invariance.normalized(part).values() for run in runs]
             middle = len(series.x) // 2
             assert series.y[middle] == fmean(run > series.x[middle] for run in runs)
-            assert series.y[-1] == 0 and list(series.y) == sorted(series.y, reverse=True)
+            assert series.y[0] == 1 and series.y[-1] == 0
+            assert list(series.y) == sorted(series.y, reverse=True)
 
 
 def test_curves_of_one_arm_share_a_panel_with_the_reference_beside_them(invariance: StudyView):

@@ -244,24 +244,25 @@ def arm_intervals(view: StudyView) -> list[Drawing]:
 def profiles(view: StudyView) -> list[Drawing]:
     """The share of runs above each score, a line for each arm (arXiv:2108.13264), at each batch."""
     unswept = [part for part in view.parts if not part.point and not part.factors]
-    charts: list[Chart] = []
-    for _, ratio in RATIO.values(unswept):
-        scores = {part: view.normalized(part) for part in unswept if part.ratio == ratio}
-        scores = {part: found for part, found in scores.items() if found.keys() == set(view.strata)}
-        if 1 < len(scores) <= MOST_PROFILES:
-            charts.append(profile_chart(view, ratio, scores))
+    whole = [part for part in unswept if view.normalized(part).keys() == set(view.strata)]
+    by_ratio = {ratio: [part for part in whole if part.ratio == ratio] for _, ratio in RATIO.values(whole)}
+    drawn = {ratio: parts for ratio, parts in by_ratio.items() if 1 < len(parts) <= MOST_PROFILES}
+    titles = list(dict.fromkeys(view.title(part) for parts in drawn.values() for part in parts))
+    charts = [profile_chart(view, ratio, parts, titles) for ratio, parts in drawn.items()]
     note = "The higher, the better; where lines cross, one arm has more of the good runs and of the bad ones."
     panels = Panels(name="profiles", title="Share of runs above each score", charts=tuple(charts), note=note)
     return [panels] if charts else []
 
 
-def profile_chart(view: StudyView, ratio: str, scores: Mapping[Part, Mapping[str, Sequence[float]]]) -> Chart:
-    values = [value for found in scores.values() for runs in found.values() for value in runs]
-    thresholds = tuple(float(x) for x in np.linspace(min(values), max(values), PROFILE_POINTS))
+def profile_chart(view: StudyView, ratio: str, parts: Sequence[Part], titles: Sequence[str]) -> Chart:
+    """The profiles at one batch; `titles` are those of all charts, which share their colors."""
+    values = [value for part in parts for runs in view.normalized(part).values() for value in runs]
+    start = min(values) - (max(values) - min(values)) / PROFILE_POINTS  # where all runs are above
+    thresholds = tuple(float(x) for x in np.linspace(start, max(values), PROFILE_POINTS))
     series: list[Series] = []
-    for number, (part, found) in enumerate(scores.items()):
-        color, dashed = palette.distinct(number)
-        share = tuple(statistics.performance_profile(found, thresholds))
+    for part in parts:
+        color, dashed = palette.distinct(titles.index(view.title(part)))
+        share = tuple(statistics.performance_profile(view.normalized(part), thresholds))
         series.append(Series(label=view.title(part), color=color, dashed=dashed, x=thresholds, y=share))
     return Chart(
         name=f"profile-{file_part(ratio)}",
