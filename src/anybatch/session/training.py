@@ -184,9 +184,9 @@ def run_to_end(
             with noting_training(state, run, resume_of(config, folder, own)):
                 algorithm_of(config).train(config, state, run)
         except KeyboardInterrupt:
-            raise Stopped(signal.SIGINT, outcome_of(config, state, run).how_to_continue()) from None
+            raise Stopped(signal.SIGINT, outcome_of(config, state, run, own).how_to_continue()) from None
     own.close_source(state.source)
-    outcome = outcome_of(config, state, run)
+    outcome = outcome_of(config, state, run, own)
     # Also before the evaluation: a run that is killed during it has been trained to its end.
     write_result(outcome)
     if outcome.finished and not run.is_to_stop:
