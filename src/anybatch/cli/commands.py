@@ -251,6 +251,8 @@ def evaluate_suite(name: str, words: list[str]) -> None:
         print(f"{folder} has no checkpoint yet and is left out", file=sys.stderr)
         del folders[folder]
     runs = [with_run(EvaluateFlags, [str(folder), *options], evaluate) for folder in folders]
+    if not folders:
+        raise UserError("none of the named runs has a checkpoint to evaluate")
     wanted = [flags for flags in runs if suite.contains(name, flags.config.env)]
     left_out = sorted({flags.config.env for flags in runs} - {flags.config.env for flags in wanted})
     if not wanted:
