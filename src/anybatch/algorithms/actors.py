@@ -132,7 +132,12 @@ def make_normalizer(config: AnyConfig, spec: EnvSpec) -> ObservationNormalizer |
 
 def make_kernel(config: AnyConfig, network: Actor, spec: EnvSpec) -> PolicyKernel | QKernel | None:
     """Native code to act with, if the learner could use it; each request says whether it does."""
+
+    def unsaid(sentence: str) -> None:
+        """The learner has said it, for all actors."""
+        del sentence
+
     choice, threads = compile_choice(config), native_threads(config)
     if isinstance(network, QNetwork):
-        return q_kernel(choice, network, spec, threads=threads, say=print)
-    return policy_kernel(choice, network, None, spec, threads=threads, say=print)
+        return q_kernel(choice, network, spec, threads=threads, say=unsaid)
+    return policy_kernel(choice, network, None, spec, threads=threads, say=unsaid)
