@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
+from anybatch.batch.number_text import counted
 from anybatch.config import RecordConfig, RunConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.distributed import collectives, group
@@ -122,7 +123,7 @@ class Run:
         self._has_ranks = max(before, now) > 1 or _had_ranks(self.folder)
         if before != now:
             was = "was" if before == 1 else "were"
-            self.say(f"The run continues on {now} rank{'s' * (now > 1)}; there {was} {before}.")
+            self.say(f"The run continues on {counted(now, 'rank')}; there {was} {before}.")
 
     def begin(self, state: Recordable) -> None:
         """Save before the first iteration, so that there is always something to resume."""
