@@ -289,7 +289,7 @@ def replayed(config: AnyConfig, shown: list[dict[str, Any]], **signals: Callable
     decided = [controllers.in_force(config.complete_controller, state).num_steps]
     for row in shown:
         seen = {name: read(row) for name, read in signals.items()}
-        state, decision = controllers.decide(
+        state = controllers.decide(
             config.complete_controller,
             state,
             Signals(
@@ -300,7 +300,7 @@ def replayed(config: AnyConfig, shown: list[dict[str, Any]], **signals: Callable
                 **seen,
             ),
         )
-        decided.append(decision.num_steps)
+        decided.append(controllers.in_force(config.complete_controller, state).num_steps)
     return [length for length in decided if length is not None]
 
 
