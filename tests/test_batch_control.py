@@ -30,7 +30,7 @@ from toy_runs import (
 
 from anybatch import session
 from anybatch.acting.rollout import Rollout
-from anybatch.algorithms.control import behavioral_divergence, control_batch, probe
+from anybatch.algorithms.control import control_batch, policy_change, probe
 from anybatch.algorithms.ppo.state import PPOState
 from anybatch.algorithms.pqn.state import PQNState
 from anybatch.batch import controllers
@@ -446,7 +446,7 @@ def test_a_divergence_is_measured_on_so_many_valid_states_at_most(states: int):
         return over(network, obs)
 
     state.learner.over = run_and_keep  # type: ignore[method-assign]
-    assert behavioral_divergence(config, state, probe(config, state, data)) == 0.0  # nothing has moved
+    assert policy_change(config, state, probe(config, state, data)) == 0.0  # nothing has moved
     state.learner.iterations += 1
     stale = probe(config, state, data)  # asks the policy again
     assert torch.equal(stale.location, over(state.network.locate, stale.obs))

@@ -1,4 +1,4 @@
-"""Display of plans and outcomes."""
+"""Display of advice, suites and outcomes."""
 
 import shlex
 import sys
