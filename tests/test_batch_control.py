@@ -30,7 +30,7 @@ from toy_runs import (
 
 from anybatch import session
 from anybatch.acting.rollout import Rollout
-from anybatch.algorithms.control import behavioral_divergence, control_batch, probe
+from anybatch.algorithms.control import control_batch, policy_change, probe
 from anybatch.algorithms.ppo.state import PPOState
 from anybatch.algorithms.pqn.state import PQNState
 from anybatch.batch import controllers
@@ -289,7 +289,7 @@ def replayed(config: AnyConfig, shown: list[dict[str, Any]], **signals: Callable
     decided = [controllers.in_force(config.complete_controller, state).num_steps]
     for row in shown:
         seen = {name: read(row) for name, read in signals.items()}
-        state, decision = controllers.decide(
+        state = controllers.decide(
             config.complete_controller,
             state,
             Signals(
@@ -300,7 +300,7 @@ def replayed(config: AnyConfig, shown: list[dict[str, Any]], **signals: Callable
                 **seen,
             ),
         )
-        decided.append(decision.num_steps)
+        decided.append(controllers.in_force(config.complete_controller, state).num_steps)
     return [length for length in decided if length is not None]
 
 
@@ -446,7 +446,7 @@ def test_a_divergence_is_measured_on_so_many_valid_states_at_most(states: int):
         return over(network, obs)
 
     state.learner.over = run_and_keep  # type: ignore[method-assign]
-    assert behavioral_divergence(config, state, probe(config, state, data)) == 0.0  # nothing has moved
+    assert policy_change(config, state, probe(config, state, data)) == 0.0  # nothing has moved
     state.learner.iterations += 1
     stale = probe(config, state, data)  # asks the policy again
     assert torch.equal(stale.location, over(state.network.locate, stale.obs))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from toy_runs import changed, toy_config, toy_pqn_config
 
 from anybatch import machine, session
-from anybatch.batch.number_text import number_text
+from anybatch.batch.number_text import counted, number_text
 from anybatch.batch.plan import Plan, make_plan
 from anybatch.batch.rescaling import Hyperparameters
 from anybatch.batch.table import PlanTable, plan_table
@@ -266,6 +266,11 @@ def test_the_rows_name_what_changed_and_why():
 )
 def test_numbers_have_no_power_of_ten_where_all_their_digits_can_be_read(value: float, text: str):
     assert number_text(value, 4) == text
+
+
+def test_only_one_thing_is_not_in_the_plural():
+    counts = {0: "0 samples", 0.5: "0.5 samples", 1: "1 sample", 1.5: "1.5 samples", 1024: "1,024 samples"}
+    assert [counted(count, "sample") for count in counts] == list(counts.values())
 
 
 def test_a_large_ratio_is_written_in_full():

@@ -21,6 +21,7 @@ from anybatch.cli import commands, doctor, help_page, main
 from anybatch.cli.publish import ExportFlags
 from anybatch.cli.tune import TuneFlags
 from anybatch.cli.usage_error import sentence_in
+from anybatch.cli.words import value_of, without
 from anybatch.config import PPGConfig, PPOConfig, PQNConfig, other_names
 from anybatch.runs import log
 from anybatch.runs.record import RunRecord
@@ -85,6 +86,30 @@ def test_a_number_of_envs_is_refused_where_the_ranks_decide_it(
         assert ended.value.code == 2 and "follow the ranks: leave num-envs out" in capsys.readouterr().err
     out = said(capsys, *resumed, "--envs-per-rank=none")
     assert "3 envs × 16 steps = 48 samples" in out
+
+
+def test_flags_with_underscores_are_the_same_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "--preset", "cartpole-ppo", "--envs-per-rank", "8", "--ranks", "2", "--num_envs", "8"])
+    assert ended.value.code == 2 and "follow the ranks: leave num-envs out" in capsys.readouterr().err
+    out = said(capsys, "train", "--env=toy:Match", "--num_envs", "8", f"--run_dir={tmp_path}", *SHORT)
+    assert f"anybatch train --env=toy:Match {' '.join(SHORT)} --num-envs 2" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "value", "others"),
+    [
+        ("--num-envs 8 --seed 1", "8", "--seed 1"),
+        ("--seed 1 --num_envs 8", "8", "--seed 1"),
+        ("--num_envs=8 --seed 1 --num-envs=9", "9", "--seed 1"),
+        ("--name __num_envs --num-env=8", None, "--name __num_envs --num-env=8"),
+        ("--name=--num_envs=8", None, "--name=--num_envs=8"),
+        ("--seed 1 --num-envs", None, "--seed 1"),
+    ],
+)
+def test_a_flag_is_found_among_the_words_as_the_parser_finds_it(words: str, value: str | None, others: str):
+    assert value_of("--num-envs", words.split()) == value
+    assert without("--num-envs", words.split()) == others.split()
 
 
 def test_evaluation_counts_the_same_number_of_episodes_in_every_slot(

@@ -61,8 +61,8 @@ def replay(
     state = state or controllers.start(config)
     steps: list[Step] = []
     for iteration, row in enumerate(rows, first):
-        state, decision = controllers.decide(config, state, signals(iteration, row))
-        steps.append((state, decision))
+        state = controllers.decide(config, state, signals(iteration, row))
+        steps.append((state, controllers.in_force(config, state)))
     return steps
 
 
@@ -362,7 +362,7 @@ def length_after(config: CompleteController, env_steps: int) -> int:
         iteration += 1
         done += ENVS * (controllers.in_force(config, state).num_steps or 0)
         row = {"divergence": 0.02 if controllers.measures_at(config, iteration) else None, "env_steps": done}
-        state, _ = controllers.decide(config, state, signals(iteration, row))
+        state = controllers.decide(config, state, signals(iteration, row))
     return controllers.in_force(config, state).num_steps or 0
 
 
@@ -481,10 +481,8 @@ def test_a_schedule_is_a_step_function_of_env_steps():
 
 def test_a_schedule_depends_on_env_steps_only():
     config = controller(kind="schedule", schedule=("0:16", "1000:32"))
-    state, decision = controllers.decide(
-        config, ControllerState(length=99.0), signals(77, {"env_steps": 2000})
-    )
-    assert (state.length, decision.num_steps) == (32.0, 32)
+    state = controllers.decide(config, ControllerState(length=99.0), signals(77, {"env_steps": 2000}))
+    assert (state.length, controllers.in_force(config, state).num_steps) == (32.0, 32)
 
 
 def test_fixed_leaves_the_length_to_the_run():

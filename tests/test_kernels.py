@@ -28,6 +28,7 @@ from toy_runs import (
 from anybatch import native
 from anybatch.acting import native_rollout
 from anybatch.acting.collector import Collector
+from anybatch.algorithms.actors import make_kernel
 from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.pqn import loop as pqn
 from anybatch.config import PPOConfig
@@ -329,6 +330,22 @@ def test_without_a_compiler_torch_is_used_and_that_is_said(
             start(toy_config(compile="on"))
     finally:
         native.library.cache_clear()
+
+
+def test_without_a_compiler_actors_do_not_repeat_what_the_learner_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    without_compiler(monkeypatch, tmp_path, "no-such-compiler")
+    said: list[str] = []
+    try:
+        for state, config in (
+            (start(toy_config(), said.append), toy_config()),
+            (start_pqn(toy_pqn_config(), said.append), toy_pqn_config()),
+        ):
+            assert make_kernel(config, state.network, state.source.spec) is None
+    finally:
+        native.library.cache_clear()
+    assert len(said) == 2 and capsys.readouterr() == ("", "")
 
 
 def test_what_cannot_be_compiled_is_refused_only_if_it_is_asked_for():

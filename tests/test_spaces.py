@@ -27,7 +27,7 @@ from toy_runs import (
 )
 
 from anybatch.acting.rollout import Rollout
-from anybatch.algorithms.control import Probe, behavioral_divergence
+from anybatch.algorithms.control import Probe, policy_change
 from anybatch.algorithms.ppg import loop as ppg
 from anybatch.algorithms.ppg import state as ppg_state
 from anybatch.algorithms.ppo import loop as ppo
@@ -252,7 +252,7 @@ def test_action_churn_counts_allowed_actions_only():
         state.network.head.bias[3] += 1e3  # the best wherever it is allowed
     expected = (allowed[:, 3] & (before != 3)).float().mean()
     assert 0 < expected < 0.7
-    measured = behavioral_divergence(config, state, probe)
+    measured = policy_change(config, state, probe)
     assert measured == pytest.approx(float(expected), abs=1e-6)
 
 
@@ -272,7 +272,7 @@ def test_the_kl_of_several_choices_is_measured_by_the_controller():
     behavior = MultiCategorical(probe.location, (2, 3, 5))
     expected = float(behavior.kl_from(current).mean())  # KL(current ‖ behavior)
     assert expected > 1e-4
-    assert behavioral_divergence(config, state, probe) == pytest.approx(expected, rel=1e-4)
+    assert policy_change(config, state, probe) == pytest.approx(expected, rel=1e-4)
 
 
 RESUMED = [

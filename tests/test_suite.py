@@ -196,6 +196,17 @@ def test_what_cannot_be_put_together_is_one_sentence_and_code_2(
     assert all(part in lines[0] for part in parts), lines
 
 
+def test_runs_without_a_checkpoint_cannot_be_put_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    folder = train(toy_config(), tmp_path).folder
+    shutil.rmtree(folder / "checkpoints")
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        main(["evaluate", str(tmp_path), "--suite", "atari-5"])
+    left_out, reason = capsys.readouterr().err.splitlines()
+    assert stop.value.code == 2 and left_out == f"{folder} has no checkpoint yet and is left out"
+    assert reason.endswith("none of the named runs has a checkpoint to evaluate")
+
+
 def test_a_folder_with_the_name_of_the_suite_is_a_folder(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

@@ -2,7 +2,7 @@ import json
 
 import numpy as np
 
-from anybatch.envs.episodes import Episode, EpisodeTracker
+from anybatch.envs.episodes import Episode, EpisodeTracker, from_table, to_table
 from anybatch.envs.protocol import EnvStep
 
 
@@ -78,3 +78,9 @@ def test_a_restored_tracker_continues():
         each.update(step([1, 1, 1], valid=YES, end=YES))
     assert ended == [Episode(1.0, 1, 1)]
     assert taken(tracker) == taken(restored) == [Episode(8.0, 2, 0), Episode(1.0, 1, 1), Episode(3.0, 2, 2)]
+
+
+def test_episodes_survive_a_round_trip_through_a_table():
+    episodes = [Episode(1.5, 10, 2, True, 7), Episode(-0.25, 3, 0)]
+    assert from_table(to_table(episodes)) == episodes
+    assert to_table([]).shape == (0, 5) and from_table(to_table([])) == []

@@ -11,11 +11,13 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 from toy_runs import changed, toy_config, train_own
 
+from anybatch import session
 from anybatch.config import EnvConfig
 from anybatch.envs.own import own_env
 from anybatch.envs.protocol import EnvStep, VectorEnv
 from anybatch.envs.toy import ToyEnv
 from anybatch.errors import EnvError
+from anybatch.runs.display import QUIET
 from anybatch.session.evaluating import evaluation_env
 from anybatch.session.own import OwnParts
 
@@ -104,6 +106,20 @@ def test_an_object_of_our_protocol_is_taken_as_it_is():
 def test_what_is_no_environment_is_refused_in_one_sentence(given: Any):
     with pytest.raises(EnvError, match=f"env must be a Gymnasium env.* got {type(given).__name__}"):
         own_env(given)
+
+
+def test_what_continues_a_stopped_run_is_code_if_only_a_program_has_its_objects(tmp_path: Path):
+    own = OwnParts.of(env=Slow)
+    outcome = session.train(
+        own.named_in(toy_config(num_envs=2, total_env_steps=20)),
+        preset="test",
+        base=tmp_path,
+        show_plan=lambda *_: None,
+        output=QUIET,
+        own=own,
+    )
+    code = f"anybatch.resume({str(outcome.folder)!r}, env=…)"
+    assert outcome.how_to_continue().startswith(f"Stopped. Continue with: {code} (saved at ")
 
 
 def test_an_object_is_left_open_and_what_a_factory_made_is_closed(tmp_path: Path):

@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -29,6 +31,29 @@ def test_sigterm_after_a_first_signal_ends_the_process_whatever_it_is_doing(firs
     with GracefulStop(lambda _: None):
         os.kill(os.getpid(), first)
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+HANGS_IN_NATIVE_CODE = """
+import ctypes, signal
+from collections import deque
+from itertools import repeat
+from anybatch.runs.stop import GracefulStop, stopping_at_once
+
+send = ctypes.CDLL(None)["raise"]
+with GracefulStop(lambda _: None):
+    for _ in range(EVALUATIONS):
+        with stopping_at_once():
+            pass
+    deque(map(send, repeat(signal.SIGTERM, 2)), maxlen=0)  # no bytecode runs between the two
+"""
+
+
+@pytest.mark.parametrize("evaluations", [0, 1, 2])
+def test_a_second_signal_ends_a_process_that_hangs_in_native_code(evaluations: int):
+    """Also after evaluations during training, which stop at once."""
+    code = HANGS_IN_NATIVE_CODE.replace("EVALUATIONS", str(evaluations))
+    ended = subprocess.run([sys.executable, "-c", code], check=False, timeout=200)
+    assert ended.returncode == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -8,8 +8,7 @@ import torch
 
 from anybatch.acting.collector import Actor
 from anybatch.acting.observation_normalizer import ObservationNormalizer
-from anybatch.batch.number_text import number_text
-from anybatch.batch.table import counted
+from anybatch.batch.number_text import counted, number_text
 from anybatch.distributed.shard import Shard
 from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.envs.protocol import EnvStep, VectorEnv

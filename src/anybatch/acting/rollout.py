@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from anybatch.envs.episodes import EPISODES, Episode
+from anybatch.envs.episodes import EPISODES, Episode, from_table, to_table
 from anybatch.envs.protocol import EnvSpec
 
 
@@ -53,24 +53,17 @@ class Rollout:
         """Everything except the origin."""
         named = {field.name: getattr(self, field.name) for field in fields(self)}
         tensors = {name: value for name, value in named.items() if isinstance(value, Tensor)}
-        return tensors if self.was_counted else tensors | {EPISODES: self._episode_table()}
-
-    def _episode_table(self) -> Tensor:
-        """[E, 5]: the fields of each `Episode`."""
-        rows = [list(episode) for episode in self.episodes]
-        return torch.tensor(rows, dtype=torch.float64).reshape(len(rows), len(Episode._fields))
+        if self.was_counted:
+            return tensors
+        return tensors | {EPISODES: torch.from_numpy(to_table(self.episodes))}
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], origin: Origin) -> "Rollout":
         rest = {name: tensor for name, tensor in tensors.items() if name not in ("log_std", EPISODES)}
-        table = tensors[EPISODES].tolist() if EPISODES in tensors else []
         return cls(
             **rest,
             log_std=tensors.get("log_std"),
-            episodes=[
-                Episode(total, int(length), int(env), bool(cut), int(step))
-                for total, length, env, cut, step in table
-            ],
+            episodes=from_table(tensors[EPISODES].numpy()) if EPISODES in tensors else [],
             origin=origin,
             was_counted=EPISODES not in tensors,
         )

@@ -30,7 +30,6 @@ State = TypeVar("State", bound=AnyState)
 class Algorithm(Generic[Config, State]):
     """What a run needs from an algorithm."""
 
-    config: type[Config]
     start: Callable[..., State]
     """`start(config, env, say=…, factory=…)`: a fresh state."""
     restore: Callable[[State, Snapshot, Config, Callable[[str], None]], None]
@@ -45,21 +44,18 @@ class Algorithm(Generic[Config, State]):
 
 
 PPO: Algorithm[PPOConfig, PPOState] = Algorithm(
-    config=PPOConfig,
     start=ppo_state.start,
     restore=ppo_state.restore,
     train=ppo_loop.train,
     for_playing=ppo_state.for_playing,
 )
 PPG: Algorithm[PPGConfig, PPGState] = Algorithm(
-    config=PPGConfig,
     start=ppg_state.start,
     restore=ppg_state.restore,
     train=ppg_loop.train,
     for_playing=ppo_state.for_playing,
 )
 PQN: Algorithm[PQNConfig, PQNState] = Algorithm(
-    config=PQNConfig,
     start=pqn_state.start,
     restore=pqn_state.restore,
     train=pqn_loop.train,

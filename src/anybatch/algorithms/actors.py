@@ -89,7 +89,7 @@ def build_worker(recipe: dict[str, Any]) -> ActorWorker:
     env = make_env(config, recipe["env_factory"], seeds[shard.envs], shard.first)
     path = recipe["network_factory"]
     network = make_network(config, env.spec, None if path is None else import_factory(path, trusted=False))
-    encoder = encoder_of(config, env.spec)
+    encoder = encoder_for(config, env.spec)
     device = place_network(config, network)
     FlatParameters(network)  # native code reads parameters from there
     collector = make_collector(
@@ -119,8 +119,8 @@ def make_network(config: AnyConfig, spec: EnvSpec, factory: NetworkFactory | Non
     return ppo_state.make_network(config, spec, factory, auxiliary=isinstance(config, PPGConfig))
 
 
-def encoder_of(config: AnyConfig, spec: EnvSpec) -> str:
-    """The name of the encoder, which determines the automatic microbatch."""
+def encoder_for(config: AnyConfig, spec: EnvSpec) -> str:
+    """The name of the encoder, which determines the automatic microbatch and the threads of torch."""
     if isinstance(config, PQNConfig):
         return networks.q_encoder_name(config.network, layout=spec.obs_layout)
     return networks.encoder_name(config.network, layout=spec.obs_layout)
@@ -132,7 +132,12 @@ def make_normalizer(config: AnyConfig, spec: EnvSpec) -> ObservationNormalizer |
 
 def make_kernel(config: AnyConfig, network: Actor, spec: EnvSpec) -> PolicyKernel | QKernel | None:
     """Native code to act with, if the learner could use it; each request says whether it does."""
+
+    def unsaid(sentence: str) -> None:
+        """The learner has said it, for all actors."""
+        del sentence
+
     choice, threads = compile_choice(config), native_threads(config)
     if isinstance(network, QNetwork):
-        return q_kernel(choice, network, spec, threads=threads, say=print)
-    return policy_kernel(choice, network, None, spec, threads=threads, say=print)
+        return q_kernel(choice, network, spec, threads=threads, say=unsaid)
+    return policy_kernel(choice, network, None, spec, threads=threads, say=unsaid)

@@ -62,7 +62,7 @@ def control_batch(
     """Let the controller decide the next batch. Call after an iteration has been counted."""
     if config.controller.kind == "fixed" and config.minibatch_limit != "noise-scale":
         return {}
-    moved = None if before_updates is None else behavioral_divergence(config, state, before_updates)
+    moved = None if before_updates is None else policy_change(config, state, before_updates)
     acting = next(iter(state.steps.noise.values()))
     before = state.batch
     signals = Signals(
@@ -82,7 +82,7 @@ def control_batch(
 
 
 @torch.no_grad()
-def behavioral_divergence(config: RunConfig, state: PPOState | PQNState, before: Probe) -> float:
+def policy_change(config: RunConfig, state: PPOState | PQNState, before: Probe) -> float:
     """How far an iteration moved the policy, measured on some of the states that it trained on."""
     after = state.learner.over(state.network.locate, before.obs)
     if config.controller.kind == "divergence":

@@ -25,7 +25,7 @@ class BatchControl:
 
     def decide(self, signals: Signals) -> bool:
         """Let the controller decide the batch of the next iteration. Returns whether it changed."""
-        self.controller, _ = controllers.decide(self._settings, self.controller, signals)
+        self.controller = controllers.decide(self._settings, self.controller, signals)
         limit = self.plan.minibatch_limit
         if limit is not None and limit.measured:
             self._measured_limit = moved_limit(

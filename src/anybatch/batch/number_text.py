@@ -12,3 +12,9 @@ def probability_text(value: float) -> str:
     """A probability as a whole percentage; one that an estimate rounds to certainty is not called certain."""
     rounded = f"{value:.0%}"
     return {"100%": "more than 99%", "0%": "less than 1%"}.get(rounded, rounded)
+
+
+def counted(count: float, noun: str) -> str:
+    """0 samples, 1 sample, 1.5 samples, 1,024 samples: at most one decimal."""
+    number = f"{count:,.0f}" if float(count).is_integer() else f"{count:,.1f}"
+    return f"{number} {noun}{'s' * (count != 1)}"

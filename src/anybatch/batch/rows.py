@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from anybatch.batch.minibatch_limit import MinibatchLimit
-from anybatch.batch.number_text import number_text
+from anybatch.batch.number_text import counted, number_text
 from anybatch.batch.phase import PhasePlan
 from anybatch.batch.plan import Plan
 from anybatch.batch.stale import proximal_follows_lag
@@ -189,8 +189,7 @@ def _while_it_changes(config: RunConfig) -> str:
 
 
 def _copy(every: int) -> str:
-    steps = f"{every:,} gradient step{'s' * (every > 1)}"
-    return f"{steps} (mean age {number_text(rescale.mean_copy_age(every), 4)})"
+    return f"{counted(every, 'gradient step')} (mean age {number_text(rescale.mean_copy_age(every), 4)})"
 
 
 def _decay(decay: float, meaning: Callable[[float], float], unit: str) -> str:

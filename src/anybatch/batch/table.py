@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass, replace
 
-from anybatch.batch.number_text import number_text
+from anybatch.batch.number_text import counted, number_text
 from anybatch.batch.plan import Plan
 from anybatch.batch.preconditions import broken_preconditions
 from anybatch.batch.rows import PlanRow, plan_rows
@@ -39,16 +39,6 @@ def plan_table(config: RunConfig, plan: Plan) -> PlanTable:
         rows=tuple(plan_rows(config, plan)),
         warnings=tuple(broken_preconditions(config, plan)),
     )
-
-
-def counted(count: float, noun: str) -> str:
-    """1 sample, 1.5 samples, 1,024 samples."""
-    return f"{number(count)} {noun}{'s' * (count > 1)}"
-
-
-def number(count: float) -> str:
-    """A count with at most one decimal."""
-    return f"{count:,.0f}" if float(count).is_integer() else f"{count:,.1f}"
 
 
 def batch_lines(batch: BatchSizes) -> list[str]:
@@ -179,6 +169,6 @@ def change_of_batch(before: BatchSizes, now: Plan, env_steps: int) -> str:
     return (
         f"{env_steps:,} env steps: {change}, "
         f"iteration batch {batch.iteration_batch:,}, minibatch {batch.minibatch:,.0f}, "
-        f"{batch.epochs} epoch{'s' * (batch.epochs > 1)}, "
+        f"{counted(batch.epochs, 'epoch')}, "
         f"learning rate {now.hyperparameters.learning_rate:.4g}"
     )

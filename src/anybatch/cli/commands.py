@@ -85,26 +85,27 @@ class ResumeFlags(RunFlags):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateFlags(RunFlags):
+class CheckpointFlags(RunFlags):
+    checkpoint: str = NEWEST
+    """newest, best (by the evaluations during training, see --evaluation.every-env-steps), or the env steps
+    of a checkpoint."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateFlags(CheckpointFlags):
     offered: ClassVar[Offered] = PLAYING
     run: tyro.conf.Positional[Path]
     """A run folder, or a folder of runs, of which the newest is used. With --suite, any number of either; all
     runs in a folder are used."""
     suite: str | None = None
     """atari-5, atari-10 or atari-57: evaluate all runs on the suite's games and summarize them by game."""
-    checkpoint: str = NEWEST
-    """newest, best (by the evaluations during training, see --evaluation.every-env-steps), or the env steps
-    of a checkpoint."""
     json: bool = False
     """Print the result as JSON, for programs."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchFlags(RunFlags):
+class WatchFlags(CheckpointFlags):
     offered: ClassVar[Offered] = WATCHING
-    checkpoint: str = NEWEST
-    """newest, best (by the evaluations during training, see --evaluation.every-env-steps), or the env steps
-    of a checkpoint."""
     out: Path = Path("watch.gif")
     """The video file to write, ending in .mp4 or .gif."""
     steps: int = 500
@@ -250,6 +251,8 @@ def evaluate_suite(name: str, words: list[str]) -> None:
     for folder in [folder for folder in folders if not RunRecord(folder).has_checkpoint]:
         print(f"{folder} has no checkpoint yet and is left out", file=sys.stderr)
         del folders[folder]
+    if not folders:
+        raise UserError("none of the named runs has a checkpoint to evaluate")
     runs = [with_run(EvaluateFlags, [str(folder), *options], evaluate) for folder in folders]
     wanted = [flags for flags in runs if suite.contains(name, flags.config.env)]
     left_out = sorted({flags.config.env for flags in runs} - {flags.config.env for flags in wanted})

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from anybatch import envs, native
-from anybatch.batch.table import counted
+from anybatch.batch.number_text import counted
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config import EnvConfig, NetworkConfig
 from anybatch.distributed import group, one_machine

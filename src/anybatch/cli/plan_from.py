@@ -4,7 +4,7 @@ import json
 
 from rich.console import Console
 
-from anybatch.batch.table import counted
+from anybatch.batch.number_text import counted
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config.whole_number import whole_number
 from anybatch.errors import UserError

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from anybatch import presets as preset_files
-from anybatch.batch.table import counted
+from anybatch.batch.number_text import counted
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict

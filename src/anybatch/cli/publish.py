@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import tyro
 
-from anybatch.cli.commands import RunFlags, with_run
+from anybatch.cli.commands import CheckpointFlags, with_run
 from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.offered import PLAYING, Offered
@@ -17,11 +17,11 @@ from anybatch.cli.usage_error import as_user_error
 from anybatch.errors import UserError
 from anybatch.export import hub, hub_folder, onnx_file
 from anybatch.runs.display import Output
-from anybatch.runs.record import NEWEST, RunRecord
+from anybatch.runs.record import RunRecord
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportFlags(RunFlags):
+class ExportFlags(CheckpointFlags):
     offered: ClassVar[Offered] = PLAYING
     onnx: Path | None = None
     """Write the policy with its observation normalizer as this ONNX file. It outputs greedy actions and what
@@ -31,13 +31,10 @@ class ExportFlags(RunFlags):
     With --onnx, the folder also holds an ONNX file."""
     video: bool = True
     """Include a video of the agent in that folder (needs the extra `video`)."""
-    checkpoint: str = NEWEST
-    """newest, best (by the evaluations during training, see --evaluation.every-env-steps), or the env steps
-    of a checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PushFlags(RunFlags):
+class PushFlags(CheckpointFlags):
     offered: ClassVar[Offered] = PLAYING
     repository: tyro.conf.Positional[str] = ""
     """Name on the Hub, USER/NAME."""
@@ -49,9 +46,6 @@ class PushFlags(RunFlags):
     """Also publish the policy as an ONNX file (needs the extra `onnx`)."""
     video: bool = True
     """Publish a video of the agent (needs the extra `video`)."""
-    checkpoint: str = NEWEST
-    """newest, best (by the evaluations during training, see --evaluation.every-env-steps), or the env steps
-    of a checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""`anybatch report` and `anybatch plot`: runs and studies as pages and pictures."""
+"""`anybatch report` and `anybatch plot`: runs, studies and tunings as pages and pictures."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +59,7 @@ Flags = TypeVar("Flags", ReportFlags, PlotFlags)
 
 
 def report(words: list[str]) -> None:
-    """Write a page about runs or a study."""
+    """Write a page about runs, a study or a tuning."""
     if HELP_FLAGS & set(words):
         print(REPORT_USAGE, end="")
         return
@@ -69,7 +69,7 @@ def report(words: list[str]) -> None:
 
 
 def made_of(paths: tuple[Path, ...], words: list[str]) -> tuple[Path, Report]:
-    """The report of a study or of runs, and the folder it belongs in."""
+    """The report of a tuning, of a study or of runs, and the folder it belongs in."""
     tunings = [path for path in paths if tune.is_tuning(path)]
     studies = [path for path in paths if study_parts.is_study(path)]
     if (tunings or studies) and len(paths) > 1:

@@ -1,4 +1,4 @@
-"""Display of plans and outcomes."""
+"""Display of advice, suites and outcomes."""
 
 import shlex
 import sys
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from anybatch.batch.number_text import number_text
+from anybatch.batch.number_text import counted, number_text
 from anybatch.cli import lost_output
 from anybatch.reports import sparkline
 from anybatch.reports.advice import Advice
@@ -70,7 +70,7 @@ def outcome(result: Outcome, smaller: str = "") -> None:
 
     print()
     if result.training_return is not None:
-        episodes = f"{result.training_episodes} episode{'s' * (result.training_episodes > 1)}"
+        episodes = counted(result.training_episodes, "episode")
         say(f"training    {number_text(result.training_return, 6)} mean return over the last {episodes}")
     if result.evaluation is not None:
         say(f"evaluation  {result.evaluation.sentence()}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import tyro
 
 from anybatch import machine, presets
-from anybatch.batch.table import counted
+from anybatch.batch.number_text import counted
 from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.help_page import HELP_FLAGS, flag_names
 from anybatch.cli.usage_error import as_user_error

@@ -7,16 +7,21 @@ def value_of(flag: str, words: list[str]) -> str | None:
     """The value of a flag that must be known before the others are parsed: the last one, as tyro takes it."""
     value = None
     for word, following in zip_longest(words, words[1:]):
-        if word == flag and following is not None:
-            value = following
-        if word.startswith(f"{flag}="):
-            value = word.removeprefix(f"{flag}=")
+        given = word.partition("=")[2] if "=" in word else following
+        if is_flag(flag, word) and given is not None:
+            value = given
     return value
 
 
 def without(flag: str, words: list[str]) -> list[str]:
     """The words without a flag and its value, if present."""
     for place, word in enumerate(words):
-        if word == flag or word.startswith(f"{flag}="):
-            return words[:place] + without(flag, words[place + (2 if word == flag else 1) :])
+        if is_flag(flag, word):
+            return words[:place] + without(flag, words[place + (1 if "=" in word else 2) :])
     return words
+
+
+def is_flag(flag: str, word: str) -> bool:
+    """Whether a word is a flag, alone or with its value; tyro also accepts underscores for hyphens."""
+    name = word.partition("=")[0]
+    return name.startswith("--") and name.replace("_", "-") == flag

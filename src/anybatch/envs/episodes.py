@@ -1,5 +1,6 @@
 """Returns and lengths of finished episodes, summed from steps."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,20 @@ class Episode(NamedTuple):
     """Whether it was cut by a step limit."""
     step: int = 0
     """The step of the tracker at which it ended, counted since episodes were last taken."""
+
+
+def to_table(episodes: Sequence[Episode]) -> np.ndarray:
+    """[E, 5]: the fields of each episode."""
+    rows = [list(episode) for episode in episodes]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), len(Episode._fields))
+
+
+def from_table(table: np.ndarray) -> list[Episode]:
+    """The episodes of `to_table`."""
+    return [
+        Episode(total, int(length), int(env), bool(truncated), int(step))
+        for total, length, env, truncated, step in table.tolist()
+    ]
 
 
 class EpisodeTracker:

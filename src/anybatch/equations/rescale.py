@@ -26,11 +26,6 @@ def effective_sample_size(decay: float) -> float:
     return (1.0 + decay) / (1.0 - decay)
 
 
-def decay_from_effective_sample_size(size: float) -> float:
-    """The β whose effective sample size is `size` (arXiv:2110.00641, §4)."""
-    return (size - 1.0) / (size + 1.0)
-
-
 def rescaled_learning_rate(
     learning_rate: float,
     ratio: float,

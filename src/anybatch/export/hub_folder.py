@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from anybatch import session
-from anybatch.batch.table import counted, plan_table
+from anybatch.batch.number_text import counted
+from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.errors import DiskError, UserError, cause_of

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from anybatch.acting.evaluation import Evaluation
+from anybatch.batch.number_text import counted
 from anybatch.batch.plan import Plan
-from anybatch.batch.table import counted
 from anybatch.config import AnyConfig, PPOConfig
 from anybatch.reports import plan_text
 from anybatch.runs.best import BEST

@@ -7,9 +7,8 @@ learning rate follows the minibatch, and numbers that should follow but have no 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from anybatch.batch.number_text import number_text
+from anybatch.batch.number_text import counted, number_text
 from anybatch.batch.rows import PlanRow
-from anybatch.batch.table import counted
 from anybatch.equations import rescale
 from anybatch.errors import UserError
 from anybatch.foreign import limits

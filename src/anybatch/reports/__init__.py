@@ -1,1 +1,1 @@
-"""Advice, suites of games and videos made from finished runs."""
+"""Made from finished runs and studies: advice, suites of games, verdicts, charts, pages and videos."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
+from anybatch.batch.number_text import counted
 from anybatch.batch.stale import proximal_follows_lag
 from anybatch.config import AnyConfig, PPOConfig
 
@@ -71,7 +72,7 @@ def clip_fraction(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
         return None
     share, epochs = fmean(clipped), config.update.epochs
     age_flag = PROXIMAL_AGE_FLAGS.get(config.proximal.policy)
-    measured = f"{share:.2%} of the ratios are clipped with {epochs} epoch{'s' * (epochs > 1)}"
+    measured = f"{share:.2%} of the ratios are clipped with {counted(epochs, 'epoch')}"
     if share < CLIPPED_LOW:
         return Advice(
             measured,

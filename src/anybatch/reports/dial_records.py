@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from anybatch.batch.number_text import number_text
+from anybatch.batch.number_text import counted, number_text
 from anybatch.reports.charts.chart import Chart, Series
 from anybatch.reports.study_charts import with_common_scale
 from anybatch.reports.study_curves import RETURN_LABEL, return_line
@@ -51,7 +51,7 @@ def base_words(config: Mapping[str, Any]) -> str:
     return (
         f"{config['algorithm'].upper()}{'-EWMA' * averaged}, tuned at {config['num_envs']:,} environments × "
         f"{config['num_steps']:,} steps, minibatch {number_text(minibatch, 6)}, "
-        f"{epochs} epoch{'s' * (epochs > 1)}"
+        f"{counted(epochs, 'epoch')}"
     )
 
 

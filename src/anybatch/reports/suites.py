@@ -12,7 +12,7 @@ from anybatch.errors import UserError
 
 @dataclass(frozen=True)
 class PlayedRun:
-    """A run, and the evaluation of its newest checkpoint."""
+    """A run, and the evaluation of one of its checkpoints."""
 
     run: str
     env_id: str

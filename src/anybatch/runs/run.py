@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 import torch
 
+from anybatch.batch.number_text import counted
 from anybatch.config import RecordConfig, RunConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.distributed import collectives, group
-from anybatch.envs.episodes import Episode
+from anybatch.envs.episodes import Episode, from_table, to_table
 from anybatch.envs.published_scale import on_published_scale
 from anybatch.runs import log
 from anybatch.runs.checkpoint import Checkpoints, Loaded, Snapshot
@@ -122,7 +123,7 @@ class Run:
         self._has_ranks = max(before, now) > 1 or _had_ranks(self.folder)
         if before != now:
             was = "was" if before == 1 else "were"
-            self.say(f"The run continues on {now} rank{'s' * (now > 1)}; there {was} {before}.")
+            self.say(f"The run continues on {counted(now, 'rank')}; there {was} {before}.")
 
     def begin(self, state: Recordable) -> None:
         """Save before the first iteration, so that there is always something to resume."""
@@ -222,13 +223,8 @@ def of_all_ranks(episodes: Sequence[Episode]) -> list[Episode]:
     """The episodes of all ranks, rank by rank."""
     if collectives.world_size() == 1:
         return list(episodes)
-    rows = torch.tensor([list(episode) for episode in episodes], dtype=torch.float64).view(
-        -1, len(Episode._fields)
-    )
-    return [
-        Episode(score, int(length), int(env), bool(truncated), int(step))
-        for score, length, env, truncated, step in collectives.rows_of_all_ranks(rows).tolist()
-    ]
+    own = torch.from_numpy(to_table(episodes))
+    return from_table(collectives.rows_of_all_ranks(own).numpy())
 
 
 def in_order(episodes: list[Episode]) -> list[Episode]:

@@ -95,25 +95,37 @@ def handling(first: Handler, *, once: bool = True) -> Iterator[None]:
         yield
         return
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        for each in before if once else ():
-            signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
-        first(number, frame)
-
     # Ignored signals stay ignored: `nohup`, or a shell's background job, requested that.
     before = {
         number: handler for number in SIGNALS if (handler := signal.getsignal(number)) != signal.SIG_IGN
     }
     for number in before:
-        signal.signal(number, handle)
-        if once:
-            _handle_once(number)
+        _install(number, _Once(first, list(before)) if once else first)
     try:
         yield
     finally:
         for number, handler in before.items():
             # None means a handler that was not installed from Python and cannot be restored by it.
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            _install(number, signal.SIG_DFL if handler is None else handler)
+
+
+class _Once:
+    """Calls `first` at the first of the signals; after that, they have their default effect."""
+
+    def __init__(self, first: Handler, numbers: list[signal.Signals]) -> None:
+        self._first, self._numbers = first, numbers
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        for each in self._numbers:
+            signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
+        self._first(number, frame)
+
+
+def _install(number: signal.Signals, handler: Handler | int) -> None:
+    """Install a new handler, or the one that was there before; Python forgets what the kernel was told."""
+    signal.signal(number, handler)
+    if isinstance(handler, _Once):
+        _handle_once(number)
 
 
 def _handle_once(number: int) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+from anybatch.batch.number_text import counted
 from anybatch.config import AnyConfig, PPOConfig
 
 Config = TypeVar("Config", bound=AnyConfig)
@@ -22,8 +23,8 @@ def decoupled_by_default(config: Config, say: Callable[[str], None], *, policy_i
     ):
         return config
     say(
-        f"proximal.policy is iteration_start: data collected while the learner learns is {config.lag} "
-        f"iteration{'s' * (config.lag > 1)} old, and the decoupled objective holds the update near the "
+        "proximal.policy is iteration_start: data collected while the learner learns is "
+        f"{counted(config.lag, 'iteration')} old, and the decoupled objective holds the update near the "
         "current policy instead of the older one that acted; --proximal.policy selects another."
     )
     return replace(config, proximal=replace(config.proximal, policy="iteration_start"))

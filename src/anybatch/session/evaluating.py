@@ -11,6 +11,7 @@ from anybatch.acting import evaluation
 from anybatch.acting.collector import Actor
 from anybatch.acting.evaluation import Evaluation, Player, Slots
 from anybatch.algorithms import AnyState, algorithm_of
+from anybatch.algorithms.actors import encoder_for
 from anybatch.config import AnyConfig, PQNConfig
 from anybatch.distributed import collectives
 from anybatch.distributed.shard import Shard
@@ -24,7 +25,7 @@ from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.runs.run import of_all_ranks
 from anybatch.runs.stop import Stopped, stopping_at_once
 from anybatch.session.own import NOTHING_OWN, OwnParts
-from anybatch.session.planning import encoder_for, set_threads
+from anybatch.session.planning import set_threads
 
 
 def evaluate_run(

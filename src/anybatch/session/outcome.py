@@ -22,6 +22,8 @@ class Outcome:
     env_steps: int
     saved_env_steps: int
     """Env steps of the newest checkpoint, from which a resume would continue."""
+    resume: str
+    """What continues the run: a command, or code."""
     finished: bool
     training_return: float | None
     """Mean over the last `training_episodes` training episodes."""
@@ -37,21 +39,20 @@ class Outcome:
 
     def command(self, name: str) -> str:
         """A command line for this run."""
-        return shlex.join(["anybatch", name, str(self.folder), *self.env_flag])
+        return command_line(name, self.folder, self.env_flag)
 
     def how_to_continue(self) -> str:
         """The sentence for a person who stopped the run."""
-        return (
-            f"Stopped. Continue with: {self.command('resume')} (saved at {self.saved_env_steps:,} env steps)."
-        )
+        return f"Stopped. Continue with: {self.resume} (saved at {self.saved_env_steps:,} env steps)."
 
 
-def outcome_of(config: AnyConfig, state: AnyState, run: Run) -> Outcome:
+def outcome_of(config: AnyConfig, state: AnyState, run: Run, own: OwnParts) -> Outcome:
     """The result of training, before the evaluation."""
     return Outcome(
         folder=run.folder,
         env_steps=state.env_steps,
         saved_env_steps=run.saved_env_steps,
+        resume=resume_of(config, run.folder, own),
         finished=state.env_steps >= config.total_env_steps,
         training_return=run.recent_return,
         training_episodes=len(run.recent_returns),
@@ -76,7 +77,11 @@ def resume_of(config: AnyConfig, folder: Path, own: OwnParts) -> str:
     objects = ", ".join(f"{name}=…" for name in ("env", "network") if getattr(own, name) is not None)
     if objects:
         return f"anybatch.resume({str(folder)!r}, {objects})"
-    return shlex.join(["anybatch", "resume", str(folder), *env_flag(config)])
+    return command_line("resume", folder, env_flag(config))
+
+
+def command_line(name: str, folder: Path, flags: tuple[str, ...]) -> str:
+    return shlex.join(["anybatch", name, str(folder), *flags])
 
 
 def env_flag(config: AnyConfig) -> tuple[str, ...]:

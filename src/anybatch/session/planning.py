@@ -2,14 +2,14 @@
 
 import torch
 
-from anybatch import envs, networks
+from anybatch import envs
 from anybatch.algorithms import AnyState
+from anybatch.algorithms.actors import encoder_for
 from anybatch.algorithms.arithmetic import own_cores
 from anybatch.batch.control import BatchControl
 from anybatch.batch.plan import Plan
-from anybatch.config import AnyConfig, PQNConfig
+from anybatch.config import AnyConfig
 from anybatch.envs import procgen
-from anybatch.envs.protocol import EnvSpec
 
 
 def plan(config: AnyConfig) -> Plan:
@@ -28,13 +28,6 @@ def expected_encoder(config: AnyConfig) -> str:
         return config.network.encoder
     spec = envs.spec_of_one(config.env, config.env_config)
     return "mlp" if spec is None else encoder_for(config, spec)
-
-
-def encoder_for(config: AnyConfig, spec: EnvSpec) -> str:
-    """The encoder of a run on the environment with this spec."""
-    if isinstance(config, PQNConfig):
-        return networks.q_encoder_name(config.network, layout=spec.obs_layout)
-    return networks.encoder_name(config.network, layout=spec.obs_layout)
 
 
 def set_threads(config: AnyConfig, encoder: str) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from anybatch.acting.evaluation import Evaluation
 from anybatch.algorithms import AnyState, algorithm_of
+from anybatch.algorithms.actors import encoder_for
 from anybatch.algorithms.arithmetic import native_threads
 from anybatch.batch.plan import Plan
 from anybatch.batch.table import plan_table
@@ -30,7 +31,7 @@ from anybatch.session.failing import noting_evaluation, noting_training
 from anybatch.session.outcome import Outcome, outcome_of, result_json, resume_of
 from anybatch.session.own import NOTHING_OWN, OwnParts
 from anybatch.session.periodic import PeriodicEvaluation, refuse_one_env_for_two
-from anybatch.session.planning import encoder_for, leave_cores_to_native_code, set_threads
+from anybatch.session.planning import leave_cores_to_native_code, set_threads
 from anybatch.session.restoring import refuse_another_run, refuse_finished, restore
 
 ShowPlan = Callable[[AnyConfig, Plan], None]
@@ -184,9 +185,9 @@ def run_to_end(
             with noting_training(state, run, resume_of(config, folder, own)):
                 algorithm_of(config).train(config, state, run)
         except KeyboardInterrupt:
-            raise Stopped(signal.SIGINT, outcome_of(config, state, run).how_to_continue()) from None
+            raise Stopped(signal.SIGINT, outcome_of(config, state, run, own).how_to_continue()) from None
     own.close_source(state.source)
-    outcome = outcome_of(config, state, run)
+    outcome = outcome_of(config, state, run, own)
     # Also before the evaluation: a run that is killed during it has been trained to its end.
     write_result(outcome)
     if outcome.finished and not run.is_to_stop:

@@ -1,15 +1,15 @@
-"""Controllers change the batch within a run: `(state, signals) -> (state, decision)` on plain data.
+"""Controllers change the batch within a run: `(state, signals) -> state` on plain data.
 
 A controller sets the rollout length, and so both the iteration batch and the minibatch; epochs follow if the
 config says so. The same signals give the same decisions, and a state survives a round trip through JSON
 unchanged, so that a controller can be tested on recorded signals and stored in a checkpoint:
 
     state = controllers.start(config)
-    decision = controllers.in_force(config, state)
     for each iteration, counted from 1:
+        decision = controllers.in_force(config, state)
         # where controllers.measures_at(config, iteration): measure how far the policy moves in it
         # collect decision.num_steps, optimize
-        state, decision = controllers.decide(config, state, signals)
+        state = controllers.decide(config, state, signals)
 """
 
 from dataclasses import replace
@@ -54,15 +54,13 @@ def measures_at(config: CompleteController, iteration: int) -> bool:
     return config.kind in ("divergence", "kl") and iteration % config.every == 0
 
 
-def decide(
-    config: CompleteController, state: ControllerState, signals: Signals
-) -> tuple[ControllerState, Decision]:
-    """The state and the decision for the next iteration, after the signals of the last one."""
+def decide(config: CompleteController, state: ControllerState, signals: Signals) -> ControllerState:
+    """The state for the next iteration, after the signals of the last one."""
     before = in_force(config, state)
     state = advanced(config, state, signals)
     if in_force(config, state).num_steps != before.num_steps:
-        state = replace(state, has_changed=True)
-    return state, in_force(config, state)
+        return replace(state, has_changed=True)
+    return state
 
 
 def advanced(config: CompleteController, state: ControllerState, signals: Signals) -> ControllerState:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from anybatch.batch.number_text import counted
 from anybatch.errors import DiskError, cause_of
 from anybatch.presets import Preset
 from anybatch.reports import report_files
@@ -320,7 +321,7 @@ def source_sentence(folder: str, records: Sequence[Record]) -> Markup:
     seeds = max(record.seeds for record in records)
     envs = ", ".join(dict.fromkeys(record.env for record in records))
     return joined(
-        f"{records[0].base}, on {envs}; {seeds} seed{'s' * (seeds > 1)} each. Lines are means over seeds, "
+        f"{records[0].base}, on {envs}; {counted(seeds, 'seed')} each. Lines are means over seeds, "
         "and their range is shaded. From ",
         element("code", folder),
         ".",

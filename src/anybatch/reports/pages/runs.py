@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import Any
 
-from anybatch.batch.number_text import number_text
+from anybatch.batch.number_text import counted, number_text
 from anybatch.reports.advice import advise, known
 from anybatch.reports.charts.chart import Chart, csv_lines
 from anybatch.reports.compared import Group, RunView, algorithm_name, grouped
@@ -179,7 +179,7 @@ def batch_sentence(plan: dict[str, Any]) -> Markup | None:
         "p",
         f"{batch['num_envs']:,} envs × {batch['num_steps']:,} steps = an iteration batch of "
         f"{batch['iteration_batch']:,} samples; minibatches of {number_text(batch['minibatch'], 6)}, "
-        f"{batch['epochs']} epoch{'s' * (batch['epochs'] > 1)}.",
+        f"{counted(batch['epochs'], 'epoch')}.",
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
+from anybatch.batch.number_text import counted
 from anybatch.reports import statistics
 from anybatch.reports.charts.chart import Drawing, Intervals, csv_lines
 from anybatch.reports.pages.drawings import drawing
@@ -169,10 +170,6 @@ def study_name(plan: StudyPlan) -> str:
     """The name of one of our studies, or that of the user's file."""
     wanted = plan.request.study
     return Path(wanted).name if wanted.endswith(".toml") else wanted
-
-
-def counted(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'s' * (number != 1)}"
 
 
 def scores(view: StudyView) -> list[Markup]:

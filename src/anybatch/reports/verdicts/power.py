@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anybatch.batch.number_text import probability_text
+from anybatch.batch.number_text import counted, probability_text
 from anybatch.reports import statistics
 from anybatch.reports.verdicts.compare import FEWEST_SEEDS
 from anybatch.reports.verdicts.rule import Rule, Selector, parse
@@ -34,10 +34,10 @@ class Outlook:
 
     def sentence(self) -> str:
         return (
-            f"{self.name}: with the spread of these seeds, {self.seeds} seeds in {self.envs} "
-            f"environment{'s' * (self.envs > 1)} would show equal arms to be within ± {self.margin:g} with a "
-            f"probability of {probability_text(self.power)}; for {WANTED_POWER:.0%} the margin must be "
-            f"{self.decidable_margin:.2g}"
+            f"{self.name}: with the spread of these seeds, {self.seeds} seeds in "
+            f"{counted(self.envs, 'environment')} would show equal arms to be within ± {self.margin:g} "
+            f"with a probability of {probability_text(self.power)}; for {WANTED_POWER:.0%} the margin "
+            f"must be {self.decidable_margin:.2g}"
         )
 
 
