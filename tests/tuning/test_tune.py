@@ -17,6 +17,7 @@ from anybatch import presets, session
 from anybatch.api import changed
 from anybatch.cli import main
 from anybatch.cli.reporting import made_of
+from anybatch.errors import UserError
 from anybatch.studies import cells
 from anybatch.tuning import plan as plans
 from anybatch.tuning.outcome import Outcome
@@ -92,6 +93,19 @@ def test_a_tuning_that_is_killed_tries_the_same_numbers(folder: Path, undisturbe
     }
     assert {name: cell for name, cell in decisive(out).items() if name in finished} == finished
     assert (out / "tuned.toml").read_text() == undisturbed.preset_file.read_text()
+
+
+def test_a_trial_whose_process_somebody_stops_is_run_again(folder: Path, undisturbed: Outcome):
+    out = folder / "stopped"
+    (trial,) = run_trials(request(folder), out, only=1, stops=1)
+    assert trial == undisturbed.trials[0]
+    (result,) = out.glob("cells/*.json")
+    assert json.loads(result.read_text())["facts"]["interruptions"] == 1
+
+
+def test_a_trial_whose_process_is_stopped_again_and_again_fails(folder: Path):
+    with pytest.raises(UserError, match="its process was stopped from outside, 5 times in a row"):
+        run_trials(request(folder), folder / "always stopped", only=1, stops=5)
 
 
 def wanted(outcome: Outcome, name: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from anybatch import presets, session
 from anybatch.runs.display import QUIET
 from anybatch.runs.record import RunRecord
+from anybatch.runs.stop import Stopped
 from anybatch.studies.cells import RUNS, Cell
 from anybatch.studies.configs import config_of
 
@@ -18,7 +19,10 @@ PROBE_ENV_STEPS = 4096
 
 
 def seconds_per_env_step(out: Path, cell: Cell) -> float:
-    """Seconds per env step, measured on the first iterations of a cell in a temporary run folder."""
+    """Seconds per env step, measured on the first iterations of a cell in a temporary run folder.
+
+    Raises Stopped at a signal.
+    """
     iteration = cell.config["num_envs"] * cell.config["num_steps"]
     steps = max(PROBE_ITERATIONS * iteration, PROBE_ENV_STEPS)
     settings = presets.overlaid(dict(cell.config), probe_settings(cell.config, steps))
@@ -32,6 +36,8 @@ def seconds_per_env_step(out: Path, cell: Cell) -> float:
             show_plan=lambda *_: None,
             output=QUIET,
         )
+        if outcome.stopped_by is not None:
+            raise Stopped(outcome.stopped_by)
         rows = RunRecord(outcome.folder).rows
     finally:
         shutil.rmtree(out / RUNS / name, ignore_errors=True)
