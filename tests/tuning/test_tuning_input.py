@@ -8,7 +8,7 @@ import made_tunings
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_tunings import request
+from small_tunings import request, run_tuning
 from toy_runs import toy_config
 
 from anybatch import presets
@@ -16,6 +16,7 @@ from anybatch.batch.plan import make_plan as make_run_plan
 from anybatch.cli import main
 from anybatch.config.serialization import config_to_dict
 from anybatch.errors import ConfigError, UserError
+from anybatch.runs import folder as run_folder
 from anybatch.studies.configs import config_of
 from anybatch.studies.processes import Worker
 from anybatch.tuning import opening, optuna_trials, space
@@ -103,6 +104,20 @@ def test_more_trials_can_be_asked_for_until_the_check_and_fewer_never(tmp_path: 
     (out / "plan.json").write_text("{}")
     with pytest.raises(UserError, match="its seeds are no longer fresh"):
         opening.open_tuning(request(tmp_path, trials=30), out, **SILENT)
+
+
+def test_a_tuning_that_is_running_keeps_its_plan(tmp_path: Path):
+    out = tmp_path / "out"
+    plan = opening.open_tuning(request(tmp_path), out, **SILENT)
+    with run_folder.lock(out), pytest.raises(UserError, match="another process is training"):
+        run_tuning(request(tmp_path, trials=20), out)
+    assert plans.read(out) == plan
+
+
+def test_a_refused_tuning_leaves_no_folder(tmp_path: Path):
+    with pytest.raises(UserError):
+        run_tuning(request(tmp_path, env="toy:Nothing"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_study_or_a_damaged_plan_in_the_folder_is_refused(tmp_path: Path):

@@ -83,8 +83,9 @@ def study(words: list[str]) -> None:
         import_as_named(env)
     for env in request.envs or asked.scale(request.scale).envs:
         refuse_unknown(env, EnvConfig())
+    plan = make_plan(asked, request)  # refuses a wrong request before there is a folder
     if flags.plan:
-        study_text.show_plan(make_plan(asked, request))
+        study_text.show_plan(plan)
         return
     run(asked, request, flags, again=shlex.join(["anybatch", "study", *words]))
 
@@ -123,21 +124,20 @@ def run(asked: Study, request: Request, flags: StudyFlags, *, again: str) -> Non
     output = Output(shown=True)
     out = flags.out or opening.default_folder(request)
     engine = engines.start(flags.on, ray_address=flags.ray_address, jobs=flags.jobs, threads=asked.threads)
-    with contextlib.closing(engine):
+    with contextlib.closing(engine), run_folder.made_and_locked(out, what="study"):
         plan = opening.open_study(asked, request, out, jobs=engine.jobs, say=output.say)
         study_text.show_plan(plan)
-        with run_folder.lock(out):
-            try:
-                runner.run(
-                    out,
-                    plan,
-                    engine,
-                    output=output,
-                    named_envs=request.envs,
-                    retry_failed=flags.retry_failed,
-                )
-            except Stopped as stopped:
-                raise Stopped(stopped.signal, f"{stopped} Continue with: {again}") from None
+        try:
+            runner.run(
+                out,
+                plan,
+                engine,
+                output=output,
+                named_envs=request.envs,
+                retry_failed=flags.retry_failed,
+            )
+        except Stopped as stopped:
+            raise Stopped(stopped.signal, f"{stopped} Continue with: {again}") from None
     conclude(out, plan)
     if plan.tune:
         tuned = verdicts.Scores(plan, runner.results(out, plan))

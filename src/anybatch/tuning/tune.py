@@ -12,7 +12,7 @@ from anybatch.studies import plan as study_plans
 from anybatch.studies import runner as study_runner
 from anybatch.studies.cells import CELLS
 from anybatch.studies.processes import LOG_FILE, LocalEngine
-from anybatch.tuning import check, opening, page, runner, tuned_file
+from anybatch.tuning import check, opening, optuna_trials, page, runner, tuned_file
 from anybatch.tuning import plan as plans
 from anybatch.tuning.optuna_trials import TrialBook, importances
 from anybatch.tuning.outcome import RESULT_FILE, Outcome
@@ -24,10 +24,12 @@ REPORT_FOLDER = "report"
 
 def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Outcome:
     """Complete a tuning and return its outcome. Raises Stopped at a signal."""
-    out = out or opening.default_folder(request, make_plan(request).env)
-    plan = opening.open_tuning(request, out, jobs=jobs, say=output.say)
-    named = (plan.env,) if request.env is not None else ()
-    with run_folder.lock(out):
+    optuna_trials.refuse_missing()
+    env = make_plan(request).env  # refuses a wrong request before there is a folder
+    out = out or opening.default_folder(request, env)
+    named = (env,) if request.env is not None else ()
+    with run_folder.made_and_locked(out, what="tuning"):
+        plan = opening.open_tuning(request, out, jobs=jobs, say=output.say)
         book = TrialBook(out, plan, jobs=jobs)
         output.say(said_of(plan))
         runner.run(out, plan, book, jobs=jobs, output=output, named_envs=named)
