@@ -18,8 +18,10 @@ from anybatch.api import changed
 from anybatch.cli import main
 from anybatch.cli.reporting import made_of
 from anybatch.errors import UserError
+from anybatch.runs import folder as run_folder
 from anybatch.studies import cells
 from anybatch.tuning import plan as plans
+from anybatch.tuning import tune
 from anybatch.tuning.outcome import Outcome
 from anybatch.tuning.plan import RANDOM_TRIALS
 
@@ -188,6 +190,21 @@ def test_a_second_call_continues_and_runs_nothing_again(folder: Path, undisturbe
     (out / "cells" / "check-tuned__s22.json").unlink()
     again = run_tuning(asked, out)
     assert again.verdict == undisturbed.verdict
+
+
+def test_a_report_needs_no_lock_and_leaves_the_folder_as_it_is(undisturbed: Outcome, tmp_path: Path):
+    out = tmp_path / "copy"
+    shutil.copytree(undisturbed.folder, out)
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    with run_folder.lock(out):
+        assert list(tune.read(out).trials) == list(undisturbed.trials)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    for name, said in (("trials.journal", "it holds the trials"), ("plan.json", "plan of the final check")):
+        (out / name).rename(tmp_path / name)
+        with pytest.raises(UserError, match=f"{name} is missing: .*{said}"):
+            tune.read(out)
+        assert not (out / name).exists()
+        (tmp_path / name).rename(out / name)
 
 
 def test_the_report_shows_what_mattered(undisturbed: Outcome):

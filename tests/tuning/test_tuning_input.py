@@ -256,6 +256,30 @@ def test_a_journal_that_was_cut_within_a_line_continues_with_what_was_whole(tmp_
     assert third is not None and third.number == 2 and third.point != second.point
 
 
+def test_reading_the_trials_writes_nothing_even_while_they_run(tmp_path: Path):
+    out = tmp_path / "out"
+    plan = opening.open_tuning(request(tmp_path), out, **SILENT)
+    journal = out / optuna_trials.JOURNAL_FILE
+    with pytest.raises(UserError, match=r"out/trials\.journal is missing: it holds the trials"):
+        optuna_trials.read(out, plan)
+    assert not journal.exists()
+    journal.touch()
+    with pytest.raises(UserError, match=r"out/trials\.journal is damaged"):
+        optuna_trials.read(out, plan)
+    assert journal.read_bytes() == b""
+    book = optuna_trials.TrialBook(out, plan)
+    assert optuna_trials.read(out, plan) == []
+    book.next()
+    book.report(0, 3, 1.5)
+    before = journal.read_bytes() + b'{"op_code": 6, "wor'  # a line that is being written
+    journal.write_bytes(before)
+    lock = out / f"{optuna_trials.JOURNAL_FILE}.lock"
+    lock.touch()
+    (trial,) = optuna_trials.read(out, plan)
+    assert trial == book.trial(0) and trial.reports == {3: 1.5}
+    assert journal.read_bytes() == before and lock.exists()
+
+
 def test_what_matters_is_found(tmp_path: Path):
     found = made_tunings.outcome_in(tmp_path).importances
     assert max(found, key=lambda name: found[name]) == "learning-rate"

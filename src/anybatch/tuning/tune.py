@@ -11,6 +11,7 @@ from anybatch.runs.display import Output
 from anybatch.studies import plan as study_plans
 from anybatch.studies import runner as study_runner
 from anybatch.studies.cells import CELLS
+from anybatch.studies.cells import PLAN_FILE as CHECK_FILE
 from anybatch.studies.processes import LOG_FILE, LocalEngine
 from anybatch.tuning import check, opening, optuna_trials, page, runner, tuned_file
 from anybatch.tuning import plan as plans
@@ -48,12 +49,13 @@ def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Ou
 
 
 def read(out: Path) -> Outcome:
-    """The outcome of a completed tuning."""
+    """The outcome of a completed tuning. Nothing is written, so that it may be running."""
     plan = plans.read(out)
     if plan is None or not (out / RESULT_FILE).exists():
         raise UserError(f"{out} has no result yet: the command that began this tuning continues it")
-    with run_folder.lock(out):
-        return outcome_of(out, plan, TrialBook(out, plan).trials())
+    if not (out / CHECK_FILE).exists():
+        raise UserError(f"{out / CHECK_FILE} is missing: it is the plan of the final check")
+    return outcome_of(out, plan, optuna_trials.read(out, plan))
 
 
 def is_tuning(path: Path) -> bool:
