@@ -1,6 +1,7 @@
 """What cannot be tuned is refused in a sentence, with exit code 2, and nothing is lost."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ from hypothesis import strategies as st
 from small_tunings import request, run_tuning
 from toy_runs import toy_config
 
+import anybatch
 from anybatch import presets
 from anybatch.batch.plan import make_plan as make_run_plan
 from anybatch.cli import main
 from anybatch.config.serialization import config_to_dict
 from anybatch.errors import ConfigError, UserError
 from anybatch.runs import folder as run_folder
+from anybatch.studies import duration
 from anybatch.studies.configs import config_of
 from anybatch.studies.processes import Worker
 from anybatch.tuning import opening, optuna_trials, space
@@ -63,6 +66,7 @@ def said_by(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (("--check-seeds", "1"), "at least 2 are needed for an interval"),
         (("--margin", "0"), "--margin 0: must be above 0 and below 1"),
         (("--budget", "soon"), "--budget: 'soon' must be a duration"),
+        (("--budget", "0m"), "--budget 0m: must be longer than 0"),
         (("--trails", "9"), "--trails"),
     ],
 )
@@ -70,6 +74,22 @@ def test_bad_input_is_refused_in_a_sentence(
     words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
     assert sentence in said_by(capsys, *words, "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"jobs": 0}, "--jobs 0: must be at least 1"),
+        ({"budget": "soon"}, "--budget: 'soon' must be a duration"),
+        ({"budget": "0s"}, "--budget 0s: must be longer than 0"),
+    ],
+)
+def test_what_a_program_asks_for_is_refused_before_there_is_a_folder(
+    wrong: dict[str, Any], sentence: str, tmp_path: Path
+):
+    with pytest.raises(ConfigError, match=sentence):
+        anybatch.tune("cartpole-ppo-ewma", out=tmp_path / "out", **wrong)
     assert not (tmp_path / "out").exists()
 
 
@@ -118,6 +138,13 @@ def test_a_refused_tuning_leaves_no_folder(tmp_path: Path):
     with pytest.raises(UserError):
         run_tuning(request(tmp_path, env="toy:Nothing"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_command_of_a_long_budget_can_be_read_again(tmp_path: Path):
+    made = made_tunings.outcome_in(tmp_path)
+    plan = replace(made.plan, request=replace(made.plan.request, budget_seconds=duration.seconds("14d")))
+    words = replace(made, plan=plan).tune_words()
+    assert words[words.index("--budget") + 1] == "1209600s"
 
 
 def test_a_study_or_a_damaged_plan_in_the_folder_is_refused(tmp_path: Path):

@@ -100,12 +100,6 @@ def request_of(flags: StudyFlags) -> Request:
         )
     if len(set(flags.env)) < len(flags.env):
         raise ConfigError(f"--env {' '.join(flags.env)}: must not repeat an environment")
-    try:
-        budget = None if flags.budget is None else duration.seconds(flags.budget)
-    except ValueError as error:
-        raise ConfigError(f"--budget: {error}") from None
-    if budget == 0:
-        raise ConfigError(f"--budget {flags.budget}: must be longer than 0")
     if flags.ray_address is not None and flags.on != "ray":
         raise ConfigError(f"--ray-address {flags.ray_address} is for --on ray, but --on is {flags.on}")
     return Request(
@@ -114,7 +108,7 @@ def request_of(flags: StudyFlags) -> Request:
         envs=flags.env,
         preset=flags.preset,
         seeds=flags.seeds,
-        budget_seconds=budget,
+        budget_seconds=duration.of_budget(flags.budget),
         tune=flags.tune,
     )
 

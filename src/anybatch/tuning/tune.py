@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from anybatch.batch.table import counted
-from anybatch.errors import UserError
+from anybatch.errors import ConfigError, UserError
 from anybatch.reports import report_files
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
@@ -26,6 +26,8 @@ REPORT_FOLDER = "report"
 def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Outcome:
     """Complete a tuning and return its outcome. Raises Stopped at a signal."""
     optuna_trials.refuse_missing()
+    if jobs < 1:
+        raise ConfigError(f"--jobs {jobs}: must be at least 1")
     env = make_plan(request).env  # refuses a wrong request before there is a folder
     out = out or opening.default_folder(request, env)
     named = (env,) if request.env is not None else ()
