@@ -389,10 +389,17 @@ def test_a_measurement_whose_process_somebody_stops_is_refused_in_a_sentence(
 
 def test_a_budget_counts_the_auxiliary_phases_that_a_measurement_leaves_out():
     """Per env step: half a second, of which 40 % is updates, and three more epochs like them."""
-    rows = [{"charts/SPS": 2.0, "time/rollout": 3.0, "time/update": 2.0}] * 2
+    seconds = {"time/rollout": 3.0, "time/update": 2.0}
+    rows = [{"env_steps": 10 * number, **seconds} for number in (1, 2, 3)]
     config = {"phase": {"auxiliary_epochs": 6}, "update": {"epochs": 2}}
     assert speed.timed(rows, speed.auxiliary_share(config)) == pytest.approx(0.5 * (1 + 3 * 0.4))
     assert speed.timed(rows, speed.auxiliary_share({"update": {"epochs": 2}})) == 0.5
+
+
+def test_iterations_that_only_reset_envs_count_with_their_seconds():
+    rows = [{"env_steps": steps, "time/rollout": 1.0, "time/update": 1.0} for steps in (7, 7, 9, 11)]
+    assert speed.timed(rows, 0.0) == 6 / 4
+    assert speed.timed(rows[:1], 0.0) == 2 / 7  # the first one counts if there is no other
 
 
 @pytest.mark.parametrize("greedy", [True, False])

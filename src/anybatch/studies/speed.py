@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from anybatch import presets, session
@@ -41,7 +40,7 @@ def seconds_per_env_step(out: Path, cell: Cell) -> float:
         rows = RunRecord(outcome.folder).rows
     finally:
         shutil.rmtree(out / RUNS / name, ignore_errors=True)
-    return timed(rows[1:] or rows, auxiliary_share(cell.config))  # the first iteration compiles and warms up
+    return timed(rows, auxiliary_share(cell.config))
 
 
 def probe_settings(config: Mapping[str, Any], steps: int) -> dict[str, Any]:
@@ -64,8 +63,13 @@ def auxiliary_share(config: Mapping[str, Any]) -> float:
 
 
 def timed(rows: Sequence[Mapping[str, Any]], auxiliary: float) -> float:
-    """Seconds for each env step of the rows; `auxiliary` adds to the time of their updates."""
-    seconds = fmean(1 / row["charts/SPS"] for row in rows)
-    update = sum(row["time/update"] for row in rows)
-    whole = sum(value for row in rows for name, value in row.items() if name.startswith("time/"))
-    return seconds * (1 + auxiliary * update / whole)
+    """Seconds per env step of a run; `auxiliary` adds to the time of its updates.
+
+    The first iteration compiles and warms up: it counts only if there is no other. An iteration may have no
+    env step at all, if every env is reset in it.
+    """
+    counted = rows[1:] or rows
+    before = rows[0]["env_steps"] if len(rows) > 1 else 0
+    update = sum(row["time/update"] for row in counted)
+    whole = sum(value for row in counted for name, value in row.items() if name.startswith("time/"))
+    return (whole + auxiliary * update) / (counted[-1]["env_steps"] - before)
