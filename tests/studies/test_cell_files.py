@@ -38,9 +38,12 @@ def change(kept: Kept, **entries: Any) -> None:
     [
         ("area", None),
         ("area", "high"),
+        ("area", True),
+        ("area", 10**400),
         ("final_return", math.nan),
         ("curve", [[100, "high"]]),
         ("curve", [[100, math.inf]]),
+        ("curve", [[math.inf, 1.0]]),
         ("metrics", []),
         ("facts", None),
         ("plan", None),

@@ -63,7 +63,6 @@ cells/NAME.json adds:
 All numbers are finite; returns have six significant digits, metrics four.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -72,6 +71,7 @@ from typing import Any, Protocol, Self
 
 from anybatch.errors import UserError
 from anybatch.runs import folder as run_folder
+from anybatch.runs.json_text import is_number
 
 SCHEMA = 1
 PLAN_FILE, CELLS, RUNS, SOURCE = "plan.json", "cells", "runs", "source"
@@ -224,7 +224,8 @@ def wrong_entries(data: Mapping[str, Any]) -> list[str]:
     wrong += ["facts.seconds"] * (not is_number(data["facts"].get("seconds") or 0))
     if data["failed"] is None:
         wrong += [name for name in ("area", "final_return") if not is_number(data[name])]
-        wrong += ["curve"] * (not are_numbers([value for _, value in data["curve"]]))
+        is_curve = all(is_number(end) and are_numbers([value]) for end, value in data["curve"])
+        wrong += ["curve"] * (not is_curve)
         length = len(data["curve"])
         wrong += [name for name, values in data["metrics"].items() if not are_numbers(values, length)]
         wrong += ["plan"] * (data["arm"] != RANDOM_ARM and not is_run_plan(data["plan"]))
@@ -241,10 +242,6 @@ def is_run_plan(plan: Mapping[str, Any]) -> bool:
         return False
     numbers = is_number(rate) and all(is_number(size) and size > 0 for size in sizes)
     return numbers and all(isinstance(word, str) for word in words)
-
-
-def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def are_numbers(values: object, length: int | None = None) -> bool:

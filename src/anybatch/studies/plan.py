@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from anybatch.errors import ConfigError, UserError
 from anybatch.runs import folder as run_folder
+from anybatch.runs.json_text import is_number
 from anybatch.runs.tag import flat
 from anybatch.studies import cells as cell_files
 from anybatch.studies.cells import BINS, PLAN_FILE, RANDOM_ARM, SCHEMA, Cell
@@ -45,7 +46,7 @@ class Request:
         found = cls(**{**data, "envs": tuple(data["envs"])})
         words = (found.study, found.scale, found.preset or "", *found.envs)
         numbers = (found.seeds or 0, found.budget_seconds or 0)
-        if not all(isinstance(word, str) for word in words) or not all(map(cell_files.is_number, numbers)):
+        if not all(isinstance(word, str) for word in words) or not all(map(is_number, numbers)):
             raise TypeError("the request has values of another kind")
         return found
 
