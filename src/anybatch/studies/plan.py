@@ -176,7 +176,7 @@ def make_plan(study: Study, request: Request) -> StudyPlan:
                 add(found, replace(cell, part=part))
     if not found:
         raise ConfigError(f"study {study.name} has no cell left: {'; '.join(left_out.values())}")
-    refuse_long_names(found)
+    refuse_unsafe_names(found)
     ranges = {env: study.ranges[env] for env in {cell.env for cell in found.values()} & study.ranges.keys()}
     refuse_without_reference(study, list(found.values()), ranges)
     return StudyPlan(
@@ -337,12 +337,17 @@ def file_name(parts: Sequence[str]) -> str:
     return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in plain)
 
 
-def refuse_long_names(found: Mapping[str, Cell]) -> None:
+def refuse_unsafe_names(found: Mapping[str, Cell]) -> None:
+    """Refuse cells whose run folder could not have their name, with advice that depends on the reason."""
     for name in found:
         try:
             run_folder.refuse_unsafe(name)
         except UserError as error:
-            raise ConfigError(f"a cell has an invalid name: {error}; give its arm a shorter one") from None
+            advice = "give its arm a shorter one"
+            if not name.isascii():
+                foreign = "".join(dict.fromkeys(letter for letter in name if not letter.isascii()))
+                advice = f"write its arm, environment and swept values in ASCII letters, without {foreign}"
+            raise ConfigError(f"a cell has an invalid name: {error}; {advice}") from None
 
 
 def read(out: Path) -> StudyPlan | None:
