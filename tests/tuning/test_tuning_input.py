@@ -172,8 +172,8 @@ def test_a_budget_says_how_many_trials_fit(tmp_path: Path, monkeypatch: pytest.M
     plan = opening.open_tuning(asked, tmp_path / "out", jobs=1, say=said.append)
     assert plan.trials == 12
     assert said[-1] == (
-        "A trial takes about 10 s, the final check 40 s: 12 of 14 trials fit into 2 min 40 s, 1 at a time. "
-        "Trials that are pruned take less."
+        "A trial takes about 10 s, the final check 40 s: 12 of 14 trials fit into 2 min 40 s, one after "
+        "another. Trials that are pruned take less."
     )
     monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1.0})
     assert opening.open_tuning(asked, tmp_path / "out", jobs=1, say=said.append) == plan

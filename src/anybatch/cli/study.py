@@ -46,7 +46,8 @@ class StudyFlags:
     jobs: int | None = None
     """Cells that run in parallel. Default: as many as the cores allow, here or in the cluster."""
     budget: str | None = None
-    """Time limit, such as 20m or 2h: as many seeds are run as fit, by a short measurement."""
+    """Time limit, such as 20m or 2h: as many parts of the grid and seeds are run as fit, by a short
+    measurement."""
     on: On = "local"
     """Where cells run. local: in processes of this machine. ray: on Ray, here or on other machines (extra
     `ray`)."""

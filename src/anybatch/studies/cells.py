@@ -2,7 +2,8 @@
 
     OUT/plan.json           what is run, fixed before the first cell
     OUT/cells/NAME.json     a finished or failed cell
-    OUT/runs/NAME/          the run folder of a cell in progress; removed when the cell has been written
+    OUT/runs/NAME/          the run folder of a cell in progress; removed when the cell has been written,
+                            unless its training failed or diverged
     OUT/source/anybatch/    the package as it was when the plan was made; all cells run from this copy
 
 A cell is one training run: a point of the grid, and a seed. Both files are JSON objects, `"schema": 1`.

@@ -102,9 +102,10 @@ def within_budget(plan: TuningPlan, budget: float, *, jobs: int, say: Say) -> Tu
         )
     trials = min(fitting, plan.trials)
     of_asked = "all" if trials == plan.trials else f"{trials} of"
+    side_by_side = f"{jobs} at a time" if jobs > 1 else "one after another"
     say(
-        f"A {said}: {of_asked} {plan.trials} trials fit into {in_words(budget)}, {jobs} at a time. Trials "
-        "that are pruned take less."
+        f"A {said}: {of_asked} {plan.trials} trials fit into {in_words(budget)}, {side_by_side}. Trials that "
+        "are pruned take less."
     )
     return replace(plan, trials=trials)
 
