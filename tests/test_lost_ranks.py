@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from toy_runs import newest_learner
+from toy_runs import newest_learner, toy_config, train
 
 from anybatch.cli import ranks
 from anybatch.distributed import group
 from anybatch.errors import LostRankError
 from anybatch.runs import log
+from anybatch.session import elastic
 
 COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
 TRAIN = [
@@ -73,6 +74,19 @@ def test_a_rank_that_loses_another_while_joining_ends_as_one_that_can_be_restart
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize(("run_id", "continues"), [("exp-none", True), ("none", False)])
+def test_a_job_begun_anew_continues_the_run_of_its_id_unless_it_has_none(
+    run_id: str, continues: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = train(toy_config(), tmp_path).folder
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", run_id)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+    elastic.begin(tmp_path, folder)
+    assert elastic.begun_run(tmp_path) == (folder if continues else None)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert elastic.begun_run(tmp_path) == folder
+
+
 def test_gradients_that_end_all_ranks_are_one_sentence_of_one_rank(tmp_path: Path):
     """A minibatch has fewer samples than there are ranks: one of them has none to look for a cause in."""
     flags = ["--optimizer.learning-rate=1e38", "--update.minibatches-per-epoch=15"]

@@ -183,7 +183,7 @@ def tune(
         check_seeds=check_seeds,
         margin=margin,
         search=tuple(f"{name}={FIXED if ends is None else '{}..{}'.format(*ends)}" for name, ends in ranges),
-        budget_seconds=None if budget is None else duration.seconds(budget),
+        budget_seconds=duration.of_budget(budget),
     )
     return tuning.tune(
         request, out=None if out is None else Path(out), jobs=jobs, output=Output(shown=progress)

@@ -38,8 +38,11 @@ def change(kept: Kept, **entries: Any) -> None:
     [
         ("curve", []),
         ("curve", [[100, None]]),
+        ("curve", [[100, True]]),
+        ("curve", [[100, 10**400]]),
         ("curve", [[100, "high"]]),
         ("curve", [[100, math.inf]]),
+        ("curve", [[math.inf, 1.0]]),
         ("metrics", []),
         ("facts", None),
         ("plan", None),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from anybatch.errors import ConfigError
 from anybatch.studies import curve_means, curves, duration
 
 
@@ -60,6 +61,20 @@ def test_durations_are_written_as_people_do(text: str, seconds: float):
 def test_what_is_no_duration_is_refused(text: str):
     with pytest.raises(ValueError, match="must be a duration such as 20m"):
         duration.seconds(text)
+
+
+@pytest.mark.parametrize("text", ["90s", "14d", "1.5s", "100000d"])
+def test_durations_are_written_as_they_are_read(text: str):
+    seconds = duration.seconds(text)
+    assert duration.seconds(duration.written(seconds)) == seconds
+
+
+def test_a_budget_that_is_no_time_is_refused_by_its_name():
+    assert duration.of_budget(None) is None and duration.of_budget("2m") == 120
+    with pytest.raises(ConfigError, match="--budget 0h: must be longer than 0"):
+        duration.of_budget("0h")
+    with pytest.raises(ConfigError, match="--budget: 'soon' must be a duration"):
+        duration.of_budget("soon")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Study files: what is wrong in one is refused by its name."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,12 @@ def test_an_unknown_study_is_answered_with_the_nearest_names():
         files.load("invarience")
     with pytest.raises(ConfigError, match=r"there is no study file mine\.toml"):
         files.load("mine.toml")
+
+
+def test_a_ratio_is_checked_by_optimized_code_too():
+    asked = "from anybatch.studies.files import ratio; ratio('-1/4', 'here')"
+    done = subprocess.run([sys.executable, "-O", "-c", asked], capture_output=True, text=True, check=False)
+    assert "here: the ratio '-1/4' must be a positive fraction" in done.stderr
 
 
 def test_a_wrong_field_is_named():

@@ -88,6 +88,18 @@ def test_two_grids_may_share_cells_but_not_give_one_name_to_two_runs():
     )
 
 
+def test_a_name_that_no_folder_can_have_is_refused_with_advice():
+    with pytest.raises(ConfigError, match=r"a cell has an invalid name.*; give its arm a shorter one"):
+        plan_of(*arm_named("a" * 100))
+    with pytest.raises(ConfigError, match=r"a cell has an invalid name.* in ASCII letters, without äβ$"):
+        plan_of(*arm_named("äβä"))
+
+
+def arm_named(name: str) -> list[tuple[str, str]]:
+    """Changes that give another name to the arm without a rule."""
+    return [("[arms.none]", f'[arms."{name}"]'), ('arms = ["all", "none"]', f'arms = ["all", "{name}"]')]
+
+
 def test_the_number_of_seeds_can_be_asked_for():
     def seeds(count: int) -> list[int]:
         return sorted({cell.seed for cell in plan_of(seeds=count).cells})

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_studies import STUDY, plan_of, run_study, study
+from small_studies import STUDY, plan_of, run_study, stop_processes, study
 from toy_runs import toy_config, train
 
 from anybatch.errors import ConfigError, UserError
@@ -261,6 +261,22 @@ def test_a_process_that_dies_after_storing_a_result_keeps_it(tmp_path: Path):
     assert len(results) == 3 and not [result for result in results if result.failed]
 
 
+def test_a_cell_whose_process_somebody_stops_is_run_again(undisturbed: Path, tmp_path: Path):
+    plan = opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)
+    stop_processes(tmp_path, times=1)
+    results = runner.run(tmp_path, plan, LocalEngine(1), output=QUIET)
+    assert sum(result.facts.get("interruptions", 0) for result in results) == 1
+    assert decisive(tmp_path) == decisive(undisturbed)
+
+
+def test_a_cell_whose_process_is_stopped_again_and_again_fails(tmp_path: Path):
+    plan = opening.open_study(study(*ONE_SEED), Request(study="small"), tmp_path, **SILENT)
+    stop_processes(tmp_path, times=10)
+    results = runner.run(tmp_path, plan, LocalEngine(1), output=QUIET)
+    reason = "its process was stopped from outside, 5 times in a row"
+    assert [result.failed for result in results] == [None, reason, reason]
+
+
 def test_how_a_process_ended_is_said():
     assert "ended by SIGKILL" in ended(-9) and "code 3" in ended(3)
 
@@ -356,12 +372,34 @@ def test_a_budget_is_measured_on_cells_of_each_batch():
     assert len(rates) == 2 and all(0 < seconds < 1 for seconds in rates.values())
 
 
+def test_a_measurement_whose_process_somebody_stops_is_refused_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    freeze = opening.source.freeze
+
+    def freeze_and_stop(aside: Path) -> dict[str, Any]:
+        facts = freeze(aside)
+        stop_processes(aside, times=1)
+        return facts
+
+    monkeypatch.setattr(opening.source, "freeze", freeze_and_stop)
+    with pytest.raises(UserError, match="cannot be timed: its process was stopped from outside"):
+        opening.measured(plan_of(*ONE_SEED), ())
+
+
 def test_a_budget_counts_the_auxiliary_phases_that_a_measurement_leaves_out():
     """Per env step: half a second, of which 40 % is updates, and three more epochs like them."""
-    rows = [{"charts/SPS": 2.0, "time/rollout": 3.0, "time/update": 2.0}] * 2
+    seconds = {"time/rollout": 3.0, "time/update": 2.0}
+    rows = [{"env_steps": 10 * number, **seconds} for number in (1, 2, 3)]
     config = {"phase": {"auxiliary_epochs": 6}, "update": {"epochs": 2}}
     assert speed.timed(rows, speed.auxiliary_share(config)) == pytest.approx(0.5 * (1 + 3 * 0.4))
     assert speed.timed(rows, speed.auxiliary_share({"update": {"epochs": 2}})) == 0.5
+
+
+def test_iterations_that_only_reset_envs_count_with_their_seconds():
+    rows = [{"env_steps": steps, "time/rollout": 1.0, "time/update": 1.0} for steps in (7, 7, 9, 11)]
+    assert speed.timed(rows, 0.0) == 6 / 4
+    assert speed.timed(rows[:1], 0.0) == 2 / 7  # the first one counts if there is no other
 
 
 @pytest.mark.parametrize("greedy", [True, False])

@@ -10,6 +10,7 @@ from small_studies import STUDY
 
 from anybatch.cli import main
 from anybatch.reports.pages.studies import as_a_sentence
+from anybatch.runs import folder as run_folder
 from anybatch.studies import files
 
 ANSWERS = {"holds": "Yes, on ", "fails": "No, on ", "undecided": "Undecided: "}
@@ -73,6 +74,16 @@ def test_a_plan_is_shown_without_running_anything(tmp_path: Path, capsys: pytest
     assert "Acrobot-v1" in shown
     assert "Left out: ratio 1/32, since 1/32 of 16 envs is not a whole number." in shown
     assert not (tmp_path / "out").exists()
+
+
+def test_a_study_that_is_running_is_not_planned_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file, out = tmp_path / "mine.toml", tmp_path / "out"
+    file.write_text(STUDY)
+    out.mkdir()
+    with run_folder.lock(out):
+        said = refusal(capsys, str(file), f"--out={out}")
+    assert f"another process is training in {out}" in said
+    assert [path.name for path in out.iterdir()] == ["lock"]
 
 
 def test_studies_are_listed(capsys: pytest.CaptureFixture[str]):

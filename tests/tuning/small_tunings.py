@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from small_studies import stop_processes
+
 from anybatch.runs.display import QUIET
 from anybatch.tuning import opening, runner
 from anybatch.tuning.optuna_trials import TrialBook
@@ -57,10 +59,16 @@ def run_tuning(asked: Request, out: Path, *, jobs: int = 1) -> Outcome:
     return tune(asked, out=out, jobs=jobs, output=QUIET)
 
 
-def run_trials(asked: Request, out: Path, *, jobs: int = 1, only: int | None = None) -> list[Trial]:
-    """The search without what comes after it, or its first trials only."""
+def run_trials(
+    asked: Request, out: Path, *, jobs: int = 1, only: int | None = None, stops: int = 0
+) -> list[Trial]:
+    """The search without what comes after it, or its first trials only.
+
+    The workers get `stops` signals that nobody in this process has sent.
+    """
     plan = opening.open_tuning(asked, out, jobs=jobs, say=lambda _: None)
     plan = replace(plan, trials=only or plan.trials)
+    stop_processes(out, times=stops)
     book = TrialBook(out, plan, jobs=jobs)
     runner.run(out, plan, book, jobs=jobs, output=QUIET)
     return book.trials()

@@ -17,8 +17,11 @@ from anybatch import presets, session
 from anybatch.api import changed
 from anybatch.cli import main
 from anybatch.cli.reporting import made_of
+from anybatch.errors import UserError
+from anybatch.runs import folder as run_folder
 from anybatch.studies import cells
 from anybatch.tuning import plan as plans
+from anybatch.tuning import tune
 from anybatch.tuning.outcome import Outcome
 from anybatch.tuning.plan import RANDOM_TRIALS
 
@@ -92,6 +95,19 @@ def test_a_tuning_that_is_killed_tries_the_same_numbers(folder: Path, undisturbe
     }
     assert {name: cell for name, cell in decisive(out).items() if name in finished} == finished
     assert (out / "tuned.toml").read_text() == undisturbed.preset_file.read_text()
+
+
+def test_a_trial_whose_process_somebody_stops_is_run_again(folder: Path, undisturbed: Outcome):
+    out = folder / "stopped"
+    (trial,) = run_trials(request(folder), out, only=1, stops=1)
+    assert trial == undisturbed.trials[0]
+    (result,) = out.glob("cells/*.json")
+    assert json.loads(result.read_text())["facts"]["interruptions"] == 1
+
+
+def test_a_trial_whose_process_is_stopped_again_and_again_fails(folder: Path):
+    with pytest.raises(UserError, match="its process was stopped from outside, 5 times in a row"):
+        run_trials(request(folder), folder / "always stopped", only=1, stops=5)
 
 
 def wanted(outcome: Outcome, name: str) -> bool:
@@ -174,6 +190,21 @@ def test_a_second_call_continues_and_runs_nothing_again(folder: Path, undisturbe
     (out / "cells" / "check-tuned__s22.json").unlink()
     again = run_tuning(asked, out)
     assert again.verdict == undisturbed.verdict
+
+
+def test_a_report_needs_no_lock_and_leaves_the_folder_as_it_is(undisturbed: Outcome, tmp_path: Path):
+    out = tmp_path / "copy"
+    shutil.copytree(undisturbed.folder, out)
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    with run_folder.lock(out):
+        assert list(tune.read(out).trials) == list(undisturbed.trials)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    for name, said in (("trials.journal", "it holds the trials"), ("plan.json", "plan of the final check")):
+        (out / name).rename(tmp_path / name)
+        with pytest.raises(UserError, match=f"{name} is missing: .*{said}"):
+            tune.read(out)
+        assert not (out / name).exists()
+        (tmp_path / name).rename(out / name)
 
 
 def test_the_report_shows_what_mattered(undisturbed: Outcome):

@@ -1,6 +1,7 @@
 """What cannot be tuned is refused in a sentence, with exit code 2, and nothing is lost."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,17 @@ import made_tunings
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_tunings import request
+from small_tunings import request, run_tuning
 from toy_runs import toy_config
 
+import anybatch
 from anybatch import presets
 from anybatch.batch.plan import make_plan as make_run_plan
 from anybatch.cli import main
 from anybatch.config.serialization import config_to_dict
 from anybatch.errors import ConfigError, UserError
+from anybatch.runs import folder as run_folder
+from anybatch.studies import duration
 from anybatch.studies.configs import config_of
 from anybatch.studies.processes import Worker
 from anybatch.tuning import opening, optuna_trials, space
@@ -62,6 +66,7 @@ def said_by(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (("--check-seeds", "1"), "at least 2 are needed for an interval"),
         (("--margin", "0"), "--margin 0: must be above 0 and below 1"),
         (("--budget", "soon"), "--budget: 'soon' must be a duration"),
+        (("--budget", "0m"), "--budget 0m: must be longer than 0"),
         (("--trails", "9"), "--trails"),
     ],
 )
@@ -69,6 +74,22 @@ def test_bad_input_is_refused_in_a_sentence(
     words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
     assert sentence in said_by(capsys, *words, "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"jobs": 0}, "--jobs 0: must be at least 1"),
+        ({"budget": "soon"}, "--budget: 'soon' must be a duration"),
+        ({"budget": "0s"}, "--budget 0s: must be longer than 0"),
+    ],
+)
+def test_what_a_program_asks_for_is_refused_before_there_is_a_folder(
+    wrong: dict[str, Any], sentence: str, tmp_path: Path
+):
+    with pytest.raises(ConfigError, match=sentence):
+        anybatch.tune("cartpole-ppo-ewma", out=tmp_path / "out", **wrong)
     assert not (tmp_path / "out").exists()
 
 
@@ -105,6 +126,27 @@ def test_more_trials_can_be_asked_for_until_the_check_and_fewer_never(tmp_path: 
         opening.open_tuning(request(tmp_path, trials=30), out, **SILENT)
 
 
+def test_a_tuning_that_is_running_keeps_its_plan(tmp_path: Path):
+    out = tmp_path / "out"
+    plan = opening.open_tuning(request(tmp_path), out, **SILENT)
+    with run_folder.lock(out), pytest.raises(UserError, match="another process is training"):
+        run_tuning(request(tmp_path, trials=20), out)
+    assert plans.read(out) == plan
+
+
+def test_a_refused_tuning_leaves_no_folder(tmp_path: Path):
+    with pytest.raises(UserError):
+        run_tuning(request(tmp_path, env="toy:Nothing"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_of_a_long_budget_can_be_read_again(tmp_path: Path):
+    made = made_tunings.outcome_in(tmp_path)
+    plan = replace(made.plan, request=replace(made.plan.request, budget_seconds=duration.seconds("14d")))
+    words = replace(made, plan=plan).tune_words()
+    assert words[words.index("--budget") + 1] == "1209600s"
+
+
 def test_a_study_or_a_damaged_plan_in_the_folder_is_refused(tmp_path: Path):
     out = tmp_path / "out"
     out.mkdir()
@@ -130,8 +172,8 @@ def test_a_budget_says_how_many_trials_fit(tmp_path: Path, monkeypatch: pytest.M
     plan = opening.open_tuning(asked, tmp_path / "out", jobs=1, say=said.append)
     assert plan.trials == 12
     assert said[-1] == (
-        "A trial takes about 10 s, the final check 40 s: 12 of 14 trials fit into 2 min 40 s, 1 at a time. "
-        "Trials that are pruned take less."
+        "A trial takes about 10 s, the final check 40 s: 12 of 14 trials fit into 2 min 40 s, one after "
+        "another. Trials that are pruned take less."
     )
     monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1.0})
     assert opening.open_tuning(asked, tmp_path / "out", jobs=1, say=said.append) == plan
@@ -239,6 +281,30 @@ def test_a_journal_that_was_cut_within_a_line_continues_with_what_was_whole(tmp_
     assert again.next() == second
     third = again.next()
     assert third is not None and third.number == 2 and third.point != second.point
+
+
+def test_reading_the_trials_writes_nothing_even_while_they_run(tmp_path: Path):
+    out = tmp_path / "out"
+    plan = opening.open_tuning(request(tmp_path), out, **SILENT)
+    journal = out / optuna_trials.JOURNAL_FILE
+    with pytest.raises(UserError, match=r"out/trials\.journal is missing: it holds the trials"):
+        optuna_trials.read(out, plan)
+    assert not journal.exists()
+    journal.touch()
+    with pytest.raises(UserError, match=r"out/trials\.journal is damaged"):
+        optuna_trials.read(out, plan)
+    assert journal.read_bytes() == b""
+    book = optuna_trials.TrialBook(out, plan)
+    assert optuna_trials.read(out, plan) == []
+    book.next()
+    book.report(0, 3, 1.5)
+    before = journal.read_bytes() + b'{"op_code": 6, "wor'  # a line that is being written
+    journal.write_bytes(before)
+    lock = out / f"{optuna_trials.JOURNAL_FILE}.lock"
+    lock.touch()
+    (trial,) = optuna_trials.read(out, plan)
+    assert trial == book.trial(0) and trial.reports == {3: 1.5}
+    assert journal.read_bytes() == before and lock.exists()
 
 
 def test_what_matters_is_found(tmp_path: Path):

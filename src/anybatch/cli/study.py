@@ -46,7 +46,8 @@ class StudyFlags:
     jobs: int | None = None
     """Cells that run in parallel. Default: as many as the cores allow, here or in the cluster."""
     budget: str | None = None
-    """Time limit, such as 20m or 2h: as many seeds are run as fit, by a short measurement."""
+    """Time limit, such as 20m or 2h: as many parts of the grid and seeds are run as fit, by a short
+    measurement."""
     on: On = "local"
     """Where cells run. local: in processes of this machine. ray: on Ray, here or on other machines (extra
     `ray`)."""
@@ -83,8 +84,9 @@ def study(words: list[str]) -> None:
         import_as_named(env)
     for env in request.envs or asked.scale(request.scale).envs:
         refuse_unknown(env, EnvConfig())
+    plan = make_plan(asked, request)  # refuses a wrong request before there is a folder
     if flags.plan:
-        study_text.show_plan(make_plan(asked, request))
+        study_text.show_plan(plan)
         return
     run(asked, request, flags, again=shlex.join(["anybatch", "study", *words]))
 
@@ -99,12 +101,6 @@ def request_of(flags: StudyFlags) -> Request:
         )
     if len(set(flags.env)) < len(flags.env):
         raise ConfigError(f"--env {' '.join(flags.env)}: must not repeat an environment")
-    try:
-        budget = None if flags.budget is None else duration.seconds(flags.budget)
-    except ValueError as error:
-        raise ConfigError(f"--budget: {error}") from None
-    if budget == 0:
-        raise ConfigError(f"--budget {flags.budget}: must be longer than 0")
     if flags.ray_address is not None and flags.on != "ray":
         raise ConfigError(f"--ray-address {flags.ray_address} is for --on ray, but --on is {flags.on}")
     return Request(
@@ -113,7 +109,7 @@ def request_of(flags: StudyFlags) -> Request:
         envs=flags.env,
         preset=flags.preset,
         seeds=flags.seeds,
-        budget_seconds=budget,
+        budget_seconds=duration.of_budget(flags.budget),
         tune=flags.tune,
     )
 
@@ -123,21 +119,20 @@ def run(asked: Study, request: Request, flags: StudyFlags, *, again: str) -> Non
     output = Output(shown=True)
     out = flags.out or opening.default_folder(request)
     engine = engines.start(flags.on, ray_address=flags.ray_address, jobs=flags.jobs, threads=asked.threads)
-    with contextlib.closing(engine):
+    with contextlib.closing(engine), run_folder.made_and_locked(out, what="study"):
         plan = opening.open_study(asked, request, out, jobs=engine.jobs, say=output.say)
         study_text.show_plan(plan)
-        with run_folder.lock(out):
-            try:
-                runner.run(
-                    out,
-                    plan,
-                    engine,
-                    output=output,
-                    named_envs=request.envs,
-                    retry_failed=flags.retry_failed,
-                )
-            except Stopped as stopped:
-                raise Stopped(stopped.signal, f"{stopped} Continue with: {again}") from None
+        try:
+            runner.run(
+                out,
+                plan,
+                engine,
+                output=output,
+                named_envs=request.envs,
+                retry_failed=flags.retry_failed,
+            )
+        except Stopped as stopped:
+            raise Stopped(stopped.signal, f"{stopped} Continue with: {again}") from None
     conclude(out, plan)
     if plan.tune:
         tuned = verdicts.Scores(plan, runner.results(out, plan))

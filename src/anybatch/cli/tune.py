@@ -90,10 +90,7 @@ def tune(words: list[str]) -> None:
 def request_of(flags: TuneFlags) -> Request:
     if flags.jobs is not None and flags.jobs < 1:
         raise ConfigError(f"--jobs {flags.jobs}: must be at least 1")
-    try:
-        budget = None if flags.budget is None else duration.seconds(flags.budget)
-    except ValueError as error:
-        raise ConfigError(f"--budget: {error}") from None
+    budget = duration.of_budget(flags.budget)
     if flags.env is not None:
         import_as_named(flags.env)
         refuse_unknown(flags.env, EnvConfig())

@@ -91,6 +91,24 @@ def lock(folder: Path, *, patience_seconds: float = 0.0) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def made_and_locked(folder: Path, *, what: str) -> Iterator[None]:
+    """Make a folder for `what` unless it exists, and lock it. A new one that stays empty is removed."""
+    is_new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / LOCK_FILE).touch()
+    except OSError as error:
+        raise UserError(f"no {what} can be kept in {folder}: {cause_of(error)}") from error
+    with lock(folder):
+        try:
+            yield
+        finally:
+            if is_new and [path.name for path in folder.iterdir()] == [LOCK_FILE]:
+                (folder / LOCK_FILE).unlink()
+                folder.rmdir()
+
+
 def _takes_lock(file: TextIO) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,7 @@
 """Reading JSON from files that somebody else may have written."""
 
 import json
+import math
 from typing import Any
 
 DEEPEST = 64
@@ -19,6 +20,16 @@ def parse(text: str | bytes) -> Any:
         if not level:
             return content
     raise ValueError("it is nested too deeply")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value of a JSON text is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
 
 
 def _inside(node: Any) -> list[Any]:

@@ -12,6 +12,7 @@ from typing import Any, Self, SupportsFloat
 from anybatch.errors import DiskError, UserError, cause_of
 from anybatch.runs import atomic_file
 from anybatch.runs import metrics as metric_names
+from anybatch.runs.json_text import is_number
 from anybatch.runs.sinks import Sink
 
 METRICS_FILE, SUPERSEDED_FILE = "metrics.jsonl", "metrics-superseded.jsonl"
@@ -128,19 +129,10 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
         row = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(row, dict) or not all(value is None or _is_number(value) for value in row.values()):
+    if not isinstance(row, dict) or not all(value is None or is_number(value) for value in row.values()):
         return None
     clock = (row.get("env_steps"), row.get("wall_seconds"))
     return row if all(value is not None for value in clock) else None
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer that no float can hold
-        return False
 
 
 def _env_steps(line: bytes) -> float:

@@ -17,10 +17,9 @@ from anybatch.errors import UserError
 from anybatch.runs import atomic_file
 from anybatch.runs.checkpoint import Checkpoints
 
+_RUN_ID = "TORCHELASTIC_RUN_ID"
 _NO_ID = "none"
 """torchrun's run id if none was given: only a restart is then known to belong to the same job."""
-
-
 PATIENCE_SECONDS = 30.0
 """How long restarted ranks wait for the earlier ones to end."""
 
@@ -37,12 +36,12 @@ Result = TypeVar("Result", bound=Stoppable)
 
 def is_job() -> bool:
     """Whether an agent started this process and may restart it."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
+    return _RUN_ID in os.environ
 
 
 def note_of(base: Path) -> Path | None:
     """The note of this job; None if no agent started it."""
-    run_id = os.environ.get("TORCHELASTIC_RUN_ID")
+    run_id = os.environ.get(_RUN_ID)
     return None if run_id is None else base / f".elastic-{re.sub(r'[^A-Za-z0-9._-]', '-', run_id)[:80]}"
 
 
@@ -56,7 +55,7 @@ def begun_run(base: Path) -> Path | None:
 def _noted(base: Path) -> str:
     note = note_of(base)
     is_first = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
-    if note is None or not note.is_file() or (is_first and note.name.endswith(_NO_ID)):
+    if note is None or not note.is_file() or (is_first and os.environ.get(_RUN_ID) == _NO_ID):
         return ""
     name = Path(note.read_text(encoding="utf-8").strip()).name
     return name if name and Checkpoints(base / name, keep=1).exist() else ""

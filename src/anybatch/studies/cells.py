@@ -2,7 +2,8 @@
 
     OUT/plan.json           what is run, fixed before the first cell
     OUT/cells/NAME.json     a finished or failed cell
-    OUT/runs/NAME/          the run folder of a cell in progress; removed when the cell has been written
+    OUT/runs/NAME/          the run folder of a cell in progress; removed when the cell has been written,
+                            unless its training failed or diverged
     OUT/source/anybatch/    the package as it was when the plan was made; all cells run from this copy
 
 A cell is one training run: a point of the grid, and a seed. Both files are JSON objects, `"schema": 1`.
@@ -64,7 +65,6 @@ cells/NAME.json adds:
 All numbers are finite; returns have six significant digits, metrics four.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -73,6 +73,7 @@ from typing import Any, Protocol, Self
 
 from anybatch.errors import UserError
 from anybatch.runs import folder as run_folder
+from anybatch.runs.json_text import is_number
 from anybatch.studies import curve_means
 
 SCHEMA = 1
@@ -232,8 +233,9 @@ def wrong_entries(data: Mapping[str, Any]) -> list[str]:
         return wrong
     wrong += ["facts.seconds"] * (not is_number(data["facts"].get("seconds") or 0))
     if data["failed"] is None:
-        returns = [value for _, value in data["curve"]]
-        wrong += ["curve"] * (not are_numbers(returns) or returns.count(None) == len(returns))
+        ends, returns = zip(*data["curve"], strict=True) if data["curve"] else ((), ())
+        is_curve = all(map(is_number, ends)) and are_numbers(list(returns))
+        wrong += ["curve"] * (not is_curve or returns.count(None) == len(returns))
         length = len(data["curve"])
         wrong += [name for name, values in data["metrics"].items() if not are_numbers(values, length)]
         wrong += ["plan"] * (data["arm"] != RANDOM_ARM and not is_run_plan(data["plan"]))
@@ -250,10 +252,6 @@ def is_run_plan(plan: Mapping[str, Any]) -> bool:
         return False
     numbers = is_number(rate) and all(is_number(size) and size > 0 for size in sizes)
     return numbers and all(isinstance(word, str) for word in words)
-
-
-def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def are_numbers(values: object, length: int | None = None) -> bool:

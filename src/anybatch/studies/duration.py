@@ -3,6 +3,8 @@
 import re
 from decimal import Decimal
 
+from anybatch.errors import ConfigError
+
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 WRITTEN = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+", re.ASCII)
 
@@ -12,6 +14,19 @@ def seconds(text: str) -> float:
     if not WRITTEN.fullmatch(text):
         raise ValueError(f"{text!r} must be a duration such as 20m, 2h or 1h30m")
     return sum(float(number) * UNITS[unit] for number, unit in re.findall(r"([\d.]+)([smhd])", text))
+
+
+def of_budget(text: str | None) -> float | None:
+    """The seconds of a time limit that a person has requested; None without one."""
+    if text is None:
+        return None
+    try:
+        found = seconds(text)
+    except ValueError as error:
+        raise ConfigError(f"--budget: {error}") from None
+    if found == 0:
+        raise ConfigError(f"--budget {text}: must be longer than 0")
+    return found
 
 
 def written(duration: float) -> str:

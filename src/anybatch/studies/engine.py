@@ -11,9 +11,16 @@ from anybatch.distributed import ray_package
 On = Literal["local", "ray"]
 
 DONE, FAILED, STOPPED, ERROR, DIED, LOST = "done", "failed", "stopped", "error", "died", "lost"
-"""Answers. done, failed: the cell's file is written, with or without a result. stopped: by a signal. error:
+"""Answers. done, failed: the cell's file is written, with or without a result. stopped: by the runner. error:
 the study cannot continue. died: the cell's process ended without an answer. lost: the machine or actor that
-it ran on is gone, which need not be the cell's fault."""
+it ran on is gone, or somebody else stopped its process, which need not be the cell's fault."""
+MOST_LOSSES = 5
+"""Times that a cell is run whose worker was lost, before it counts as failed."""
+
+
+def always_lost(reason: str) -> str:
+    """Why a cell counts as failed whose worker was lost every time."""
+    return f"{reason}, {MOST_LOSSES} times in a row"
 
 
 class CellWorker(Protocol):

@@ -250,9 +250,8 @@ def ratio(text: str, where: str) -> str:
     """A ratio of batches in lowest terms: 4/16 is 1/4."""
     try:
         value = Fraction(text)
-        assert value > 0
-    except (ValueError, ZeroDivisionError, AssertionError):
-        raise ConfigError(
-            f"{where}: the ratio {text!r} must be a positive fraction such as 1/16 or 4"
-        ) from None
+    except (ValueError, ZeroDivisionError):
+        value = Fraction(0)
+    if value <= 0:
+        raise ConfigError(f"{where}: the ratio {text!r} must be a positive fraction such as 1/16 or 4")
     return str(value)

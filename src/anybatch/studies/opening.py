@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from anybatch.errors import ConfigError, UserError, cause_of
+from anybatch.errors import ConfigError, UserError
 from anybatch.runs import folder as run_folder
 from anybatch.studies import plan as plans
 from anybatch.studies import source
@@ -37,7 +37,7 @@ def default_folder(request: Request) -> Path:
 
 
 def open_study(study: Study, request: Request, out: Path, *, jobs: int, say: Say) -> StudyPlan:
-    """The plan of a study in its folder, written before the first cell is run.
+    """The plan of a study in its folder, written before the first cell is run. The caller holds its lock.
 
     A folder with another plan is refused. With a budget, parts and seeds are chosen once to fit it; later
     calls use those in the folder.
@@ -51,10 +51,6 @@ def open_study(study: Study, request: Request, out: Path, *, jobs: int, say: Say
         return there
     if request.budget_seconds is not None:
         plan = within_budget(plan, request.budget_seconds, jobs=jobs, named_envs=request.envs, say=say)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"no study can be kept in {out}: {cause_of(error)}") from error
     plan = replace(plan, facts=source.freeze(out))
     ignore_in_git(out)
     plans.write(out, plan)

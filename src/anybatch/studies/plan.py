@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from anybatch.errors import ConfigError, UserError
 from anybatch.runs import folder as run_folder
+from anybatch.runs.json_text import is_number
 from anybatch.runs.tag import flat
 from anybatch.studies import cells as cell_files
 from anybatch.studies.cells import BINS, PLAN_FILE, RANDOM_ARM, SCHEMA, Cell
@@ -45,7 +46,7 @@ class Request:
         found = cls(**{**data, "envs": tuple(data["envs"])})
         words = (found.study, found.scale, found.preset or "", *found.envs)
         numbers = (found.seeds or 0, found.budget_seconds or 0)
-        if not all(isinstance(word, str) for word in words) or not all(map(cell_files.is_number, numbers)):
+        if not all(isinstance(word, str) for word in words) or not all(map(is_number, numbers)):
             raise TypeError("the request has values of another kind")
         return found
 
@@ -175,7 +176,7 @@ def make_plan(study: Study, request: Request) -> StudyPlan:
                 add(found, replace(cell, part=part))
     if not found:
         raise ConfigError(f"study {study.name} has no cell left: {'; '.join(left_out.values())}")
-    refuse_long_names(found)
+    refuse_unsafe_names(found)
     ranges = {env: study.ranges[env] for env in {cell.env for cell in found.values()} & study.ranges.keys()}
     refuse_without_reference(study, list(found.values()), ranges)
     return StudyPlan(
@@ -336,12 +337,17 @@ def file_name(parts: Sequence[str]) -> str:
     return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in plain)
 
 
-def refuse_long_names(found: Mapping[str, Cell]) -> None:
+def refuse_unsafe_names(found: Mapping[str, Cell]) -> None:
+    """Refuse cells whose run folder could not have their name, with advice that depends on the reason."""
     for name in found:
         try:
             run_folder.refuse_unsafe(name)
         except UserError as error:
-            raise ConfigError(f"a cell has an invalid name: {error}; give its arm a shorter one") from None
+            advice = "give its arm a shorter one"
+            if not name.isascii():
+                foreign = "".join(dict.fromkeys(letter for letter in name if not letter.isascii()))
+                advice = f"write its arm, environment and swept values in ASCII letters, without {foreign}"
+            raise ConfigError(f"a cell has an invalid name: {error}; {advice}") from None
 
 
 def read(out: Path) -> StudyPlan | None:

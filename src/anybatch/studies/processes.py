@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
 from anybatch.studies.cells import SOURCE
-from anybatch.studies.engine import DIED, STOPPED
+from anybatch.studies.engine import DIED, LOST, STOPPED
 
 LOG_FILE = "log.txt"
 COMMAND = """
@@ -52,6 +52,8 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
         self._log: IO[bytes] | None = None
         self._stopping = False
+        self._given_up: str | None = None
+        """The cell that it was last asked to stop training."""
         self._lock = threading.Lock()
         """A process is either started before a stop, and told about it, or not started."""
 
@@ -64,10 +66,14 @@ class Worker:
         self._close()
 
     def ask(self, **job: Any) -> dict[str, Any]:
-        """Let it do a job. If the process dies, the job has failed; the next job gets a new process."""
+        """Let it do a job. If the process dies, the job has failed; the next job gets a new process.
+
+        If somebody else stops the process, as `kill` does, the job can be repeated.
+        """
         with self._lock:
             if self._stopping:
                 return {"answer": STOPPED}
+            self._given_up = None
             process = self._process or self._start()
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -76,7 +82,10 @@ class Worker:
         except BrokenPipeError:
             line = ""
         if line:
-            return json.loads(line)
+            answer = json.loads(line)
+            if answer["answer"] == STOPPED and not self._has_asked_to_stop(job):
+                return {"answer": LOST, "reason": "its process was stopped from outside"}
+            return answer
         self._close()
         return {"answer": STOPPED if self._stopping else DIED, "reason": ended(process.returncode)}
 
@@ -97,6 +106,7 @@ class Worker:
         with self._lock:
             if self._process is None:
                 return
+            self._given_up = cell
             assert self._process.stdin is not None
             with contextlib.suppress(BrokenPipeError):
                 print(json.dumps({"give_up": cell}), file=self._process.stdin, flush=True)
@@ -107,6 +117,10 @@ class Worker:
             self._stopping = True
             if self._process is not None:
                 self._process.kill()
+
+    def _has_asked_to_stop(self, job: Mapping[str, Any]) -> bool:
+        with self._lock:
+            return self._stopping or (self._given_up is not None and self._given_up == job.get("cell"))
 
     def _start(self) -> subprocess.Popen[str]:
         path = os.pathsep.join(filter(None, [str(self._out / SOURCE), os.environ.get("PYTHONPATH")]))

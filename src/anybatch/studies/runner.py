@@ -13,15 +13,22 @@ from anybatch.runs.display import Output
 from anybatch.runs.stop import GracefulStop, Stopped
 from anybatch.studies import cells
 from anybatch.studies.cells import RANDOM_ARM, Cell, Result
-from anybatch.studies.engine import DIED, ERROR, LOST, STOPPED, CellWorker, Engine
+from anybatch.studies.engine import (
+    DIED,
+    ERROR,
+    LOST,
+    MOST_LOSSES,
+    STOPPED,
+    CellWorker,
+    Engine,
+    always_lost,
+)
 from anybatch.studies.failures import result_after_death
 from anybatch.studies.in_progress import newest
 from anybatch.studies.plan import StudyPlan
 from anybatch.studies.work import work
 
 LOOK_EVERY_SECONDS = 0.2
-MOST_LOSSES = 5
-"""Times that a cell is run whose worker was lost, before it counts as failed."""
 
 
 def run(
@@ -166,7 +173,7 @@ def answer_of(worker: CellWorker, cell: Cell, say: Callable[[str], None]) -> dic
             return answer
         reason = answer["reason"]
         say(f"{cell.name}: {reason}. The cell is run again.")
-    return {"answer": DIED, "reason": f"{reason}, {MOST_LOSSES} times in a row"}
+    return {"answer": DIED, "reason": always_lost(reason)}
 
 
 def in_order(left: Sequence[Cell]) -> list[Cell]:

@@ -3,12 +3,12 @@
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from anybatch import presets, session
 from anybatch.runs.display import QUIET
 from anybatch.runs.record import RunRecord
+from anybatch.runs.stop import Stopped
 from anybatch.studies.cells import RUNS, Cell
 from anybatch.studies.configs import config_of
 
@@ -18,7 +18,10 @@ PROBE_ENV_STEPS = 4096
 
 
 def seconds_per_env_step(out: Path, cell: Cell) -> float:
-    """Seconds per env step, measured on the first iterations of a cell in a temporary run folder."""
+    """Seconds per env step, measured on the first iterations of a cell in a temporary run folder.
+
+    Raises Stopped at a signal.
+    """
     iteration = cell.config["num_envs"] * cell.config["num_steps"]
     steps = max(PROBE_ITERATIONS * iteration, PROBE_ENV_STEPS)
     settings = presets.overlaid(dict(cell.config), probe_settings(cell.config, steps))
@@ -32,10 +35,12 @@ def seconds_per_env_step(out: Path, cell: Cell) -> float:
             show_plan=lambda *_: None,
             output=QUIET,
         )
+        if outcome.stopped_by is not None:
+            raise Stopped(outcome.stopped_by)
         rows = RunRecord(outcome.folder).rows
     finally:
         shutil.rmtree(out / RUNS / name, ignore_errors=True)
-    return timed(rows[1:] or rows, auxiliary_share(cell.config))  # the first iteration compiles and warms up
+    return timed(rows, auxiliary_share(cell.config))
 
 
 def probe_settings(config: Mapping[str, Any], steps: int) -> dict[str, Any]:
@@ -58,8 +63,13 @@ def auxiliary_share(config: Mapping[str, Any]) -> float:
 
 
 def timed(rows: Sequence[Mapping[str, Any]], auxiliary: float) -> float:
-    """Seconds for each env step of the rows; `auxiliary` adds to the time of their updates."""
-    seconds = fmean(1 / row["charts/SPS"] for row in rows)
-    update = sum(row["time/update"] for row in rows)
-    whole = sum(value for row in rows for name, value in row.items() if name.startswith("time/"))
-    return seconds * (1 + auxiliary * update / whole)
+    """Seconds per env step of a run; `auxiliary` adds to the time of its updates.
+
+    The first iteration compiles and warms up: it counts only if there is no other. An iteration may have no
+    env step at all, if every env is reset in it.
+    """
+    counted = rows[1:] or rows
+    before = rows[0]["env_steps"] if len(rows) > 1 else 0
+    update = sum(row["time/update"] for row in counted)
+    whole = sum(value for row in counted for name, value in row.items() if name.startswith("time/"))
+    return (whole + auxiliary * update) / (counted[-1]["env_steps"] - before)

@@ -10,7 +10,7 @@ from typing import Any
 from anybatch import envs
 from anybatch.config import EnvConfig
 from anybatch.config.serialization import config_from_dict
-from anybatch.errors import ConfigError, UserError, cause_of
+from anybatch.errors import ConfigError, UserError
 from anybatch.studies import source
 from anybatch.studies.cells import PLAN_FILE as CHECK_FILE
 from anybatch.studies.cells import Cell
@@ -21,7 +21,6 @@ from anybatch.studies.opening import SECONDS_PER_CELL, ignore_in_git
 from anybatch.studies.plan import file_name
 from anybatch.studies.processes import Worker
 from anybatch.studies.work import makespan
-from anybatch.tuning import optuna_trials
 from anybatch.tuning import plan as plans
 from anybatch.tuning.plan import FEWEST_TRIALS, Request, TuningPlan
 from anybatch.tuning.settings import THREADS
@@ -35,12 +34,11 @@ def default_folder(request: Request, env: str) -> Path:
 
 
 def open_tuning(request: Request, out: Path, *, jobs: int, say: Say) -> TuningPlan:
-    """The plan of a tuning in its folder, written before the first trial.
+    """The plan of a tuning in its folder, written before the first trial. The caller holds its lock.
 
     A folder of another tuning is refused. A budget decides the number of trials once; later calls use the
     number in the folder.
     """
-    optuna_trials.refuse_missing()
     plan, there = plans.make_plan(request), plans.read(out)
     if there is not None:
         return continued(out, there, plan)
@@ -49,10 +47,6 @@ def open_tuning(request: Request, out: Path, *, jobs: int, say: Say) -> TuningPl
     refuse_unknown_env(plan)
     if request.budget_seconds is not None:
         plan = within_budget(plan, request.budget_seconds, jobs=jobs, say=say)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"no tuning can be kept in {out}: {cause_of(error)}") from error
     plan = replace(plan, facts=source.freeze(out))
     ignore_in_git(out)
     plans.write(out, plan)
@@ -108,9 +102,10 @@ def within_budget(plan: TuningPlan, budget: float, *, jobs: int, say: Say) -> Tu
         )
     trials = min(fitting, plan.trials)
     of_asked = "all" if trials == plan.trials else f"{trials} of"
+    side_by_side = f"{jobs} at a time" if jobs > 1 else "one after another"
     say(
-        f"A {said}: {of_asked} {plan.trials} trials fit into {in_words(budget)}, {jobs} at a time. Trials "
-        "that are pruned take less."
+        f"A {said}: {of_asked} {plan.trials} trials fit into {in_words(budget)}, {side_by_side}. Trials that "
+        "are pruned take less."
     )
     return replace(plan, trials=trials)
 

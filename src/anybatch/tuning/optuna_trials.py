@@ -58,27 +58,49 @@ def quietly() -> Iterator[None]:
         optuna.logging.set_verbosity(before)
 
 
+def journal_in(path: Path) -> "optuna.storages.JournalStorage":
+    """The storage behind a journal, which is created unless it exists."""
+    import optuna
+    from optuna.storages import journal
+
+    lock = journal.JournalFileOpenLock(str(path))
+    return optuna.storages.JournalStorage(journal.JournalFileBackend(str(path), lock_obj=lock))
+
+
+def read(out: Path, plan: TuningPlan) -> list[Trial]:
+    """The trials in a folder, which may be in use: nothing is written, and no lock is needed."""
+    refuse_missing()
+    import optuna
+
+    path = out / JOURNAL_FILE
+    if not path.is_file():
+        raise UserError(f"{path} is missing: it holds the trials")
+    try:
+        with quietly():
+            found = optuna.load_study(study_name=STUDY_NAME, storage=journal_in(path))
+            return begun(plan, found.get_trials(deepcopy=False))
+    except (KeyError, ValueError) as error:  # a study that is not there, a line that is no JSON
+        raise UserError(f"{path} is damaged: it does not hold the trials of a tuning ({error!r})") from None
+
+
 class TrialBook:
     """The trials of a tuning in its folder. The caller holds the folder's lock."""
 
     def __init__(self, out: Path, plan: TuningPlan, *, jobs: int = 1) -> None:
         refuse_missing()
         import optuna
-        from optuna.storages import journal
 
         self._plan, self._jobs = plan, jobs
         path = out / JOURNAL_FILE
         path.with_name(path.name + LOCK_SUFFIX).unlink(missing_ok=True)  # from a killed process
         cut_torn_line(path)
         with quietly():
-            lock = journal.JournalFileOpenLock(str(path))
-            backend = journal.JournalFileBackend(str(path), lock_obj=lock)
             pruner = optuna.pruners.MedianPruner(
                 n_startup_trials=FEWEST_COMPARED,
                 n_min_trials=FEWEST_COMPARED,
             )
             self._study = optuna.create_study(
-                storage=optuna.storages.JournalStorage(backend),
+                storage=journal_in(path),
                 study_name=STUDY_NAME,
                 direction="maximize",
                 load_if_exists=True,
@@ -111,17 +133,14 @@ class TrialBook:
     @property
     def count(self) -> int:
         """Trials that have been begun."""
-        waiting = self._waiting()
-        return sum(trial.state != waiting for trial in self._study.get_trials(deepcopy=False))
+        return len(self.trials())
 
     def trials(self) -> list[Trial]:
         """All trials that have been begun."""
-        waiting = self._waiting()
-        found = self._study.get_trials(deepcopy=False)
-        return [self._trial(trial) for trial in found if trial.state != waiting]
+        return begun(self._plan, self._study.get_trials(deepcopy=False))
 
     def trial(self, number: int) -> Trial:
-        return self._trial(self._study.get_trials(deepcopy=False)[number])
+        return trial_of(self._plan, self._study.get_trials(deepcopy=False)[number])
 
     def report(self, number: int, moment: int, value: float) -> None:
         """Record the mean return so far at a moment."""
@@ -152,30 +171,33 @@ class TrialBook:
             constant_liar=self._jobs > 1,
         )
 
-    @staticmethod
-    def _waiting() -> Any:
-        import optuna
 
-        return optuna.trial.TrialState.WAITING
+def begun(plan: TuningPlan, found: Sequence["optuna.trial.FrozenTrial"]) -> list[Trial]:
+    """All trials that have been begun."""
+    import optuna
 
-    def _trial(self, trial: "optuna.trial.FrozenTrial") -> Trial:
-        import optuna
+    return [trial_of(plan, trial) for trial in found if trial.state != optuna.trial.TrialState.WAITING]
 
-        states: dict[Any, State] = {
-            optuna.trial.TrialState.RUNNING: "running",
-            optuna.trial.TrialState.COMPLETE: "finished",
-            optuna.trial.TrialState.PRUNED: "pruned",
-            optuna.trial.TrialState.FAIL: "failed",
-        }
-        places = {name: float(place) for name, place in trial.params.items()}
-        whole = all(one.name in places for one in self._plan.ranges)
-        return Trial(
-            number=trial.number,
-            point=self._plan.space.numbers(places) if whole else {},
-            state=states[trial.state],
-            value=trial.value,
-            reports=dict(trial.intermediate_values),
-        )
+
+def trial_of(plan: TuningPlan, trial: "optuna.trial.FrozenTrial") -> Trial:
+    """A trial as Optuna records it."""
+    import optuna
+
+    states: dict[Any, State] = {
+        optuna.trial.TrialState.RUNNING: "running",
+        optuna.trial.TrialState.COMPLETE: "finished",
+        optuna.trial.TrialState.PRUNED: "pruned",
+        optuna.trial.TrialState.FAIL: "failed",
+    }
+    places = {name: float(place) for name, place in trial.params.items()}
+    whole = all(one.name in places for one in plan.ranges)
+    return Trial(
+        number=trial.number,
+        point=plan.space.numbers(places) if whole else {},
+        state=states[trial.state],
+        value=trial.value,
+        reports=dict(trial.intermediate_values),
+    )
 
 
 def suggest(trial: Any, one: Range) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from anybatch.reports.verdicts import Verdict
 from anybatch.studies.cells import Result
+from anybatch.studies.duration import written
 from anybatch.studies.plan import StudyPlan
 from anybatch.tuning.plan import TuningPlan
 from anybatch.tuning.trials import Trial
@@ -48,7 +49,7 @@ class Outcome:
         words += ["--seeds", *map(str, asked.seeds), "--check-seeds", str(asked.check_seeds)]
         words += ["--margin", f"{asked.margin:g}"]
         words += ["--search", *asked.search] if asked.search else []
-        words += ["--budget", f"{asked.budget_seconds:g}s"] if asked.budget_seconds is not None else []
+        words += ["--budget", written(asked.budget_seconds)] if asked.budget_seconds is not None else []
         return [*words, "--out", str(self.folder)]
 
     def to_json(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from anybatch.runs.display import Output
 from anybatch.runs.stop import GracefulStop, Stopped
 from anybatch.studies import cells, curve_means, in_progress
 from anybatch.studies.cells import RUNS, Cell, Result
-from anybatch.studies.engine import DIED, ERROR, STOPPED
+from anybatch.studies.engine import DIED, ERROR, LOST, MOST_LOSSES, STOPPED, always_lost
 from anybatch.studies.failures import result_after_death
 from anybatch.studies.processes import Worker
 from anybatch.tuning.optuna_trials import FIRST_REPORT, REPORTS_PER_RUN, TrialBook
@@ -112,6 +112,8 @@ class Slot:
         self._answer: Future[dict[str, Any]] | None = None
         self._moment = 0
         """The newest point of the cell in progress that was reported."""
+        self._losses = 0
+        """Times in a row that the process of this cell was stopped from outside."""
         self._beaten = False
 
     def advance(self, *, may_begin: bool) -> bool:
@@ -123,7 +125,7 @@ class Slot:
             if self._trial is None:
                 return False
             self._cells, self._areas = list(self._plan.cells_of(self._trial.number, self._trial.point)), []
-            self._moment = 0
+            self._moment = self._losses = 0
             # An earlier process may have been killed between a report and its consequence.
             self._beaten = bool(self._trial.reports) and self._book.is_beaten(self._trial.number)
         if self._answer is None:
@@ -198,11 +200,14 @@ class Slot:
         """Handle the end of a cell. A requested stop leaves the trial to the next call."""
         if answer["answer"] == ERROR:
             raise UserError(answer["reason"])
+        if answer["answer"] in (STOPPED, LOST) and self._beaten:
+            self._end("pruned")
+            return True
         if answer["answer"] == STOPPED:
-            if self._beaten:
-                self._end("pruned")
-                return True
             return False
+        if answer["answer"] == LOST:
+            self._take_loss(answer["reason"])
+            return True
         if answer["answer"] == DIED:
             result = result_after_death(self._out, self._plan, self._cell, answer["reason"])
         else:
@@ -210,6 +215,15 @@ class Slot:
         assert result is not None
         self._take_result(result)
         return True
+
+    def _take_loss(self, reason: str) -> None:
+        """Let the cell be run again, unless that was of no use so far."""
+        self._losses += 1
+        if self._losses < MOST_LOSSES:
+            self._table.say(f"{self._cell.name}: {reason}. It is run again.")
+        else:
+            lost = always_lost(reason)
+            self._take_result(result_after_death(self._out, self._plan, self._cell, lost))
 
     def _take_result(self, result: Result) -> None:
         """Continue with the next cell of the trial, or end it."""
@@ -226,7 +240,7 @@ class Slot:
             return
         assert result.area is not None
         self._areas.append(result.area)
-        self._moment = 0
+        self._moment = self._losses = 0
         if len(self._areas) == len(self._cells):
             self._end("finished")
 

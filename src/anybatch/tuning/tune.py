@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from anybatch.batch.table import counted
-from anybatch.errors import UserError
+from anybatch.errors import ConfigError, UserError
 from anybatch.reports import report_files
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
 from anybatch.studies import plan as study_plans
 from anybatch.studies import runner as study_runner
 from anybatch.studies.cells import CELLS
+from anybatch.studies.cells import PLAN_FILE as CHECK_FILE
 from anybatch.studies.processes import LOG_FILE, LocalEngine
-from anybatch.tuning import check, opening, page, runner, tuned_file
+from anybatch.tuning import check, opening, optuna_trials, page, runner, tuned_file
 from anybatch.tuning import plan as plans
 from anybatch.tuning.optuna_trials import TrialBook, importances
 from anybatch.tuning.outcome import RESULT_FILE, Outcome
@@ -24,10 +25,14 @@ REPORT_FOLDER = "report"
 
 def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Outcome:
     """Complete a tuning and return its outcome. Raises Stopped at a signal."""
-    out = out or opening.default_folder(request, make_plan(request).env)
-    plan = opening.open_tuning(request, out, jobs=jobs, say=output.say)
-    named = (plan.env,) if request.env is not None else ()
-    with run_folder.lock(out):
+    optuna_trials.refuse_missing()
+    if jobs < 1:
+        raise ConfigError(f"--jobs {jobs}: must be at least 1")
+    env = make_plan(request).env  # refuses a wrong request before there is a folder
+    out = out or opening.default_folder(request, env)
+    named = (env,) if request.env is not None else ()
+    with run_folder.made_and_locked(out, what="tuning"):
+        plan = opening.open_tuning(request, out, jobs=jobs, say=output.say)
         book = TrialBook(out, plan, jobs=jobs)
         output.say(said_of(plan))
         runner.run(out, plan, book, jobs=jobs, output=output, named_envs=named)
@@ -46,12 +51,13 @@ def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Ou
 
 
 def read(out: Path) -> Outcome:
-    """The outcome of a completed tuning."""
+    """The outcome of a completed tuning. Nothing is written, so that it may be running."""
     plan = plans.read(out)
     if plan is None or not (out / RESULT_FILE).exists():
         raise UserError(f"{out} has no result yet: the command that began this tuning continues it")
-    with run_folder.lock(out):
-        return outcome_of(out, plan, TrialBook(out, plan).trials())
+    if not (out / CHECK_FILE).exists():
+        raise UserError(f"{out / CHECK_FILE} is missing: it is the plan of the final check")
+    return outcome_of(out, plan, optuna_trials.read(out, plan))
 
 
 def is_tuning(path: Path) -> bool:
