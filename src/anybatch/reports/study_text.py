@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from anybatch.batch.table import counted
+from anybatch.batch.number_text import counted
 from anybatch.reports.study_parts import LEVEL, Part, StudyView, interquartile_mean_of, left_out
 from anybatch.reports.verdicts import Verdict
 from anybatch.reports.verdicts.power import Outlook

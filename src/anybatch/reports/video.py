@@ -11,8 +11,7 @@ import numpy as np
 
 from anybatch import seeding
 from anybatch.acting.evaluation import Player
-from anybatch.batch.number_text import number_text
-from anybatch.batch.table import counted
+from anybatch.batch.number_text import counted, number_text
 from anybatch.config import AnyConfig
 from anybatch.envs import frames
 from anybatch.envs.episodes import Episode, EpisodeTracker

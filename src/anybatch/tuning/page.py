@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from anybatch.batch.table import counted
+from anybatch.batch.number_text import counted
 from anybatch.reports.charts.chart import Drawing, csv_lines
 from anybatch.reports.pages.drawings import drawing
 from anybatch.reports.pages.markup import Content, Markup, element

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from anybatch.batch.table import counted
+from anybatch.batch.number_text import counted
 from anybatch.errors import UserError
 from anybatch.runs.display import Output
 from anybatch.runs.stop import GracefulStop, Stopped

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from anybatch.batch.table import counted
+from anybatch.batch.number_text import counted
 from anybatch.errors import ConfigError, UserError
 from anybatch.reports import report_files
 from anybatch.runs import folder as run_folder

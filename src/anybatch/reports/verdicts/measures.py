@@ -6,7 +6,7 @@ from itertools import chain
 
 import numpy as np
 
-from anybatch.batch.table import counted
+from anybatch.batch.number_text import counted
 from anybatch.reports import statistics
 from anybatch.reports.verdicts import compare
 from anybatch.reports.verdicts.rule import Rule
