@@ -59,7 +59,7 @@ function plain(value) {
   return isSmall ? `${mantissa}e-${String(-exponent).padStart(2, "0")}` : String(value);
 }
 
-const plural = (count) => (count > 1 ? "s" : "");
+const plural = (count) => (count === 1 ? "" : "s");
 const several = (count, noun) => `${counted(count)} ${noun}${plural(count)}`;
 
 // batch/table.py: pairs of a label and what stands behind it.
