@@ -127,6 +127,18 @@ def test_arms_at_one_batch_are_below_each_other(invariance: StudyView):
     assert "linear instead of √ rule of the learning rate" in labels and len(labels) == 8
 
 
+def test_arms_of_several_bases_are_below_each_other_over_their_own_environments():
+    unswept = 'arms = ["decoupled", "behavior"]\nratios = ["1"]\n'
+    study = made_studies.STALE[: made_studies.STALE.index("[[scales.smoke.grid]]")]
+    study += f"[[scales.smoke.grid]]\n{unswept}[[verdicts]]"
+    view = view_of(with_another_base(study, unswept + 'envs = ["toy:Match"]').removesuffix("[[verdicts]]"))
+    (drawn,) = [one for one in study_charts.score_drawings(view) if isinstance(one, Intervals)]
+    assert [row.label for row in drawn.rows] == [view.title(part) for part in view.parts]
+    for row, part in zip(drawn.rows, view.parts, strict=True):
+        assert row.value == study_parts.mean_of(view.normalized(part)).value
+    assert len(view.normalized(view.parts[0])) == 2 and len(view.normalized(view.parts[-1])) == 1
+
+
 def test_a_sweep_is_drawn_over_the_value_of_the_run_and_over_that_tuned_at(sweep: StudyView):
     lines, heat_map = study_sweeps.sweep_drawings(sweep)
     assert isinstance(lines, Panels) and isinstance(heat_map, HeatMap)

@@ -210,35 +210,47 @@ def point_map(view: StudyView, rows: Dimension, columns: Dimension, parts: Seque
 
 
 def arm_intervals(view: StudyView) -> list[Drawing]:
-    """The scores of arms at one batch in rows, over the environments that all of them have."""
-    drawn: list[Drawing] = []
+    """The scores of arms at one batch in rows, over the environments that all arms of their base have."""
     unswept = [part for part in view.parts if not part.point and not part.factors]
+    found: list[Drawing] = []
     for _, ratio in RATIO.values(unswept):
-        there = {part: view.normalized(part) for part in unswept if part.ratio == ratio}
-        there = {part: scores for part, scores in there.items() if scores}
-        common = [name for name in view.strata if all(name in scores for scores in there.values())]
-        if len(there) < FEWEST_ARMS or not common:
-            continue
-        rows: list[IntervalRow] = []
-        for part, scores in there.items():
-            found = mean_of({name: scores[name] for name in common})
-            low, high = found.interval or (found.value, found.value)
-            color = "blue" if part.arm == view.plan.reference["arm"] else "slate"
-            rows.append(
-                IntervalRow(label=view.title(part), value=found.value, low=low, high=high, color=color)
-            )
-        at = f" at ratio {ratio}" if view.has_ratios else ""
-        drawn.append(
-            Intervals(
-                name=f"arms-{file_part(ratio)}",
-                title=f"Arms{at}",
-                x_label=f"normalized {METRIC_NAMES[view.plan.metric]}",
-                rows=tuple(rows),
-                form="{:.3f}",
-                note=f"{LEVEL:.0%} bootstrap intervals over seeds. Mean over {', '.join(common)}.",
-            )
-        )
-    return drawn
+        scores = in_common(view, [part for part in unswept if part.ratio == ratio])
+        if len(scores) >= FEWEST_ARMS:
+            found.append(arms_at(view, ratio, scores))
+    return found
+
+
+def in_common(view: StudyView, parts: Sequence[Part]) -> dict[Part, dict[str, list[float]]]:
+    """The scores of parts that have any, in the strata that all of them with the same base have."""
+    known = {part: scores for part in parts if (scores := view.normalized(part))}
+    common = {
+        base: set.intersection(*(set(scores) for part, scores in known.items() if part.base == base))
+        for base in {part.base for part in known}
+    }
+    shared = {
+        part: {name: values for name, values in scores.items() if name in common[part.base]}
+        for part, scores in known.items()
+    }
+    return {part: scores for part, scores in shared.items() if scores}
+
+
+def arms_at(view: StudyView, ratio: str, scores: Mapping[Part, Mapping[str, Sequence[float]]]) -> Intervals:
+    rows: list[IntervalRow] = []
+    for part, of_part in scores.items():
+        found = mean_of(of_part)
+        low, high = found.interval or (found.value, found.value)
+        color = "blue" if part.arm == view.plan.reference["arm"] else "slate"
+        rows.append(IntervalRow(label=view.title(part), value=found.value, low=low, high=high, color=color))
+    strata = [name for name in view.strata if any(name in of_part for of_part in scores.values())]
+    return Intervals(
+        name=f"arms-{file_part(ratio)}",
+        title=f"Arms at ratio {ratio}" if view.has_ratios else "Arms",
+        x_label=f"normalized {METRIC_NAMES[view.plan.metric]}",
+        rows=tuple(rows),
+        form="{:.3f}",
+        note=f"{LEVEL:.0%} bootstrap intervals over seeds. Mean over {', '.join(strata)}"
+        + (", each by its own base." if view.has_bases else "."),
+    )
 
 
 def profiles(view: StudyView) -> list[Drawing]:
