@@ -5,7 +5,7 @@ from typing import Any
 
 from anybatch.reports.verdicts import compare, measures, sweeps
 from anybatch.reports.verdicts.fit import refuse_unfit
-from anybatch.reports.verdicts.rule import Rule, parse
+from anybatch.reports.verdicts.rule import Rule, Selector, parse
 from anybatch.reports.verdicts.scores import Scores
 from anybatch.reports.verdicts.verdict import Comparison, State, Verdict, overall
 from anybatch.studies.cells import Result
@@ -67,11 +67,22 @@ def verdict(rule: Rule, found: list[Comparison], plan: StudyPlan) -> Verdict:
 
 def not_judged(rule: Rule, plan: StudyPlan) -> str:
     """A sentence on what the claim names, but this plan had to leave out; empty if it has everything."""
-    if not plan.left_out:  # what other scales have is not missing here
-        return ""
     named = {side.words(plan): side for pair in rule.pairs() for side in pair}
-    absent = [words for words, side in named.items() if not any(map(side.matches, plan.cells))]
+    absent = [words for words, side in named.items() if is_left_out(side, plan)]
     return f" Left out, and not judged: {'; '.join(absent)}." if absent else ""
+
+
+def is_left_out(side: Selector, plan: StudyPlan) -> bool:
+    """Whether the plan has no cell of a selector and says why; what only other scales have is not missing."""
+    in_words, by_name = (
+        f"{plan.arms.get(side.arm, side.arm)} at ratio {side.ratio}",
+        f"{side.arm} r{side.ratio}",
+    )
+    listed = any(
+        f"{entry['what']},".startswith(f"{in_words},") or f" {by_name} " in f" {entry['what']} "
+        for entry in plan.left_out
+    )
+    return listed and not any(map(side.matches, plan.cells))
 
 
 def deciding_comparison(state: State, found: list[Comparison]) -> Comparison:
