@@ -3,11 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help train test check fmt dial slow bench docs results package other-pythons clean
+.PHONY: help train test system-packages check fmt dial slow bench docs results package other-pythons clean
+# System packages are checked before anything is installed.
+.NOTPARALLEL:
 
 help:
 	@echo 'make train          set up .venv, train PPO-EWMA on CartPole-v1, evaluate: seconds once installed'
-	@echo 'make test           all tests except the slow ones'
+	@echo 'make test           set up .venv and the system packages it needs, run all tests except the slow ones'
 	@echo 'make check          lint, types, import order, spelling'
 	@echo 'make fmt            format the code'
 	@echo 'make dial           write docs/dial.html from the presets and the recorded studies'
@@ -22,8 +24,11 @@ help:
 train: .venv/ready-to-train
 	$(BIN)/anybatch train
 
-test: .venv/ready-to-test
+test: system-packages .venv/ready-to-test
 	$(BIN)/pytest --numprocesses 2 --dist worksteal
+
+system-packages:
+	@.ci/system-packages
 
 check: .venv/ready-to-test
 	$(BIN)/ruff check .
@@ -42,7 +47,7 @@ MEASURED := $(foreach folder,$(RECORDED),$(if $(findstring -tune,$(folder)),,$(f
 dial: .venv/ready-to-train
 	$(BIN)/anybatch dial $(or $(strip $(MEASURED)),$(firstword $(RECORDED))) --out docs/dial.html
 
-slow: .venv/ready-to-test
+slow: system-packages .venv/ready-to-test
 	$(BIN)/pytest -m slow
 
 bench: .venv/ready-to-bench
