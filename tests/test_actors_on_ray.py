@@ -19,9 +19,6 @@ from anybatch.acting.actors.source import ActorPool, Job
 from anybatch.cli import main
 from anybatch.distributed import ray_connection
 
-# Where a test before has imported JAX, it warns of the processes that Ray starts.
-pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
-
 ACTORS = 2
 SLOW_START_SECONDS = 8.0
 """More than Ray's own retries of a call to an actor that it starts again take."""

@@ -28,8 +28,6 @@ from anybatch.networks.flat import FlatParameters
 PACKAGES = ("torch", "gymnasium", "safetensors", "tensorboard")
 EXTRAS = {
     "envpool": "envpool",
-    "pgx": "minatar",
-    "jax": "minatar",
     "mujoco": "mujoco",
     "imageio-ffmpeg": "video",
     "pillow": "video",
@@ -136,7 +134,11 @@ def native_code() -> Check:
     try:
         native.library("float32")
     except native.CompileError as error:
-        return Check("native code", False, f"{error}; small networks are several times slower without it")
+        return Check(
+            "native code",
+            False,
+            f"{error}; without it small networks are several times slower, and there is no MinAtar",
+        )
     return Check("native code", True, "compiled for this processor")
 
 
