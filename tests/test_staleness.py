@@ -425,16 +425,6 @@ def test_a_run_that_is_stopped_while_the_queue_fills_continues_with_what_waits(
     assert rows(whole) == rows(part)
 
 
-def test_waiting_data_of_an_earlier_version_were_counted_and_are_not_counted_again():
-    data = collect(toy_config(env_config={"max_episode_steps": 3}))
-    assert data.num_uncounted == data.num_valid and data.episodes
-    tensors = {name: tensor for name, tensor in data.tensors().items() if name != "episodes"}
-    earlier = Rollout.from_tensors(tensors, data.origin)
-    assert (earlier.num_valid, earlier.num_uncounted, earlier.episodes) == (data.num_valid, 0, [])
-    again = Rollout.from_tensors(earlier.tensors(), data.origin)  # saved once more
-    assert again.num_uncounted == 0
-
-
 def test_a_resume_at_another_batch_fills_the_queue_anew_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
