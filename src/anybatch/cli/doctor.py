@@ -16,7 +16,7 @@ from anybatch import envs, native
 from anybatch.batch.number_text import counted
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config import EnvConfig, NetworkConfig
-from anybatch.distributed import group, one_machine
+from anybatch.distributed import group
 from anybatch.envs.layout import ObsLayout
 from anybatch.envs.protocol import BoxActions
 from anybatch.errors import UserError
@@ -124,8 +124,6 @@ def ranks() -> Check:
     except (RuntimeError, OSError) as error:
         reason = str(error).splitlines()[0]
         return Check("ranks", False, f"processes cannot exchange data over the loopback device ({reason})")
-    if one_machine.is_available():
-        backends = ["shared memory", *backends]
     return Check("ranks", True, f"{', '.join(backends)}; --ranks N trains in N processes on this machine")
 
 
