@@ -260,7 +260,7 @@ def test_normalizing_planes_is_refused():
     with pytest.raises(
         ConfigError, match=r"normalize.observations = step .* minatar:Breakout has 0/1 planes"
     ):
-        start(toy_config(env="minatar:Breakout", normalize={"observations": True}))
+        start(toy_config(env="minatar:Breakout", normalize={"observations": "step"}))
 
 
 def test_a_picture_has_a_color_for_each_plane_and_the_player_on_top():

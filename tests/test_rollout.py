@@ -222,7 +222,7 @@ def test_observation_statistics_count_what_is_decided_upon_and_nothing_else():
     config = toy_config(env="toy:Constant", num_steps=13)  # its observations do not depend on the actions
     plain = collect(config)
     decided = np.concatenate([plain.obs[:-1][plain.valid].numpy(), plain.obs[-1].numpy()])
-    state = start(changed(config, normalize={"observations": True}))
+    state = start(changed(config, normalize={"observations": "step"}))
     seen = state.source.collector.collect(state.network, config.num_steps)
     normalizer = state.source.collector.normalizer
     assert (~plain.valid).any() and not plain.episode_end[-1].any()
@@ -243,12 +243,12 @@ def test_the_noise_of_actions_goes_on_also_where_episodes_are_fresh(env: str):
 
 
 def test_fresh_episodes_of_a_resumed_run_are_seen_with_the_restored_statistics():
-    config = toy_config(env="toy:Constant", num_steps=11, normalize={"observations": True})
+    config = toy_config(env="toy:Constant", num_steps=11, normalize={"observations": "step"})
     saved = start(config)
     for _ in range(5):
         saved.source.collector.collect(saved.network, config.num_steps)
     fresh = start_from(changed(config, num_envs=1), saved.snapshot()).source.collector
-    raw = start(changed(config, num_envs=1, normalize={"observations": False})).source.collector.env
+    raw = start(changed(config, num_envs=1, normalize={"observations": "none"})).source.collector.env
     expected = fresh.normalizer.normalize(raw.reset())
     np.testing.assert_allclose(fresh.obs, expected, rtol=1e-6)
     assert np.abs(fresh.obs).max() > 0.1  # normalized by itself alone it would be 0

@@ -288,7 +288,7 @@ def test_a_batch_of_one_sample_runs(env: str, minibatch_of: str, tmp_path: Path)
         update={"minibatches_per_epoch": 1, "minibatch_of": minibatch_of, "noise_scale_every": 2},
         objective={"advantage_decay": 0.9},
         proximal={"policy": "ewma"},
-        normalize={"observations": True, "rewards": "step"},
+        normalize={"observations": "step", "rewards": "step"},
     )
     assert train(config, tmp_path).env_steps == 50
     assert train(changed(config, objective={"advantage_decay": 0.0}), tmp_path).finished

@@ -52,7 +52,7 @@ DECOUPLED_PERIODIC = {"policy": "periodic", "importance": "behavior"}
 ALL_PAIRS = [*LOSSES, DECOUPLED_EWMA, DECOUPLED_PERIODIC]
 # Everything that must survive a resume.
 BUSY: dict[str, Any] = {
-    "normalize": {"observations": True, "rewards": "iteration"},
+    "normalize": {"observations": "step", "rewards": "iteration"},
     "objective": {"advantage_decay": 0.5, "entropy_coefficient": 0.01},
     "optimizer": {"learning_rate": 1e-2},
     "env_config": {"max_episode_steps": 5},
