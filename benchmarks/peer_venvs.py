@@ -11,7 +11,8 @@ from work import Work
 HERE = Path(__file__).parent
 VENVS = HERE / ".peers"
 CONSTRAINTS = HERE.parent / "constraints.txt"
-"""Versions of torch, JAX and the engines are ours; torch is a CPU build where the package index has one."""
+"""Versions of torch and the engines are ours; torch is a CPU build where the package index has one."""
+JAX = ("jax==0.10.2", "jaxlib==0.10.2")
 GYMNASIUM = "gymnasium[mujoco]"
 """Everything that Stable-Baselines3 and sbx are timed on, but Atari."""
 
@@ -44,9 +45,13 @@ PEERS = {
         ("stable-baselines3==2.9.2", "torch==2.13.0", GYMNASIUM, "envpool"),
         has_no_pqn,
     ),
-    "sbx": Peer("sbx", "peer_sb3.py", ("sbx-rl==0.28.0", "torch==2.13.0", GYMNASIUM, "envpool"), has_no_pqn),
+    "sbx": Peer(
+        "sbx", "peer_sb3.py", ("sbx-rl==0.28.0", *JAX, "torch==2.13.0", GYMNASIUM, "envpool"), has_no_pqn
+    ),
     # trap: rejax 0.1.3 allows gymnax 1.0, whose steps return other values than it expects.
-    "rejax": Peer("rejax", "peer_rejax.py", ("rejax==0.1.3", "gymnax==0.0.9"), has_own_environments_only),
+    "rejax": Peer(
+        "rejax", "peer_rejax.py", ("rejax==0.1.3", "gymnax==0.0.9", *JAX), has_own_environments_only
+    ),
 }
 
 

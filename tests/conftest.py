@@ -7,6 +7,9 @@ from collections.abc import Iterator
 # Before torch computes anything: some virtual machines report AMX but do not run it, and tests use bf16.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
+# Before a test imports ray: a Ray that tests start listens on 127.0.0.1 only.
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+
 import forked_commands
 import hypothesis
 import pytest

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,19 @@ import torch
 from anybatch.distributed import group
 
 
-def in_ranks(number: int, function: Callable[..., Any], *arguments: Any, meeting: Path) -> list[Any]:
+def in_ranks(
+    number: int,
+    function: Callable[..., Any],
+    *arguments: Any,
+    meeting: Path,
+    timeout: timedelta = group.TIMEOUT,
+) -> list[Any]:
     """What `function` returns in each of so many ranks, which meet in a file of that name."""
     context = multiprocessing.get_context("spawn")
     answers = context.SimpleQueue()
     ranks = [
         context.Process(
-            target=_one_rank, args=(rank, number, meeting, function, arguments, answers), daemon=True
+            target=_one_rank, args=(rank, number, meeting, timeout, function, arguments, answers), daemon=True
         )
         for rank in range(number)
     ]
@@ -31,9 +38,16 @@ def in_ranks(number: int, function: Callable[..., Any], *arguments: Any, meeting
 
 
 def _one_rank(
-    rank: int, number: int, meeting: Path, function: Callable[..., Any], arguments: tuple, answers: Any
+    rank: int,
+    number: int,
+    meeting: Path,
+    timeout: timedelta,
+    function: Callable[..., Any],
+    arguments: tuple,
+    answers: Any,
 ) -> None:
     torch.set_num_threads(1)
+    group.TIMEOUT = timeout
     os.environ |= {
         "RANK": str(rank),
         "WORLD_SIZE": str(number),

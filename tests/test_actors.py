@@ -45,7 +45,7 @@ from anybatch.session.training import start
 
 
 def test_overlap_is_the_queue_of_length_one_to_the_bit(tmp_path: Path):
-    observations = {"observations": True, "rewards": "iteration"}
+    observations = {"observations": "step", "rewards": "iteration"}
     assert_equals_the_queue(ewma_config(overlap=True, normalize=observations), tmp_path)
 
 

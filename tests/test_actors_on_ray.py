@@ -19,9 +19,6 @@ from anybatch.acting.actors.source import ActorPool, Job
 from anybatch.cli import main
 from anybatch.distributed import ray_connection
 
-# Where a test before has imported JAX, it warns of the processes that Ray starts.
-pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
-
 ACTORS = 2
 SLOW_START_SECONDS = 8.0
 """More than Ray's own retries of a call to an actor that it starts again take."""
@@ -140,3 +137,24 @@ def test_an_address_without_a_ray_is_one_sentence(
     said = capsys.readouterr().err
     assert f"no Ray of version {ray.__version__} could be used at ray-address = {address}" in said
     assert reason in said and said.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+CONNECT = """
+from anybatch.distributed import ray_package
+with ray_package.needed_for("actors", address=None):
+    from anybatch.distributed import ray_connection
+print(ray_connection.get_node_ip_address())
+ray_connection.ray.init = lambda **options: None
+ray_connection.connect(None, 1)
+"""
+
+
+@pytest.mark.parametrize("imported_before", [False, True])
+def test_a_private_ray_listens_on_this_machine_only_or_is_not_started(imported_before: bool):
+    environment = {name: word for name, word in os.environ.items() if not name.startswith("RAY_")}
+    program = "import ray" * imported_before + CONNECT
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    is_local = done.stdout.split()[0] == "127.0.0.1"
+    assert is_local or imported_before
+    assert (done.returncode == 0) == is_local
+    assert is_local or "ConfigError: a private Ray would be reachable from other machines" in done.stderr

@@ -16,7 +16,6 @@ from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, ExplorationConfig, OptimizerConfig
 from anybatch.errors import ConfigError
 from anybatch.runs import log
-from anybatch.runs.checkpoint import Checkpoints
 from anybatch.runs.record import RunRecord
 
 RATE = 1e-2
@@ -176,21 +175,6 @@ def test_exploration_never_rises_when_a_run_is_extended(
         if env_steps >= middle and continues:
             line = there - (there - 0.1) * min((env_steps - middle) / (200 - middle), 1)
             assert epsilon == pytest.approx(line)
-
-
-@pytest.mark.parametrize("make", [toy_config, toy_pqn_config])
-def test_a_checkpoint_of_an_earlier_version_continues_the_schedules_of_its_record(
-    make: Callable[..., AnyConfig], tmp_path: Path
-):
-    config = make(**ANNEALED)
-    folder, middle = stopped(config, tmp_path)
-    checkpoints = Checkpoints(folder, keep=1)
-    loaded = checkpoints.load_latest(print)
-    assert loaded is not None
-    del loaded.tree["shared"]["learner"]["schedules"], loaded.tree["shared"]["native"]
-    checkpoints.save(loaded.env_steps, loaded.tree, loaded.segments)
-    resume(folder, replace(config, total_env_steps=400))
-    assert rates(folder)[middle] == pytest.approx(RATE * (1 - middle / 200))
 
 
 def test_schedules_go_through_their_record():

@@ -61,7 +61,7 @@ BUSY: dict[str, Any] = {
 EWMA: dict[str, Any] = {
     "proximal": {"policy": "ewma"},
     "objective": {"advantage_decay": 0.5, "entropy_coefficient": 0.01},
-    "normalize": {"observations": True, "rewards": "step"},
+    "normalize": {"observations": "step", "rewards": "step"},
 }
 
 
@@ -198,7 +198,7 @@ def test_without_compensation_the_learning_rate_is_that_of_the_configured_batch(
         total_env_steps=120,
         optimizer={"learning_rate": RATE},
         controller=MANY_CHANGES,
-        tuned_at={"num_envs": 12, "num_steps": STEPS, "minibatches_per_epoch": 2, "epochs": 2, "ranks": 1},
+        tuned_at={"num_envs": 12, "num_steps": STEPS, "minibatches_per_epoch": 2, "epochs": 2},
     )
     shown = rows(train(config, tmp_path).folder)
     assert {row["batch/num_steps"] for row in shown} >= {4, 14, 28}

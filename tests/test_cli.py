@@ -70,6 +70,33 @@ def test_train_resume_and_evaluate(env: str, tmp_path: Path, capsys: pytest.Capt
     assert "advice" in said(capsys, "advise", str(folder))
 
 
+@pytest.mark.parametrize(
+    ("flags", "instead"),
+    [
+        (["--preset=minatar-pqn"], "--threads 3 instead of --ranks 3"),
+        (
+            ["--preset=cartpole-ppo", "--envs-per-rank=4"],
+            "--threads 3 --num-envs 12 instead of --ranks 3 --envs-per-rank 4",
+        ),
+        (["--preset=cartpole-ppo", "--compile=off"], None),
+        (["--preset=cartpole-ppo", "--precision=bf16"], None),
+    ],
+)
+def test_a_plan_of_ranks_recommends_threads_where_native_code_runs_the_network(
+    flags: list[str], instead: str | None, capsys: pytest.CaptureFixture[str]
+):
+    def notes(number: int) -> list[str]:
+        main(["plan", *flags, f"--ranks={number}", "--json"])
+        shown = json.loads(capsys.readouterr().out)["warnings"]
+        return [sentence for sentence in shown if "threads" in sentence]
+
+    assert notes(1) == []
+    found = notes(3)
+    assert len(found) == (instead is not None) and all(f"use {instead}." in note for note in found)
+    main(["plan", *flags, "--ranks=3"])
+    assert all(f"note: {note}" in capsys.readouterr().out for note in found)
+
+
 def test_a_number_of_envs_is_refused_where_the_ranks_decide_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

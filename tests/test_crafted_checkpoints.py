@@ -82,7 +82,7 @@ def stopped_ppo(base: Path) -> tuple[Path, AnyConfig]:
     config = toy_config(
         proximal={"policy": "ewma"},
         staleness={"iterations": 2},
-        normalize={"observations": True, "rewards": "iteration"},
+        normalize={"observations": "step", "rewards": "iteration"},
         update={"noise_scale_every": 1},
     )
     return train(config, base).folder, config

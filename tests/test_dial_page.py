@@ -1,11 +1,10 @@
-"""The dial in a real browser: the numbers and words of `anybatch plan`, for a mouse and for a keyboard."""
+"""The dial in a real browser: the numbers of `anybatch plan`, for a mouse and for a keyboard."""
 
 import json
 import random
 import re
 import shlex
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from test_pages import BACKGROUND, COVERED_LABELS, OVERFLOWING, WIDTHS
 
 from anybatch import presets
 from anybatch.batch.control import BatchControl
-from anybatch.batch.number_text import number_text
+from anybatch.batch.rows import PlanRow
 from anybatch.batch.table import plan_table
 from anybatch.cli import commands, main
 from anybatch.config import DEFAULT_RESCALE_RULES, AnyConfig
@@ -26,6 +25,7 @@ from anybatch.errors import ConfigError
 from anybatch.reports.dial_records import records_of
 from anybatch.reports.dial_settings import settings_of
 from anybatch.reports.pages.dial import dial_page
+from anybatch.reports.pages.dial_words import LINES, ROWS
 from anybatch.reports.study_parts import StudyView
 from anybatch.studies import files
 from anybatch.studies.plan import Request, make_plan
@@ -35,13 +35,26 @@ PLANS = 1000
 PLANNED = """(settings) => {
   try {
     const plan = planOf(settings);
-    const words = [linesOf, rowsOf, warningsOf].map((part) => part(settings, plan));
-    return { plan, lines: words[0], rows: words[1], warnings: words[2] };
+    const [rows, lines, notes] = [rowsOf, linesOf, notesOf].map((part) => part(settings, plan));
+    for (const row of rows) row.ofMeaning = row.meaning && [row.tuned, row.here].map(row.meaning);
+    return { plan, rows, lines, notes: notes.map(({ name }) => name) };
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
-    return { refusal: error.message };
+    return { refusal: fill(words.refusals[error.name], error.values) };
   }
 }"""
+NOTES = {
+    "epochs": "The rule assumes one policy epoch",
+    "num-steps": "how far returns look before they bootstrap",
+    "anneal-until": "The learning rate reaches 0",
+    "advantage-normalization": "in a way that no rule corrects",
+    "target-kl": "ends iterations early",
+    "young-average": "The proximal EWMA's center of mass is",
+    "young-copy": "The proximal copy is",
+    "one-sample": "An iteration of one sample",
+    "phase-length": "A phase would be",
+}
+"""What Python says where the page has a note."""
 SHOWN_ROWS = """[...document.querySelectorAll("#numbers tr")].map((row) =>
   [...row.children].map((cell) => (cell.querySelector("div > span:first-child") ?? cell).textContent))"""
 PRODUCTS = {"iteration_batch", "minibatch", "gradient_steps_per_iteration", "env_steps_per_gradient_step"}
@@ -150,16 +163,47 @@ def changed_config(config: AnyConfig, changes: dict[str, Any]) -> AnyConfig:
 
 
 def planned(config: AnyConfig) -> dict[str, Any]:
-    """What `anybatch plan` computes and says, in the form of the page."""
+    """What `anybatch plan` computes and says."""
     plan = BatchControl(config, encoder="mlp").plan
     table = plan_table(config, plan)
-    lines = [re.split(" {2,}", line, maxsplit=1) for line in table.lines]
-    return {
-        "plan": plan.to_json(),
-        "lines": [line for line in lines if line[0] != "microbatch"],
-        "rows": [asdict(row) for row in table.rows],
-        "warnings": list(table.warnings),
+    return {"plan": plan.to_json(), "lines": table.lines, "rows": table.rows, "warnings": table.warnings}
+
+
+def numbers_in(text: str) -> list[float]:
+    return [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?", text)]
+
+
+def assert_same_rows(found: list[dict[str, Any]], expected: Sequence[PlanRow]) -> None:
+    """The same numbers follow the same rules, written as they are: tuned, here, and what they mean."""
+    rows = [row for row in found if row["name"] != "adam-beta2"]  # Python has both in one row
+    labels = [ROWS[row["name"]]["number"].replace("Adam β₁", "Adam β₁, β₂") for row in rows]
+    assert labels == [row.number for row in expected]
+    for row, other in zip(rows, expected, strict=True):
+        for place, text in enumerate((other.tuned_at, other.this_run)):
+            value, *meaning = numbers_in(text)
+            assert row[("tuned", "here")[place]] == pytest.approx(value, rel=1e-5), row
+            if row.get("ofMeaning"):
+                assert row["ofMeaning"][place] == pytest.approx(meaning[-1], rel=1e-3), row
+        states = {"kept": "kept", "minibatch limit": "limit"}
+        assert row["state"] in ("batch", states.get(other.regime, "follows"))
+        if row["state"] == "follows" or row["name"] == "minibatches-limited":
+            (number,) = row["numbers"].values()
+            assert number == pytest.approx(numbers_in(other.rule)[0], rel=1e-3), (row, other.rule)
+
+
+def assert_same_lines(found: list[dict[str, Any]], expected: Sequence[str]) -> None:
+    """Every number of a line of the page is in the line that Python has."""
+    theirs = {line.split("  ")[0]: line for line in expected}
+    mine = [line for line in found if line["name"] != "limit-measured"]
+    assert {LINES[line["name"]][0] for line in mine} == theirs.keys() & {
+        "minibatch limit",
+        "controller",
+        "phase",
     }
+    for line in mine:
+        known = numbers_in(theirs[LINES[line["name"]][0]])
+        for number in line["numbers"].values():
+            assert any(number == pytest.approx(one, rel=1e-3, abs=0.5) for one in known), (line, known)
 
 
 def assert_equal_numbers(found: Any, expected: Any, path: str = "plan") -> None:
@@ -175,7 +219,7 @@ def assert_equal_numbers(found: Any, expected: Any, path: str = "plan") -> None:
 
 
 def test_the_page_plans_as_python_does(dial: browser.Browser):
-    """A thousand plans, and all that is refused among them: numbers, table, lines and notes."""
+    """A thousand plans, and all that is refused among them: numbers, rows, lines and notes."""
     rng = random.Random(20211)
     asked: list[dict[str, Any]] = []
     expected: list[dict[str, Any]] = []
@@ -193,57 +237,32 @@ def test_the_page_plans_as_python_does(dial: browser.Browser):
         except ConfigError as error:
             expected.append({"refusal": str(error)})
     answer = dial.evaluate(f"JSON.stringify({json.dumps(asked)}.map({PLANNED}))")
-    refusals = 0
+    refusals, noted = 0, set[str]()
     for settings, found, wanted in zip(asked, json.loads(answer), expected, strict=True):
         shown = json.dumps(settings)
+        assert ("refusal" in found) == ("refusal" in wanted), (shown, found, wanted)
         if "refusal" in wanted:
             refusals += 1
-            assert same_refusal(found.get("refusal", ""), wanted["refusal"]), (shown, found, wanted)
+            assert "undefined" not in found["refusal"] and "{" not in found["refusal"]
             continue
-        assert "plan" in found, (shown, found)
         assert_equal_numbers(found["plan"], wanted["plan"])
-        words = ("rows", "lines", "warnings")
-        assert {name: found[name] for name in words} == {name: wanted[name] for name in words}, shown
-    assert refusals > 50
+        assert_same_rows(found["rows"], wanted["rows"])
+        assert_same_lines(found["lines"], wanted["lines"])
+        assert len(found["notes"]) == len(wanted["warnings"]), shown
+        assert all(NOTES[name] in said for name, said in zip(found["notes"], wanted["warnings"], strict=True))
+        noted |= set(found["notes"])
+    assert refusals > 50 and len(noted) >= 6
 
 
-def same_refusal(found: str, expected: str) -> bool:
-    """The same sentence; that of a ratio also names the batch tuned at in Python."""
-    return found == re.sub(r", TunedAt\(.*\)", "", expected)
-
-
-def test_numbers_are_written_as_python_writes_them(dial: browser.Browser):
-    """Also those in the middle between two that can be written, of which Python takes the even one."""
-    values = [
-        2.5e-4,
-        0.00012345,
-        123456.5,
-        1234565.0,
-        0.15,
-        0.25,
-        1e-7,
-        1.0,
-        8 / 9,
-        2.5,
-        9999.5,
-        12500,
-        999999.5,
-        1e6,
-        0.5,
-    ]
-    wanted = [
-        [f"{value:{comma}.{digits}g}" for comma in ("", ",") for digits in (3, 4, 6, 8)]
-        + [f"{value:,.{decimals}f}" for decimals in (0, 1)]
-        + [number_text(value, digits) for digits in (3, 4, 6)]
-        for value in values
-    ]
-    written = """(value) => [
-      ...[false, true].flatMap((commas) => [3, 4, 6, 8].map((digits) => general(value, digits, commas))),
-      ...[0, 1].map((decimals) => fixed(value, decimals)),
-      ...[3, 4, 6].map((digits) => numberText(value, digits))]"""
-    assert dial.evaluate(f"{values}.map({written})") == wanted
-    fractions = [0.01, 1.5e-05, 0.0001, 2.5]
-    assert dial.evaluate(f"{fractions}.map(plain)") == [str(fraction) for fraction in fractions]
+def test_numbers_have_six_digits_or_all_of_a_whole_number(dial: browser.Browser):
+    written = {
+        2.5e-4: "0.00025",
+        8 / 9: "0.888889",
+        1e-7: "0.0000001",
+        2097152: "2,097,152",
+        1234.5678: "1,234.57",
+    }
+    assert dial.evaluate(f"{list(written)}.map(numberText)") == list(written.values())
 
 
 # The page as it is used
@@ -252,10 +271,12 @@ def test_numbers_are_written_as_python_writes_them(dial: browser.Browser):
 def test_every_preset_opens_with_the_table_of_its_plan(dial: browser.Browser):
     for name in presets.names():
         dial.evaluate(f"choose({name!r})")
-        rows = planned(preset_config(name))["rows"]
-        assert dial.evaluate(SHOWN_ROWS) == [
-            [row["number"], row["tuned_at"], row["this_run"], row["rule"]] for row in rows
-        ]
+        rows = [row for row in dial.evaluate(SHOWN_ROWS) if row[0] != "Adam β₂"]
+        expected = planned(preset_config(name))["rows"]
+        assert [number for number, *_ in rows] == [row.number for row in expected]
+        for shown, row in zip(rows, expected, strict=True):
+            assert numbers_in(shown[2])[0] == pytest.approx(numbers_in(row.this_run)[0], rel=1e-5)
+            assert not re.search("undefined|NaN|[{}]", "".join(shown))
         assert dial.evaluate("byId('command').textContent") == f"anybatch train --preset {name}"
 
 
@@ -321,11 +342,11 @@ def test_the_keyboard_moves_the_batch(dial: browser.Browser, page: Path):
     for key in ("ArrowRight", "ArrowRight", "ArrowLeft", "ArrowLeft", "ArrowLeft"):
         press(dial, key)
         seen.append(dial.evaluate("settingsOf()['num-envs']"))
-        assert dial.evaluate("document.activeElement.ariaValueText") == f"{seen[-1]} environments"
+        assert dial.evaluate("document.activeElement.ariaValueText") == f"environments: {seen[-1]}"
     assert seen == [8, 10, 12, 10, 8, 7]
     assert dial.evaluate(SHOWN_ROWS) != before
     assert dial.evaluate("byId('summary').textContent").startswith(
-        "With 7 environments, 0.875 × the tuned batch"
+        "Environments: 7, 0.875 × the tuned batch. Learning rate: 0.000467707 instead of 0.0005."
     )
 
 
@@ -339,7 +360,7 @@ def test_the_keyboard_turns_a_rule_off(dial: browser.Browser, page: Path):
         "learning rate",
         "0.0005",
         "0.0005",
-        "kept (--rescale without learning-rate)",
+        "kept: its rule is turned off",
     ]
     press(dial, " ")
     assert dial.evaluate("settingsOf().rescale") == "all"
@@ -357,7 +378,7 @@ def test_all_boxes_off_is_rescale_none(dial: browser.Browser):
 def test_a_number_that_cannot_be_is_refused_in_a_sentence(dial: browser.Browser):
     dial.evaluate("change('update.minibatches-per-epoch', 5000)")
     assert dial.evaluate("byId('refusal').textContent") == (
-        "update.minibatches-per-epoch = 5000 is more than the 8 × 128 = 1024 samples of an iteration."
+        "update.minibatches-per-epoch = 5,000 is more than the 8 × 128 = 1,024 samples of an iteration."
     )
     assert dial.evaluate("[byId('refusal').hidden, byId('results').hidden]") == [False, True]
     assert dial.evaluate("byId('summary').textContent") == ""

@@ -168,7 +168,7 @@ def test_the_standard_error_is_that_of_a_sample():
 @pytest.mark.parametrize("greedy", [True, False])
 def test_an_evaluation_changes_nothing_of_what_was_trained(greedy: bool):
     config = toy_config(
-        normalize={"observations": True, "rewards": "step"},
+        normalize={"observations": "step", "rewards": "step"},
         proximal={"policy": "ewma"},
         evaluation={"greedy": greedy, "episodes_per_env": 3},
     )

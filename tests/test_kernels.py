@@ -316,7 +316,10 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: s
 
 @pytest.mark.parametrize(
     ("command", "reason"),
-    [("no-such-compiler", "there is no C compiler named no-such-compiler"), ("false", "false failed")],
+    [
+        ("no-such-compiler", "the C compiler no-such-compiler, which CC names, is not installed"),
+        ("false", "false failed"),
+    ],
 )
 def test_without_a_compiler_torch_is_used_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, reason: str

@@ -14,9 +14,6 @@ from typing import IO
 import pytest
 from toy_runs import newest_learner, toy_config, train
 
-from anybatch.cli import ranks
-from anybatch.distributed import group
-from anybatch.errors import LostRankError
 from anybatch.runs import log
 from anybatch.session import elastic
 
@@ -54,23 +51,6 @@ def test_what_ranks_cannot_do_is_one_sentence(
     out, err = capsys.readouterr()
     assert ended.value.code == 2 and said in err and err.count("\n") == 1 and out == ""
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_rank_that_loses_another_while_joining_ends_as_one_that_can_be_restarted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    @contextmanager
-    def lose_one() -> Iterator[None]:
-        raise LostRankError("the connection to another rank was lost")
-        yield
-
-    monkeypatch.setattr(group, "joined", lose_one)
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(SystemExit) as ended, ranks.as_a_rank():
-        pass
-    assert ended.value.code == ranks.LOST
-    assert capsys.readouterr().err == "anybatch: the connection to another rank was lost\n"
 
 
 @pytest.mark.timeout(600)
@@ -123,6 +103,20 @@ def test_a_run_survives_a_killed_rank_and_a_killed_launcher_and_a_stop_ends_it(t
     steps = [row["env_steps"] for row in rows]
     assert steps == sorted(set(steps)) and {row["charts/ranks"] for row in rows} == {2}
     assert newest_learner(folder)["env_steps"] == steps[-1]
+
+
+@pytest.mark.timeout(600)
+def test_a_rank_that_is_killed_before_it_has_met_the_others_is_restarted(tmp_path: Path):
+    runs = tmp_path / "runs"
+    words = [*TRAIN, f"--run-dir={runs}", "--total-env-steps=1000000000"]
+    with launched(words, tmp_path / "out") as (process, out):
+        while len(started := ranks_of(process.pid)) < 2:
+            assert process.poll() is None, shown(out)
+            time.sleep(0.01)
+        os.kill(started[-1], signal.SIGKILL)
+        wait_for_rows(runs, 3, process, out)
+        assert not set(started) & set(ranks_of(process.pid))
+    assert len([path for path in runs.iterdir() if path.is_dir()]) == 1
 
 
 @pytest.mark.slow

@@ -1,15 +1,10 @@
-"""MinAtar in native code and through pgx: ends and starts without a loss, restored to the bit.
-
-pgx is compiled for each number of envs, which takes seconds: nearly all tests have three.
-"""
+"""MinAtar in native code: ends and starts without a loss, restored to the bit."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +15,6 @@ from anybatch import envs, native
 from anybatch.cli import doctor
 from anybatch.config import EnvConfig
 from anybatch.envs import frames
-from anybatch.envs.ids import MINATAR_ENGINES
 from anybatch.envs.minatar import GAMES
 from anybatch.envs.protocol import DiscreteActions, EnvStep, RestorableEnv
 from anybatch.errors import ConfigError, EnvError
@@ -41,11 +35,6 @@ STAY, LEFT, RIGHT = 0, 1, 2
 """Actions of Breakout."""
 
 every_game = pytest.mark.parametrize("name", GAMES)
-
-
-@pytest.fixture(params=MINATAR_ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 def make(name: str, seeds: Sequence[int] = SEEDS, **config: Any) -> RestorableEnv:
@@ -75,12 +64,11 @@ def paddle(obs: np.ndarray) -> np.ndarray:
 
 
 @every_game
-def test_a_game_shows_planes_of_bits_and_every_step_is_valid(name: str, engine: str):
+def test_a_game_shows_planes_of_bits_and_every_step_is_valid(name: str):
     planes, actions = PLANES_AND_ACTIONS[name]
-    env = make(name, sticky=0.1, engine=engine)
-    rules = " with the Seaquest of MinAtar 1.0.15" if name == "Seaquest" else ""
+    env = make(name, sticky=0.1)
     assert env.spec.env_id == f"minatar:{name}"
-    assert env.spec.engine == ("native" if engine == "native" else f"pgx 2.6.0{rules}")
+    assert env.spec.engine == "native"
     assert (env.spec.obs_shape, env.spec.obs_dtype) == ((planes, 10, 10), np.bool_)
     assert env.spec.actions == DiscreteActions(actions) and env.spec.num_envs == 3
     shown = [env.reset()]
@@ -95,8 +83,8 @@ def test_a_game_shows_planes_of_bits_and_every_step_is_valid(name: str, engine: 
 
 
 @every_game
-def test_the_step_limit_truncates_and_keeps_the_observation_it_cut(name: str, engine: str):
-    free, limited = make(name, engine=engine), make(name, engine=engine, max_episode_steps=5)
+def test_the_step_limit_truncates_and_keeps_the_observation_it_cut(name: str):
+    free, limited = make(name), make(name, max_episode_steps=5)
     first = free.reset()
     assert np.array_equal(limited.reset(), first)
     steps = play(limited, 40)
@@ -115,10 +103,10 @@ def test_the_step_limit_truncates_and_keeps_the_observation_it_cut(name: str, en
     assert not np.array_equal(steps[4].final_obs, steps[4].obs)
 
 
-def test_a_ball_that_falls_at_the_step_limit_terminates_and_is_not_truncated(engine: str):
+def test_a_ball_that_falls_at_the_step_limit_terminates_and_is_not_truncated():
     # Without a move the ball from the left passes the paddle at the sixth step, and the one from the right
     # meets it.
-    env = make("Breakout", seeds=(7, 8, 9), engine=engine, max_episode_steps=6)
+    env = make("Breakout", seeds=(7, 8, 9), max_episode_steps=6)
     from_the_left = env.reset()[:, 1, 3, 0]
     assert from_the_left.any() and not from_the_left.all()
     steps = [env.step(np.full(3, STAY)) for _ in range(6)]
@@ -129,16 +117,16 @@ def test_a_ball_that_falls_at_the_step_limit_terminates_and_is_not_truncated(eng
 
 
 @every_game
-def test_an_env_is_its_seed_whatever_its_place(name: str, engine: str):
+def test_an_env_is_its_seed_whatever_its_place(name: str):
     orders = ((0, 1, 2), (2, 0, 1))
-    made = [make(name, [SEEDS[i] for i in order], engine=engine, sticky=0.3) for order in orders]
+    made = [make(name, [SEEDS[i] for i in order], sticky=0.3) for order in orders]
     starts = [env.reset() for env in made]
     played = [play(env, 40, order) for env, order in zip(made, orders, strict=True)]
     assert np.array_equal(starts[0][list(orders[1])], starts[1])
     for one, other in zip(*played, strict=True):
         assert np.array_equal(one.obs[list(orders[1])], other.obs)
         assert np.array_equal(one.reward[list(orders[1])], other.reward)
-    assert_same_steps(play_from_start(make(name, engine=engine, sticky=0.3)), played[0])
+    assert_same_steps(play_from_start(make(name, sticky=0.3)), played[0])
 
 
 def play_from_start(env: RestorableEnv) -> list[EnvStep]:
@@ -146,10 +134,10 @@ def play_from_start(env: RestorableEnv) -> list[EnvStep]:
     return play(env, 40)
 
 
-def test_an_env_is_its_seed_in_any_number_of_envs(engine: str):
-    several = play_from_start(make("Breakout", engine=engine, sticky=0.3))
+def test_an_env_is_its_seed_in_any_number_of_envs():
+    several = play_from_start(make("Breakout", sticky=0.3))
     for i, seed in enumerate(SEEDS):
-        alone = make("Breakout", [seed], engine=engine, sticky=0.3)
+        alone = make("Breakout", [seed], sticky=0.3)
         alone.reset()
         for one, step in zip(play(alone, 40, [i]), several, strict=True):
             assert one.final_obs is not None and step.final_obs is not None
@@ -158,24 +146,24 @@ def test_an_env_is_its_seed_in_any_number_of_envs(engine: str):
 
 
 @every_game
-def test_envs_with_other_seeds_go_other_ways(name: str, engine: str):
-    env = make(name, engine=engine, sticky=0.5)
+def test_envs_with_other_seeds_go_other_ways(name: str):
+    env = make(name, sticky=0.5)
     env.reset()
     actions = np.random.default_rng(3).integers(PLANES_AND_ACTIONS[name][1], size=60)
     shown = np.stack([env.step(np.full(3, action)).obs for action in actions], axis=1)  # [N, T, …]
     assert len({part.tobytes() for part in shown}) == 3
 
 
-def test_resets_continue_the_random_streams(engine: str):
-    env = make("Breakout", seeds=(1, 2, 3), engine=engine)
+def test_resets_continue_the_random_streams():
+    env = make("Breakout", seeds=(1, 2, 3))
     starts = {env.reset().tobytes() for _ in range(20)}
     assert len(starts) > 3  # of eight: two for each env
 
 
 @pytest.mark.parametrize(("sticky", "repeated"), [(0.0, 0.0), (0.25, 0.25), (0.99999, 1.0)])
-def test_a_sticky_action_is_the_one_before_with_its_probability(sticky: float, repeated: float, engine: str):
+def test_a_sticky_action_is_the_one_before_with_its_probability(sticky: float, repeated: float):
     # These episodes have one step: the action before lies in the episode before, as in the original.
-    env = make("Breakout", engine=engine, sticky=sticky, max_episode_steps=1)
+    env = make("Breakout", sticky=sticky, max_episode_steps=1)
     start = paddle(env.reset())
     moves = [np.zeros(3, dtype=int)]  # before all episodes one stays
     for _ in range(400):
@@ -187,8 +175,8 @@ def test_a_sticky_action_is_the_one_before_with_its_probability(sticky: float, r
 
 
 @every_game
-def test_a_restored_env_continues_to_the_bit(name: str, engine: str, tmp_path: Path):
-    env = make(name, engine=engine, sticky=0.3, max_episode_steps=5)
+def test_a_restored_env_continues_to_the_bit(name: str, tmp_path: Path):
+    env = make(name, sticky=0.3, max_episode_steps=5)
     env.reset()
     play(env, 11)
     state = env.state_dict()
@@ -197,30 +185,21 @@ def test_a_restored_env_continues_to_the_bit(name: str, engine: str, tmp_path: P
     assert any(step.truncated.any() for step in expected)
     loaded = Checkpoints(tmp_path, keep=1).load_latest(pytest.fail)
     assert loaded is not None and not differences(loaded.tree["env"], state)  # stepping has not changed it
-    restored = make(name, seeds=(1, 2, 3), engine=engine, sticky=0.3, max_episode_steps=5)
-    # Memory of torch's is aligned, and such arrays JAX would share: what was read must stay the reader's.
-    aligned = aligned_copies(loaded.tree["env"])
-    restored.load_state_dict(aligned)
-    for array in (*aligned.pop("game").values(), *aligned.values()):
-        array[...] = 0
+    restored = make(name, seeds=(1, 2, 3), sticky=0.3, max_episode_steps=5)
+    restored.load_state_dict(loaded.tree["env"])
+    for array in (*loaded.tree["env"].pop("game").values(), *loaded.tree["env"].values()):
+        array[...] = 0  # what was read stays the reader's
     assert_same_steps(expected, play(restored, 40))
 
 
-def aligned_copies(state: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: aligned_copies(part) if isinstance(part, dict) else torch.from_numpy(part).clone().numpy()
-        for name, part in state.items()
-    }
-
-
-def test_a_state_that_does_not_fit_is_refused(engine: str):
-    fitting, of_two_envs = (make("Breakout", seeds=seeds, engine=engine) for seeds in (SEEDS, SEEDS[:2]))
+def test_a_state_that_does_not_fit_is_refused():
+    fitting, of_two_envs = (make("Breakout", seeds=seeds) for seeds in (SEEDS, SEEDS[:2]))
     with pytest.raises(EnvError, match=r"^minatar:Breakout: a saved state whose \w+ is \(2,\) does not fit"):
         fitting.load_state_dict(of_two_envs.state_dict())
     without_ball = fitting.state_dict()
     ball = next(name for name in without_ball["game"] if name.endswith("ball_y"))
     del without_ball["game"][ball]
-    said = rf"{ball} is absent does not fit \(3,\); game, engine \({engine}.*\) and the number of envs must"
+    said = rf"{ball} is absent does not fit \(3,\); game, engine \(native\) and the number of envs must"
     with pytest.raises(EnvError, match=said):
         fitting.load_state_dict(without_ball)
 
@@ -236,7 +215,7 @@ OUTSIDE = {
 
 @pytest.mark.parametrize(("name", "field"), [(name, field) for name in GAMES for field in OUTSIDE[name]])
 def test_native_code_refuses_a_state_that_leads_outside_its_memory(name: str, field: str):
-    env = make(name, engine="native")
+    env = make(name)
     env.reset()
     state = env.state_dict()
     state["game"][field][1] = 1_000_000
@@ -249,26 +228,11 @@ def test_the_state_of_a_game_is_as_large_as_in_native_code(name: str):
     assert native.library("float32").minatar_state_bytes(GAMES[name].number) == GAMES[name].state.itemsize
 
 
-@pytest.mark.parametrize(("before", "after"), [("pgx", "native"), ("native", "pgx")])
-def test_a_run_that_resumes_on_the_other_engine_starts_fresh_episodes(
-    before: str, after: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    config = toy_config(env="minatar:Breakout", total_env_steps=63, env_config={"engine": before})
-    done = train(config, tmp_path / "run")
-    capsys.readouterr()
-    longer = changed(config, total_env_steps=126, env_config={"engine": after})
-    resumed = resume(done.folder, longer)
-    assert "in progress cannot be restored here: fresh ones are started" in capsys.readouterr().out
-    saved = newest_state(resumed.folder)
-    env = saved["own"]["rank"]["source"]["collector"]["env"]
-    assert ("key" in env) == (after == "pgx")
-
-
-def test_a_run_resumes_to_the_bit(engine: str, tmp_path: Path):
+def test_a_run_resumes_to_the_bit(tmp_path: Path):
     config = toy_config(
         env="minatar:Breakout",
         total_env_steps=126,
-        env_config={"engine": engine, "sticky": 0.1, "max_episode_steps": 20},
+        env_config={"sticky": 0.1, "max_episode_steps": 20},
         evaluation={"num_envs": 3},
     )
     whole = train(config, tmp_path / "whole")
@@ -296,7 +260,7 @@ def test_normalizing_planes_is_refused():
     with pytest.raises(
         ConfigError, match=r"normalize.observations = step .* minatar:Breakout has 0/1 planes"
     ):
-        start(toy_config(env="minatar:Breakout", normalize={"observations": True}))
+        start(toy_config(env="minatar:Breakout", normalize={"observations": "step"}))
 
 
 def test_a_picture_has_a_color_for_each_plane_and_the_player_on_top():
@@ -355,43 +319,26 @@ def test_what_cannot_be_had_is_one_sentence(env_id: str, config: dict[str, Any],
         envs.make(env_id, EnvConfig(**config), seeds=[1])
 
 
-def test_the_engine_is_chosen_by_what_there_is_unless_it_is_named(monkeypatch: pytest.MonkeyPatch):
-    def engine(env_id: str, named: Any = "auto") -> str:
-        spec = envs.make(env_id, EnvConfig(engine=named), seeds=[1]).spec
-        assert spec.env_id == "minatar:Asterix"
-        return spec.engine.split()[0]
+@pytest.mark.parametrize(
+    ("env_id", "engine"),
+    [
+        ("minatar:Asterix", "auto"),
+        ("minatar:Asterix", "native"),
+        ("minatar:Asterix", "minatar"),
+        ("Asterix", "minatar"),
+    ],
+)
+def test_a_game_can_be_named_by_its_id_or_its_engine(env_id: str, engine: Any):
+    spec = envs.make(env_id, EnvConfig(engine=engine), seeds=[1]).spec
+    assert (spec.env_id, spec.engine) == ("minatar:Asterix", "native")
 
-    assert engine("minatar:Asterix") == engine("minatar:Asterix", "native") == "native"
-    assert engine("Asterix", "minatar") == engine("minatar:Asterix", "minatar") == "native"
-    assert engine("minatar:Asterix", "pgx") == engine("Asterix", "pgx") == "pgx"
-    monkeypatch.setattr(native, "available", lambda: False)
-    assert engine("minatar:Asterix") == engine("Asterix", "minatar") == "pgx"
 
-
-def test_without_a_compiler_and_pgx_what_is_needed_is_said(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "pgx", None)  # how Python itself marks a module as absent
-    assert make("Breakout").spec.engine == "native"
-    said = "minatar:Breakout needs the package pgx; pip install 'anybatch[minatar]' installs pgx"
+def test_without_a_compiler_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(native, "library", native.library.__wrapped__)  # not the one that is loaded already
+    said = "minatar:Breakout runs in native code only: there is no C compiler (install gcc or clang)"
     with pytest.raises(EnvError, match=f"^{re.escape(said)}$"):
-        make("Breakout", engine="pgx")
-
-    def no_library(precision: str) -> NoReturn:
-        raise native.CompileError(f"there is no C compiler for {precision}")
-
-    monkeypatch.setattr(native, "library", no_library)
-    with pytest.raises(
-        EnvError, match=r"^minatar:Breakout cannot run in native code: there is no C compiler"
-    ):
-        make("Breakout", engine="native")
-    said = said.replace("the package", "a C compiler or the package")
+        make("Breakout")
     (probe,) = [env_id for env_id in doctor.PROBES if env_id.startswith("minatar")]
     assert doctor.engine(probe) == doctor.Check(probe, False, said)
-
-
-def test_native_code_imports_neither_pgx_nor_jax():
-    program = (
-        "import sys; from anybatch import envs; from anybatch.config import EnvConfig;"
-        "envs.make('minatar:Breakout', EnvConfig(), seeds=[1]).reset();"
-        "assert not {'jax', 'pgx', 'minatar'} & sys.modules.keys()"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)

@@ -12,16 +12,13 @@ from original_minatar import Original, Outcome, Row, Stream
 
 from anybatch import envs
 from anybatch.config import EnvConfig
-from anybatch.envs.ids import MINATAR_ENGINES
 from anybatch.envs.minatar import GAMES
 from anybatch.envs.protocol import RestorableEnv
 
 SEEDS = (11, 12, 13)
-"""As many as in test_minatar: a game is compiled for each number of envs."""
 N = len(SEEDS)
 
 every_game = pytest.mark.parametrize("name", GAMES)
-every_engine = pytest.mark.parametrize("engine", MINATAR_ENGINES)
 
 
 class Seen(NamedTuple):
@@ -50,20 +47,16 @@ class Seen(NamedTuple):
 class Pair:
     """Our envs of a game, and the original."""
 
-    def __init__(
-        self, name: str, engine: Any, *, sticky: float = 0.0, edges: Sequence[float] = (0.0, 0.5)
-    ) -> None:
-        env = envs.make(f"minatar:{name}", EnvConfig(sticky=sticky, engine=engine), seeds=SEEDS)
-        assert isinstance(env, RestorableEnv) and env.spec.engine.startswith(engine)
+    def __init__(self, name: str, *, sticky: float = 0.0, edges: Sequence[float] = (0.0, 0.5)) -> None:
+        env = envs.make(f"minatar:{name}", EnvConfig(sticky=sticky), seeds=SEEDS)
+        assert isinstance(env, RestorableEnv)
         self.env = env
         self.env.reset()
         self.original = Original(name, sticky=sticky, edges=edges)
 
     def game(self) -> Game:
-        """The fields that pgx's states have."""
+        """The original's fields, with an underscore before."""
         state = self.env.state_dict()
-        if "_last_action" in state["game"]:
-            return state["game"]
         others = {"_last_action": state["last_action"], "_terminal": np.zeros(N, dtype=np.bool_)}
         return {f"_{name}": array for name, array in state["game"].items()} | others
 
@@ -78,9 +71,9 @@ class Pair:
         """Change some fields of our games; the random streams continue."""
         state = self.env.state_dict()
         for field, array in fields.items():
-            part = state if field[1:] in state else state["game"]
-            name = field if field in part else field[1:]
-            if name in part:  # native code has no field for a game that is over
+            name = field[1:]
+            part = state if name in state else state["game"]
+            if name in part:  # ours has no field for a game that is over
                 part[name] = array
         self.env.load_state_dict(state)
 
@@ -116,8 +109,8 @@ def cars(obs: np.ndarray) -> np.ndarray | None:
 
 @every_game
 def test_whole_episodes_are_those_of_the_original_with_the_same_random_numbers(name: str):
-    """Of the native engine, which draws in the original's order."""
-    env = envs.make(f"minatar:{name}", EnvConfig(sticky=0.1, engine="native"), seeds=SEEDS)
+    """Our games draw in the original's order."""
+    env = envs.make(f"minatar:{name}", EnvConfig(sticky=0.1), seeds=SEEDS)
     assert isinstance(env, RestorableEnv)
     originals = [Stream(int(seed)).play(name, sticky=0.1) for seed in env.state_dict()["seed"]]
     assert np.array_equal(env.reset(), [original.reset() for original in originals])
@@ -137,17 +130,8 @@ def test_whole_episodes_are_those_of_the_original_with_the_same_random_numbers(n
 
 
 @every_game
-def test_random_play_is_play_of_the_original(name: str):
-    """Of pgx, whose random numbers the original cannot be given: one of the ways that it could draw."""
-    pair, rng = Pair(name, "pgx"), np.random.default_rng(1)
-    ends = sum(pair.compare_step(pair.random_actions(rng)) for _ in range(1000))
-    assert ends > 5 or name == "Freeway"  # whose episodes have 2,500 steps
-
-
-@every_engine
-@every_game
-def test_steps_from_anywhere_are_those_of_the_original_and_leave_out_no_rule(name: str, engine: str):
-    pair, rng = Pair(name, engine), np.random.default_rng(2)
+def test_steps_from_anywhere_are_those_of_the_original_and_leave_out_no_rule(name: str):
+    pair, rng = Pair(name), np.random.default_rng(2)
     for _ in range(60):
         pair.put(DRAWS[name](pair.game(), rng))
         for step in range(30):
@@ -158,20 +142,18 @@ def test_steps_from_anywhere_are_those_of_the_original_and_leave_out_no_rule(nam
     assert pair.original.lines_not_run() <= {"return r, self.terminal", "return None"}
 
 
-@every_engine
-def test_steps_in_a_crowd_are_those_of_the_original(engine: str):
+def test_steps_in_a_crowd_are_those_of_the_original():
     """Who of several is hit or comes aboard, and who still shoots."""
-    pair, rng = Pair("Seaquest", engine), np.random.default_rng(3)
+    pair, rng = Pair("Seaquest"), np.random.default_rng(3)
     for _ in range(500):
         pair.put(crowded_seaquest(pair.game(), rng))
         for _ in range(2):
             pair.compare_step(pair.random_actions(rng))
 
 
-@every_engine
-def test_the_fullest_sea_has_room(engine: str):
+def test_the_fullest_sea_has_room():
     """An enemy in every step at the fastest speed, the eldest about to leave: fish, submarines, and both."""
-    pair = Pair("Seaquest", engine)
+    pair = Pair("Seaquest")
     age = np.arange(28, -1, -1)
     fish = np.stack([(age + 1) // 3, 1 + age % 8, np.ones(29, int), np.array([1, 0, 2])[age % 3]], axis=1)
     subs = np.column_stack([fish, 10 - (age + 1) % 11])
@@ -191,20 +173,18 @@ ABOUT_TO_DRAW = {
 }
 
 
-@every_engine
 @pytest.mark.parametrize("name", ABOUT_TO_DRAW)
-def test_newcomers_are_as_likely_as_in_the_original(name: str, engine: str):
-    pair = Pair(name, engine, edges=(0, 1 / 3, 1 / 2))
+def test_newcomers_are_as_likely_as_in_the_original(name: str):
+    pair = Pair(name, edges=(0, 1 / 3, 1 / 2))
     start = pair.rows()[0] | {field: np.array(value) for field, value in ABOUT_TO_DRAW[name].items()}
     expected = likelihoods(pair.original.steps(start, 0), start)
     assert_as_likely(expected, outcomes(pair, start, action=0, steps=3 * len(expected)))
 
 
-@every_engine
 @every_game
-def test_sticky_actions_are_as_likely_as_in_the_original(name: str, engine: str):
+def test_sticky_actions_are_as_likely_as_in_the_original(name: str):
     """The second action that moves something is asked for; the last one was the first of them."""
-    pair = Pair(name, engine, sticky=0.25, edges=(0, 1 / 4))
+    pair = Pair(name, sticky=0.25, edges=(0, 1 / 4))
     start = pair.rows()[0] | {"_last_action": np.array(pair.original.actions[1])}
     if name == "Freeway":
         start |= {"_move_timer": np.array(0), "_pos": np.array(5)}
@@ -213,10 +193,9 @@ def test_sticky_actions_are_as_likely_as_in_the_original(name: str, engine: str)
     assert_as_likely(expected, outcomes(pair, start, action=2, steps=200))
 
 
-@every_engine
 @pytest.mark.parametrize("name", sorted(GAMES.keys() - {"Freeway"}))
-def test_starts_are_as_likely_as_in_the_original(name: str, engine: str):
-    pair = Pair(name, engine)
+def test_starts_are_as_likely_as_in_the_original(name: str):
+    pair = Pair(name)
     expected = likelihoods(pair.original.starts(), pair.rows()[0])
     seen: Counter[bytes] = Counter()
     for _ in range(100):
@@ -226,11 +205,10 @@ def test_starts_are_as_likely_as_in_the_original(name: str, engine: str):
     assert_as_likely(expected, seen)
 
 
-@every_engine
 @pytest.mark.parametrize("occasion", ["start", "top"])
-def test_cars_are_as_likely_as_in_the_original(occasion: str, engine: str):
+def test_cars_are_as_likely_as_in_the_original(occasion: str):
     """In each lane all speeds in both directions are equally likely, whatever the neighbor's."""
-    pair, lanes = Pair("Freeway", engine), []
+    pair, lanes = Pair("Freeway"), []
     for _ in range(400):
         if occasion == "start":
             shown = pair.env.reset()

@@ -357,7 +357,7 @@ GROWN: dict[str, Any] = {
     "minibatch_limit": "noise-scale",
     "optimizer": {"learning_rate": 1e-2},
     "record": {"checkpoint_every_iterations": 1, "keep_checkpoints": 999},
-    "tuned_at": {"num_envs": 3, "num_steps": 7, "minibatches_per_epoch": 2, "epochs": 2, "ranks": 1},
+    "tuned_at": {"num_envs": 3, "num_steps": 7, "minibatches_per_epoch": 2, "epochs": 2},
 }
 MEASURED = {
     "ppo-ewma": toy_config(**GROWN, update={"noise_scale_every": 1}, proximal={"policy": "ewma"}),

@@ -98,7 +98,7 @@ def with_evaluations(config: AnyConfig) -> AnyConfig:
 @pytest.mark.parametrize(
     "config",
     [
-        toy_config(total_env_steps=200, normalize={"observations": True, "rewards": "step"}),
+        toy_config(total_env_steps=200, normalize={"observations": "step", "rewards": "step"}),
         toy_config(total_env_steps=200, env="gym:CartPole-v1"),
         phase_config(total_env_steps=200),
         phase_config(total_env_steps=200, phase={"save_data": False}),

@@ -53,7 +53,7 @@ def test_the_id_tells_without_an_env_and_without_envpool():
         "envs.make = refuse\n"
         "for env_id in sys.argv[1:]: print(presets.for_env(env_id, EnvConfig()).preset)\n"
         "for env_id in set(sys.argv[1:]) - {'MazeMemory-v0'}: refuse_unknown(env_id, EnvConfig())\n"
-        "assert 'envpool' not in sys.modules and 'jax' not in sys.modules"
+        "assert 'envpool' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code, *BY_ID], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

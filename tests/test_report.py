@@ -26,7 +26,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for num_envs in (3, 6):
         for seed in (1, 2):
             changes: dict[str, Any] = {"num_envs": num_envs, "seed": seed, "total_env_steps": 400}
-            tuned_at = {"num_envs": 3, "num_steps": 7, "minibatches_per_epoch": 2, "epochs": 2, "ranks": 1}
+            tuned_at = {"num_envs": 3, "num_steps": 7, "minibatches_per_epoch": 2, "epochs": 2}
             folder = train(toy_config(**changes, tuned_at=tuned_at), base).folder
             folder.rename(base / f"envs{num_envs}-seed{seed}")
     return base

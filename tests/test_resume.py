@@ -31,7 +31,7 @@ from anybatch.runs.record import RunRecord
 
 EVERYTHING_ON: dict[str, Any] = {
     "env_config": {"max_episode_steps": 5},
-    "normalize": {"observations": True, "rewards": "step"},
+    "normalize": {"observations": "step", "rewards": "step"},
     "objective": {"advantage_decay": 0.5, "entropy_coefficient": 0.01},
     "optimizer": {"learning_rate": 1e-2, "anneal": "linear", "max_grad_norm": 0.5},
     "update": {"noise_scale_every": 3},
@@ -251,7 +251,7 @@ def test_a_resume_on_an_engine_that_cannot_restore_starts_fresh_episodes_and_goe
 ):
     config = toy_config(
         env="envpool:CartPole-v1",
-        normalize={"observations": True, "rewards": "iteration"},
+        normalize={"observations": "step", "rewards": "iteration"},
         proximal={"policy": "ewma"},
     )
     folder = train(config, tmp_path).folder

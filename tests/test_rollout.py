@@ -156,9 +156,9 @@ def settle(normalizer: ObservationNormalizer) -> None:
     normalizer.load_state_dict({"count": 1e12, "mean": 0.3 * ones, "square_sum": 0.04e12 * ones})
 
 
-@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("normalize", ["none", "step"])
 @pytest.mark.parametrize("game", ["Match", "Corridor", "Constant"])
-def test_both_ways_to_reset_give_the_same_targets_for_the_same_transitions(game: str, normalize: bool):
+def test_both_ways_to_reset_give_the_same_targets_for_the_same_transitions(game: str, normalize: str):
     per_env: list[list[list[tuple[float, ...]]]] = []
     for reset in ("next_step", "same_step"):
         config = toy_config(
@@ -169,7 +169,7 @@ def test_both_ways_to_reset_give_the_same_targets_for_the_same_transitions(game:
             normalize={"observations": normalize},
         )
         state = greedy_start(config)
-        if normalize:
+        if normalize == "step":
             settle(state.observation_normalizer)
             state.source.collector.obs = state.observation_normalizer.normalize(
                 state.source.collector.env.reset()
@@ -222,7 +222,7 @@ def test_observation_statistics_count_what_is_decided_upon_and_nothing_else():
     config = toy_config(env="toy:Constant", num_steps=13)  # its observations do not depend on the actions
     plain = collect(config)
     decided = np.concatenate([plain.obs[:-1][plain.valid].numpy(), plain.obs[-1].numpy()])
-    state = start(changed(config, normalize={"observations": True}))
+    state = start(changed(config, normalize={"observations": "step"}))
     seen = state.source.collector.collect(state.network, config.num_steps)
     normalizer = state.source.collector.normalizer
     assert (~plain.valid).any() and not plain.episode_end[-1].any()
@@ -243,12 +243,12 @@ def test_the_noise_of_actions_goes_on_also_where_episodes_are_fresh(env: str):
 
 
 def test_fresh_episodes_of_a_resumed_run_are_seen_with_the_restored_statistics():
-    config = toy_config(env="toy:Constant", num_steps=11, normalize={"observations": True})
+    config = toy_config(env="toy:Constant", num_steps=11, normalize={"observations": "step"})
     saved = start(config)
     for _ in range(5):
         saved.source.collector.collect(saved.network, config.num_steps)
     fresh = start_from(changed(config, num_envs=1), saved.snapshot()).source.collector
-    raw = start(changed(config, num_envs=1, normalize={"observations": False})).source.collector.env
+    raw = start(changed(config, num_envs=1, normalize={"observations": "none"})).source.collector.env
     expected = fresh.normalizer.normalize(raw.reset())
     np.testing.assert_allclose(fresh.obs, expected, rtol=1e-6)
     assert np.abs(fresh.obs).max() > 0.1  # normalized by itself alone it would be 0
@@ -280,11 +280,11 @@ class Disturbed:
         self._env.close()
 
 
-@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("normalize", ["step", "none"])
 @pytest.mark.parametrize(
     ("field", "said"), [("obs", "a non-finite observation"), ("reward", "a non-finite reward")]
 )
-def test_what_is_not_a_number_is_refused_with_the_env_it_came_from(field: str, said: str, normalize: bool):
+def test_what_is_not_a_number_is_refused_with_the_env_it_came_from(field: str, said: str, normalize: str):
     config = toy_config(**PHANTOMS, normalize={"observations": normalize})
     state = start(config)
     collector = Collector(

@@ -245,7 +245,7 @@ def test_a_run_dir_that_is_a_file_is_named(train_refused: Refused, tmp_path: Pat
 )
 def test_a_full_disk_is_one_line_of_a_real_process(size: int, said: str, tmp_path: Path):
     flags = [*SMALL, f"--run-dir={tmp_path}", "--network.hidden-sizes", "64", "64"]
-    # Set in the new process itself: a preexec_fn would fork this one, which JAX's threads forbid.
+    # Set in the new process itself: a preexec_fn would fork this one, which has threads.
     limited = (
         "import resource; from anybatch.cli import main; "
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size})); main()"
@@ -288,7 +288,7 @@ def test_a_batch_of_one_sample_runs(env: str, minibatch_of: str, tmp_path: Path)
         update={"minibatches_per_epoch": 1, "minibatch_of": minibatch_of, "noise_scale_every": 2},
         objective={"advantage_decay": 0.9},
         proximal={"policy": "ewma"},
-        normalize={"observations": True, "rewards": "step"},
+        normalize={"observations": "step", "rewards": "step"},
     )
     assert train(config, tmp_path).env_steps == 50
     assert train(changed(config, objective={"advantage_decay": 0.0}), tmp_path).finished

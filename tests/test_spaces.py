@@ -277,7 +277,7 @@ def test_the_kl_of_several_choices_is_measured_by_the_controller():
 
 RESUMED = [
     ("toy:Masked", "ppo", {"proximal": {"policy": "ewma"}, "staleness": {"iterations": 2}}),
-    ("toy:Masked", "ppo", {"normalize": {"observations": True}}),
+    ("toy:Masked", "ppo", {"normalize": {"observations": "step"}}),
     ("toy:MultiMatch", "ppo", {}),
     ("toy:MaskedMulti", "ppo", {"staleness": {"iterations": 2}}),
     ("toy:Mixed", "ppo", {"proximal": {"policy": "ewma"}, "staleness": {"iterations": 1}}),
@@ -316,7 +316,7 @@ def test_a_run_with_masks_continues_to_the_bit(
 
 
 def test_normalized_observations_keep_their_masks():
-    config = masked_config(normalize={"observations": True})
+    config = masked_config(normalize={"observations": "step"})
     state = start(config)
     data = state.source.collector.collect(state.network, 20)
     refuse_forbidden(data, state.source.collector.env.spec.obs_layout, None)
@@ -330,7 +330,7 @@ def test_normalized_observations_keep_their_masks():
 
 def test_images_with_numbers_are_not_normalized():
     with pytest.raises(ConfigError, match=r"normalize.observations = step needs vectors, but toy:Mixed has "):
-        start(masked_config("toy:Mixed", normalize={"observations": True}))
+        start(masked_config("toy:Mixed", normalize={"observations": "step"}))
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ DECOUPLED_PERIODIC = {"policy": "periodic", "importance": "behavior"}
 ALL_PAIRS = [*LOSSES, DECOUPLED_EWMA, DECOUPLED_PERIODIC]
 # Everything that must survive a resume.
 BUSY: dict[str, Any] = {
-    "normalize": {"observations": True, "rewards": "iteration"},
+    "normalize": {"observations": "step", "rewards": "iteration"},
     "objective": {"advantage_decay": 0.5, "entropy_coefficient": 0.01},
     "optimizer": {"learning_rate": 1e-2},
     "env_config": {"max_episode_steps": 5},
@@ -423,16 +423,6 @@ def test_a_run_that_is_stopped_while_the_queue_fills_continues_with_what_waits(
     resume(part, config)
     assert not differences(newest_state(whole), newest_state(part))
     assert rows(whole) == rows(part)
-
-
-def test_waiting_data_of_an_earlier_version_were_counted_and_are_not_counted_again():
-    data = collect(toy_config(env_config={"max_episode_steps": 3}))
-    assert data.num_uncounted == data.num_valid and data.episodes
-    tensors = {name: tensor for name, tensor in data.tensors().items() if name != "episodes"}
-    earlier = Rollout.from_tensors(tensors, data.origin)
-    assert (earlier.num_valid, earlier.num_uncounted, earlier.episodes) == (data.num_valid, 0, [])
-    again = Rollout.from_tensors(earlier.tensors(), data.origin)  # saved once more
-    assert again.num_uncounted == 0
 
 
 def test_a_resume_at_another_batch_fills_the_queue_anew_and_says_so(

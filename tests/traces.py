@@ -37,7 +37,7 @@ BASE: dict[str, Any] = {
     "network": {"hidden_sizes": [13]},
     "evaluation": {"num_envs": 2},
     "record": {"tensorboard": False, "checkpoint_every_iterations": 1, "keep_checkpoints": 50},
-    "tuned_at": {"num_envs": 6, "num_steps": 7, "minibatches_per_epoch": 3, "epochs": 2, "ranks": 1},
+    "tuned_at": {"num_envs": 6, "num_steps": 7, "minibatches_per_epoch": 3, "epochs": 2},
 }
 EWMA: dict[str, Any] = {
     "proximal": {"policy": "ewma", "ewma_decay": 0.8},
@@ -78,7 +78,7 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
             {
                 "env": "toy:Target",
                 "objective": {"kl": "exact", "clip": None},
-                "normalize": {"observations": True, "rewards": "step"},
+                "normalize": {"observations": "step", "rewards": "step"},
                 "network": {"heads": "shared"},
             },
         ],

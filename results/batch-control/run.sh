@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Adaptive Batch Scaling on MinAtar. Needs the extra minatar.
+# Adaptive Batch Scaling on MinAtar. Needs a C compiler.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export OMP_NUM_THREADS=1

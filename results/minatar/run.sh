@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every run of the table, one after the other. Needs the extra minatar.
+# Every run of the table, one after the other. Needs a C compiler.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export OMP_NUM_THREADS=1

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Three losses on data that is 8 iterations old, and fresh data beside them. Needs the extra minatar.
+# Three losses on data that is 8 iterations old, and fresh data beside them. Needs a C compiler.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export OMP_NUM_THREADS=1

@@ -28,7 +28,7 @@ _GENERATOR_STREAMS: dict[GeneratorRole, int] = {
     "auxiliary": 7,
     "probe": 8,
 }
-_RANK_0 = 0  # once the number of a rank; kept so that seeds stay the same
+_KEY_0 = 0  # a constant part of every stream's key: without it, every run would change
 _LARGEST_SEED = 2**31 - 1  # engines take a C int
 
 
@@ -40,7 +40,7 @@ def env_seeds(seed: int, *, role: EnvRole, num_envs: int, env_steps: int = 0) ->
     """
     seeds: dict[int, None] = {}  # a dict keeps the order and finds duplicates
     for env in range(num_envs):
-        stream = np.random.SeedSequence(seed, spawn_key=(_ENV_STREAMS[role], _RANK_0, env_steps, env))
+        stream = np.random.SeedSequence(seed, spawn_key=(_ENV_STREAMS[role], _KEY_0, env_steps, env))
         words = 1
         while len(seeds) == env:
             candidate = int(stream.generate_state(words)[-1]) & _LARGEST_SEED
@@ -51,7 +51,7 @@ def env_seeds(seed: int, *, role: EnvRole, num_envs: int, env_steps: int = 0) ->
 
 def torch_generator(seed: int, *, role: GeneratorRole, draw: tuple[int, ...] = ()) -> torch.Generator:
     """The generator of one role or, if given, of one numbered draw of it."""
-    stream = np.random.SeedSequence(seed, spawn_key=(_GENERATOR_STREAMS[role], _RANK_0, *draw))
+    stream = np.random.SeedSequence(seed, spawn_key=(_GENERATOR_STREAMS[role], _KEY_0, *draw))
     generator = torch.Generator()
     generator.manual_seed(int(stream.generate_state(1, np.uint64)[0]))
     return generator

@@ -1,6 +1,5 @@
 """Making environments, and reading the transitions out of them that a learner would see."""
 
-import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,12 +73,3 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 @pytest.fixture(scope="session")
 def transitions() -> Callable[[VectorEnv, int], list[list[Transition]]]:
     return valid_transitions
-
-
-@pytest.fixture
-def spawned_processes() -> Iterator[None]:
-    """Whatever ran before: a process with JAX's threads in it, as MinAtar's, must not fork."""
-    usual = multiprocessing.get_start_method()
-    multiprocessing.set_start_method("spawn", force=True)
-    yield
-    multiprocessing.set_start_method(usual, force=True)

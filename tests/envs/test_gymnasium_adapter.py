@@ -1,5 +1,3 @@
-import subprocess
-import sys
 import warnings
 
 import gymnasium
@@ -51,7 +49,6 @@ def test_both_reset_modes_give_the_same_transitions(make, transitions, env_id):
     assert any(transition.terminated or transition.truncated for transition in next_step[0])
 
 
-@pytest.mark.usefixtures("spawned_processes")
 def test_processes_give_the_same_transitions_as_one_process(make, transitions):
     one = transitions(make("gym:CartPole-v1", seeds=[5, 11]), 13)
     several = transitions(make("gym:CartPole-v1", seeds=[5, 11], options={"vectorization_mode": "async"}), 13)
@@ -390,20 +387,3 @@ def test_an_object_refuses_processes():
     env = own.own_env(gymnasium.make("CartPole-v1"))
     with pytest.raises(EnvError, match=r"env-config\.vectorization .* is an object"):
         env.make(EnvConfig(vectorization="async"), [1])
-
-
-AFTER_JAX = """
-import jax, multiprocessing
-jax.numpy.zeros(3).sum()
-from anybatch import envs
-from anybatch.config import EnvConfig
-env = envs.make("gym:CartPole-v1", EnvConfig(vectorization="async"), seeds=[3, 5])
-env.reset()
-print([type(process).__name__ for process in multiprocessing.active_children()])
-env.close()
-"""
-
-
-def test_processes_are_not_forked_where_jax_has_threads():
-    done = subprocess.run([sys.executable, "-W", "error", "-c", AFTER_JAX], capture_output=True, text=True)
-    assert done.stdout == "['SpawnProcess', 'SpawnProcess']\n", done.stderr

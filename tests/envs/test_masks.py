@@ -63,7 +63,6 @@ def test_the_mask_of_each_env_and_step_is_the_engines_own(make, options, reset):
     assert not np.stack(seen).all()
 
 
-@pytest.mark.usefixtures("spawned_processes")
 def test_masks_of_processes_are_those_of_one_process(make):
     one, several = (guarded(make, vectorization_mode=mode) for mode in ("sync", "async"))
     obs, same = one.reset(), several.reset()

@@ -161,13 +161,16 @@ def test_checkpoints_of_which_none_can_be_read_are_an_error(tmp_path: Path):
     assert len(said) == 2
 
 
-def test_a_later_schema_is_refused_rather_than_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("other", [-1, 1])
+def test_another_schema_is_refused_rather_than_passed_over(
+    other: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     checkpoints = Checkpoints(tmp_path, keep=3)
     checkpoints.save(1, state(1))
-    monkeypatch.setattr(checkpoint, "SCHEMA", 2)
-    checkpoints.save(2, state(2))
-    monkeypatch.setattr(checkpoint, "SCHEMA", 1)
-    with pytest.raises(CheckpointError, match="later version of anybatch"):
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "SCHEMA", checkpoint.SCHEMA + other)
+        checkpoints.save(2, state(2))
+    with pytest.raises(CheckpointError, match=r"step_000000000002 was written by another version"):
         checkpoints.load_latest(fail_to_say)
 
 

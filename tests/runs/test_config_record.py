@@ -80,31 +80,3 @@ def test_a_value_that_does_not_fit_is_named_with_what_is_wanted(path: str, value
     table[name] = value
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         config_from_dict(PPOConfig, data)
-
-
-def test_envs_that_were_counted_per_rank_are_those_of_all_ranks():
-    data = recorded()
-    data["tuned_at"] = {"num_envs": 16, "num_steps": 5, "minibatches_per_epoch": 2, "epochs": 1, "ranks": 4}
-    tuned_at = config_from_dict(PPOConfig, data).tuned_at
-    assert tuned_at is not None and tuned_at.num_envs == 64 and tuned_at.iteration_batch == 320
-
-
-@pytest.mark.parametrize("ranks", [0, "2", 1.5])
-def test_ranks_that_are_no_number_are_refused(ranks: object):
-    data = recorded()
-    data["tuned_at"] = {
-        "num_envs": 4,
-        "num_steps": 5,
-        "minibatches_per_epoch": 2,
-        "epochs": 1,
-        "ranks": ranks,
-    }
-    with pytest.raises(ConfigError, match="tuned_at: unknown ranks"):
-        config_from_dict(PPOConfig, data)
-
-
-@pytest.mark.parametrize(("recorded_as", "kind"), [(True, "step"), (False, "none")])
-def test_normalized_observations_were_yes_or_no(recorded_as: bool, kind: str):
-    data = recorded()
-    data["normalize"]["observations"] = recorded_as
-    assert config_from_dict(PPOConfig, data).normalize.observations == kind

@@ -20,7 +20,7 @@ PRESET = presets.load(presets.DEFAULT).config
         ({"num_envs": 16, "optimizer": {"learning_rate": 0.001}}, "n16-lr0.001"),
         ({"optimizer": {"name": "sgd", "max_grad_norm": None}}, "sgd-max_grad_norm=none"),
         (
-            {"network": {"hidden_sizes": [32, 16]}, "normalize": {"observations": True}},
+            {"network": {"hidden_sizes": [32, 16]}, "normalize": {"observations": "step"}},
             "hidden_sizes32x16-observations=step",
         ),
         ({"env_config": {"options": {"num_levels": "200"}}}, "num_levels=200"),

@@ -22,9 +22,6 @@ from anybatch.studies import in_progress, opening, runner
 from anybatch.studies.plan import Request
 from anybatch.studies.ray_engine import RayEngine, RayWorker
 
-# Where a test before has imported JAX, it warns of the processes that Ray starts.
-pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
-
 COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
 ONE_SEED = (("seeds = [1, 2]", "seeds = [1]"), ('ratios = ["1", "1/4"]', 'ratios = ["1"]'))
 """Changes that leave two cells and random play."""

@@ -46,15 +46,11 @@ class Rollout:
     episodes: list[Episode]
     """Episodes that ended in this rollout, in the order of their ends."""
     origin: Origin = START_OF_RUN
-    was_counted: bool = False
-    """Whether it was counted when it was collected, as in earlier versions, and not when it is trained on."""
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything except the origin."""
         named = {field.name: getattr(self, field.name) for field in fields(self)}
         tensors = {name: value for name, value in named.items() if isinstance(value, Tensor)}
-        if self.was_counted:
-            return tensors
         return tensors | {EPISODES: torch.from_numpy(to_table(self.episodes))}
 
     @classmethod
@@ -63,19 +59,13 @@ class Rollout:
         return cls(
             **rest,
             log_std=tensors.get("log_std"),
-            episodes=from_table(tensors[EPISODES].numpy()) if EPISODES in tensors else [],
+            episodes=from_table(tensors[EPISODES].numpy()),
             origin=origin,
-            was_counted=EPISODES not in tensors,
         )
 
     @property
     def num_valid(self) -> int:
         return int(self.valid.sum())
-
-    @property
-    def num_uncounted(self) -> int:
-        """Env steps to be counted when it is trained on."""
-        return 0 if self.was_counted else self.num_valid
 
     @property
     def episode_end(self) -> Tensor:

@@ -175,10 +175,8 @@ class WaitingRollouts:
 def refuse_unfit(tensors: dict[str, Tensor], like: dict[str, Tensor], name: str) -> None:
     """Refuse a segment whose parts are not those of a rollout; the number of episodes may differ."""
     tensors, like = dict(tensors), dict(like)
-    episodes, table = tensors.pop(EPISODES, None), like.pop(EPISODES)
+    refuse_unlike(tensors.pop(EPISODES), like.pop(EPISODES), f"{name}/{EPISODES}", any_length=True)
     refuse_unlike(tensors, like, name, finite=False)
-    if episodes is not None:  # earlier versions did not keep them
-        refuse_unlike(episodes, table, f"{name}/{EPISODES}", any_length=True)
 
 
 def segment_name(iteration: int) -> str:

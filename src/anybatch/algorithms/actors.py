@@ -74,7 +74,7 @@ def make_engine(config: AnyConfig) -> Engine:
     assert collection is not None
     if collection.engine == "local":
         return LocalEngine(collection.actors, timeout_seconds=config.actor_timeout)
-    with ray_package.needed_for(f"actors = {config.actors}"):
+    with ray_package.needed_for(f"actors = {config.actors}", address=config.ray_address):
         from anybatch.acting.actors.ray_engine import RayEngine
     return RayEngine(collection.actors, address=config.ray_address, timeout_seconds=config.actor_timeout)
 

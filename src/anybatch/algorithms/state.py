@@ -112,7 +112,7 @@ class Learner(Generic[Network]):
     def count(self, due: Rollout) -> None:
         """Count an iteration and the valid env steps of the rollout it trained on, over all ranks."""
         self.iterations += 1
-        self.env_steps += int(collectives.sum_over_ranks(torch.tensor(due.num_uncounted)))
+        self.env_steps += int(collectives.sum_over_ranks(torch.tensor(due.num_valid)))
 
     def metrics(self) -> dict[str, float | None]:
         """Counters, batches and noise scale."""

@@ -188,12 +188,13 @@ def plan(words: list[str]) -> None:
     flags = with_preset(PlanFlags, words, plan)
     config = flags.config.on_ranks(number)
     refuse_unknown(config.env, config.env_config)
-    numbers = session.plan(config)
+    numbers, notes = session.plan(config), session.notes_on_ranks(config, number)
     if flags.json:
-        shown = numbers.to_json() | plan_table(config, numbers).to_json()
-        print(json.dumps(shown, indent=2, ensure_ascii=False))
+        table = plan_table(config, numbers)
+        table = replace(table, warnings=(*table.warnings, *notes))
+        print(json.dumps(numbers.to_json() | table.to_json(), indent=2, ensure_ascii=False))
     else:
-        plan_text.show(config, numbers)
+        plan_text.show(config, numbers, notes=notes)
 
 
 def resume(words: list[str]) -> None:

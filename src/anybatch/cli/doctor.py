@@ -16,7 +16,7 @@ from anybatch import envs, native
 from anybatch.batch.number_text import counted
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config import EnvConfig, NetworkConfig
-from anybatch.distributed import group, one_machine
+from anybatch.distributed import group
 from anybatch.envs.layout import ObsLayout
 from anybatch.envs.protocol import BoxActions
 from anybatch.errors import UserError
@@ -28,8 +28,6 @@ from anybatch.networks.flat import FlatParameters
 PACKAGES = ("torch", "gymnasium", "safetensors", "tensorboard")
 EXTRAS = {
     "envpool": "envpool",
-    "pgx": "minatar",
-    "jax": "minatar",
     "mujoco": "mujoco",
     "imageio-ffmpeg": "video",
     "pillow": "video",
@@ -126,8 +124,6 @@ def ranks() -> Check:
     except (RuntimeError, OSError) as error:
         reason = str(error).splitlines()[0]
         return Check("ranks", False, f"processes cannot exchange data over the loopback device ({reason})")
-    if one_machine.is_available():
-        backends = ["shared memory", *backends]
     return Check("ranks", True, f"{', '.join(backends)}; --ranks N trains in N processes on this machine")
 
 
@@ -136,7 +132,11 @@ def native_code() -> Check:
     try:
         native.library("float32")
     except native.CompileError as error:
-        return Check("native code", False, f"{error}; small networks are several times slower without it")
+        return Check(
+            "native code",
+            False,
+            f"{error}; without it small networks are several times slower, and there is no MinAtar",
+        )
     return Check("native code", True, "compiled for this processor")
 
 

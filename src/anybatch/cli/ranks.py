@@ -73,11 +73,7 @@ def as_a_rank() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if os.environ["RANK"] != "0":
             stack.enter_context(nothing_shown())
-        try:
-            stack.enter_context(group.joined())
-        except LostRankError as error:
-            print(f"anybatch: {error}", file=sys.stderr)
-            raise SystemExit(LOST) from None
+        stack.enter_context(group.joined())
         try:
             yield
         except UserError as error:

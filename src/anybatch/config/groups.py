@@ -10,10 +10,10 @@ from anybatch.config.require import MOST_ENVS, MOST_THREADS, require, require_la
 class EnvConfig:
     """How the environment is built and how its episodes are treated."""
 
-    engine: Literal["auto", "envpool", "gymnasium", "minatar", "native", "pgx", "toy"] = "auto"
-    """Engine of the environment. auto: native code for classic control and MinAtar if there is a C compiler;
-    otherwise pgx for MinAtar, EnvPool if it has the id, else Gymnasium. minatar: like auto, for MinAtar
-    games."""
+    engine: Literal["auto", "envpool", "gymnasium", "minatar", "native", "toy"] = "auto"
+    """Engine of the environment. auto: native code for MinAtar, and for classic control if there is a C
+    compiler; otherwise EnvPool if it has the id, else Gymnasium. minatar: native code, for MinAtar games
+    named without a prefix."""
     max_episode_steps: int | None = None
     """Step limit of an episode. None: the environment's own limit."""
     time_limit: Literal["bootstrap", "terminal"] = "bootstrap"

@@ -5,7 +5,7 @@ import difflib
 import types
 from typing import Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from anybatch.config import earlier, other_names
+from anybatch.config import other_names
 from anybatch.config.require import LARGEST_COUNT
 from anybatch.errors import ConfigError
 
@@ -40,7 +40,7 @@ def config_from_dict(
     title = where or kind.__name__
     if not isinstance(data, dict):
         raise ConfigError(f"{title} = {data!r}: must be a table of settings")
-    settings = earlier.upgraded(kind, cast("dict[str, object]", data))
+    settings = cast("dict[str, object]", data)
     unknown, missing = sorted(settings.keys() - hints.keys()), sorted(hints.keys() - settings.keys())
     if may_lack_settings:
         missing = [name for name in missing if name in _required(kind)]

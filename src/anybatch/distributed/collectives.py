@@ -1,9 +1,9 @@
 """Exchanges between ranks. In a single process they are identities: one code path serves any world size.
 
-Every rank must call each of these, in the same order. Only tensors are sent: nothing is pickled. Ranks on
-one machine share memory (`shared_memory.py`); ranks on several, GPUs and checkpoints use torch.distributed.
+Every rank must call each of these, in the same order. Only tensors are sent: nothing is pickled.
 """
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,11 +14,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from anybatch.distributed.shard import Shard
-from anybatch.distributed.shared_memory import SharedMemory
 from anybatch.errors import LostRankError
 
 _seconds = 0.0
-_memory: SharedMemory | None = None
 
 
 def world_size() -> int:
@@ -49,37 +47,22 @@ def _timed() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise LostRankError(
-            f"the connection to another rank was lost ({str(error).splitlines()[0]})"
-        ) from None
+        raise LostRankError(f"the connection to another rank was lost ({_reason(error)})") from None
     finally:
         _seconds += time.perf_counter() - start
 
 
-@contextmanager
-def through(memory: SharedMemory | None) -> Iterator[None]:
-    """Exchange tensors on the CPU through this memory, if there is any."""
-    global _memory
-    _memory = memory
-    try:
-        yield
-    finally:
-        _memory = None
-
-
-def _memory_for(tensor: Tensor) -> SharedMemory | None:
-    return _memory if tensor.device.type == "cpu" else None
+def _reason(error: RuntimeError) -> str:
+    """The first sentence of torch's error, without the place in its source."""
+    return re.sub(r"^\[[^]]*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
 
 
 def sum_over_ranks(tensor: Tensor) -> Tensor:
-    """The sum of `tensor` over all ranks, in place."""
+    """The sum of `tensor` over all ranks, in place and with the same bits on every rank."""
     if world_size() > 1:
-        memory = _memory_for(tensor)
+        assert tensor.is_contiguous()  # gloo would add the memory between the numbers
         with _timed():
-            if memory is None:
-                dist.all_reduce(tensor)
-            else:
-                memory.sum(tensor)
+            dist.all_reduce(tensor)
     return tensor
 
 
@@ -87,13 +70,11 @@ def of_all_ranks(tensor: Tensor) -> Tensor:
     """The tensors of all ranks, which have the same shape, along a new first axis."""
     if world_size() == 1:
         return tensor[None]
-    memory = _memory_for(tensor)
+    tensor = tensor.contiguous()
+    parts = [torch.empty_like(tensor) for _ in range(world_size())]
     with _timed():
-        if memory is not None:
-            return memory.of_all(tensor)
-        parts = [torch.empty_like(tensor) for _ in range(world_size())]
         dist.all_gather(parts, tensor)
-        return torch.stack(parts)
+    return torch.stack(parts)
 
 
 def largest_over_ranks(number: int) -> int:

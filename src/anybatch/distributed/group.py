@@ -15,7 +15,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from anybatch.distributed import collectives, one_machine
+from anybatch.distributed import collectives
 from anybatch.errors import RankError, UserError
 
 MEETING_FILE = "ANYBATCH_MEETING_FILE"
@@ -63,8 +63,7 @@ def joined() -> Iterator[None]:
         reason = str(error).splitlines()[0]
         raise UserError(f"rank {rank} of {ranks} could not meet the others at {place}: {reason}") from None
     try:
-        with one_machine.shared_by_ranks(TIMEOUT) as memory, collectives.through(memory):
-            yield
+        yield
     finally:
         dist.destroy_process_group()
 

@@ -1,16 +1,15 @@
 """The connection to Ray: a cluster, or a Ray started for this process alone."""
 
-import contextlib
 import logging
 import os
 import socket
 import textwrap
-from collections.abc import Iterator
 from typing import Any
 
 import ray
-from ray._private import ray_constants
+from ray.util import get_node_ip_address
 
+from anybatch.distributed.ray_package import WITHOUT_CLUSTERS
 from anybatch.errors import ConfigError
 
 PRIVATE: dict[str, Any] = {"address": "local", "include_dashboard": False}
@@ -21,22 +20,13 @@ LOST_HEAD = ("RAY_gcs_rpc_server_reconnect_timeout_s", "15")
 CONNECT_SECONDS = 10.0
 
 
-@contextlib.contextmanager
-def on_loopback_only() -> Iterator[None]:
-    """Let a Ray started here listen on 127.0.0.1 only, as it does on systems without Ray clusters.
-
-    On Linux, Ray listens on an address that other machines can reach, even if 127.0.0.1 is requested. Its
-    switch for other systems is a constant in this process, and an environment variable for its child
-    processes.
-    """
-    before = ray_constants.ENABLE_RAY_CLUSTER
-    os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
-        del os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR]
+def refuse_reachable() -> None:
+    """Refuse to start a Ray that other machines could reach, since it has no authentication."""
+    if get_node_ip_address() != "127.0.0.1":
+        raise ConfigError(
+            "a private Ray would be reachable from other machines, because this program imported ray before "
+            f"anybatch could prevent it: set {'='.join(WITHOUT_CLUSTERS)} first, or call ray.init yourself"
+        )
 
 
 def refuse_unreachable(address: str) -> None:
@@ -61,11 +51,13 @@ def connect(address: str | None, cores: int) -> bool:
     try:
         if address is None:
             os.environ.setdefault(*LOST_HEAD)
-            with on_loopback_only():
-                ray.init(**PRIVATE, **QUIET, num_cpus=cores)
+            refuse_reachable()
+            ray.init(**PRIVATE, **QUIET, num_cpus=cores)
         else:
             refuse_unreachable(address)
             ray.init(address=address, **QUIET)
+    except ConfigError:
+        raise
     except Exception as error:  # Ray raises a plain Exception if its processes start too slowly
         where = "on this machine" if address is None else f"at ray-address = {address}"
         reason = textwrap.shorten(str(error), 300)

@@ -1,6 +1,5 @@
 """Environments: one adapter per engine behind one small protocol. `make` finds the engine for an id."""
 
-import importlib.util
 from collections.abc import Sequence
 
 from anybatch import native, user_modules
@@ -14,7 +13,6 @@ from anybatch.machine import available_bytes, readable
 
 MANY_ENVS = 1024
 """From this number of envs, one env is built first to see whether all fit into memory."""
-MINATAR_INSTALL_COMMAND = "pip install 'anybatch[minatar]'"
 
 
 def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int], first_env: int = 0) -> VectorEnv:
@@ -24,7 +22,7 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int], first_env: int
 
     CartPole-v1: our native code if it has the id, else EnvPool, else Gymnasium. gym:…, envpool:…, native:…,
     toy:… name the engine; procgen:coinrun and procgen-easy:coinrun are EnvPool's games; minatar:Breakout is
-    our native code, else pgx; my_package:MyEnv-v0 is Gymnasium's, after importing my_package.
+    our native code; my_package:MyEnv-v0 is Gymnasium's, after importing my_package.
     """
     if env_id.startswith(user_modules.OBJECT_PREFIX):
         raise EnvError(
@@ -161,14 +159,7 @@ def _make_minatar(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorE
             f"{env_id} has no option {option}; its settings are env-config.sticky and "
             "env-config.max-episode-steps"
         )
-    if config.engine == "native" or (config.engine != "pgx" and native.available()):
-        return minatar.MinAtarEnv(name, config, seeds=seeds)
-    if importlib.util.find_spec("pgx") is None:
-        needed = "the package pgx" if config.engine == "pgx" else "a C compiler or the package pgx"
-        raise EnvError(f"{env_id} needs {needed}; {MINATAR_INSTALL_COMMAND} installs pgx")
-    from anybatch.envs import pgx_adapter
-
-    return pgx_adapter.PgxEnv(name, config, seeds=seeds)
+    return minatar.MinAtarEnv(name, config, seeds=seeds)
 
 
 def _make_classic_control(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:

@@ -1,6 +1,5 @@
 """Any Gymnasium environment, including the user's own."""
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -177,8 +176,6 @@ def _make_engine(env_id: str, config: EnvConfig, num_envs: int) -> VectorEnv:
     if config.max_episode_steps is not None:
         settings["max_episode_steps"] = config.max_episode_steps
     vector_settings: dict[str, Any] = {"autoreset_mode": RESET_MODES[reset]} if reset else {}
-    if mode == "async":
-        vector_settings["context"] = process_context()
     try:
         return gymnasium.make_vec(
             name,
@@ -194,15 +191,6 @@ def _make_engine(env_id: str, config: EnvConfig, num_envs: int) -> VectorEnv:
             failing.note_making(error, env_id)
             raise
         raise EnvError(f"{env_id} refuses its options: {type(error).__name__}: {_one_line(error)}") from error
-
-
-def process_context() -> str | None:
-    """How async envs get their processes: by fork, which is fast, unless JAX has threads running.
-
-    A process forked then can hang. A spawned process imports everything again, so what it runs must be
-    importable.
-    """
-    return "spawn" if "jax" in sys.modules else None
 
 
 def _one_line(error: Exception) -> str:

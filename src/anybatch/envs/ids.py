@@ -16,8 +16,6 @@ ENGINE_PREFIXES = {
     "native": "native",
     "toy": "toy",
 }
-MINATAR_ENGINES = ("native", "pgx")
-"""Engines of the MinAtar games."""
 
 
 def named_engine(env_id: str, config: EnvConfig) -> tuple[str, str]:
@@ -26,11 +24,11 @@ def named_engine(env_id: str, config: EnvConfig) -> tuple[str, str]:
     game = procgen.engine_id(env_id)
     named = "envpool" if game else ENGINE_PREFIXES.get(prefix) if rest else None
     if named is not None:
-        engines = MINATAR_ENGINES if named == "minatar" else ()
-        if config.engine not in ("auto", named, *engines):
+        # MinAtar's games are native code too.
+        if config.engine not in ("auto", named, *(["native"] if named == "minatar" else [])):
             raise EnvError(f"{env_id} names the engine {named}, but env-config.engine = {config.engine}")
         return named, game or rest
-    return "minatar" if config.engine == "pgx" else config.engine, env_id
+    return config.engine, env_id
 
 
 def refuse_unknown(env_id: str, config: EnvConfig) -> None:

@@ -1,4 +1,4 @@
-"""MinAtar's five games in native code: no JAX to load, and less than a microsecond per env step."""
+"""MinAtar's five games in native code: less than a microsecond per env step."""
 
 import ctypes
 from collections.abc import Mapping, Sequence
@@ -124,7 +124,7 @@ class MinAtarEnv:
         try:
             self._library = native.library("float32")
         except native.CompileError as error:
-            raise EnvError(f"minatar:{name} cannot run in native code: {error}") from None
+            raise EnvError(f"minatar:{name} runs in native code only: {error}") from None
         self._state = np.zeros(num_envs, dtype=game.state)
         self._kept, self._step = (
             {name: np.zeros(num_envs, dtype=dtype) for name, dtype in types.items()}

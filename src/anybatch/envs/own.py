@@ -11,7 +11,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from anybatch.config import EnvConfig
 from anybatch.envs import failing, options
-from anybatch.envs.gymnasium_adapter import GymnasiumEnv, process_context
+from anybatch.envs.gymnasium_adapter import GymnasiumEnv
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import EnvError
 from anybatch.user_modules import OBJECT_PREFIX
@@ -98,9 +98,7 @@ def _manufactured(
 
     makers = [make_one] * len(seeds)
     try:
-        engine = (
-            AsyncVectorEnv(makers, context=process_context()) if mode == "async" else SyncVectorEnv(makers)
-        )
+        engine = AsyncVectorEnv(makers) if mode == "async" else SyncVectorEnv(makers)
     except Exception as error:
         failing.note_making(error, name)
         raise

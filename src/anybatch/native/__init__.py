@@ -1,7 +1,7 @@
 """Native code in C, for work so small that calling torch or numpy costs more than the arithmetic.
 
-It is compiled on this machine at first use, then kept. All of it is optional: without a compiler, other code
-does the same.
+It is compiled on this machine at first use, then kept. Without a compiler, other code does the same; only
+MinAtar's games have no other.
 """
 
 import ctypes
@@ -79,11 +79,12 @@ def _sources() -> dict[str, str]:
 def _compiler() -> list[str]:
     """The command of the C compiler: CC, else the usual names."""
     named = shlex.split(os.environ.get("CC", ""))
-    candidates = [named] if named else [["cc"], ["gcc"], ["clang"]]
-    for command in candidates:
+    for command in [named] if named else [["cc"], ["gcc"], ["clang"]]:
         if shutil.which(command[0]):
             return command
-    raise CompileError(f"there is no C compiler named {' or '.join(command[0] for command in candidates)}")
+    if named:
+        raise CompileError(f"the C compiler {named[0]}, which CC names, is not installed")
+    raise CompileError("there is no C compiler (install gcc or clang)")
 
 
 def _cache_folder() -> Path:

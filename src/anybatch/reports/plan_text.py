@@ -20,8 +20,8 @@ WIDE_TABLE = 140
 """Width that the four columns of a plan's table need; a narrower terminal would break the lines."""
 
 
-def show(config: AnyConfig, plan: Plan, console: Console | None = None) -> None:
-    """Print a plan; on a terminal, in color and in its width."""
+def show(config: AnyConfig, plan: Plan, console: Console | None = None, *, notes: Sequence[str] = ()) -> None:
+    """Print a plan, with further notes below its own; on a terminal, in color and in its width."""
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH_IN_A_FILE
@@ -30,7 +30,7 @@ def show(config: AnyConfig, plan: Plan, console: Console | None = None) -> None:
         console.print(wrapped(line, console), markup=False, soft_wrap=True)
     console.print()
     show_table(shown.rows, console)
-    show_notes(shown.warnings, console)
+    show_notes([*shown.warnings, *notes], console)
     console.print()
 
 

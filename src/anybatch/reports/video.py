@@ -1,6 +1,5 @@
 """A video of the trained agent."""
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -111,10 +110,7 @@ def write_mp4(out: Path, pictures: Iterator[np.ndarray], frames_per_second: int)
     first = next(pictures)
     height, width = (side - side % 2 for side in first.shape[:2])  # the codec needs even sides
     writer = write_frames(str(out), (width, height), fps=frames_per_second, macro_block_size=2)
-    with warnings.catch_warnings():
-        # JAX, if loaded for MinAtar, warns of every fork; this one becomes ffmpeg at once.
-        warnings.filterwarnings("ignore", message="os.fork", category=RuntimeWarning)
-        writer.send(None)
+    writer.send(None)
     try:
         for picture in chain([first], pictures):
             writer.send(np.ascontiguousarray(picture[:height, :width]))

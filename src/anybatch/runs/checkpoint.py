@@ -32,7 +32,7 @@ _NAME = re.compile(rf"step_(\d{{12,}})({re.escape(_REPLACED)})?")
 _LEFTOVER = re.compile(rf"{re.escape(_ASIDE)}{_NAME.pattern}")
 
 
-class _NewerSchemaError(Exception):
+class _OtherSchemaError(Exception):
     pass
 
 
@@ -54,7 +54,6 @@ class Loaded:
 
     path: Path
     env_steps: int
-    schema: int
     tree: StateTree
     segments: Mapping[str, dict[str, Tensor]]
     """Collected data that the state still needs, by name; empty if only the state was requested."""
@@ -122,8 +121,8 @@ class Checkpoints:
         """The newest complete checkpoint; None if there never was one.
 
         Segments can be gigabytes, and are not needed for the policy alone. Each skipped checkpoint is
-        reported through `say`. Raises CheckpointError if none can be read, or if the newest was written by a
-        later version: continuing from an earlier one would discard its work.
+        reported through `say`. Raises CheckpointError if none can be read, or if the newest was written by
+        another version: continuing from an earlier checkpoint would discard its work.
         """
         return self.load_first(self.newest_first(), say, with_segments=with_segments)
 
@@ -134,7 +133,7 @@ class Checkpoints:
         for place, path in enumerate(candidates, 1):
             try:
                 return self._load(path, with_segments)
-            except _NewerSchemaError as error:
+            except _OtherSchemaError as error:
                 raise CheckpointError(f"{path} {error}") from None
             except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
                 what = f"{error} is missing" if isinstance(error, KeyError) else error
@@ -153,7 +152,6 @@ class Checkpoints:
         return Loaded(
             path=path,
             env_steps=state["env_steps"],
-            schema=state["schema"],
             tree=tree,
             segments=self._segments.load(state["segments"]) if with_segments else {},
             segment_checksums=state["segments"],
@@ -236,9 +234,9 @@ def _content(path: Path) -> dict[str, Any]:
     schema, env_steps, segments = state["schema"], state["env_steps"], state["segments"]
     if type(schema) is not int or schema < 1:
         raise ValueError(f"{STATE} has schema {schema!r}")
-    if schema > SCHEMA:
-        raise _NewerSchemaError(
-            f"was written by a later version of anybatch (schema {schema}; this one reads {SCHEMA})"
+    if schema != SCHEMA:
+        raise _OtherSchemaError(
+            f"was written by another version of anybatch (schema {schema}; this one reads {SCHEMA})"
         )
     if type(env_steps) is not int or env_steps != env_steps_of(path):
         raise ValueError(f"it was saved at {env_steps!r} env steps, but its name says {env_steps_of(path)}")

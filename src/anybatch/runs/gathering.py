@@ -19,8 +19,6 @@ _ENV, _STEP = map(Episode._fields.index, ("env", "step"))
 """Columns of a segment's finished episodes."""
 _OF_ENVS = ("env", "obs", "episodes")
 """Parts of a collector's state that belong to its environments."""
-FROZEN_POLICY = "policy_"
-"""Prefix of the names of segments with outputs of a frozen policy."""
 
 
 def gathered(snapshot: Snapshot, missing: Iterable[str]) -> Snapshot:
@@ -60,7 +58,7 @@ def of_shard(snapshot: Snapshot, shard: Shard) -> Snapshot:
     """The part of a whole run's snapshot that belongs to `shard`; empty if the run had other envs."""
     saved = saved_envs(snapshot.own)
     envs = shard.envs if saved == shard.total else slice(0, 0)
-    segments = ShardSegments(snapshot.segments, saved, envs)
+    segments = ShardSegments(snapshot.segments, envs)
     if shard.is_whole:
         return replace(snapshot, segments=segments) if saved == shard.total else snapshot
     return replace(snapshot, own=_by_env(snapshot.own, lambda array: array[envs]), segments=segments)
@@ -69,15 +67,11 @@ def of_shard(snapshot: Snapshot, shard: Shard) -> Snapshot:
 class ShardSegments(Mapping[str, dict[str, Tensor]]):
     """Segments that are cut to some environments when they are read."""
 
-    def __init__(self, segments: Mapping[str, dict[str, Tensor]], total: int, envs: slice) -> None:
-        self._segments, self._total, self._envs = segments, total, envs
+    def __init__(self, segments: Mapping[str, dict[str, Tensor]], envs: slice) -> None:
+        self._segments, self._envs = segments, envs
 
     def __getitem__(self, name: str) -> dict[str, Tensor]:
-        tensors = self._segments[name]
-        if name.startswith(FROZEN_POLICY):
-            # Earlier versions had all samples along one axis.
-            tensors = {key: tensor.view(-1, self._total, tensor.shape[-1]) for key, tensor in tensors.items()}
-        return {key: self._part(key, tensor) for key, tensor in tensors.items()}
+        return {key: self._part(key, tensor) for key, tensor in self._segments[name].items()}
 
     def _part(self, key: str, tensor: Tensor) -> Tensor:
         if key == EPISODES:

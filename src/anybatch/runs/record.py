@@ -1,7 +1,6 @@
 """The one reader of run folders: config, metrics and checkpoints of a run."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from anybatch.config.serialization import config_from_dict
 from anybatch.config.whole_number import whole_number
 from anybatch.errors import CheckpointError, ConfigError, UserError
 from anybatch.runs import folder as run_folder
-from anybatch.runs import log, schema_1, state_fit
+from anybatch.runs import log
 from anybatch.runs.best import BEST, BestCheckpoint
 from anybatch.runs.checkpoint import Checkpoints, Loaded, env_steps_of
 
@@ -67,7 +66,7 @@ class RunRecord:
     def load_checkpoint(
         self, say: Callable[[str], None], choice: str = NEWEST, *, with_segments: bool = True
     ) -> Loaded:
-        """A checkpoint in the current schema.
+        """A checkpoint of this run.
 
         `choice`: newest, the newest good one; best, that of the best evaluation during training, which has no
         segments and can be evaluated but not resumed; or the env steps of a checkpoint.
@@ -83,10 +82,7 @@ class RunRecord:
             loaded = checkpoints.load_first(paths, say, with_segments=with_segments)
         if loaded is None:
             raise CheckpointError(self._has_no(choice))
-        if loaded.schema > 1:
-            return loaded
-        with state_fit.refusing_misfits(loaded.path):
-            return replace(loaded, tree=schema_1.upgraded(loaded.tree))
+        return loaded
 
     def _object(self, name: str) -> dict[str, Any]:
         data = run_folder.read_json(self.folder / name)

@@ -118,8 +118,7 @@ class Run:
         self.log.truncate_after(loaded.env_steps)
         self.recent_returns.extend(loaded.tree["recent_returns"])
         self.checkpoints.continue_from(loaded)
-        saved, now = loaded.tree.get("ranks"), collectives.world_size()
-        before = saved if type(saved) is int else 1  # earlier versions had one
+        before, now = loaded.tree["ranks"], collectives.world_size()
         self._has_ranks = max(before, now) > 1 or _had_ranks(self.folder)
         if before != now:
             was = "was" if before == 1 else "were"

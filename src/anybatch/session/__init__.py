@@ -2,7 +2,7 @@
 
 from anybatch.session.evaluating import evaluate_run
 from anybatch.session.outcome import Outcome
-from anybatch.session.planning import plan
+from anybatch.session.planning import notes_on_ranks, plan
 from anybatch.session.training import resume, train
 
-__all__ = ["Outcome", "evaluate_run", "plan", "resume", "train"]
+__all__ = ["Outcome", "evaluate_run", "notes_on_ranks", "plan", "resume", "train"]

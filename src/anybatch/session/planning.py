@@ -2,14 +2,17 @@
 
 import torch
 
-from anybatch import envs
+from anybatch import envs, machine
 from anybatch.algorithms import AnyState
-from anybatch.algorithms.actors import encoder_for
+from anybatch.algorithms.actors import encoder_for, make_kernel, make_network
 from anybatch.algorithms.arithmetic import own_cores
 from anybatch.batch.control import BatchControl
 from anybatch.batch.plan import Plan
 from anybatch.config import AnyConfig
 from anybatch.envs import procgen
+from anybatch.errors import UserError
+from anybatch.networks.flat import FlatParameters
+from anybatch.session.own import NOTHING_OWN
 
 
 def plan(config: AnyConfig) -> Plan:
@@ -28,6 +31,33 @@ def expected_encoder(config: AnyConfig) -> str:
         return config.network.encoder
     spec = envs.spec_of_one(config.env, config.env_config)
     return "mlp" if spec is None else encoder_for(config, spec)
+
+
+def notes_on_ranks(config: AnyConfig, ranks: int) -> list[str]:
+    """A note if so many ranks on this machine would be slower than threads: a single process takes many steps
+    of a small network in one call of native code, while ranks exchange gradients at every step."""
+    if ranks == 1 or not runs_natively(config):
+        return []
+    per_rank = config.envs_per_rank
+    ranked = f"--ranks {ranks}" + (f" --envs-per-rank {per_rank}" if per_rank else "")
+    threaded = f"--threads {ranks}" + (f" --num-envs {config.num_envs}" if per_rank else "")
+    return [
+        "Native code runs this network, and on one machine it is faster with threads than with ranks: use "
+        f"{threaded} instead of {ranked}."
+    ]
+
+
+def runs_natively(config: AnyConfig) -> bool:
+    """Whether native code would run the network of a config; one env is built to know."""
+    spec = envs.spec_of_one(config.env, config.env_config)
+    if spec is None or config.compile == "off" or machine.device_name(config.device) != "cpu":
+        return False
+    try:
+        network = make_network(config, spec, NOTHING_OWN.network_factory(config))
+        FlatParameters(network)  # native code reads parameters from there
+        return make_kernel(config, network, spec) is not None
+    except UserError:  # the run will be refused with the reason
+        return False
 
 
 def set_threads(config: AnyConfig, encoder: str) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import fields
 
 from anybatch.algorithms import AnyState, algorithm_of
-from anybatch.algorithms.schedules import Schedules
 from anybatch.config import AnyConfig, PPOConfig
 from anybatch.errors import CheckpointError, ConfigError
 from anybatch.runs import state_fit
@@ -41,34 +40,17 @@ def refuse_finished(record: RunRecord, config: AnyConfig, env_steps: int) -> Non
         )
 
 
-def restore(
-    config: AnyConfig, state: AnyState, loaded: Loaded, recorded: AnyConfig, *, say: Callable[[str], None]
-) -> None:
-    """Continue a fresh state from the part of a checkpoint that belongs to this rank.
-
-    `recorded` is the run's recorded config, which may differ.
-    """
+def restore(config: AnyConfig, state: AnyState, loaded: Loaded, *, say: Callable[[str], None]) -> None:
+    """Continue a fresh state from the part of a checkpoint that belongs to this rank."""
     with state_fit.refusing_misfits(loaded.path):
         if "own" not in loaded.tree:
             raise CheckpointError("it holds a policy to evaluate, without the state that a resume needs")
-        add_missing_parts(loaded, recorded)
         state.source.drop_episodes_of_another_engine(loaded.tree["own"]["rank"]["source"])
         refuse_unlike_start(loaded, state)
         snapshot = of_shard(snapshot_of(loaded), state.shard)
         algorithm_of(config).restore(state, snapshot, config, say)
         if state.env_steps != loaded.env_steps:
             raise CheckpointError(f"its state is of {state.env_steps:,} env steps")
-
-
-def add_missing_parts(loaded: Loaded, recorded: AnyConfig) -> None:
-    """Add to a checkpoint of an earlier version its run's schedules and the parts that are new since."""
-    learner = loaded.tree["shared"]["learner"]
-    learner.setdefault("schedules", Schedules.of(recorded).to_dict())
-    learner["control"].setdefault("minibatch_limit", None)
-    shared = loaded.tree["shared"]
-    shared.setdefault("native", False)
-    if isinstance(recorded, PPOConfig):
-        shared.setdefault("periodic_copy", None)
 
 
 def refuse_unlike_start(loaded: Loaded, fresh: AnyState) -> None:
@@ -82,6 +64,7 @@ def refuse_unlike_start(loaded: Loaded, fresh: AnyState) -> None:
     )
     returns = loaded.tree["recent_returns"]
     state_fit.refuse_unlike(returns, [0.0] * len(returns), "recent_returns")
+    state_fit.refuse_unlike(loaded.tree.get("ranks"), 1, "ranks")
 
 
 def snapshot_of(loaded: Loaded) -> Snapshot:

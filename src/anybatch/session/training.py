@@ -154,7 +154,7 @@ def resume(
             loaded = record.load_checkpoint(output.say)
             refuse_finished(record, config, loaded.env_steps)
             state = stack.enter_context(started(config, own, output, env_steps=loaded.env_steps))
-            restore(config, state, loaded, recorded, say=output.say)
+            restore(config, state, loaded, say=output.say)
         return run_to_end(
             config, state, record.folder, show_plan=show_plan, output=output, own=own, loaded=loaded
         )

@@ -66,6 +66,6 @@ def start(on: On, *, ray_address: str | None, jobs: int | None, threads: int) ->
         from anybatch.studies.processes import LocalEngine
 
         return LocalEngine(own_jobs)
-    with ray_package.needed_for("--on ray"):
+    with ray_package.needed_for("--on ray", address=ray_address):
         from anybatch.studies.ray_engine import RayEngine
     return RayEngine(ray_address, jobs=jobs if ray_address else own_jobs, threads=threads)

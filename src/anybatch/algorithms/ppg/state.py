@@ -24,7 +24,6 @@ from anybatch.networks.own import NetworkFactory
 from anybatch.networks.taken import Number
 from anybatch.runs import metrics
 from anybatch.runs.checkpoint import Snapshot
-from anybatch.runs.gathering import FROZEN_POLICY
 from anybatch.runs.state_fit import refuse_unlike
 
 
@@ -157,7 +156,7 @@ class PPGState(TrainState[ActorCritic]):
 
 def frozen_policy_name(iteration: int) -> str:
     """The name of the file with the policy's outputs before the auxiliary phase after an iteration."""
-    return f"{FROZEN_POLICY}{iteration:09d}"
+    return f"policy_{iteration:09d}"
 
 
 def start(

@@ -163,7 +163,7 @@ def restore(state: PPOState, saved: Snapshot, config: PPOConfig, say: Callable[[
     """Continue from `saved`, possibly at another batch: numbers that depend on it follow this run's plan."""
     shared, own = saved.shared, saved.own
     state.learner.load_state_dict(shared["learner"], config, say)
-    keep_arithmetic(state, config, was_native=bool(shared.get("native")), say=say)
+    keep_arithmetic(state, config, was_native=shared["native"], say=say)
     restore_proximal(state, shared, config, say)
     # Before the environments: the first observations of fresh episodes are normalized with these statistics.
     if state.observation_normalizer and shared["observation_normalizer"]:

@@ -80,7 +80,7 @@ def start(
 def restore(state: PQNState, saved: Snapshot, config: PQNConfig, say: Callable[[str], None]) -> None:
     """Continue from `saved`, possibly at another batch: numbers that depend on it follow this run's plan."""
     state.learner.load_state_dict(saved.shared["learner"], config, say)
-    keep_arithmetic(state, config, was_native=bool(saved.shared.get("native")), say=say)
+    keep_arithmetic(state, config, was_native=saved.shared["native"], say=say)
     state.rank.load_state_dict(saved.own["rank"], saved.segments, plan=state.plan, say=say)
 
 

@@ -1,27 +1,12 @@
 // The page of the dial. Its whole state is a preset and what differs from it, kept in the address after #.
 
-const WHY = {
-  "Adam β₁, β₂": "Adam's averages should reach equally many samples back.",
-  "minibatches per epoch": "Beyond the limit a larger minibatch hardly improves the gradient, so there are more minibatches instead.",
-  "proximal EWMA decay": "The policy that each update has to stay close to should be as old as before, in env steps.",
-  "proximal copy every": "The policy that each update has to stay close to should be as old as before, in env steps.",
-  "advantage moments decay": "The scale of the advantages should come from the same number of samples as before.",
-  "iterations per phase": "An auxiliary phase should come after the same number of env steps as before.",
-  "auxiliary minibatch": "It grows with the batch as the minibatch does; far smaller ones would take too long.",
-  "auxiliary learning rate": "The same as for the learning rate, with the auxiliary minibatch.",
-};
-const WHY_LEARNING_RATE = {
-  linear: "Many small steps should take the weights as far as one large step.",
-  "square-root":
-    "Many small steps should take the weights as far as one large step. Adam divides by the size of the gradient, which is " +
-    "mostly noise and falls with the root of the minibatch, so only the root of the factor remains.",
-};
 const OF_PROXIMAL = { "proximal-ewma": "ewma", "proximal-copy": "periodic" };
 const LARGEST_ON_SLIDER = 256; // times the number tuned at
 const STOPS_PER_OCTAVE = 4;
 
 const byId = (id) => document.getElementById(id);
 const presets = JSON.parse(byId("presets").textContent);
+const words = JSON.parse(byId("words").textContent); // dial_words.py
 const controls = [...document.querySelectorAll("[data-setting]")];
 const state = { preset: presets[0], changes: {} };
 let stops = [];
@@ -32,6 +17,19 @@ function create(name, properties = {}, ...children) {
   const element = Object.assign(document.createElement(name), properties);
   element.append(...children);
   return element;
+}
+
+// Words and numbers
+
+/** A whole number in full, another with six significant digits. */
+function numberText(value) {
+  return value.toLocaleString("en-US", Number.isInteger(value) ? {} : { maximumSignificantDigits: 6 });
+}
+
+/** A sentence of dial_words.py with its numbers. */
+function fill(sentence, values = {}) {
+  const text = (value) => (typeof value === "number" ? numberText(value) : String(value));
+  return sentence.replace(/\{(\w+)\}/g, (_, name) => text(values[name]));
 }
 
 // State and address
@@ -61,11 +59,11 @@ function read(setting, text) {
 }
 
 function readAddress() {
-  const words = new URLSearchParams(location.hash.slice(1));
-  state.preset = presets.find((preset) => preset.name === words.get("preset")) ?? presets[0];
+  const parts = new URLSearchParams(location.hash.slice(1));
+  state.preset = presets.find((preset) => preset.name === parts.get("preset")) ?? presets[0];
   const changes = {};
   for (const { tagName, dataset: { setting }, options } of controls) {
-    const text = words.get(setting);
+    const text = parts.get(setting);
     if (text === null || !(setting in state.preset.settings)) continue;
     const isChoice = tagName === "SELECT" && setting !== "minibatch-limit";
     if (!isChoice || [...options].some(({ value }) => value === text)) changes[setting] = read(setting, text);
@@ -74,9 +72,9 @@ function readAddress() {
 }
 
 function writeAddress() {
-  const words = new URLSearchParams({ preset: state.preset.name });
-  for (const [setting, value] of Object.entries(state.changes)) words.set(setting, value ?? "none");
-  history.replaceState(null, "", `#${words}`);
+  const parts = new URLSearchParams({ preset: state.preset.name });
+  for (const [setting, value] of Object.entries(state.changes)) parts.set(setting, value ?? "none");
+  history.replaceState(null, "", `#${parts}`);
 }
 
 function commandOf() {
@@ -109,12 +107,13 @@ function showSlider(settings) {
   const tuned = settings["tuned-at.num-envs"];
   const slider = byId("envs-slider");
   if (envs >= 1) slider.value = nearestStop(envs);
-  slider.setAttribute("aria-valuetext", `${counted(envs)} environments`);
+  slider.setAttribute("aria-valuetext", fill(words.page.slider, { envs }));
   const mark = byId("tuned-mark");
   const place = tuned >= 1 ? (100 * nearestStop(tuned)) / (stops.length - 1) : 0;
   mark.style.left = `${place}%`;
   mark.className = place < 50 ? "first" : "last"; // the side of the arrow with room for the words
-  mark.textContent = place < 50 ? `▲ tuned at ${counted(tuned)}` : `tuned at ${counted(tuned)} ▲`;
+  const where = fill(words.page.mark, { tuned });
+  mark.textContent = place < 50 ? `▲ ${where}` : `${where} ▲`;
 }
 
 // Controls
@@ -163,7 +162,7 @@ function showLimit(settings, limit) {
 
 function showControls(settings) {
   byId("preset").value = state.preset.name;
-  byId("preset-words").textContent = `${state.preset.description}. Numbers from: ${state.preset.source}.`;
+  byId("preset-words").textContent = fill(words.page.preset, state.preset);
   for (const control of controls) {
     const setting = control.dataset.setting;
     const value = settings[setting];
@@ -192,72 +191,65 @@ function concerns(setting, settings) {
 
 // What follows
 
-function ratioWords(ratio) {
-  if (ratio === 1) return "the tuned batch";
-  const inverse = 1 / ratio;
-  const isPart = ratio < 1 && Math.abs(inverse - Math.round(inverse)) < 1e-9;
-  return isPart ? `1/${counted(Math.round(inverse))} of the tuned batch` : `${numberText(ratio, 4)} × the tuned batch`;
+function shareOf(ratio) {
+  const inverse = Math.round(1 / ratio);
+  if (ratio === 1) return words.page["the tuned batch"];
+  const isPart = ratio < 1 && Math.abs(1 / ratio - inverse) < 1e-9;
+  return isPart ? fill(words.page.part, { inverse }) : fill(words.page.times, { ratio });
 }
 
-/** A number, with what it means below it: 0.888889 (center of mass 8). */
-function valueElement(name, text) {
-  const [value, ...meaning] = text.split(/(?= \()/);
-  return create(name, {}, value, ...meaning.map((words) => create("span", { className: "meaning", textContent: words })));
+/** A number, with what it means below it: 0.888889, and center of mass 8. */
+function valueElement(name, value, meaning) {
+  const element = create(name, {}, numberText(value));
+  if (meaning) element.append(create("span", { className: "meaning", textContent: ` ${meaning}` }));
+  return element;
 }
 
-function whyOf(settings, { number, regime }) {
-  if (regime === "kept") return null;
-  const form = rescaleRules(settings.rescale).form ?? LEARNING_RATE_RULE[settings["optimizer.name"]];
-  return number === "learning rate" ? WHY_LEARNING_RATE[form] : WHY[number];
+function ruleText(settings, { name, state, numbers }) {
+  if (state === "kept") return words.page.kept;
+  const isInitial = state !== "batch" && hasController(settings) && settings["controller.compensate"] !== "all";
+  const additions = [state === "limit" && words.page["at limit"], isInitial && words.page["while changing"]];
+  return fill(words.rows[name].rule, numbers) + additions.filter(Boolean).join("");
 }
 
 function rowElement(settings, row) {
-  const { number, tuned_at: tuned, this_run: here, rule } = row;
-  const cell = (label, ...children) => {
-    const element = create("td", {}, ...children);
+  const { number, meaning, why } = words.rows[row.name];
+  const [, tunedAt, thisRun, rule] = words.columns;
+  const cell = (label, child) => {
+    const element = create("td", {}, child);
     element.dataset.label = label;
     return element;
   };
-  const why = whyOf(settings, row);
-  const words = create("div", {}, create("span", { textContent: rule }));
-  if (why) words.append(create("span", { className: "why", textContent: why }));
+  const meaningOf = (value) => meaning && fill(meaning, { meaning: row.meaning(value) });
+  const explained = create("div", {}, create("span", { textContent: ruleText(settings, row) }));
+  if (why && row.state !== "kept") explained.append(create("span", { className: "why", textContent: why }));
   return create(
     "tr",
     {},
     create("th", { textContent: number, scope: "row" }),
-    cell("tuned at", valueElement("span", tuned)),
-    cell("this run", valueElement(here === tuned ? "span" : "strong", here)),
-    cell("rule", words),
+    cell(tunedAt, valueElement("span", row.tuned, meaningOf(row.tuned))),
+    cell(thisRun, valueElement(row.here === row.tuned ? "span" : "strong", row.here, meaningOf(row.here))),
+    cell(rule, explained),
   );
-}
-
-/** The two batches as rows beside the numbers that follow them. */
-function batchRows(plan) {
-  const [iteration, minibatch] = batchLines(plan.batch);
-  const size = (value) => fixed(value, Number.isInteger(value) ? 0 : 1);
-  return [
-    [iteration, plan.tuned_at.iteration_batch, plan.batch.iteration_batch],
-    [minibatch, plan.tuned_at.minibatch, plan.batch.minibatch],
-  ].map(([[number, rule], tuned, here]) => ({ number, rule, tuned_at: size(tuned), this_run: size(here), regime: "kept" }));
 }
 
 function showPlan(settings, plan) {
   byId("batches").replaceChildren(...batchRows(plan).map((row) => rowElement(settings, row)));
   byId("numbers").replaceChildren(...rowsOf(settings, plan).map((row) => rowElement(settings, row)));
-  const lines = linesOf(settings, plan).slice(2);
   byId("lines").replaceChildren(
-    ...lines.flatMap(([label, words]) => [create("dt", { textContent: label }), create("dd", { textContent: words })]),
+    ...linesOf(settings, plan).flatMap(({ name, numbers }) => {
+      const [label, sentence] = words.lines[name];
+      return [create("dt", { textContent: label }), create("dd", { textContent: fill(sentence, numbers) })];
+    }),
   );
-  byId("notes").replaceChildren(...warningsOf(settings, plan).map((words) => create("li", { textContent: words })));
+  byId("notes").replaceChildren(
+    ...notesOf(settings, plan).map(({ name, numbers }) => create("li", { textContent: fill(words.notes[name], numbers) })),
+  );
   byId("notes").hidden = byId("notes").children.length === 0;
-  const envs = settings["num-envs"];
-  const rate = plan.hyperparameters.learning_rate;
-  const tunedRate = settings["optimizer.learning-rate"];
-  const moved = rate === tunedRate
-    ? `the learning rate stays ${general(rate, 6)}`
-    : `the learning rate is ${general(rate, 6)} instead of ${general(tunedRate, 6)}`;
-  const share = ratioWords(plan.ratios.iteration_batch);
-  byId("summary").textContent = `With ${counted(envs)} environment${plural(envs)}, ${share}, ${moved}.`;
+  const [rate, tuned] = [plan.hyperparameters.learning_rate, settings["optimizer.learning-rate"]];
+  const sentence = words.page[rate === tuned ? "summary, same rate" : "summary"];
+  const share = shareOf(plan.ratios.iteration_batch);
+  byId("summary").textContent = fill(sentence, { envs: settings["num-envs"], share, rate, tuned });
   byId("command").textContent = commandOf();
   showRecords(plan.ratios.iteration_batch);
 }
@@ -266,11 +258,11 @@ function showRecords(ratio) {
   for (const group of document.querySelectorAll(".record")) {
     const figures = [...group.querySelectorAll("[data-ratio]")];
     const distance = (figure) => Math.abs(Math.log(Number(figure.dataset.ratio) / ratio));
-    const nearest = figures.reduce((best, figure) => (distance(figure) < distance(best) ? figure : best));
-    for (const figure of figures) figure.hidden = figure !== nearest;
+    const shown = figures.reduce((best, figure) => (distance(figure) < distance(best) ? figure : best));
+    for (const figure of figures) figure.hidden = figure !== shown;
   }
-  const words = byId("nearest");
-  if (words) words.textContent = `Here: ${ratioWords(ratio)}. Each figure shows the nearest recorded batch.`;
+  const nearest = byId("nearest");
+  if (nearest) nearest.textContent = fill(words.page.nearest, { share: shareOf(ratio) });
 }
 
 function show() {
@@ -282,7 +274,7 @@ function show() {
     writeAddress();
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
-    refusal = `${error.message}.`;
+    refusal = `${fill(words.refusals[error.name], error.values)}.`;
     byId("summary").textContent = "";
   }
   byId("refusal").textContent = refusal;
@@ -293,10 +285,10 @@ function show() {
 async function copy(button, text, shown) {
   try {
     await navigator.clipboard.writeText(text);
-    button.textContent = "Copied";
+    button.textContent = words.page.copied;
   } catch {
     getSelection().selectAllChildren(shown); // then the keyboard can copy it
-    button.textContent = "Selected: press Ctrl+C";
+    button.textContent = words.page.selected;
   }
   setTimeout(() => { button.textContent = button.dataset.words; }, 2000);
 }

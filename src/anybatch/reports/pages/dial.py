@@ -10,12 +10,13 @@ from anybatch.reports import report_files
 from anybatch.reports.compared import algorithm_name
 from anybatch.reports.dial_records import Record
 from anybatch.reports.dial_settings import settings_of
+from anybatch.reports.pages.dial_words import COLUMNS, WORDS
 from anybatch.reports.pages.drawings import drawing
 from anybatch.reports.pages.markup import Content, Markup, data_element, element, joined, void
 from anybatch.reports.pages.page import page, section
 from anybatch.runs import atomic_file
 
-SCRIPTS = ("dial_rules.js", "dial_words.js", "dial.js")
+SCRIPTS = ("dial_rules.js", "dial_rows.js", "dial.js")
 RULES = {
     "learning-rate": "learning rate",
     "proximal-ewma": "proximal EWMA",
@@ -81,6 +82,7 @@ def dial_page(presets: Mapping[str, Preset], records: Mapping[str, Sequence[Reco
             recorded(records or {}),
             section("What the rules promise", *promises()),
             data_element(data, id="presets"),
+            data_element(WORDS, id="words"),
         ),
         foot="Made by anybatch dial. The page computes what anybatch plan prints, and sends nothing.",
         styles=("dial.css",),
@@ -145,8 +147,7 @@ def batch() -> Markup:
 
 def results() -> Markup:
     """The table of the plan, its notes and the command line; filled by the scripts."""
-    heads = ("number", "tuned at", "this run", "rule")
-    head = element("thead", element("tr", *(element("th", name, scope="col") for name in heads)))
+    head = element("thead", element("tr", *(element("th", name, scope="col") for name in COLUMNS)))
     caption = "The batches and the numbers that follow them: as tuned, and in this run"
     table = element(
         "table",

@@ -1,6 +1,6 @@
 // The arithmetic of a plan: equations/rescale.py, batch/rescaling.py, batch/minibatch_limit.py and batch/phase.py.
 // Settings are flat, named as the flags of the command line; plans have the names of `anybatch plan --json`.
-// tests/test_dial_page.py compares both, numbers and sentences, with Python's.
+// tests/test_dial_page.py compares them with Python's.
 
 const LARGEST_RATIO = 1e6;
 const MOST_ENVS = 2 ** 20;
@@ -19,11 +19,16 @@ const COUNTS = [
 const POSITIVE = ["optimizer.learning-rate", "phase.auxiliary-learning-rate"];
 const DECAYS = ["proximal.ewma-decay", "objective.advantage-decay", "optimizer.beta1", "optimizer.beta2"];
 
-/** What cannot be planned, as one sentence. */
-class Refusal extends Error {}
+/** What cannot be planned: the name of its sentence (dial_words.py), and what stands in it. */
+class Refusal extends Error {
+  constructor(name, values) {
+    super(name);
+    Object.assign(this, { name, values });
+  }
+}
 
-function require(condition, sentence) {
-  if (!condition) throw new Refusal(sentence);
+function require(condition, name, values = {}) {
+  if (!condition) throw new Refusal(name, values);
 }
 
 const hasPolicy = (settings) => settings.algorithm !== "pqn";
@@ -70,11 +75,11 @@ function rescaleRules(text) {
     const form = /^learning-rate=(square-root|linear)$/.exec(part);
     if (part === "all") DEFAULT_RESCALE_RULES.forEach((name) => names.add(name));
     else if (form) forms.add(form[1]);
-    else require(RESCALE_RULES.includes(part), `rescale = '${text}': '${part}' is not a rule`);
+    else require(RESCALE_RULES.includes(part), "rules", { text });
     if (RESCALE_RULES.includes(part)) names.add(part);
     if (form) names.add("learning-rate");
   }
-  require(forms.size <= 1, `rescale = '${text}': only one form of learning-rate can be given`);
+  require(forms.size <= 1, "rules", { text });
   return { names, form: [...forms][0] ?? null };
 }
 
@@ -132,11 +137,7 @@ function limitOf(settings, tuned, batch, followed) {
   const asked = settings["minibatch-limit"];
   if (asked === null) return null;
   const measured = asked === "noise-scale";
-  require(
-    measured || asked >= tuned.minibatch,
-    `minibatch-limit = ${counted(asked)} is below the tuned minibatch of ${numberText(tuned.minibatch, 6)} samples; ` +
-      "--update.minibatches-per-epoch makes minibatches smaller",
-  );
+  require(measured || asked >= tuned.minibatch, "limit-below", { limit: asked, minibatch: tuned.minibatch });
   const samples = measured ? tuned.minibatch : asked;
   return {
     samples,
@@ -156,11 +157,7 @@ function ratiosOf(batch, tuned) {
     iteration_batch: batch.iteration_batch / tuned.iteration_batch,
   };
   for (const ratio of Object.values(ratios)) {
-    require(
-      1 / LARGEST_RATIO <= ratio && ratio <= LARGEST_RATIO,
-      `the batch is ${numberText(ratio, 3)} times the tuned one: must be within a factor of ` +
-        `${counted(LARGEST_RATIO)}`,
-    );
+    require(1 / LARGEST_RATIO <= ratio && ratio <= LARGEST_RATIO, "ratio", { ratio, largest: LARGEST_RATIO });
   }
   return ratios;
 }
@@ -236,62 +233,44 @@ function planOf(settings) {
 
 function refuseImpossible(settings) {
   const given = (names) => names.filter((name) => settings[name] !== undefined).map((name) => [name, settings[name]]);
-  for (const [name, value] of given(COUNTS)) {
-    require(Number.isInteger(value) && value >= 1, `${name} = ${value}: must be a whole number of at least 1`);
-    require(value <= LARGEST_COUNT, `${name} = ${value}: must not exceed ${counted(LARGEST_COUNT)}`);
+  for (const [setting, value] of given(COUNTS)) {
+    const largest = setting === "num-envs" ? MOST_ENVS : LARGEST_COUNT;
+    require(Number.isInteger(value) && value >= 1, "count", { setting, value });
+    require(value <= largest, "too-large", { setting, value, largest });
   }
-  for (const [name, value] of given(POSITIVE)) {
-    require(Number.isFinite(value) && value > 0, `${name} = ${value}: must be positive`);
+  for (const [setting, value] of given(POSITIVE)) {
+    require(Number.isFinite(value) && value > 0, "positive", { setting, value });
   }
-  for (const [name, value] of given(DECAYS)) {
-    require(value >= 0 && value < 1, `${name} = ${value}: must be in [0, 1)`);
-  }
-  require(settings["num-envs"] <= MOST_ENVS, `num-envs = ${settings["num-envs"]}: must be at most ${counted(MOST_ENVS)}`);
+  for (const [setting, value] of given(DECAYS)) require(value >= 0 && value < 1, "decay", { setting, value });
   refuseDecay(settings);
   refuseLimit(settings);
   refuseController(settings);
   const [envs, minibatches] = [settings["num-envs"], settings["update.minibatches-per-epoch"]];
-  const shortest = hasController(settings) ? settings["controller.shortest"] : settings["num-steps"];
-  require(
-    minibatches <= envs * shortest,
-    `update.minibatches-per-epoch = ${minibatches} is more than the ${envs} × ${shortest} = ${envs * shortest} ` +
-      "samples of an iteration",
-  );
+  const steps = hasController(settings) ? settings["controller.shortest"] : settings["num-steps"];
+  require(minibatches <= envs * steps, "minibatches", { minibatches, envs, steps, samples: envs * steps });
   require(
     Math.max(configuredBatch(settings).iteration_batch, tunedBatch(settings).iteration_batch) <= Number.MAX_SAFE_INTEGER,
-    "an iteration batch is too large to count",
+    "uncountable",
   );
 }
 
 function refuseDecay(settings) {
   if (!hasPolicy(settings)) return;
   const [decay, normalization] = [settings["objective.advantage-decay"], settings["objective.advantage-normalization"]];
-  require(
-    decay === 0 || normalization === "iteration",
-    `objective.advantage-decay = ${plain(decay)} needs moments kept across iterations, but ` +
-      `objective.advantage-normalization = ${normalization}`,
-  );
+  require(decay === 0 || normalization === "iteration", "advantage-decay", { decay, normalization });
 }
 
 function refuseLimit(settings) {
   const limit = settings["minibatch-limit"];
   if (limit === null) return;
-  if (limit !== "noise-scale") {
-    require(Number.isInteger(limit) && limit >= 1, `minibatch-limit = ${limit}: must be a whole number of at least 1`);
-    return;
+  if (limit === "noise-scale") {
+    require(!hasController(settings), "limit-controller", { kind: settings["controller.kind"] });
+  } else {
+    require(Number.isInteger(limit) && limit >= 1, "count", { setting: "minibatch-limit", value: limit });
   }
-  require(
-    !hasController(settings),
-    `minibatch-limit = noise-scale and controller.kind = ${settings["controller.kind"]} both change the minibatch within a ` +
-      "run: use one of them; a number as the limit works with every controller",
-  );
 }
 
 function refuseController(settings) {
   const [steps, tuned, kind] = [settings["num-steps"], settings["tuned-at.num-steps"], settings["controller.kind"]];
-  require(
-    !hasController(settings) || steps === tuned,
-    `num-steps = ${steps} does not fit controller.kind = ${kind}, which sets the rollout length itself: keep the tuned ` +
-      `${tuned}`,
-  );
+  require(!hasController(settings) || steps === tuned, "controller-steps", { steps, kind, tuned });
 }
