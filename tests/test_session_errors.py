@@ -271,7 +271,7 @@ def test_a_disk_that_fills_up_while_training_leaves_the_last_checkpoint(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("anybatch.runs.tensor_file.write", no_space)
+        patch.setattr("anybatch.runs.checkpoint._write_in_place", no_space)
         said = refused("resume", str(outcome.folder), "--total-env-steps=200")
     assert "No space left on device" in said and "the newest good one is" in said
     assert newest_learner(outcome.folder)["env_steps"] == env_steps

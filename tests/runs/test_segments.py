@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from anybatch.errors import CheckpointError
+from anybatch.errors import CheckpointError, DiskError
 from anybatch.runs.checkpoint import Checkpoints
 from anybatch.runs.segments import SegmentFiles
 
@@ -141,13 +141,14 @@ def test_what_a_run_did_not_write_is_never_deleted(tmp_path: Path):
     assert mine.read_bytes() == b"precious"
 
 
-def test_a_linked_segments_folder_is_not_emptied(tmp_path: Path):
-    """A copy of a run that links to the data of the first one must leave it its data."""
+def test_a_linked_segments_folder_is_left_alone(tmp_path: Path):
+    """A copy of a run that links to the data of the first one must not change it."""
     Checkpoints(tmp_path / "first", keep=1).save(10, {}, segments("a"))
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "segments").symlink_to(tmp_path / "first" / "segments")
-    Checkpoints(tmp_path / "copy", keep=1).save(10, {}, segments("b"))
-    assert set(files(tmp_path / "first")) == names_of("ab")
+    with pytest.raises(DiskError, match="copy/segments is a link, but must be a folder"):
+        Checkpoints(tmp_path / "copy", keep=1).save(10, {}, segments("b"))
+    assert set(files(tmp_path / "first")) == names_of("a")
 
 
 @pytest.mark.parametrize("name", ["../../mine", "/tmp/mine", "mine", ".aside-phase_000000001", ""])

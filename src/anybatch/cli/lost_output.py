@@ -1,11 +1,26 @@
-"""Output that cannot be written: its reader is gone (`anybatch presets | head`, a closed terminal), or its
-encoding lacks a character."""
+"""Output that cannot be written: its reader is gone (`anybatch presets | head`, a closed terminal), it was
+closed before the start, its disk is full, or its encoding lacks a character."""
 
 import contextlib
 import io
 import os
 import sys
 from collections.abc import Iterator
+
+
+def open_closed_streams() -> None:
+    """Connect streams that are closed, as after `anybatch train >&-`, to nowhere.
+
+    The next file to be opened would otherwise get the number of standard output, and what a library prints.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, "r" if name == "stdin" else "w", closefd=False))
 
 
 def replace_unknown_characters() -> None:

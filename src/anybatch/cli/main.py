@@ -1,6 +1,8 @@
 """`anybatch COMMAND …`: selects the command and prints its errors."""
 
 import difflib
+import errno
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -40,6 +42,7 @@ watch, export and push it shows the common flags, and `--help-all` every flag.
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. What cannot be done ends with exit code 2 and one sentence, never a traceback."""
+    lost_output.open_closed_streams()
     lost_output.replace_unknown_characters()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
@@ -50,7 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     name, *rest = words
     try:
+        refuse_missing_folder()
         command(name)(rest)
+        sys.stdout.flush()
     except UserError as error:
         if str(error):  # otherwise another rank has reported it
             print(f"anybatch {name}: {error}", file=sys.stderr)
@@ -58,15 +63,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # `anybatch presets | head`: the reader has stopped reading
         lost_output.discard()
     except OSError as error:
-        if error.filename is None or hasattr(error, "__notes__"):  # with a note, an environment's own
+        # Errors about files have their names: without one, it is the output that is on a full disk.
+        where = error.filename or ("the output" if error.errno == errno.ENOSPC else None)
+        if where is None or hasattr(error, "__notes__"):  # with a note, an environment's own
             raise
-        print(f"anybatch {name}: {error.filename}: {error.strerror}", file=sys.stderr)
+        lost_output.discard()
+        print(f"anybatch {name}: {where}: {error.strerror}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt as stop:
         stopped = stop if isinstance(stop, Stopped) else Stopped(signal.SIGINT)
         with lost_output.tolerated():
             print(f"\n{stopped}", file=sys.stderr)
         raise SystemExit(128 + stopped.signal) from None
+
+
+def refuse_missing_folder() -> None:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the working folder was removed: change to another one first") from None
 
 
 def command(name: str) -> Callable[[list[str]], None]:

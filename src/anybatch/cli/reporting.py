@@ -65,11 +65,12 @@ def report(words: list[str]) -> None:
         return
     flags = parsed(ReportFlags, words)
     folder, made = made_of(flags.paths, ["anybatch", "report", *words])
-    show_written(made, flags.out or folder)
+    out = flags.out or folder / REPORT_FOLDER
+    show_written(made, out, within=out if flags.out else folder)
 
 
 def made_of(paths: tuple[Path, ...], words: list[str]) -> tuple[Path, Report]:
-    """The report of a tuning, of a study or of runs, and the folder it belongs in."""
+    """The report of a tuning, of a study or of runs, and the folder that it is about."""
     tunings = [path for path in paths if tune.is_tuning(path)]
     studies = [path for path in paths if study_parts.is_study(path)]
     if (tunings or studies) and len(paths) > 1:
@@ -78,17 +79,17 @@ def made_of(paths: tuple[Path, ...], words: list[str]) -> tuple[Path, Report]:
             f"{(tunings or studies)[0]} is {what}, which has its own report: name no other folder beside it"
         )
     if tunings:
-        return tunings[0] / REPORT_FOLDER, tuning_page.report(tune.read(tunings[0]))
+        return tunings[0], tuning_page.report(tune.read(tunings[0]))
     if studies:
-        return studies[0] / REPORT_FOLDER, study_page.report(study_parts.read(studies[0]), words)
+        return studies[0], study_page.report(study_parts.read(studies[0]), words)
     runs = compared.read_all(paths)
-    folder = runs[0].folder / REPORT_FOLDER if len(runs) == 1 else Path(REPORT_FOLDER)
+    folder = runs[0].folder if len(runs) == 1 else Path()
     return folder, run_page.report(runs, words)
 
 
-def show_written(made: Report, out: Path) -> None:
+def show_written(made: Report, out: Path, *, within: Path) -> None:
     """Write a report and print where its files are."""
-    print(f"page     {report_files.write(made, out)}")
+    print(f"page     {report_files.write(made, out, within=within)}")
     if files.is_available():
         print(f"figures  {out / report_files.FIGURES} (PNG and SVG)")
     else:

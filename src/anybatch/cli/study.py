@@ -147,5 +147,5 @@ def conclude(out: Path, plan: StudyPlan) -> None:
     study_text.show_results(out, plan, results, found)
     again = ["anybatch", "report", str(out)]
     made = study_page.report(StudyView(plan, results), again)
-    page = report_files.write(made, out / REPORT_FOLDER, with_pictures=False)
+    page = report_files.write(made, out / REPORT_FOLDER, within=out, with_pictures=False)
     print(f"page    {page}\n\nnext:\n  {shlex.join(again)}    the same with its figures as PNG and SVG")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from anybatch.errors import UserError
-from anybatch.export.hub_folder import CONTENT, written_aside
+from anybatch.export.hub_folder import CONTENT, new_folder
 from anybatch.runs.record import RunRecord
 
 NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -53,7 +53,7 @@ def pull(repository: str, out: Path, *, revision: str | None) -> RunRecord:
     """Download a policy to a new folder. Nothing it names is imported."""
     check_name(repository)
     hub = client()
-    with written_aside(out) as aside:
+    with new_folder(out) as aside:
         with as_user_error(repository, revision):
             hub.snapshot_download(
                 repository, revision=revision, local_dir=aside, allow_patterns=list(CONTENT)

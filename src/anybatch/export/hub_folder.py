@@ -1,7 +1,6 @@
 """A policy as a folder for the Hugging Face Hub. It is also a run folder: evaluate, watch and load accept
 it."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from anybatch.export import onnx_file
 from anybatch.export.model_card import Card
 from anybatch.reports import video
 from anybatch.runs import folder as run_folder
+from anybatch.runs import safe_files
 from anybatch.runs.checkpoint import PLACE, Checkpoints
 from anybatch.runs.display import Output
 from anybatch.runs.record import NEWEST, RunRecord
@@ -74,7 +74,7 @@ def write(
     `config` says how it is evaluated; the rest of the page is about the run as it was trained.
     """
     trained = replace(record.config, evaluation=config.evaluation)
-    with written_aside(folder) as aside:
+    with new_folder(folder) as aside:
         loaded = record.load_checkpoint(output.say, checkpoint, with_segments=False)
         Checkpoints(aside, keep=1).write(loaded.env_steps, {"shared": playable(loaded.tree)})
         plan = session.plan(trained)
@@ -103,7 +103,7 @@ def write(
             onnx=ONNX if with_onnx else None,
             versions=versions(record),
         )
-        (aside / CARD).write_text(card.text())
+        safe_files.replace(aside / CARD, card.text().encode(errors="replace"))
     return HubFolder(folder, card)
 
 
@@ -116,20 +116,16 @@ def other_env_settings(trained: AnyConfig, evaluated: AnyConfig) -> str:
 
 
 @contextmanager
-def written_aside(folder: Path) -> Iterator[Path]:
+def new_folder(folder: Path) -> Iterator[Path]:
     """A new folder that gets its name when it is complete. An existing folder is not changed."""
     if folder.exists():
         raise UserError(f"{folder} exists already: name a new folder")
-    aside = folder.with_name(f".aside-{folder.name}")
     try:
-        shutil.rmtree(aside, ignore_errors=True)  # left by a killed process
-        aside.mkdir(parents=True)
-        yield aside
-        aside.rename(folder)
+        with safe_files.written_aside(folder) as aside:
+            aside.mkdir()
+            yield aside
     except OSError as error:
         raise DiskError(f"{folder} could not be written: {cause_of(error)}") from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def playable(tree: dict[str, Any]) -> dict[str, Any]:

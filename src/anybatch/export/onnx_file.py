@@ -4,7 +4,7 @@ import copy
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from anybatch.export.onnx_check import Agreement, compare, observations_of_play
 from anybatch.export.policy_graph import PolicyGraph, input_names, inputs_of, output_names
 from anybatch.machine import readable
 from anybatch.runs import folder as run_folder
+from anybatch.runs import safe_files
 from anybatch.runs.display import Output
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.session.evaluating import opened_env, trained_player
@@ -74,17 +75,12 @@ def export_run(
         "actions": str(env.spec.actions),
         "env_steps": str(loaded.env_steps),
     }
-    aside = out.with_name(f".aside-{out.name}")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write(player, env.spec, aside, facts)
-        agreement = compare(aside, player, env.spec, obs)
-        aside.replace(out)
+        with safe_files.written_aside(out) as aside:
+            write(player, env.spec, aside, facts)
+            agreement = compare(aside, player, env.spec, obs)
     except OSError as error:
         raise DiskError(f"{out} could not be written: {cause_of(error)}") from error
-    finally:
-        with suppress(OSError):  # the error that is being reported already
-            aside.unlink()
     names = tuple(input_names(env.spec.obs_layout)), tuple(output_names(player.network, env.spec))
     return OnnxFile(out, loaded.env_steps, *names, agreement)
 

@@ -8,7 +8,7 @@ from anybatch.errors import DiskError, UserError, cause_of
 from anybatch.reports.charts import files
 from anybatch.reports.charts.chart import Drawing, csv_text
 from anybatch.reports.pages.page import GENERATOR
-from anybatch.runs import atomic_file
+from anybatch.runs import safe_files
 
 PAGE = "index.html"
 FIGURES, DATA = "figures", "data"
@@ -25,12 +25,13 @@ class Report:
     """Contents of further CSV files, by name without .csv."""
 
 
-def write(report: Report, out: Path, *, with_pictures: bool = True) -> Path:
+def write(report: Report, out: Path, *, within: Path | None = None, with_pictures: bool = True) -> Path:
     """Write a report into the folder `out` and return its page. An earlier report there is replaced.
 
+    `within`: the folder that a person named, if it is not `out` itself; what is in it must not be a link.
     Pictures take most of the time, and are left out if matplotlib is missing.
     """
-    page = out / PAGE
+    page, root = out / PAGE, within or out
     tables = {drawn.name: csv_text(drawn) for drawn in report.drawings} | dict(report.tables)
     data = {out / DATA / f"{name}.csv": text for name, text in tables.items()}
     suffixes = PICTURES if with_pictures and files.is_available() else ()
@@ -39,14 +40,12 @@ def write(report: Report, out: Path, *, with_pictures: bool = True) -> Path:
     }
     refuse_foreign(page, (*data, *pictures))
     try:
-        for folder in dict.fromkeys((out / DATA, *(path.parent for path in pictures))):
-            folder.mkdir(parents=True, exist_ok=True)
         # First the page: where it is, the other files are ours, even if this process is killed here.
-        atomic_file.replace(page, report.page.encode())
+        safe_files.replace(page, report.page.encode(errors="replace"), within=root)
         for path, text in data.items():
-            atomic_file.replace(path, text.encode())
+            safe_files.replace(path, text.encode(errors="replace"), within=root)
         for path, drawn in pictures.items():
-            atomic_file.replace(path, files.picture(drawn, path.suffix))
+            safe_files.replace(path, files.picture(drawn, path.suffix), within=root)
     except OSError as error:
         raise DiskError(f"the report could not be written to {out}: {cause_of(error)}") from error
     return page
@@ -56,11 +55,11 @@ def refuse_foreign(page: Path, beside: Iterable[Path] = ()) -> None:
     """Refuse to replace a page that anybatch did not write, or files `beside` it if there is no page."""
     try:
         if page.exists():
-            lost = [page] if GENERATOR not in page.read_text(errors="replace") else []
+            lost = [page] if GENERATOR not in safe_files.read(page).decode(errors="replace") else []
         else:
             lost = [path for path in beside if path.exists()]
     except OSError as error:
-        raise DiskError(f"{page} could not be read: {error}") from error
+        raise DiskError(f"{page} could not be read: {cause_of(error)}") from error
     if lost:
         raise UserError(
             f"{lost[0]} was not written by anybatch and would be lost: name another place with --out"
@@ -72,7 +71,6 @@ def write_picture(drawn: Drawing, out: Path) -> None:
     files.refuse_format(out)
     content = files.picture(drawn, out.suffix.lower())
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        atomic_file.replace(out, content)
+        safe_files.replace(out, content, within=out.parent)
     except OSError as error:
         raise DiskError(f"{out} could not be written: {cause_of(error)}") from error

@@ -15,6 +15,7 @@ from anybatch.config import AnyConfig
 from anybatch.envs import frames
 from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.errors import DiskError, UserError, cause_of
+from anybatch.runs import safe_files
 from anybatch.runs.display import Output
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.session.evaluating import trained_player
@@ -83,11 +84,11 @@ def play(player: Player, drawn: frames.DrawnEnv, tracker: EpisodeTracker, steps:
 def write(out: Path, pictures: Iterator[np.ndarray], frames_per_second: int) -> None:
     """Write a video of `pictures`, in the format of the file name `out`."""
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if out.suffix.lower() == ".gif":
-            write_gif(out, pictures, frames_per_second)
-        else:
-            write_mp4(out, pictures, frames_per_second)
+        with safe_files.written_aside(out) as aside:
+            if out.suffix.lower() == ".gif":
+                write_gif(aside, pictures, frames_per_second)
+            else:
+                write_mp4(aside, pictures, frames_per_second)
     except OSError as error:
         raise DiskError(f"{out} could not be written: {cause_of(error)}") from error
 

@@ -1,10 +1,10 @@
 """The policy with the best evaluation of a run, in a separate checkpoint."""
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
 
+from anybatch.runs import json_text, safe_files
 from anybatch.runs.checkpoint import PLACE, STATE, Checkpoints, Loaded, env_steps_of
 from anybatch.runs.state_tree import StateTree
 
@@ -54,7 +54,7 @@ class BestCheckpoint:
 def _score(path: Path) -> float:
     """The evaluation of a checkpoint; minus infinity if it cannot be read, so that any other is better."""
     try:
-        score = json.loads((path / STATE).read_text(encoding="utf-8"))["state"][SCORE]
+        score = json_text.parse(safe_files.read(path / STATE))["state"][SCORE]
     except (OSError, ValueError, KeyError, TypeError):
         return -math.inf
     return score if isinstance(score, float) else -math.inf

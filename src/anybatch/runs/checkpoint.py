@@ -5,6 +5,7 @@ complete unless the disk lost a part of it, which the checksums detect.
 """
 
 import contextlib
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from anybatch.errors import CheckpointError, DiskError
-from anybatch.runs import json_text, state_tree, tensor_file
-from anybatch.runs.atomic_file import sync
+from anybatch.runs import json_text, safe_files, state_tree
+from anybatch.runs.safe_files import ASIDE, Folder
 from anybatch.runs.segments import Segment, SegmentFiles, sha256
 from anybatch.runs.state_tree import StateTree
 
@@ -26,10 +27,9 @@ SCHEMA = 2
 PLACE = "checkpoints"
 TENSORS, STATE, CHECKSUMS = "tensors.safetensors", "state.json", "checksums.json"
 
-_ASIDE = ".aside-"  # being written or being removed
 _REPLACED = ".replaced"  # still good, kept until its replacement is in place
 _NAME = re.compile(rf"step_(\d{{12,}})({re.escape(_REPLACED)})?")
-_LEFTOVER = re.compile(rf"{re.escape(_ASIDE)}{_NAME.pattern}")
+_LEFTOVER = re.compile(rf"{re.escape(ASIDE)}{_NAME.pattern}")
 
 
 class _OtherSchemaError(Exception):
@@ -65,7 +65,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path, keep: int, *, place: str = PLACE) -> None:
         """`place` is their subfolder of the run folder."""
-        self.folder = folder / place
+        self._run, self.folder = folder, folder / place
         self.keep = keep
         self._segments = SegmentFiles(folder)
 
@@ -79,32 +79,22 @@ class Checkpoints:
     def write(self, env_steps: int, tree: StateTree, segments: Mapping[str, Segment] | None = None) -> Path:
         """Write a checkpoint and keep the others."""
         tensors, plain = state_tree.split(tree)
-        path = self.folder / f"step_{env_steps:012d}"
-        aside = self.folder / f"{_ASIDE}{path.name}"
+        name = f"step_{env_steps:012d}"
         try:
-            self._remove_leftovers()  # first, since leftovers of a killed run may occupy the missing space
-            if aside.is_symlink():
-                raise FileExistsError(f"{aside} is a link")
-            aside.mkdir(parents=True, exist_ok=True)
-            content = {
-                "schema": SCHEMA,
-                "env_steps": env_steps,
-                "segments": self._segments.save(segments or {}),
-                "state": plain,
-            }
-            tensor_file.write(tensors, aside / TENSORS)
-            (aside / STATE).write_text(json.dumps(content, allow_nan=False))
-            sums = {name: sha256(aside / name) for name in (TENSORS, STATE)}
-            (aside / CHECKSUMS).write_text(json.dumps(sums))
-            for name in (TENSORS, STATE, CHECKSUMS):
-                sync(aside / name)
-            sync(aside)
-            self._put_in_place(aside, path)
+            with Folder.opened(self.folder, within=self._run, make=True) as place:
+                # First, since leftovers of a killed run may occupy the missing space.
+                _remove_leftovers(place)
+                content = {
+                    "schema": SCHEMA,
+                    "env_steps": env_steps,
+                    "segments": self._segments.save(segments or {}),
+                    "state": plain,
+                }
+                state = json.dumps(content, allow_nan=False).encode()
+                _write_in_place(place, name, {TENSORS: save(tensors), STATE: state})
         except (OSError, SafetensorError) as error:
             raise DiskError(self._failure(env_steps, error)) from error
-        finally:
-            _delete(aside)
-        return path
+        return self.folder / name
 
     def missing(self, segments: Iterable[str]) -> list[str]:
         """The segments that the next checkpoint has to write."""
@@ -164,53 +154,24 @@ class Checkpoints:
         paths = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name)]
         return sorted(paths, key=lambda path: (env_steps_of(path), path.suffix != _REPLACED), reverse=True)
 
-    def _put_in_place(self, aside: Path, path: Path) -> None:
-        # A folder cannot be renamed onto another. Between the two renames the old one is still loadable.
-        if path.exists():
-            replaced = path.with_name(path.name + _REPLACED)
-            self._remove(replaced)
-            path.rename(replaced)
-        aside.rename(path)
-        sync(self.folder)
-
     def remove_all_but(self, kept: Path) -> None:
         """Remove the other checkpoints, older or newer."""
-        if self.folder.is_symlink():
-            return
-        for path in self.newest_first():
-            if path != kept:
-                self._remove(path)
+        self._remove(path for path in self.newest_first() if path != kept)
 
     def _remove_older_than(self, saved: Path) -> None:
         # Later ones are kept: load_latest skipped them, and what it could not read is not ours to delete.
-        if self.folder.is_symlink():  # perhaps from another run
-            return
         older = [
             path
             for path in self.newest_first()
             if env_steps_of(path) <= env_steps_of(saved) and path != saved
         ]
         replaced = [path for path in older if path.suffix == _REPLACED]
-        for path in replaced + [path for path in older if path not in replaced][self.keep - 1 :]:
-            self._remove(path)
+        self._remove(replaced + [path for path in older if path not in replaced][self.keep - 1 :])
 
-    def _remove(self, path: Path) -> None:
-        if path.is_symlink():
-            return
-        # Renamed first, so that a kill never leaves an incomplete checkpoint under a checkpoint's name.
-        aside = path.with_name(_ASIDE + path.name)
-        try:
-            path.rename(aside)
-        except OSError:
-            return
-        _delete(aside)
-
-    def _remove_leftovers(self) -> None:
-        if self.folder.is_symlink() or not self.folder.is_dir():
-            return
-        for path in self.folder.iterdir():
-            if _LEFTOVER.fullmatch(path.name):
-                _delete(path)
+    def _remove(self, checkpoints: Iterable[Path]) -> None:
+        with Folder.opened(self.folder, within=self._run) as place:
+            for path in checkpoints:
+                _remove(place, path.name)
 
     def _failure(self, env_steps: int, error: Exception) -> str:
         newest = next((path for path in self.newest_first() if _is_whole(path)), None)
@@ -218,19 +179,52 @@ class Checkpoints:
         return f"No checkpoint could be written to {self.folder} at {env_steps} env steps ({error}); {rest}."
 
 
-def _delete(checkpoint: Path) -> None:
-    """Delete the files of a checkpoint, and its folder if nothing else is in it. Links are not followed."""
-    if checkpoint.is_symlink():
-        return
+def _write_in_place(place: Folder, name: str, files: Mapping[str, bytes]) -> None:
+    """Write a checkpoint and its checksums under a temporary name, then rename it."""
+    aside = ASIDE + name
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    try:
+        with place.inner(aside, make=True) as folder:
+            for file, content in {**files, CHECKSUMS: json.dumps(sums).encode()}.items():
+                folder.create(file, content)
+            folder.sync()
+        # A folder cannot be renamed onto another. Between the two renames the old one is still loadable.
+        if place.exists(name):
+            _remove(place, name + _REPLACED)
+            place.rename(name, name + _REPLACED)
+        place.rename(aside, name)
+        place.sync()
+    finally:
+        _delete(place, aside)
+
+
+def _remove(place: Folder, name: str) -> None:
+    """Remove a checkpoint; a link is left alone."""
     with contextlib.suppress(OSError):
-        for name in (TENSORS, STATE, CHECKSUMS):
-            (checkpoint / name).unlink(missing_ok=True)
-        checkpoint.rmdir()
+        if place.is_folder(name):
+            # Renamed first, so that a kill never leaves an incomplete checkpoint under a checkpoint's name.
+            place.rename(name, ASIDE + name)
+            _delete(place, ASIDE + name)
+
+
+def _remove_leftovers(place: Folder) -> None:
+    for name in place.names():
+        if _LEFTOVER.fullmatch(name):
+            _delete(place, name)
+
+
+def _delete(place: Folder, name: str) -> None:
+    """Delete the files of a checkpoint, and its folder if nothing else is in it. A link is left alone."""
+    with contextlib.suppress(OSError, DiskError):
+        with place.inner(name) as folder:
+            for file in (TENSORS, STATE, CHECKSUMS):
+                folder.remove(file)
+        place.remove_folder(name)
 
 
 def _content(path: Path) -> dict[str, Any]:
     """The content of state.json, if its schema is known and its env steps match the checkpoint's name."""
-    state = json_text.parse((path / STATE).read_bytes())
+    state = json_text.parse(safe_files.read(path / STATE))
     schema, env_steps, segments = state["schema"], state["env_steps"], state["segments"]
     if type(schema) is not int or schema < 1:
         raise ValueError(f"{STATE} has schema {schema!r}")
@@ -248,13 +242,13 @@ def _content(path: Path) -> dict[str, Any]:
 def _segments_of(path: Path) -> list[str]:
     """The segments that a checkpoint names; none if it cannot be read, since it cannot be loaded either."""
     try:
-        return list(json_text.parse((path / STATE).read_bytes())["segments"])
+        return list(json_text.parse(safe_files.read(path / STATE))["segments"])
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
 def _damage(path: Path) -> str | None:
-    sums: object = json_text.parse((path / CHECKSUMS).read_bytes())
+    sums: object = json_text.parse(safe_files.read(path / CHECKSUMS))
     if not isinstance(sums, dict) or set(sums) != {TENSORS, STATE}:
         return f"{CHECKSUMS} is damaged"
     return next((f"{name} is damaged" for name in sums if sha256(path / name) != sums[name]), None)

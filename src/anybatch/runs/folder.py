@@ -11,11 +11,13 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from io import FileIO
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from anybatch.errors import DiskError, UserError, cause_of
-from anybatch.runs import atomic_file, json_text
+from anybatch.runs import json_text, safe_files
+from anybatch.runs.safe_files import Folder
 
 _LONGEST_NAME = 100
 NAME_SEPARATOR = "__"
@@ -83,7 +85,7 @@ def lock(folder: Path, *, patience_seconds: float = 0.0) -> Iterator[None]:
     If another process holds it, wait up to `patience_seconds` for that process to end.
     """
     until = time.monotonic() + patience_seconds
-    with (folder / LOCK_FILE).open("a") as file:
+    with Folder.opened(folder) as place, place.append(LOCK_FILE) as file:
         while not _takes_lock(file):
             if time.monotonic() >= until:
                 raise UserError(f"another process is training in {folder}; wait for it or stop it first")
@@ -96,8 +98,8 @@ def made_and_locked(folder: Path, *, what: str) -> Iterator[None]:
     """Make a folder for `what` unless it exists, and lock it. A new one that stays empty is removed."""
     is_new = not folder.exists()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / LOCK_FILE).touch()
+        with Folder.opened(folder, make=True) as place:
+            place.append(LOCK_FILE).close()
     except OSError as error:
         raise UserError(f"no {what} can be kept in {folder}: {cause_of(error)}") from error
     with lock(folder):
@@ -109,7 +111,7 @@ def made_and_locked(folder: Path, *, what: str) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _takes_lock(file: TextIO) -> bool:
+def _takes_lock(file: FileIO) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -119,15 +121,24 @@ def _takes_lock(file: TextIO) -> bool:
     return True
 
 
-def write_json(path: Path, data: object, *, compact: bool = False, all_finite: bool = False) -> None:
-    """Write `data` in one step: a reader sees the old file or the new one. `compact`: on one line.
+def write_json(
+    path: Path,
+    data: object,
+    *,
+    within: Path | None = None,
+    compact: bool = False,
+    all_finite: bool = False,
+) -> None:
+    """Write `data` in one step: a reader sees the old file or the new one.
 
-    `all_finite`: raise ValueError at a number that is not finite, which JSON does not have.
+    `within`: the folder that a person named; no folder between it and the file may be a link. `compact`: on
+    one line. `all_finite`: raise ValueError at a number that is not finite, which JSON does not have.
     """
     layout: dict[str, Any] = {"separators": (",", ":")} if compact else {"indent": 2}
     try:
         text = json.dumps(data, ensure_ascii=False, allow_nan=not all_finite, **layout)
-        atomic_file.replace(path, text.encode() + b"\n")
+        # A file name on the command line may be no text. What UTF-8 cannot write, JSON can: as \udcff.
+        safe_files.replace(path, text.encode(errors="backslashreplace") + b"\n", within=within)
     except OSError as error:
         raise DiskError(f"{path} could not be written: {cause_of(error)}") from error
 
@@ -135,7 +146,7 @@ def write_json(path: Path, data: object, *, compact: bool = False, all_finite: b
 def read_json(path: Path) -> Any:
     """The data written by `write_json`. Raises UserError if it is missing or damaged."""
     try:
-        return json_text.parse(path.read_bytes())
+        return json_text.parse(safe_files.read(path))
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {cause_of(error)}") from None
 

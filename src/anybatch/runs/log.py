@@ -5,14 +5,16 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, SupportsFloat
 
 from anybatch.errors import DiskError, UserError, cause_of
-from anybatch.runs import atomic_file
 from anybatch.runs import metrics as metric_names
+from anybatch.runs import safe_files
 from anybatch.runs.json_text import is_number
+from anybatch.runs.safe_files import Folder, write_all
 from anybatch.runs.sinks import Sink
 
 METRICS_FILE, SUPERSEDED_FILE = "metrics.jsonl", "metrics-superseded.jsonl"
@@ -22,9 +24,11 @@ def read(folder: Path) -> list[dict[str, Any]]:
     """The rows of a run, without a last line cut by a kill. Empty if nothing was logged yet."""
     path = folder / METRICS_FILE
     try:
-        lines = _whole_lines(path)
+        lines = _whole_lines(safe_files.read(path))
     except FileNotFoundError:  # not checked beforehand, since a worker removes the folder of a finished cell
         return []
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {cause_of(error)}") from None
     return [_row(path, number, line) for number, line in enumerate(lines, 1)]
 
 
@@ -35,14 +39,12 @@ class MetricLog:
     """
 
     def __init__(self, folder: Path, sinks: Sequence[Sink] = ()) -> None:
-        self._path = folder / METRICS_FILE
-        self._superseded_path = folder / SUPERSEDED_FILE
+        self._folder, self._path = folder, folder / METRICS_FILE
         self._sinks = sinks
-        self._path.touch()
-        lines = _whole_lines(self._path)
-        os.truncate(self._path, sum(map(len, lines)))  # otherwise the next row would continue a cut one
+        self._file = self._opened()
+        lines = self._lines()
+        self._file.truncate(sum(map(len, lines)))  # otherwise the next row would continue a cut one
         self._start_clock(lines)
-        self._file = self._path.open("ab", buffering=0)
 
     def __enter__(self) -> Self:
         return self
@@ -64,20 +66,21 @@ class MetricLog:
 
     def truncate_after(self, env_steps: int) -> None:
         """Before a resume, move rows beyond the checkpoint and damaged ones to metrics-superseded.jsonl."""
-        lines = _whole_lines(self._path)
+        lines = self._lines()
         kept = [line for line in lines if _env_steps(line) <= env_steps]
         superseded = [line for line in lines if _env_steps(line) > env_steps]
         try:
             if superseded:
-                with self._superseded_path.open("ab") as file:
-                    file.writelines(superseded)
-                atomic_file.replace(self._path, b"".join(kept))
+                with Folder.opened(self._folder) as place:
+                    with place.append(SUPERSEDED_FILE) as file:
+                        write_all(file, b"".join(superseded))
+                    place.replace(METRICS_FILE, b"".join(kept))
         except OSError as error:
             raise DiskError(
                 f"{self._path} could not be cut back to {env_steps} env steps: {cause_of(error)}"
             ) from error
         self._file.close()
-        self._file = self._path.open("ab", buffering=0)
+        self._file = self._opened()
         self._start_clock(kept)
         for sink in self._sinks:
             sink.truncate_after(env_steps)
@@ -87,6 +90,14 @@ class MetricLog:
         for sink in self._sinks:
             sink.close()
 
+    def _opened(self) -> FileIO:
+        with Folder.opened(self._folder) as place:
+            return place.append(METRICS_FILE)
+
+    def _lines(self) -> list[bytes]:
+        self._file.seek(0)
+        return _whole_lines(self._file.readall())
+
     def _start_clock(self, lines: list[bytes]) -> None:
         rows = (_parsed(line) for line in reversed(lines))
         newest = next((row for row in rows if row is not None), None)
@@ -95,11 +106,9 @@ class MetricLog:
     def _append(self, line: bytes) -> None:
         size = os.fstat(self._file.fileno()).st_size
         try:
-            rest = line
-            while rest:  # a nearly full disk writes part of a line without an error
-                rest = rest[self._file.write(rest) :]
+            write_all(self._file, line)
         except OSError as error:
-            os.truncate(self._path, size)
+            self._file.truncate(size)
             raise DiskError(f"{self._path} could not be written: {cause_of(error)}") from error
 
 
@@ -141,8 +150,8 @@ def _env_steps(line: bytes) -> float:
     return math.inf if row is None else row["env_steps"]
 
 
-def _whole_lines(path: Path) -> list[bytes]:
-    return [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+def _whole_lines(content: bytes) -> list[bytes]:
+    return [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
 def _finite(value: SupportsFloat | None) -> float | None:

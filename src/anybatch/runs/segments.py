@@ -4,24 +4,21 @@ A delay queue or a phase can be gigabytes, of which an iteration adds a small pa
 separate file, named after the iteration that collected it; a checkpoint names those it needs, with checksums.
 """
 
+import contextlib
 import hashlib
-import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
-from anybatch.runs import tensor_file
-from anybatch.runs.atomic_file import sync
+from anybatch.runs.safe_files import ASIDE, Folder, open_regular
 
 Segment = Mapping[str, Tensor]
 
-_ASIDE = ".aside-"
 _NAME = re.compile(r"(iteration|phase|policy)_\d{9,}")
-_FILE = re.compile(rf"({re.escape(_ASIDE)})?{_NAME.pattern}\.safetensors")
+_FILE = re.compile(rf"({re.escape(ASIDE)})?{_NAME.pattern}\.safetensors")
 
 
 class StoredSegments(Mapping[str, dict[str, Tensor]]):
@@ -46,14 +43,12 @@ class SegmentFiles:
     """The segments of one run. A name always means the same content, so an existing file is not rewritten."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder / "segments"
+        self._run, self.folder = folder, folder / "segments"
         self._checksums: dict[str, str] = {}
         """Checksums of files that this process wrote or trusts, so that a save does not read them again."""
 
     def save(self, segments: Mapping[str, Segment]) -> dict[str, str]:
         """Write the segments that are missing. Returns the checksum of each."""
-        if segments:
-            self.folder.mkdir(parents=True, exist_ok=True)
         for name in self.missing(segments):
             self._write(name, segments[name])
         return {name: self._checksums[name] for name in segments}
@@ -76,27 +71,20 @@ class SegmentFiles:
     def remove_all_but(self, needed: Iterable[str]) -> None:
         """Delete the segments that no checkpoint needs any more, and files that a kill left incomplete.
 
-        Other files in the folder are kept, and a folder that is a link is left alone.
+        Other files in the folder are kept.
         """
         keep = {f"{name}.safetensors" for name in needed}
-        if self.folder.is_symlink() or not self.folder.is_dir():
-            return
-        for path in self.folder.iterdir():
-            if path.name not in keep and _FILE.fullmatch(path.name) and _is_regular(path):
-                path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError), Folder.opened(self.folder, within=self._run) as place:
+            for name in place.names():
+                if name not in keep and _FILE.fullmatch(name) and place.is_file(name):
+                    place.remove(name)
 
     def _write(self, name: str, tensors: Segment) -> None:
+        content = save({key: tensor.contiguous() for key, tensor in tensors.items()})
         path = self._path(name)
-        aside = path.with_name(_ASIDE + path.name)
-        try:
-            tensor_file.write({key: tensor.contiguous() for key, tensor in tensors.items()}, aside)
-            sync(aside)
-            checksum = sha256(aside)
-            os.replace(aside, path)
-            sync(self.folder)
-        finally:
-            aside.unlink(missing_ok=True)
-        self._checksums[name] = checksum
+        with Folder.opened(path.parent, within=self._run, make=True) as place:
+            place.replace(path.name, content)
+        self._checksums[name] = hashlib.sha256(content).hexdigest()
 
     def _path(self, name: str) -> Path:
         if not _NAME.fullmatch(name):  # a checkpoint must not name a file elsewhere
@@ -104,11 +92,6 @@ class SegmentFiles:
         return self.folder / f"{name}.safetensors"
 
 
-def _is_regular(path: Path) -> bool:
-    """Whether a path is a regular file, not a link or a folder."""
-    return stat.S_ISREG(path.lstat().st_mode)
-
-
 def sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

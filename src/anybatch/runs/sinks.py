@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from anybatch.config import RecordConfig
+from anybatch.runs.safe_files import Folder
 
 PROJECT = "anybatch"
 Metrics = Mapping[str, float]
@@ -96,7 +97,8 @@ class TensorBoardSink:
         summaries: Any = summary_pb2
         self._event, self._session, self._summary = events.Event, events.SessionLog, summaries.Summary
         name = f"events.out.tfevents.{time.time_ns() // 1000}.{os.getpid()}"
-        self._writer = RecordWriter((folder / name).open("wb"))
+        with Folder.opened(folder) as place:
+            self._writer = RecordWriter(place.new(name))
         self._write(self._event(wall_time=time.time(), file_version="brain.Event:2"))
         hparams = hparams_pb(flat_settings(config), trial_id=folder.name)
         self._write(self._event(wall_time=time.time(), summary=hparams))

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from anybatch.distributed import collectives, group
 from anybatch.errors import UserError
-from anybatch.runs import atomic_file
+from anybatch.runs import safe_files
 from anybatch.runs.checkpoint import Checkpoints
 
 _RUN_ID = "TORCHELASTIC_RUN_ID"
@@ -65,7 +65,7 @@ def begin(base: Path, folder: Path) -> None:
     """Note that this job belongs to the run in `folder`."""
     note = note_of(base)
     if note is not None and collectives.rank() == 0:
-        atomic_file.replace(note, f"{folder.name}\n".encode())
+        safe_files.replace(note, f"{folder.name}\n".encode())
 
 
 def to_its_end(base: Path, train: Callable[[], Result]) -> Result:

@@ -74,6 +74,7 @@ from typing import Any, Protocol, Self
 from anybatch.errors import UserError
 from anybatch.runs import folder as run_folder
 from anybatch.runs.json_text import is_number
+from anybatch.runs.safe_files import Folder
 from anybatch.studies import curve_means
 
 SCHEMA = 1
@@ -269,8 +270,14 @@ def path_of(out: Path, name: str) -> Path:
 def write(out: Path, result: Result) -> None:
     """Write the file of a cell in one step."""
     path = path_of(out, result.cell.name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    run_folder.write_json(path, result.to_json(), compact=True, all_finite=True)
+    run_folder.write_json(path, result.to_json(), within=out, compact=True, all_finite=True)
+
+
+def remove(out: Path, name: str) -> None:
+    """Remove the file of a cell, so that it is run again."""
+    path = path_of(out, name)
+    with Folder.opened(path.parent, within=out) as place:
+        place.remove(path.name)
 
 
 def read(out: Path, name: str) -> Result | None:

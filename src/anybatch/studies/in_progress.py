@@ -1,10 +1,12 @@
 """What a cell in progress has logged so far, read while its process continues to write."""
 
 import json
+import os
 from pathlib import Path
 
 from anybatch.runs import log
 from anybatch.runs.log import METRICS_FILE
+from anybatch.runs.safe_files import open_regular
 from anybatch.studies import curves
 from anybatch.studies.cells import RUNS, Cell
 
@@ -16,8 +18,8 @@ def newest(out: Path, cell: Cell) -> int:
     """Env steps of the newest row of a cell in progress; 0 before the first."""
     path = out / RUNS / cell.name / METRICS_FILE
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - LONGEST_ROW))
+        with open_regular(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LONGEST_ROW))
             lines = file.read().splitlines(keepends=True)
         return next(int(json.loads(line)["env_steps"]) for line in reversed(lines) if line.endswith(b"\n"))
     except (OSError, ValueError, KeyError, StopIteration):

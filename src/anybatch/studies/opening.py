@@ -8,6 +8,7 @@ from pathlib import Path
 
 from anybatch.errors import ConfigError, UserError
 from anybatch.runs import folder as run_folder
+from anybatch.runs.safe_files import Folder
 from anybatch.studies import plan as plans
 from anybatch.studies import source
 from anybatch.studies.cells import RANDOM_ARM, RUNS, SOURCE, Cell
@@ -64,11 +65,11 @@ def is_same(there: Request, here: Request) -> bool:
 
 def ignore_in_git(out: Path) -> None:
     """Exclude from git what is not kept. The folder may be one of the user's, with rules of its own."""
-    path = out / ".gitignore"
-    there = path.read_bytes() if path.exists() else b""
-    missing = [name for name in NOT_KEPT if name.encode() not in there.splitlines()]
-    ending = b"\n" if missing and there and not there.endswith(b"\n") else b""
-    with path.open("ab") as file:
+    with Folder.opened(out) as place, place.append(".gitignore") as file:
+        file.seek(0)
+        there = file.readall()
+        missing = [name for name in NOT_KEPT if name.encode() not in there.splitlines()]
+        ending = b"\n" if missing and there and not there.endswith(b"\n") else b""
         file.write(ending + "".join(f"{name}\n" for name in missing).encode())
 
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 from anybatch.errors import ConfigError, UserError
 from anybatch.runs import folder as run_folder
 from anybatch.runs.json_text import is_number
+from anybatch.runs.safe_files import Folder
 from anybatch.runs.tag import flat
 from anybatch.studies import cells as cell_files
 from anybatch.studies.cells import BINS, PLAN_FILE, RANDOM_ARM, SCHEMA, Cell
@@ -356,5 +357,6 @@ def read(out: Path) -> StudyPlan | None:
 
 
 def write(out: Path, plan: StudyPlan) -> None:
-    (out / cell_files.CELLS).mkdir(parents=True, exist_ok=True)
+    with Folder.opened(out / cell_files.CELLS, within=out, make=True):
+        pass
     run_folder.write_json(out / PLAN_FILE, plan.to_json())

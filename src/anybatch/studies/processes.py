@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from anybatch.runs.safe_files import Folder
 from anybatch.studies.cells import SOURCE
 from anybatch.studies.engine import DIED, LOST, STOPPED
 
@@ -21,6 +22,7 @@ import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 from anybatch.studies.worker import main
+from anybatch.runs.safe_files import Folder
 main()
 """
 """Ctrl-C and a closed terminal reach the whole process group, even during imports. Workers ignore them, and
@@ -125,7 +127,8 @@ class Worker:
     def _start(self) -> subprocess.Popen[str]:
         path = os.pathsep.join(filter(None, [str(self._out / SOURCE), os.environ.get("PYTHONPATH")]))
         threads = dict.fromkeys(THREAD_VARIABLES, str(self._threads))
-        self._log = (self._out / LOG_FILE).open("ab")
+        with Folder.opened(self._out) as place:
+            self._log = place.append(LOG_FILE)
         # -P: a package of that name in the working folder must not replace the copy.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", COMMAND, str(self._out), *self._named],

@@ -1,13 +1,14 @@
 """The package at the time a plan was made. Cells run from a copy, unaffected by changes to the checkout."""
 
 import hashlib
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from anybatch.errors import UserError
 from anybatch.runs import folder as run_folder
+from anybatch.runs import safe_files
+from anybatch.runs.safe_files import Folder
 from anybatch.studies.cells import SOURCE
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -34,10 +35,11 @@ def freeze(out: Path) -> dict[str, Any]:
     copy = out / SOURCE / PACKAGE.name
     if copy.exists():
         refuse_foreign(copy)
-        shutil.rmtree(copy)
+    safe_files.remove_tree(copy, within=out)
     for path in files(PACKAGE):
-        (copy / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(PACKAGE / path, copy / path)
+        place = Folder.opened((copy / path).parent, within=out, make=True)
+        with place as folder, folder.new(path.name) as file:
+            file.write((PACKAGE / path).read_bytes())
     known = run_folder.facts(engine="", device="", native_code=False, threads=0)
     facts = {name: known[name] for name in ("anybatch", "git_commit", "python", "torch")}
     return facts | {"source": digest(copy)}

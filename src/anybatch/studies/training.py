@@ -1,7 +1,6 @@
 """Running one cell: train it, or continue it, and keep what a report needs."""
 
 import math
-import shutil
 import traceback
 from pathlib import Path
 
@@ -10,8 +9,10 @@ from anybatch.config import AnyConfig, PPOConfig
 from anybatch.envs.protocol import RestorableEnv
 from anybatch.errors import DiskError, TrainingError, UserError
 from anybatch.runs import folder as run_folder
+from anybatch.runs import safe_files
 from anybatch.runs.display import QUIET
 from anybatch.runs.record import RunRecord
+from anybatch.runs.safe_files import Folder
 from anybatch.runs.stop import Stopped
 from anybatch.session.evaluating import evaluate_state
 from anybatch.session.own import NOTHING_OWN
@@ -45,15 +46,20 @@ def remove_finished_run(out: Path, cell: Cell) -> None:
     """Remove the run folder of a cell, once its result is stored: a kill must not lose both."""
     folder = out / RUNS / cell.name
     if folder.exists() and is_complete(RunRecord(folder)):
-        shutil.rmtree(folder)
+        safe_files.remove_tree(folder, within=out)
 
 
 def trained(out: Path, cell: Cell) -> Path:
     """The run folder of a cell, trained to its end and evaluated."""
     folder, config = out / RUNS / cell.name, config_of(cell.config, cell.name)
-    if folder.exists() and not can_continue(folder, config):
-        shutil.rmtree(folder)
-    if not folder.exists():
+    with Folder.opened(out / RUNS, within=out, make=True) as runs:
+        if runs.exists(cell.name) and not can_continue(folder, config):
+            runs.remove_tree(cell.name)
+        is_begun = runs.exists(cell.name)
+        if is_begun:
+            with runs.inner(cell.name):
+                pass  # neither this folder nor the run in it is a link
+    if not is_begun:
         outcome = session.train(
             config,
             preset=cell.base,

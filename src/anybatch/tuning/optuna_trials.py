@@ -8,6 +8,8 @@ several jobs, the first random trials are the same, and later ones depend on wha
 import contextlib
 import importlib.util
 import inspect
+import json
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anybatch.errors import UserError
+from anybatch.runs.safe_files import Folder, open_regular, write_all
 from anybatch.tuning.plan import TuningPlan
 from anybatch.tuning.space import Range
 from anybatch.tuning.trials import State, Trial
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
     import optuna
 
 JOURNAL_FILE = "trials.journal"
-LOCK_SUFFIX = ".lock"
 STUDY_NAME = "tuning"
 INSTALL_COMMAND = "pip install 'anybatch[tune]'"
 
@@ -58,13 +60,40 @@ def quietly() -> Iterator[None]:
         optuna.logging.set_verbosity(before)
 
 
-def journal_in(path: Path) -> "optuna.storages.JournalStorage":
-    """The storage behind a journal, which is created unless it exists."""
-    import optuna
-    from optuna.storages import journal
+class Journal:
+    """Optuna's file of trials: a JSON object per line. The folder's lock keeps other processes from writing.
 
-    lock = journal.JournalFileOpenLock(str(path))
-    return optuna.storages.JournalStorage(journal.JournalFileBackend(str(path), lock_obj=lock))
+    Optuna's own class opens the file by its path, and so would write through a link.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._starts = [0]
+        """Where each line begins, as far as lines have been read."""
+
+    def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
+        """The lines from this one on, without a last one that is being written."""
+        del self._starts[log_number_from + 1 :]
+        with open_regular(self._path) as file:
+            file.seek(self._starts[-1])
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._starts.append(self._starts[-1] + len(line))
+                yield json.loads(line)
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        lines = (json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+        with Folder.opened(self._path.parent) as place, place.append(self._path.name) as file:
+            write_all(file, "".join(lines).encode())
+            os.fsync(file.fileno())
+
+
+def storage_in(path: Path) -> "optuna.storages.JournalStorage":
+    import optuna
+
+    journal: Any = Journal(path)  # has the methods of Optuna's class, which is not imported with this module
+    return optuna.storages.JournalStorage(journal)
 
 
 def read(out: Path, plan: TuningPlan) -> list[Trial]:
@@ -77,7 +106,7 @@ def read(out: Path, plan: TuningPlan) -> list[Trial]:
         raise UserError(f"{path} is missing: it holds the trials")
     try:
         with quietly():
-            found = optuna.load_study(study_name=STUDY_NAME, storage=journal_in(path))
+            found = optuna.load_study(study_name=STUDY_NAME, storage=storage_in(path))
             return begun(plan, found.get_trials(deepcopy=False))
     except (KeyError, ValueError) as error:  # a study that is not there, a line that is no JSON
         raise UserError(f"{path} is damaged: it does not hold the trials of a tuning ({error!r})") from None
@@ -92,7 +121,6 @@ class TrialBook:
 
         self._plan, self._jobs = plan, jobs
         path = out / JOURNAL_FILE
-        path.with_name(path.name + LOCK_SUFFIX).unlink(missing_ok=True)  # from a killed process
         cut_torn_line(path)
         with quietly():
             pruner = optuna.pruners.MedianPruner(
@@ -100,7 +128,7 @@ class TrialBook:
                 n_min_trials=FEWEST_COMPARED,
             )
             self._study = optuna.create_study(
-                storage=journal_in(path),
+                storage=storage_in(path),
                 study_name=STUDY_NAME,
                 direction="maximize",
                 load_if_exists=True,
@@ -210,11 +238,10 @@ def suggest(trial: Any, one: Range) -> None:
 
 
 def cut_torn_line(path: Path) -> None:
-    """Drop an incomplete last line of a journal, as after a loss of power."""
-    content = path.read_bytes() if path.exists() else b""
-    whole = content[: content.rfind(b"\n") + 1]
-    if whole != content:
-        path.write_bytes(whole)
+    """Drop an incomplete last line of a journal, as after a loss of power. A missing journal is created."""
+    with Folder.opened(path.parent) as place, place.append(path.name) as file:
+        file.seek(0)
+        file.truncate(file.readall().rfind(b"\n") + 1)
 
 
 def importances(ranges: Sequence[Range], trials: Sequence[Trial]) -> dict[str, float]:

@@ -21,6 +21,7 @@ from anybatch import presets
 from anybatch.config.serialization import config_to_dict
 from anybatch.errors import ConfigError
 from anybatch.runs import folder as run_folder
+from anybatch.runs.safe_files import Folder
 from anybatch.studies.cells import BINS, CELLS, Cell
 from anybatch.studies.configs import plain
 from anybatch.studies.hashed import read_hashed
@@ -231,5 +232,6 @@ def read(out: Path) -> TuningPlan | None:
 
 
 def write(out: Path, plan: TuningPlan) -> None:
-    (out / CELLS).mkdir(parents=True, exist_ok=True)
+    with Folder.opened(out / CELLS, within=out, make=True):
+        pass
     run_folder.write_json(out / PLAN_FILE, plan.to_json())

@@ -14,6 +14,7 @@ from typing import Any
 
 from anybatch.batch.number_text import counted
 from anybatch.errors import UserError
+from anybatch.runs import safe_files
 from anybatch.runs.display import Output
 from anybatch.runs.stop import GracefulStop, Stopped
 from anybatch.studies import cells, curve_means, in_progress
@@ -248,7 +249,7 @@ class Slot:
         """End a trial: as pruned if it diverged. Any other failure of the preset itself ends the tuning."""
         assert self._trial is not None
         if self._trial.number == 0 and not result.diverged:
-            cells.path_of(self._out, result.cell.name).unlink()  # the next call tries it again
+            cells.remove(self._out, result.cell.name)  # the next call tries it again
             raise UserError(f"the first trial, which is the preset itself, failed: {result.failed}")
         self._table.say(f"trial {self._trial.number}: {result.failed}")
         self._end("pruned" if result.diverged else "failed")
@@ -260,6 +261,7 @@ class Slot:
             value = sum(self._areas) / len(self._areas)
         self._book.finish(number, state, value)
         for cell in self._cells:  # the remains of a stopped run
-            shutil.rmtree(self._out / RUNS / cell.name, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                safe_files.remove_tree(self._out / RUNS / cell.name, within=self._out)
         self._trial, self._answer, self._beaten = None, None, False
         self._table.add(self._book.trial(number), best_of(self._book.trials()))

@@ -46,7 +46,7 @@ def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Ou
         sentence = f"Final check: {outcome.verdict.reason}"
         tuned_file.write(out, plan, best, len(trials), checked=sentence)
         run_folder.write_json(out / RESULT_FILE, outcome.to_json())
-        report_files.write(page.report(outcome), out / REPORT_FOLDER)
+        report_files.write(page.report(outcome), out / REPORT_FOLDER, within=out)
     return outcome
 
 

@@ -8,7 +8,7 @@ from anybatch import presets
 from anybatch.config.serialization import config_to_dict
 from anybatch.presets.merged import leaves
 from anybatch.presets.toml_text import prose, toml_value
-from anybatch.runs import atomic_file
+from anybatch.runs import safe_files
 from anybatch.studies.configs import nested
 from anybatch.tuning.plan import TuningPlan
 from anybatch.tuning.trials import Trial
@@ -21,7 +21,7 @@ TUNED_GROUPS = ("update", "optimizer", "objective", "proximal", "exploration", "
 def write(out: Path, plan: TuningPlan, best: Trial, trials: int, checked: str = "") -> Path:
     """Write the tuned preset. `checked` is the verdict of the final check, if it has been run."""
     path = out / TUNED_FILE
-    atomic_file.replace(path, text(out, plan, best, trials, checked).encode())
+    safe_files.replace(path, text(out, plan, best, trials, checked).encode(errors="replace"))
     return path
 
 

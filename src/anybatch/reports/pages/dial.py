@@ -14,7 +14,7 @@ from anybatch.reports.pages.dial_words import COLUMNS, WORDS
 from anybatch.reports.pages.drawings import drawing
 from anybatch.reports.pages.markup import Content, Markup, data_element, element, joined, void
 from anybatch.reports.pages.page import page, section
-from anybatch.runs import atomic_file
+from anybatch.runs import safe_files
 
 SCRIPTS = ("dial_rules.js", "dial_rows.js", "dial.js")
 RULES = {
@@ -353,7 +353,6 @@ def write(content: str, out: Path) -> None:
     """Write the page; refuse to replace a file that anybatch did not write."""
     report_files.refuse_foreign(out)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        atomic_file.replace(out, content.encode())
+        safe_files.replace(out, content.encode(errors="replace"), within=out.parent)
     except OSError as error:
         raise DiskError(f"{out} could not be written: {cause_of(error)}") from error
