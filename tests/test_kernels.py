@@ -311,7 +311,7 @@ def test_a_resumed_run_keeps_its_arithmetic_unless_told_otherwise():
 def without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str) -> None:
     monkeypatch.setenv("CC", command)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    native.library.cache_clear()
+    native.attempt.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_without_a_compiler_torch_is_used_and_that_is_said(
         with pytest.raises(ConfigError, match=f"compile = on: .*{reason}"):
             start(toy_config(compile="on"))
     finally:
-        native.library.cache_clear()
+        native.attempt.cache_clear()
 
 
 def test_without_a_compiler_actors_do_not_repeat_what_the_learner_says(
@@ -347,7 +347,7 @@ def test_without_a_compiler_actors_do_not_repeat_what_the_learner_says(
         ):
             assert make_kernel(config, state.network, state.source.spec) is None
     finally:
-        native.library.cache_clear()
+        native.attempt.cache_clear()
     assert len(said) == 2 and capsys.readouterr() == ("", "")
 
 

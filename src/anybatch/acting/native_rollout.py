@@ -11,7 +11,8 @@ from anybatch.acting.buffers import Buffers
 from anybatch.envs.protocol import EnvSpec, NativeEnv
 from anybatch.kernels.policy import PolicyKernel
 from anybatch.kernels.q import QKernel
-from anybatch.kernels.structs import RolloutStruct, pointer
+from anybatch.kernels.structs import pointer
+from anybatch.native.layout import FinalsStruct, RolloutStruct
 
 
 def collect(
@@ -46,14 +47,12 @@ def collect(
         truncated=pointer(buffers.truncated),
         valid=pointer(buffers.valid),
         ended=ended.ctypes.data,
-        final_obs=final_obs.ctypes.data,
-        final_step=final_step.ctypes.data,
-        final_env=final_env.ctypes.data,
+        finals=FinalsStruct(final_obs.ctypes.data, final_step.ctypes.data, final_env.ctypes.data),
     )
     kernel.collect(rollout)
-    if rollout.num_finals:
+    if count := rollout.finals.count:
         # Threads store them in any order; results must not depend on it.
-        order = np.lexsort((final_env[: rollout.num_finals], final_step[: rollout.num_finals]))
+        order = np.lexsort((final_env[:count], final_step[:count]))
         buffers.final_obs.append((final_step[order], final_env[order], final_obs[order]))
     return ended
 

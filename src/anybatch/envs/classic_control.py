@@ -11,9 +11,8 @@ from anybatch import native
 from anybatch.config import EnvConfig
 from anybatch.envs.protocol import Actions, BoxActions, DiscreteActions, EnvSpec, EnvStep, NativeEnvs
 from anybatch.errors import EnvError
+from anybatch.native.layout import CLASSIC_CONTROL_STATE, ClassicControlEnvs, ClassicControlStep
 
-MOST_STATE = 4
-"""Numbers per env state, as in classic_control.c."""
 _STATE_TYPES = {
     "state": np.float64,
     "seed": np.int64,
@@ -29,7 +28,6 @@ class Game:
 
     number: int
     """Its number in classic_control.c."""
-    obs_width: int
     actions: Actions
     step_limit: int
 
@@ -39,27 +37,12 @@ def _torque(limit: float) -> BoxActions:
 
 
 GAMES = {
-    "CartPole-v1": Game(0, 4, DiscreteActions(2), 500),
-    "Acrobot-v1": Game(1, 6, DiscreteActions(3), 500),
-    "MountainCar-v0": Game(2, 2, DiscreteActions(3), 200),
-    "MountainCarContinuous-v0": Game(3, 2, _torque(1.0), 999),
-    "Pendulum-v1": Game(4, 3, _torque(2.0), 200),
+    "CartPole-v1": Game(0, DiscreteActions(2), 500),
+    "Acrobot-v1": Game(1, DiscreteActions(3), 500),
+    "MountainCar-v0": Game(2, DiscreteActions(3), 200),
+    "MountainCarContinuous-v0": Game(3, _torque(1.0), 999),
+    "Pendulum-v1": Game(4, _torque(2.0), 200),
 }
-
-
-class _Envs(ctypes.Structure):
-    _fields_ = [
-        ("kind", ctypes.c_int32),
-        ("num_envs", ctypes.c_int32),
-        ("step_limit", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in _STATE_TYPES),
-    ]
-
-
-class _Step(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_void_p) for name in ("obs", "reward", "terminated", "truncated", "valid", "ended")
-    ]
 
 
 class ClassicControlEnv:
@@ -75,27 +58,27 @@ class ClassicControlEnv:
             raise EnvError(f"{env_id} cannot run in native code: {error}") from None
         num_envs = len(seeds)
         self._memory = {
-            name: np.zeros((num_envs, MOST_STATE) if name == "state" else num_envs, dtype=dtype)
+            name: np.zeros((num_envs, CLASSIC_CONTROL_STATE) if name == "state" else num_envs, dtype=dtype)
             for name, dtype in _STATE_TYPES.items()
         }
         self._memory["seed"][:] = np.array(seeds, dtype=np.int64)
         places = {name: array.ctypes.data for name, array in self._memory.items()}
         limit = config.max_episode_steps or game.step_limit
-        self._struct = _Envs(game.number, num_envs, limit, **places)
+        self._struct = ClassicControlEnvs(game.number, num_envs, limit, **places)
         self._envs = ctypes.byref(self._struct)
         self._float_actions = isinstance(game.actions, BoxActions)
         self.spec = EnvSpec(
             env_id=env_id,
             engine="native",
             num_envs=num_envs,
-            obs_shape=(game.obs_width,),
+            obs_shape=(self._library.classic_control_width(game.number),),
             obs_dtype=np.dtype(np.float32),
             actions=game.actions,
         )
 
     def reset(self) -> np.ndarray:
         obs = np.empty((self.spec.num_envs, *self.spec.obs_shape), dtype=np.float32)
-        self._library.reset_envs(self._envs, ctypes.c_void_p(obs.ctypes.data))
+        self._library.reset_envs(self._envs, obs.ctypes.data)
         return obs
 
     def step(self, action: np.ndarray) -> EnvStep:
@@ -105,8 +88,10 @@ class ClassicControlEnv:
         numbers = np.empty((width + 1) * num_envs, dtype=np.float32)
         flags = np.empty((4, num_envs), dtype=np.bool_)
         obs_at, flags_at = numbers.ctypes.data, flags.ctypes.data
-        step = _Step(obs_at, obs_at + 4 * width * num_envs, *(flags_at + row * num_envs for row in range(4)))
-        self._library.step_envs(self._envs, ctypes.c_void_p(action.ctypes.data), ctypes.byref(step))
+        step = ClassicControlStep(
+            obs_at, obs_at + 4 * width * num_envs, *(flags_at + row * num_envs for row in range(4))
+        )
+        self._library.step_envs(self._envs, action.ctypes.data, ctypes.byref(step))
         obs, reward = numbers[: width * num_envs].reshape(num_envs, width), numbers[width * num_envs :]
         terminated, truncated, valid, ended = flags
         return EnvStep(obs, reward, terminated, truncated, valid, reward, ended, None)
@@ -124,3 +109,5 @@ class ClassicControlEnv:
         """Continue from `state`, including seeds."""
         for name, array in self._memory.items():
             array[...] = state[name]
+        if not self._library.classic_control_is_sound(self._envs):
+            raise EnvError(f"{self.spec.env_id}: a saved state has a number that no episode can have")

@@ -2,7 +2,6 @@
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ from anybatch import native
 from anybatch.config import EnvConfig
 from anybatch.envs.protocol import DiscreteActions, EnvSpec, EnvStep, NativeEnvs
 from anybatch.errors import EnvError
+from anybatch.native.layout import MINATAR_SIDE, MINATAR_STATES, MinAtarEnvs, MinAtarGame
 
-SIDE = 10
 NO_LIMIT = np.iinfo(np.int64).max
 _KEPT = {"seed": np.int64, "draws": np.int64, "steps": np.int64, "last_action": np.int64}
 """State of an env, except that of its game."""
@@ -26,86 +25,14 @@ _OF_A_STEP = {
 """Inputs and outputs of a step, except observations."""
 
 
-@dataclass(frozen=True)
-class Game:
-    """What is known of a game before it is built."""
-
-    number: int
-    """Its number in minatar.c."""
-    planes: int
-    num_actions: int
-    state: np.dtype
-    """The struct State of its file, field by field."""
-
-
-def _state(numbers: str, **arrays: tuple[int, ...]) -> np.dtype:
-    """A struct of int32 fields: single `numbers`, and arrays, of which the maps of the board are bytes."""
-    fields: list[tuple[str, type, tuple[int, ...]]] = [(name, np.int32, ()) for name in numbers.split()]
-    for name, shape in arrays.items():
-        fields.append((name, np.bool_ if name.endswith("_map") else np.int32, shape))
-    return np.dtype(fields, align=True)
-
-
-_BOARD = (SIDE, SIDE)
 GAMES = {
-    "Asterix": Game(
-        number=0,
-        planes=4,
-        num_actions=5,
-        state=_state(
-            "player_x player_y spawn_speed spawn_timer move_speed move_timer ramp_timer ramp_index",
-            entities=(8, 4),
-        ),
-    ),
-    "Breakout": Game(
-        number=1,
-        planes=4,
-        num_actions=3,
-        state=_state("ball_x ball_y ball_dir last_x last_y pos strike", brick_map=_BOARD),
-    ),
-    "Freeway": Game(
-        number=2,
-        planes=7,
-        num_actions=3,
-        state=_state("pos move_timer terminate_timer", cars=(8, 4)),
-    ),
-    "Seaquest": Game(
-        number=3,
-        planes=10,
-        num_actions=6,
-        state=_state(
-            "sub_x sub_y sub_or oxygen diver_count surface shot_timer e_spawn_speed e_spawn_timer "
-            "d_spawn_timer move_speed ramp_index",
-            f_bullets=(2, 3),
-            e_bullets=(30, 3),
-            e_fish=(30, 4),
-            e_subs=(30, 5),
-            divers=(2, 4),
-        ),
-    ),
-    "SpaceInvaders": Game(
-        number=4,
-        planes=6,
-        num_actions=4,
-        state=_state(
-            "pos shot_timer alien_dir enemy_move_interval alien_move_timer alien_shot_timer ramp_index",
-            f_bullet_map=_BOARD,
-            e_bullet_map=_BOARD,
-            alien_map=_BOARD,
-        ),
-    ),
+    "Asterix": "asterix",
+    "Breakout": "breakout",
+    "Freeway": "freeway",
+    "Seaquest": "seaquest",
+    "SpaceInvaders": "space_invaders",
 }
-
-
-class _Envs(ctypes.Structure):
-    _fields_ = [
-        ("game", ctypes.c_int32),
-        ("num_envs", ctypes.c_int32),
-        ("step_limit", ctypes.c_int64),
-        ("sticky", ctypes.c_double),
-        ("state", ctypes.c_void_p),
-        *((name, ctypes.c_void_p) for name in (*_KEPT, *_OF_A_STEP)),
-    ]
+"""Names in C."""
 
 
 class MinAtarEnv:
@@ -120,12 +47,13 @@ class MinAtarEnv:
     """
 
     def __init__(self, name: str, config: EnvConfig, *, seeds: Sequence[int]) -> None:
-        game, num_envs = GAMES[name], len(seeds)
+        num_envs = len(seeds)
         try:
             self._library = native.library("float32")
         except native.CompileError as error:
             raise EnvError(f"minatar:{name} runs in native code only: {error}") from None
-        self._state = np.zeros(num_envs, dtype=game.state)
+        game = MinAtarGame.in_dll(self._library, GAMES[name])
+        self._state: np.ndarray = np.zeros(num_envs, dtype=np.dtype(MINATAR_STATES[GAMES[name]]))
         self._kept, self._step = (
             {name: np.zeros(num_envs, dtype=dtype) for name, dtype in types.items()}
             for types in (_KEPT, _OF_A_STEP)
@@ -135,14 +63,16 @@ class MinAtarEnv:
         self._kept["seed"][:] = np.array(words, dtype=np.uint64).view(np.int64)
         places = {name: array.ctypes.data for name, array in (self._kept | self._step).items()}
         limit = min(config.max_episode_steps or NO_LIMIT, NO_LIMIT)
-        self._struct = _Envs(game.number, num_envs, limit, config.sticky, self._state.ctypes.data, **places)
+        self._struct = MinAtarEnvs(
+            ctypes.addressof(game), num_envs, limit, config.sticky, self._state.ctypes.data, **places
+        )
         self._envs = ctypes.byref(self._struct)
         self._every_step_is_valid = np.ones(num_envs, dtype=np.bool_)
         self.spec = EnvSpec(
             env_id=f"minatar:{name}",
             engine="native",
             num_envs=num_envs,
-            obs_shape=(game.planes, SIDE, SIDE),
+            obs_shape=(game.planes, MINATAR_SIDE, MINATAR_SIDE),
             obs_dtype=np.dtype(np.bool_),
             actions=DiscreteActions(game.num_actions),
         )
@@ -185,7 +115,7 @@ class MinAtarEnv:
         for name, array in self._kept.items():
             array[...] = state[name]
         if not self._library.minatar_is_sound(self._envs):
-            raise EnvError(f"{self.spec.env_id}: a saved state has something outside the board")
+            raise EnvError(f"{self.spec.env_id}: a saved state has a number that no game can have")
 
 
 def _place(array: np.ndarray) -> Any:

@@ -1,6 +1,5 @@
 """Steps of Adam on one flat vector in native code."""
 
-import ctypes
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,7 +8,8 @@ import torch
 from torch import Tensor
 
 from anybatch import native
-from anybatch.kernels.structs import WeightsStruct, pointer
+from anybatch.kernels.structs import pointer
+from anybatch.native.layout import WeightsStruct
 
 
 class StepNumbers(NamedTuple):
@@ -25,12 +25,10 @@ class AdamKernel:
 
     def __init__(self, values: Tensor, grads: Tensor):
         self._library = native.library("float64" if values.dtype == torch.float64 else "float32")
-        self._library.squared_norm.restype = ctypes.c_double
-        self._library.step_sums.restype = ctypes.c_int64
         self._kept = values, grads  # keeps their memory alive
-        self._sums = torch.empty(self._library.step_sums(ctypes.c_int64(len(values))), dtype=torch.float64)
-        self._values, self._grads = ctypes.c_void_p(pointer(values)), ctypes.c_void_p(pointer(grads))
-        self._count = ctypes.c_int64(len(values))
+        self._sums = torch.empty(self._library.step_sums(len(values)), dtype=torch.float64)
+        self._values, self._grads = pointer(values), pointer(grads)
+        self._count = len(values)
 
     def norm(self) -> float:
         """Euclidean norm of the gradients."""
@@ -41,18 +39,17 @@ class AdamKernel:
         self, state: Mapping[str, Tensor], numbers: StepNumbers, *, betas: tuple[float, float], scale: float
     ) -> None:
         """A step with the gradients times `scale`; `state` has the moments, as torch names them."""
-        double = ctypes.c_double
         self._library.adam(
             self._values,
             self._grads,
-            ctypes.c_void_p(pointer(state["exp_avg"])),
-            ctypes.c_void_p(pointer(state["exp_avg_sq"])),
+            pointer(state["exp_avg"]),
+            pointer(state["exp_avg_sq"]),
             self._count,
-            double(scale),
-            *map(double, betas),
-            double(numbers.eps),
-            double(numbers.size),
-            double(numbers.root_correction),
+            scale,
+            *betas,
+            numbers.eps,
+            numbers.size,
+            numbers.root_correction,
         )
 
     def weights(
@@ -61,6 +58,7 @@ class AdamKernel:
         *,
         betas: tuple[float, float],
         max_norm: float | None,
+        clip_epsilon: float,
         average: Tensor | None,
     ) -> WeightsStruct:
         """What native code needs to take several steps; `average` follows the first of the parameters."""
@@ -74,6 +72,7 @@ class AdamKernel:
             beta1=betas[0],
             beta2=betas[1],
             max_norm=math.inf if max_norm is None else max_norm,
+            clip_epsilon=clip_epsilon,
             average=pointer(average),
             averaged=0 if average is None else len(average),
             sums=pointer(self._sums),

@@ -9,18 +9,17 @@ from torch import Tensor
 from anybatch import native
 from anybatch.envs.protocol import EnvSpec
 from anybatch.kernels import structs
-from anybatch.kernels.structs import (
+from anybatch.kernels.structs import Schedule, pointer
+from anybatch.kernels.threads import Threads
+from anybatch.kernels.workspace import Workspace
+from anybatch.native.layout import (
     MOST_LAYERS,
     ObjectiveStruct,
     RecordStruct,
     RolloutStruct,
     SamplesStruct,
-    Schedule,
     WeightsStruct,
-    pointer,
 )
-from anybatch.kernels.threads import Threads
-from anybatch.kernels.workspace import Workspace
 from anybatch.networks.actor_critic import ActorCritic, Policy
 from anybatch.networks.encoders import MinAtarEncoder, MLPEncoder
 
@@ -56,7 +55,6 @@ class PolicyKernel:
         self.network = network
         self._dtype = dtype
         self._library = native.library("float64" if dtype == torch.float64 else "float32")
-        self._library.ppo_workspace.restype = ctypes.c_int64
         self._network = structs.actor_critic(network, spec.obs_shape)
         self._proximal = None if proximal is None else structs.policy(proximal, spec.obs_shape)
         self._workspace = Workspace(

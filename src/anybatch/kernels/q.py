@@ -9,16 +9,10 @@ from torch import Tensor, nn
 from anybatch import native
 from anybatch.envs.protocol import EnvSpec
 from anybatch.kernels import structs
-from anybatch.kernels.structs import (
-    MOST_LAYERS,
-    QSamplesStruct,
-    RolloutStruct,
-    Schedule,
-    WeightsStruct,
-    pointer,
-)
+from anybatch.kernels.structs import Schedule, pointer
 from anybatch.kernels.threads import Threads
 from anybatch.kernels.workspace import Workspace
+from anybatch.native.layout import MOST_LAYERS, QSamplesStruct, RolloutStruct, WeightsStruct
 from anybatch.networks.q_network import NormalizedLayers, NormalizedMinAtar, QNetwork, Scaled
 
 
@@ -52,7 +46,6 @@ class QKernel:
         self._dtype = dtype
         self.network = network
         self._library = native.library("float64" if dtype == torch.float64 else "float32")
-        self._library.q_workspace.restype = ctypes.c_int64
         self._network = structs.q_network(network, spec.obs_shape)
         self._workspace = Workspace(
             lambda count: self._library.q_workspace(byref(self._network), ctypes.c_int64(count), threads),

@@ -1,4 +1,4 @@
-"""The structures of the native library, as ctypes sees them, and how they are filled from tensors."""
+"""How the structures of the native library are filled from tensors."""
 
 import ctypes
 from collections.abc import Iterable, Sequence
@@ -6,6 +6,16 @@ from typing import cast
 
 from torch import Tensor, nn
 
+from anybatch.native.layout import (
+    MOST_LAYERS,
+    ActorCriticStruct,
+    EncoderStruct,
+    LayerStruct,
+    LinearStruct,
+    PolicyStruct,
+    QNetworkStruct,
+    StepStruct,
+)
 from anybatch.networks.actor_critic import ActorCritic, Policy
 from anybatch.networks.encoders import MinAtarEncoder, MLPEncoder
 from anybatch.networks.packed import FeatureEncoder
@@ -16,173 +26,6 @@ from anybatch.networks.q_network import (
     QNetwork,
     Scaled,
 )
-
-MOST_LAYERS = 8
-"""As in network.h."""
-
-Pointer = ctypes.c_void_p
-
-
-class LinearStruct(ctypes.Structure):
-    _fields_ = [
-        ("inputs", ctypes.c_int32),
-        ("outputs", ctypes.c_int32),
-        ("weight", Pointer),
-        ("bias", Pointer),
-        ("d_weight", Pointer),
-        ("d_bias", Pointer),
-    ]
-
-
-class LayerStruct(ctypes.Structure):
-    _fields_ = [
-        ("linear", LinearStruct),
-        ("gain", Pointer),
-        ("shift", Pointer),
-        ("d_gain", Pointer),
-        ("d_shift", Pointer),
-        ("rectifies", ctypes.c_int32),
-    ]
-
-
-class EncoderStruct(ctypes.Structure):
-    _fields_ = [
-        ("planes", ctypes.c_int32),
-        ("height", ctypes.c_int32),
-        ("width", ctypes.c_int32),
-        ("channels_first", ctypes.c_int32),
-        ("convolution", LayerStruct),
-        ("layers", ctypes.c_int32),
-        ("layer", LayerStruct * MOST_LAYERS),
-    ]
-
-
-class PolicyStruct(ctypes.Structure):
-    _fields_ = [
-        ("encoder", EncoderStruct),
-        ("head", LinearStruct),
-        ("log_std", Pointer),
-        ("d_log_std", Pointer),
-    ]
-
-
-class ActorCriticStruct(ctypes.Structure):
-    _fields_ = [
-        ("policy", PolicyStruct),
-        ("value_encoder", EncoderStruct),
-        ("value_head", LinearStruct),
-        ("detaches_value", ctypes.c_int32),
-    ]
-
-
-class QNetworkStruct(ctypes.Structure):
-    _fields_ = [("encoder", EncoderStruct), ("head", LinearStruct)]
-
-
-class QSamplesStruct(ctypes.Structure):
-    _fields_ = [("obs", Pointer), ("action", Pointer), ("target", Pointer)]
-
-
-class SamplesStruct(ctypes.Structure):
-    _fields_ = [
-        (name, Pointer)
-        for name in (
-            "obs",
-            "action",
-            "behavior_logp",
-            "proximal_logp",
-            "proximal_location",
-            "proximal_log_std",
-            "advantage",
-            "value",
-            "value_target",
-        )
-    ]
-
-
-class ObjectiveStruct(ctypes.Structure):
-    _fields_ = [
-        *(
-            (name, ctypes.c_double)
-            for name in (
-                "lower_log_clip",
-                "upper_log_clip",
-                "log_max_importance",
-                "kl_penalty",
-                "entropy_coefficient",
-                "value_coefficient",
-                "value_clip",
-                "advantage_shift",
-                "advantage_scale",
-                "count",
-            )
-        ),
-        ("exact_kl", ctypes.c_int32),
-    ]
-
-
-class RecordStruct(ctypes.Structure):
-    _fields_ = [
-        (name, Pointer)
-        for name in ("objective", "value_loss", "entropy", "logp", "behavior_logp", "proximal_logp")
-    ]
-
-
-class RolloutStruct(ctypes.Structure):
-    _fields_ = [
-        ("step", Pointer),
-        ("envs", Pointer),
-        ("num_envs", ctypes.c_int32),
-        ("num_steps", ctypes.c_int32),
-        *((name, ctypes.c_int64) for name in ("obs_bytes", "action_bytes", "location_width", "noise_row")),
-        *(
-            (name, Pointer)
-            for name in (
-                "obs",
-                "noise",
-                "location",
-                "value",
-                "action",
-                "reward",
-                "terminated",
-                "truncated",
-                "valid",
-                "ended",
-                "final_obs",
-                "final_step",
-                "final_env",
-            )
-        ),
-        ("num_finals", ctypes.c_int64),
-    ]
-
-
-class WeightsStruct(ctypes.Structure):
-    _fields_ = [
-        ("value", Pointer),
-        ("gradient", Pointer),
-        ("first", Pointer),
-        ("second", Pointer),
-        ("count", ctypes.c_int64),
-        ("beta1", ctypes.c_double),
-        ("beta2", ctypes.c_double),
-        ("max_norm", ctypes.c_double),
-        ("average", Pointer),
-        ("averaged", ctypes.c_int64),
-        ("sums", Pointer),
-    ]
-
-
-class StepStruct(ctypes.Structure):
-    _fields_ = [
-        ("samples", ctypes.c_int64),
-        ("step_size", ctypes.c_double),
-        ("root_correction", ctypes.c_double),
-        ("epsilon", ctypes.c_double),
-        ("share", ctypes.c_double),
-        ("norm", ctypes.c_double),
-    ]
-
 
 Schedule = ctypes.Array[StepStruct]
 """Gradient steps that follow each other."""

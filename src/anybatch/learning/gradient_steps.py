@@ -24,10 +24,11 @@ from anybatch.distributed import collectives
 from anybatch.equations import noise_scale
 from anybatch.errors import RankError, TrainingError
 from anybatch.kernels.adam import AdamKernel
-from anybatch.kernels.structs import Schedule, StepStruct, WeightsStruct
+from anybatch.kernels.structs import Schedule
 from anybatch.learning.minibatch import microbatches
 from anybatch.learning.noise import NoiseAverage
 from anybatch.learning.optimizers import FlatAdam, first_state, make_optimizer
+from anybatch.native.layout import StepStruct, WeightsStruct
 from anybatch.networks.flat import FlatParameters
 from anybatch.networks.taken import Taken
 from anybatch.runs.state_fit import refuse_unlike
@@ -239,6 +240,7 @@ class GradientSteps:
             optimizer.moments(),
             betas=optimizer.param_groups[0]["betas"],
             max_norm=self.config.max_grad_norm,
+            clip_epsilon=CLIP_EPSILON,
             average=average,
         )
         return weights, (StepStruct * len(steps))(*steps)

@@ -8,7 +8,8 @@
 #include "random.h"
 #include "rollout.h"
 
-#define MOST_STATE 4
+#define MOST_STATE CLASSIC_CONTROL_STATE /* which layout.py gives to the compiler */
+#define MOST_STEPS (INT64_MAX / 2) /* of an episode: counting on does not overflow */
 #define PI 3.14159265358979323846
 
 enum { CARTPOLE, ACROBOT, MOUNTAIN_CAR, MOUNTAIN_CAR_CONTINUOUS, PENDULUM };
@@ -16,8 +17,9 @@ enum { CARTPOLE, ACROBOT, MOUNTAIN_CAR, MOUNTAIN_CAR_CONTINUOUS, PENDULUM };
 typedef struct {
   int32_t kind, num_envs;
   int64_t step_limit;
-  double *state;   /* [num_envs, MOST_STATE] */
-  int64_t *seed, *draws, *steps;
+  double *state; /* [num_envs, MOST_STATE] */
+  uint64_t *seed, *draws;
+  int64_t *steps;
   uint8_t *done;
 } Envs;
 
@@ -26,13 +28,29 @@ typedef struct {
   uint8_t *terminated, *truncated, *valid, *ended;
 } Step;
 
+/* Numbers in an observation. */
+static const int32_t WIDTH[] = {
+    [CARTPOLE] = 4, [ACROBOT] = 6, [MOUNTAIN_CAR] = 2, [MOUNTAIN_CAR_CONTINUOUS] = 2, [PENDULUM] = 3};
+
+int32_t classic_control_width(int32_t kind) { return WIDTH[kind]; }
+
+/* Whether all states, which may come from a file, can be continued from. */
+int classic_control_is_sound(const Envs *e) {
+  for (int64_t env = 0; env < e->num_envs; env++) {
+    if (e->steps[env] < 0 || e->steps[env] > MOST_STEPS) return 0;
+    for (int k = 0; k < MOST_STATE; k++)
+      if (!isfinite(e->state[env * MOST_STATE + k])) return 0;
+  }
+  return 1;
+}
+
 static double clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 
-static double between(const Envs *e, int env, int part, double low, double high) {
+static double between(const Envs *e, int64_t env, int part, double low, double high) {
   return low + (high - low) * uniform_at(e->seed[env], e->draws[env] * MOST_STATE + part);
 }
 
-static void start(const Envs *e, int env) {
+static void start(const Envs *e, int64_t env) {
   double *s = e->state + env * MOST_STATE;
   switch (e->kind) {
     case CARTPOLE:
@@ -56,22 +74,21 @@ static void start(const Envs *e, int env) {
   e->done[env] = 0;
 }
 
-static void observe(const Envs *e, int env, float *obs) {
+static void observe(const Envs *e, int64_t env, float *obs) {
   const double *s = e->state + env * MOST_STATE;
+  obs += env * WIDTH[e->kind];
   switch (e->kind) {
     case CARTPOLE:
-      for (int k = 0; k < 4; k++) obs[env * 4 + k] = s[k];
+      for (int k = 0; k < 4; k++) obs[k] = s[k];
       break;
     case ACROBOT:
-      obs += env * 6;
       obs[0] = cos(s[0]), obs[1] = sin(s[0]), obs[2] = cos(s[1]), obs[3] = sin(s[1]), obs[4] = s[2], obs[5] = s[3];
       break;
     case MOUNTAIN_CAR:
     case MOUNTAIN_CAR_CONTINUOUS:
-      obs[env * 2] = s[0], obs[env * 2 + 1] = s[1];
+      obs[0] = s[0], obs[1] = s[1];
       break;
     case PENDULUM:
-      obs += env * 3;
       obs[0] = cos(s[0]), obs[1] = sin(s[0]), obs[2] = s[1];
       break;
   }
@@ -110,6 +127,7 @@ static void acrobot_derivative(const double *s, double torque, double *d) {
 }
 
 static double wrapped(double angle) {
+  if (!(fabs(angle) < 1000)) angle = fmod(angle, 2 * PI); /* a state from a file: the loops would take forever */
   while (angle > PI) angle -= 2 * PI;
   while (angle < -PI) angle += 2 * PI;
   return angle;
@@ -165,7 +183,7 @@ static int pendulum(double *s, double action, double *reward) {
   return 0;
 }
 
-static int play(const Envs *e, int env, const void *action, double *reward) {
+static int play(const Envs *e, int64_t env, const void *action, double *reward) {
   double *s = e->state + env * MOST_STATE;
   switch (e->kind) {
     case CARTPOLE:
@@ -182,14 +200,14 @@ static int play(const Envs *e, int env, const void *action, double *reward) {
 }
 
 void reset_envs(const Envs *e, float *obs) {
-  for (int env = 0; env < e->num_envs; env++) {
+  for (int64_t env = 0; env < e->num_envs; env++) {
     start(e, env);
     observe(e, env, obs);
   }
 }
 
 void step_envs(const Envs *e, const void *action, const Step *out) {
-  for (int env = 0; env < e->num_envs; env++) {
+  for (int64_t env = 0; env < e->num_envs; env++) {
     double reward = 0;
     int terminated = 0, truncated = 0;
     const int valid = !e->done[env];

@@ -6,7 +6,7 @@
 
 #include "random.h"
 
-#define SIDE 10
+#define SIDE MINATAR_SIDE /* which layout.py gives to the compiler */
 #define LAST (SIDE - 1)
 
 enum { STAY, LEFT, UP, RIGHT, DOWN, FIRE };

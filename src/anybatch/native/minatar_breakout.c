@@ -15,7 +15,7 @@ static int mirrored_across(int direction) { return direction ^ 1; }
 static int mirrored_down(int direction) { return 3 - direction; }
 static int reversed(int direction) { return direction ^ 2; }
 
-static void build_wall(State *s) { memset(s->brick_map[1], 1, 3 * SIDE); }
+static void build_wall(State *s) { memset(s->brick_map + 1, 1, 3 * SIDE); }
 
 static void start(void *state, Random *random) {
   State *s = state;

@@ -87,7 +87,7 @@ static int edge(int right) { return right ? 0 : LAST; }
 static void start(void *state, Random *random) {
   (void)random;
   State *s = state;
-  memset(s->f_bullets, EMPTY, sizeof *s - offsetof(State, f_bullets)); /* all lists */
+  memset((char *)s + offsetof(State, f_bullets), EMPTY, sizeof *s - offsetof(State, f_bullets)); /* all lists */
   s->sub_x = 5;
   s->oxygen = FULL_OXYGEN;
   s->surface = 1;
@@ -304,18 +304,21 @@ static void observe(const void *state, Plane *planes) {
   for (int diver = 1; diver <= s->diver_count; diver++) planes[DIVERS_ABOARD][LAST][LAST - diver] = 1;
 }
 
-static int all_inside(List list) {
+/* Things on the board, then empty slots only: what is behind a gap would come into play when the gap is filled. */
+static int is_sound_list(List list) {
   const int end = length(list);
-  for (int slot = 0; slot < end; slot++)
-    if (!is_inside(thing_in(list, slot)[X]) || !is_inside(thing_in(list, slot)[Y])) return 0;
+  for (int slot = 0; slot < list.slots; slot++) {
+    const int32_t *thing = thing_in(list, slot);
+    if (slot < end ? !is_inside(thing[X]) || !is_inside(thing[Y]) : thing[X] != EMPTY) return 0;
+  }
   return 1;
 }
 
 static int is_sound(const void *state) {
   const State *s = state;
   return is_inside(s->sub_x) && is_inside(s->sub_y) && s->oxygen <= FULL_OXYGEN && s->diver_count <= FULL_BOAT &&
-         all_inside(LIST(s->f_bullets)) && all_inside(LIST(s->e_bullets)) && all_inside(LIST(s->e_fish)) &&
-         all_inside(LIST(s->e_subs)) && all_inside(LIST(s->divers));
+         is_sound_list(LIST(s->f_bullets)) && is_sound_list(LIST(s->e_bullets)) && is_sound_list(LIST(s->e_fish)) &&
+         is_sound_list(LIST(s->e_subs)) && is_sound_list(LIST(s->divers));
 }
 
 const MinAtarGame seaquest = {

@@ -29,19 +29,20 @@ static void start(void *state, Random *random) {
   bring_aliens(s);
 }
 
-static int count(const Plane plane) {
+static int count(const Plane *plane) {
+  const uint8_t *cells = (const uint8_t *)plane;
   int sum = 0;
-  for (int cell = 0; cell < SIDE * SIDE; cell++) sum += plane[0][cell];
+  for (size_t cell = 0; cell < sizeof *plane; cell++) sum += cells[cell];
   return sum;
 }
 
 static void shift_up(Plane plane) {
-  memmove(plane[0], plane[1], LAST * SIDE);
+  memmove(plane, plane + 1, LAST * SIDE);
   memset(plane[LAST], 0, SIDE);
 }
 
 static void shift_down(Plane plane) {
-  memmove(plane[1], plane[0], LAST * SIDE);
+  memmove(plane + 1, plane, LAST * SIDE);
   memset(plane[0], 0, SIDE);
 }
 
@@ -87,8 +88,8 @@ static void shoot_back(State *s) {
 
 static int hits(State *s) {
   int sum = 0;
-  uint8_t *alien = s->alien_map[0], *shot = s->f_bullet_map[0];
-  for (int cell = 0; cell < SIDE * SIDE; cell++) {
+  uint8_t *alien = (uint8_t *)&s->alien_map, *shot = (uint8_t *)&s->f_bullet_map;
+  for (size_t cell = 0; cell < sizeof s->alien_map; cell++) {
     const uint8_t is_hit = alien[cell] & shot[cell];
     alien[cell] ^= is_hit;
     shot[cell] ^= is_hit;
@@ -109,7 +110,7 @@ static int play(void *state, int action, Random *random, int *reward) {
   shift_down(s->e_bullet_map);
   int is_over = s->e_bullet_map[LAST][s->pos] || s->alien_map[LAST][s->pos];
   if (s->alien_move_timer == 0) {
-    const int aliens = count(s->alien_map);
+    const int aliens = count(&s->alien_map);
     s->alien_move_timer = aliens < s->enemy_move_interval ? aliens : s->enemy_move_interval;
     is_over |= march(s);
     is_over |= s->alien_map[LAST][s->pos];
@@ -122,7 +123,7 @@ static int play(void *state, int action, Random *random, int *reward) {
   s->shot_timer -= s->shot_timer > 0;
   s->alien_move_timer--;
   s->alien_shot_timer--;
-  if (count(s->alien_map) == 0) {
+  if (count(&s->alien_map) == 0) {
     if (s->enemy_move_interval > FASTEST_MARCH) {
       s->enemy_move_interval--;
       s->ramp_index++;

@@ -18,7 +18,7 @@ static int convolved(const Encoder *e) {
 }
 
 /* Numbers kept per sample and layer: outputs and, with a norm, its normalized inputs and its scale. */
-static int64_t kept_by(const Layer *l, int outputs) { return l->gain ? 2 * outputs + 1 : outputs; }
+static int64_t kept_by(const Layer *l, int64_t outputs) { return l->gain ? 2 * outputs + 1 : outputs; }
 
 int64_t kept_of(const Encoder *e) {
   int64_t sum = e->planes ? kept_by(&e->convolution, convolved(e)) : 0;
@@ -58,7 +58,7 @@ int64_t operations_of(const Encoder *e) {
 }
 
 /* Numbers per block of samples whose sums become the gradients of the norm, and of the convolution. */
-static int64_t norm_sums(const Layer *l, int width) { return l->gain ? 2 * width : 0; }
+static int64_t norm_sums(const Layer *l, int64_t width) { return l->gain ? 2 * width : 0; }
 
 static int64_t convolution_sums(const Encoder *e) {
   return (int64_t)e->convolution.linear.outputs * (1 + e->planes * TAPS);
@@ -70,9 +70,9 @@ int64_t sums_of(const Encoder *e, int n) {
   return sum * blocks_of(n);
 }
 
-void add_sums(int blocks, int width, const real *sums, Range columns, real *total) {
+void add_sums(int blocks, int64_t width, const real *sums, Range columns, real *total) {
   for (int block = 0; block < blocks; block++)
-    for (int64_t j = columns.start; j < columns.end; j++) total[j] += sums[block * (int64_t)width + j];
+    for (int64_t j = columns.start; j < columns.end; j++) total[j] += sums[block * width + j];
 }
 
 void linear(const Linear *l, int n, const real *x, real *y) {
@@ -82,16 +82,16 @@ void linear(const Linear *l, int n, const real *x, real *y) {
 /* Of few inputs the transposed gradient is computed, whose rows are as long as the outputs. */
 static void transposed_linear_gradient(const Linear *l, int n, const real *x, const real *d_y, real *scratch) {
   const Range mine = share_of(l->outputs, PANEL);
-  const int width = length(mine);
+  const int64_t width = length(mine);
   memset(scratch, 0, sizeof(real) * l->inputs * width);
   add_transposed_product(l->inputs, width, n, x, l->inputs, d_y + mine.start, l->outputs, scratch, width);
-  for (int o = 0; o < width; o++)
+  for (int64_t o = 0; o < width; o++)
     for (int k = 0; k < l->inputs; k++) l->d_weight[(mine.start + o) * l->inputs + k] += scratch[k * width + o];
 }
 
 void linear_gradient(const Linear *l, int n, const real *x, const real *d_y, real *scratch) {
   const Range outputs = share_of(l->outputs, LANES), inputs = share_of(l->inputs, PANEL);
-  for (int i = 0; i < n; i++)
+  for (int64_t i = 0; i < n; i++)
     for (int64_t o = outputs.start; o < outputs.end; o++) l->d_bias[o] += d_y[i * l->outputs + o];
   if (has_few_inputs(l))
     transposed_linear_gradient(l, n, x, d_y, scratch);
@@ -107,8 +107,9 @@ void linear_input_gradient(const Linear *l, int n, const real *d_y, real *d_x) {
 /* Layer norm and activation of y[n, width], in place; `normalized` [n, width] and `scale` [n] are kept. A norm before
    a relu is one pass with it: the outputs of a convolution are too many for the first-level cache. */
 static void activate(const Layer *l, int n, int width, real *y, real *normalized, real *scale) {
-  const int rectifies = l->rectifies, count = n * width;
-  for (int i = 0; l->gain && i < n; i++) {
+  const int rectifies = l->rectifies;
+  const int64_t count = (int64_t)n * width;
+  for (int64_t i = 0; l->gain && i < n; i++) {
     real *row = y + i * width, *kept = normalized + i * width, mean = 0, variance = 0;
     for (int j = 0; j < width; j++) mean += row[j];
     mean /= width;
@@ -122,9 +123,9 @@ static void activate(const Layer *l, int n, int width, real *y, real *normalized
     }
   }
   if (!rectifies)
-    for (int i = 0; i < count; i++) y[i] = hyperbolic_tangent(y[i]);
+    for (int64_t i = 0; i < count; i++) y[i] = hyperbolic_tangent(y[i]);
   else if (!l->gain)
-    for (int i = 0; i < count; i++) y[i] = y[i] < 0 ? 0 : y[i];
+    for (int64_t i = 0; i < count; i++) y[i] = y[i] < 0 ? 0 : y[i];
 }
 
 /* Turns d = d loss / d output of these rows into the gradient before norm and activation. The gradients of a norm are
@@ -299,7 +300,7 @@ static void convolution_gradient(const Encoder *e, int n, const real *sums) {
 
 const real *encode(const Encoder *e, int n, Range rows, const void *obs, real *kept, real *scratch) {
   const real *x = obs;
-  const int count = length(rows);
+  const int64_t count = length(rows), all = n;
   for (int k = e->planes ? -1 : 0; k < e->layers; k++) {
     const Layer *l = k < 0 ? &e->convolution : &e->layer[k];
     const int width = k < 0 ? convolved(e) : l->linear.outputs;
@@ -308,23 +309,23 @@ const real *encode(const Encoder *e, int n, Range rows, const void *obs, real *k
       convolve(e, count, (const uint8_t *)obs + rows.start * e->planes * e->height * e->width, y, scratch);
     else
       linear(&l->linear, count, x + rows.start * l->linear.inputs, y);
-    activate(l, count, width, y, y + n * width, kept + 2 * n * width + rows.start);
+    activate(l, count, width, y, y + all * width, kept + 2 * all * width + rows.start);
     x = kept;
-    kept += n * kept_by(l, width);
+    kept += all * kept_by(l, width);
   }
   return x;
 }
 
 void encode_gradient(const Encoder *e, int n, Range rows, const void *obs, const real *kept, real *d, real *other,
                      real *sums, real *scratch) {
-  const int count = length(rows);
-  kept += n * kept_of(e);
+  const int64_t count = length(rows), all = n;
+  kept += all * kept_of(e);
   for (int k = e->layers - 1; k >= (e->planes ? -1 : 0); k--) {
     const Layer *l = k < 0 ? &e->convolution : &e->layer[k];
     const int width = k < 0 ? convolved(e) : l->linear.outputs;
     real *beyond = sums + blocks_of(n) * norm_sums(l, width);
-    kept -= n * kept_by(l, width);
-    activate_gradient(l, n, rows, width, kept, kept + n * width, kept + 2 * n * width, d, sums);
+    kept -= all * kept_by(l, width);
+    activate_gradient(l, n, rows, width, kept, kept + all * width, kept + 2 * all * width, d, sums);
     if (k < 0) convolve_gradient(e, n, rows, obs, d, beyond, scratch);
     wait_for_all();
     norm_gradient(l, n, width, sums);
@@ -334,7 +335,7 @@ void encode_gradient(const Encoder *e, int n, Range rows, const void *obs, const
     }
     const int is_first = k == 0 && !e->planes;
     const Layer *lower = k > 0 ? &e->layer[k - 1] : &e->convolution;
-    const real *below = is_first ? obs : kept - n * kept_by(lower, l->linear.inputs);
+    const real *below = is_first ? obs : kept - all * kept_by(lower, l->linear.inputs);
     linear_gradient(&l->linear, n, below, d, scratch);
     if (is_first) return;
     real *d_below = other + rows.start * l->linear.inputs;
@@ -348,7 +349,7 @@ void encode_gradient(const Encoder *e, int n, Range rows, const void *obs, const
 
 /* Bytes of one observation. */
 static int64_t obs_bytes(const Encoder *e) {
-  return e->planes ? (int64_t)e->planes * e->height * e->width : (int64_t)(e->layer[0].linear.inputs * sizeof(real));
+  return e->planes ? (int64_t)e->planes * e->height * e->width : (int64_t)sizeof(real) * e->layer[0].linear.inputs;
 }
 
 void gather(const Encoder *e, const void *all, const int64_t *index, Range rows, void *obs) {

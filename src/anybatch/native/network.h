@@ -10,8 +10,7 @@
 
 #include "team.h"
 
-#define MOST_LAYERS 8
-#define SAMPLES_AT_ONCE 128    /* of a gradient: the outputs of more samples do not stay in the cache until the backward pass */
+#define SAMPLES_AT_ONCE 128 /* of a gradient: the outputs of more samples do not stay in the cache until the backward pass */
 
 typedef struct {
   int32_t inputs, outputs;
@@ -30,7 +29,7 @@ typedef struct {
   int32_t channels_first;        /* how the outputs of the convolution are ordered for the next layer */
   Layer convolution;             /* weight [channels, 3, 3, planes] */
   int32_t layers;
-  Layer layer[MOST_LAYERS];
+  Layer layer[MOST_LAYERS]; /* a number that layout.py gives to the compiler */
 } Encoder;
 
 /* The fewest parts of about equal size, none with more samples than are processed at once. */
@@ -80,7 +79,7 @@ INTERNAL void encode_gradient(const Encoder *e, int n, Range rows, const void *o
 INTERNAL void gather(const Encoder *e, const void *all, const int64_t *index, Range rows, void *obs);
 
 /* total[start..end) += the sums of blocks, [blocks, width], in their order. */
-INTERNAL void add_sums(int blocks, int width, const real *sums, Range columns, real *total);
+INTERNAL void add_sums(int blocks, int64_t width, const real *sums, Range columns, real *total);
 
 /* Numbers that n gathered observations need. */
 INTERNAL int64_t obs_room(const Encoder *e, int64_t n);

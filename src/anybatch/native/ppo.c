@@ -55,7 +55,8 @@ static int64_t numbers_per_sample(const ActorCritic *net) {
 }
 
 static int64_t sum_numbers(const ActorCritic *net, int n) {
-  return sums_of(&net->policy.encoder, n) + sums_of(&net->value_encoder, n) + blocks_of(n) * net->policy.head.outputs;
+  const int64_t log_std_sums = (int64_t)blocks_of(n) * net->policy.head.outputs;
+  return sums_of(&net->policy.encoder, n) + sums_of(&net->value_encoder, n) + log_std_sums;
 }
 
 /* Numbers that `threads` need to act on `n` samples, or for the gradient of `n`. */
@@ -83,11 +84,12 @@ void act(const ActorCritic *net, int32_t n, const void *obs, const real *noise, 
     linear(&net->value_head, n, features, value);
   }
   if (policy->log_std) {
-    for (int i = 0; i < n * actions; i++)
-      ((real *)action)[i] = location[i] + exponential(policy->log_std[i % actions]) * noise[i];
+    for (int64_t start = 0; start < (int64_t)n * actions; start += actions)
+      for (int j = 0; j < actions; j++)
+        ((real *)action)[start + j] = location[start + j] + exponential(policy->log_std[j]) * noise[start + j];
     return;
   }
-  for (int i = 0; i < n; i++) {
+  for (int64_t i = 0; i < n; i++) {
     int best = 0;
     for (int j = 1; j < actions; j++)
       if (location[i * actions + j] + noise[i * actions + j] > location[i * actions + best] + noise[i * actions + best])
@@ -279,9 +281,9 @@ static void sample_gradient(const Learning *g, int64_t i, real *here, real *ther
 APART void add_part(const Learning *g) {
   const ActorCritic *net = g->net;
   const Policy *policy = &net->policy, *proximal = g->proximal;
-  const int n = g->n, actions = policy->head.outputs, blocks = blocks_of(n);
+  const int64_t n = g->n, actions = policy->head.outputs, blocks = blocks_of(n);
   const int features = policy->head.inputs, value_width = net->value_head.inputs, shared = net->value_encoder.layers == 0;
-  const int width = larger(widest(&policy->encoder), widest(&net->value_encoder));
+  const int64_t width = larger(widest(&policy->encoder), widest(&net->value_encoder));
   const Range rows = share_of(n, BLOCK_SAMPLES);
   const int64_t start = rows.start, count = length(rows);
   real *obs = g->work;

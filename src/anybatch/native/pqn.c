@@ -47,7 +47,7 @@ void q_act(const QNetwork *net, double epsilon, int32_t n, const void *obs, cons
   const int actions = net->head.outputs;
   real *scratch = work + n * kept_of(&net->encoder);
   linear(&net->head, n, encode(&net->encoder, n, (Range){0, n}, obs, work, scratch), location);
-  for (int i = 0; i < n; i++) {
+  for (int64_t i = 0; i < n; i++) {
     const real *here = location + i * actions, *chance = noise + i * actions;
     const int best = best_of(actions, here), other = best_of(actions, chance);
     value[i] = here[best];
@@ -97,7 +97,7 @@ APART void add_part(const Learning *g) {
   const QNetwork *net = g->net;
   const QSamples *s = g->samples;
   const Encoder *e = &net->encoder;
-  const int n = g->n, actions = net->head.outputs, features = net->head.inputs, width = widest(e);
+  const int64_t n = g->n, actions = net->head.outputs, features = net->head.inputs, width = widest(e);
   const Range rows = share_of(n, BLOCK_SAMPLES);
   const int64_t start = rows.start, count = length(rows);
   real *obs = g->work, *kept = obs + obs_room(e, n), *d_features = kept + n * kept_of(e);

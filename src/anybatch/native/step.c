@@ -2,8 +2,7 @@
 #include "step.h"
 
 #define BLOCK 1024
-#define CHAINS 4           /* additions that do not wait for each other */
-#define CLIP_EPSILON 1e-6  /* as learning/gradient_steps.py has it */
+#define CHAINS 4 /* additions that do not wait for each other */
 
 /* Of one block: blocks keep float sums accurate, and the order of summation fixed. */
 static double squared_block(const real *x) {
@@ -101,7 +100,7 @@ int take_step(const Weights *w, Step *step) {
   const double squared = shared_squared_norm(w), norm = squared >= 0 ? sqrt(squared) : squared;
   if (member() == 0) step->norm = norm;
   if (!isfinite(norm)) return 0;
-  const double scale = norm > w->max_norm ? w->max_norm / (norm + CLIP_EPSILON) : 1;
+  const double scale = norm > w->max_norm ? w->max_norm / (norm + w->clip_epsilon) : 1;
   const Subnormals before = flush_subnormals();
   move_weights(w, step, scale);
   restore_subnormals(before);

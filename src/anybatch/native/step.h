@@ -9,10 +9,11 @@ typedef struct {
   real *value, *gradient, *first, *second; /* [count] */
   int64_t count;
   double beta1, beta2;
-  double max_norm;  /* gradients are clipped to it; infinite where they are not */
-  real *average;    /* [averaged]: an average of the first parameters, or null */
+  double max_norm;     /* gradients are clipped to it; infinite where they are not */
+  double clip_epsilon; /* added to their norm, by which they are then divided */
+  real *average;       /* [averaged]: an average of the first parameters, or null */
   int64_t averaged;
-  double *sums;     /* [step_sums(count)], to work with */
+  double *sums;        /* [step_sums(count)], to work with */
 } Weights;
 
 typedef struct {

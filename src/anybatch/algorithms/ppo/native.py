@@ -12,8 +12,8 @@ from anybatch.algorithms.steps import Minibatch
 from anybatch.config import ObjectiveConfig
 from anybatch.equations.objectives import log_clip_range
 from anybatch.kernels.policy import PolicyKernel
-from anybatch.kernels.structs import ObjectiveStruct
 from anybatch.learning.gradient_steps import AddGradient
+from anybatch.native.layout import ObjectiveStruct
 
 
 def add_gradient(

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from anybatch.kernels.structs import SamplesStruct, pointer
+from anybatch.kernels.structs import pointer
+from anybatch.native.layout import SamplesStruct
 from anybatch.networks.distributions import Distribution
 
 

@@ -18,9 +18,10 @@ from anybatch.algorithms.steps import Minibatch, first_bad_value, gradient, mini
 from anybatch.config import PQNConfig
 from anybatch.distributed import collectives
 from anybatch.equations import returns
-from anybatch.kernels.structs import QSamplesStruct, pointer
+from anybatch.kernels.structs import pointer
 from anybatch.learning.gradient_steps import AddGradient, by_autograd
 from anybatch.learning.staging import on_device, take
+from anybatch.native.layout import QSamplesStruct
 from anybatch.runs.run import Run
 
 
