@@ -27,7 +27,7 @@ def registered(env_id: str) -> bool:
     module, _, name = env_id.rpartition(":")
     if module:
         try:
-            user_modules.import_named(module, flag=f"--env {env_id}", trusted=False)
+            user_modules.import_named(module, naming=user_modules.how_to_name("env", env_id), trusted=False)
         except UserError as error:
             raise EnvError(f"{env_id}: {error}") from error
     return name in gymnasium.registry

@@ -20,16 +20,58 @@ NetworkFactory = Callable[[EnvSpec], nn.Module]
 """Makes a network for an environment; `spec.obs_layout.seen_shape` is the shape of an encoder's input."""
 
 
+SETTING = "network.factory"
+
+
 def import_factory(path: str, *, trusted: bool) -> NetworkFactory:
-    """The factory that `--network.factory my_package:make_network` names."""
+    """The factory my_package:make_network, which is not called. `trusted` as in `import_named`."""
     module, _, name = path.rpartition(":")
     if not module or not name:
-        raise ConfigError(f"network.factory = {path} must have the form my_package:make_network")
-    found = user_modules.import_named(module, flag=f"--network.factory {path}", trusted=trusted)
+        raise ConfigError(f"{SETTING} = {path} must have the form my_package:make_network")
+    naming = user_modules.how_to_name(SETTING, path)
+    found = user_modules.import_named(module, naming=naming, trusted=trusted)
     factory: Any = getattr(found, name, None)
     if not callable(factory):
-        raise ConfigError(f"network.factory = {path}: {module} has no function {name}")
+        raise ConfigError(f"{SETTING} = {path}: {module} has no function {name}")
     return cast(NetworkFactory, factory)
+
+
+def import_as_named(path: str) -> None:
+    """Import a factory that a person names directly, also from the working folder."""
+    if not is_object(path):
+        import_factory(path, trusted=True)
+        user_modules.name(SETTING, path)
+
+
+def recorded_factory(path: str) -> NetworkFactory:
+    """The factory that a config names, to be called: a module class, or whatever a person has named too.
+
+    The config may come from a run folder or a preset of somebody else, who must not choose what is called.
+    """
+    factory = import_factory(path, trusted=False)
+    if not _is_module_class(factory) and path not in user_modules.named(SETTING):
+        raise ConfigError(
+            f"{SETTING} = {path} is not a class of torch modules, and a function is called only if you "
+            f"name it: {user_modules.how_to_name(SETTING, path)}"
+        )
+    return factory
+
+
+def must_be_named(path: str) -> bool:
+    """Whether other commands on a run with this factory must name it again. They cannot name an object."""
+    if is_object(path):
+        return False
+    module = path.rpartition(":")[0]
+    return user_modules.must_be_named(module) or not _is_module_class(import_factory(path, trusted=False))
+
+
+def is_object(path: str) -> bool:
+    """Whether a recorded name is that of an object of a program, which cannot be imported."""
+    return path.startswith(user_modules.OBJECT_PREFIX)
+
+
+def _is_module_class(factory: NetworkFactory) -> bool:
+    return isinstance(factory, type) and issubclass(factory, nn.Module)
 
 
 class OwnEncoder(nn.Module):

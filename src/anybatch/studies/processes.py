@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from anybatch.studies.cells import SOURCE
-from anybatch.studies.engine import DIED, LOST, STOPPED
+from anybatch.studies.engine import DIED, LOST, STOPPED, naming_words
 
 LOG_FILE = "log.txt"
 COMMAND = """
@@ -128,7 +128,7 @@ class Worker:
         self._log = (self._out / LOG_FILE).open("ab")
         # -P: a package of that name in the working folder must not replace the copy.
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", COMMAND, str(self._out), *self._named],
+            [sys.executable, "-P", "-c", COMMAND, str(self._out), *naming_words(self._named)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
