@@ -1,6 +1,7 @@
 """The user's own networks: an encoder, to which heads are added, or a whole network."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from anybatch import user_modules
 from anybatch.config import NetworkConfig, QNetworkConfig
 from anybatch.envs.protocol import BoxActions, EnvSpec
-from anybatch.errors import ConfigError
+from anybatch.errors import ConfigError, UserError, note_own_line
 from anybatch.networks.actor_critic import ActorCritic, assembled
 from anybatch.networks.encoders import image_to_float, planes_to_float
 from anybatch.networks.packed import BRANCH_FEATURES, FeatureEncoder, PackedImage, PackedNumbers
@@ -105,7 +106,7 @@ def own_actor_critic(
     factory: NetworkFactory, config: NetworkConfig, spec: EnvSpec, *, generator_seed: int, auxiliary: bool
 ) -> ActorCritic:
     """The network of PPO or PPG around what `factory` makes; its weights depend on `generator_seed` alone."""
-    with seeded(generator_seed):
+    with seeded(generator_seed), _noting_failure(config.factory):
         made = factory(spec)
         if isinstance(made, ActorCritic):
             return _checked(made, spec, auxiliary=auxiliary)
@@ -126,7 +127,7 @@ def own_q_network(
     factory: NetworkFactory, config: QNetworkConfig, spec: EnvSpec, *, generator_seed: int
 ) -> QNetwork:
     """The network of PQN around what `factory` makes; its weights depend on `generator_seed` alone."""
-    with seeded(generator_seed):
+    with seeded(generator_seed), _noting_failure(config.factory):
         made = factory(spec)
         if isinstance(made, QNetwork):
             return made
@@ -135,6 +136,18 @@ def own_q_network(
         return assembled_q_network(
             config, _encoder(made, spec), (), layout=spec.obs_layout, num_actions=spec.action_width
         )
+
+
+@contextmanager
+def _noting_failure(name: str | None) -> Iterator[None]:
+    """Note on an error of the user's own code whose it is; it keeps its traceback."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, UserError):
+            error.add_note(f"This error was raised while the network {name} was being made.")
+            note_own_line(error)
+        raise
 
 
 def _encoder(made: Any, spec: EnvSpec) -> FeatureEncoder:
