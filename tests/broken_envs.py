@@ -38,8 +38,39 @@ class Unsupported(Misbehaving):
     observation_space = Dict({"position": Box(-1, 1, (3,), np.float32), "words": Text(5)})
 
 
+class Misfit(gymnasium.Env[Any, int]):
+    """Its third step shows three numbers instead of two, and ends the episode."""
+
+    action_space = Discrete(2)
+
+    def __init__(self, *, nested: bool) -> None:
+        numbers = Box(-1, 1, (2,), np.float32)
+        self.nested, self.steps = nested, 0
+        self.observation_space = (
+            Dict({"place": Dict({"x": numbers}), "y": Discrete(2)}) if nested else numbers
+        )
+
+    def _obs(self, count: int) -> Any:
+        numbers = np.zeros(count, dtype=np.float32)
+        return {"place": {"x": numbers}, "y": np.int64(1)} if self.nested else numbers
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self.steps = 0
+        return self._obs(2), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        del action
+        self.steps += 1
+        return self._obs(3 if self.steps == 3 else 2), 1.0, self.steps == 3, False, {}
+
+
 gymnasium.register("Sound-v0", entry_point=Misbehaving)
 gymnasium.register("NaNReward-v0", entry_point=Misbehaving, kwargs={"reward": float("nan")})
 gymnasium.register("InfiniteReward-v0", entry_point=Misbehaving, kwargs={"reward": float("inf")})
 gymnasium.register("NaNObs-v0", entry_point=Misbehaving, kwargs={"obs": float("nan")})
 gymnasium.register("Unsupported-v0", entry_point=Unsupported)
+gymnasium.register("Misfit-v0", entry_point=Misfit, kwargs={"nested": False})
+gymnasium.register("Parts-v0", entry_point=Misfit, kwargs={"nested": True})

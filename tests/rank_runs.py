@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -18,8 +19,12 @@ def in_ranks(
     *arguments: Any,
     meeting: Path,
     timeout: timedelta = group.TIMEOUT,
+    patience_seconds: float | None = None,
 ) -> list[Any]:
-    """What `function` returns in each of so many ranks, which meet in a file of that name."""
+    """What `function` returns in each of so many ranks, which meet in a file of that name.
+
+    Ranks that wait for each other longer than `patience_seconds` are ended, and fail the test.
+    """
     context = multiprocessing.get_context("spawn")
     answers = context.SimpleQueue()
     ranks = [
@@ -30,9 +35,14 @@ def in_ranks(
     ]
     for process in ranks:
         process.start()
+    deadline = None if patience_seconds is None else time.monotonic() + patience_seconds
     for process in ranks:
+        process.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+    for process in ranks:
+        process.kill()
         process.join()
-    assert [process.exitcode for process in ranks] == [0] * number
+    codes = [process.exitcode for process in ranks]
+    assert codes == [0] * number, codes
     found = dict(answers.get() for _ in ranks)
     return [found[rank] for rank in range(number)]
 

@@ -331,7 +331,7 @@ def test_a_game_can_be_named_by_its_id_or_its_engine(env_id: str, engine: Any):
 def test_without_a_compiler_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr(native, "library", native.library.__wrapped__)  # not the one that is loaded already
+    monkeypatch.setattr(native, "attempt", native.attempt.__wrapped__)  # not what was loaded before
     said = "minatar:Breakout runs in native code only: there is no C compiler (install gcc or clang)"
     with pytest.raises(EnvError, match=f"^{re.escape(said)}$"):
         make("Breakout")

@@ -89,19 +89,19 @@ def test_what_a_preset_file_names_is_not_found_in_the_working_folder(
 def test_installed_modules_come_before_those_of_the_working_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    (folder / "random.py").write_text("raise SystemExit('the wrong one')")
+    (folder / "cloudpickle.py").write_text("raise SystemExit('the wrong one')")
     for trusted in (True, False):
         with monkeypatch.context() as patch:
-            patch.delitem(sys.modules, "random")
-            module = user_modules.import_named("random", flag="--env random:Env-v0", trusted=trusted)
-        assert module.__file__ != str(folder / "random.py")
+            patch.delitem(sys.modules, "cloudpickle", raising=False)
+            module = user_modules.import_named("cloudpickle", naming="--env x", trusted=trusted)
+        assert module.__file__ != str(folder / "cloudpickle.py")
     assert str(folder) not in sys.path
 
 
 def test_a_module_that_was_imported_already_is_taken(folder: Path):
     """As in a notebook: `import my_envs`, then a run that names it."""
-    first = user_modules.import_named("my_envs", flag="", trusted=True)
-    assert user_modules.import_named("my_envs", flag="", trusted=False) is first
+    first = user_modules.import_named("my_envs", naming="", trusted=True)
+    assert user_modules.import_named("my_envs", naming="", trusted=False) is first
     assert was_imported(folder)
 
 
@@ -123,7 +123,7 @@ def test_what_is_missing_is_named(module: str, sentence: str, trusted: bool, fol
     if module == "my_envs.inner" and not trusted:
         sentence = "my_envs.inner is not installed, and the one in this folder"
     with pytest.raises(UserError) as error:
-        user_modules.import_named(module, flag="--env x", trusted=trusted)
+        user_modules.import_named(module, naming="--env x", trusted=trusted)
     assert sentence in str(error.value)
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from anybatch import presets, session
+from anybatch import envs, presets, session, user_modules
 from anybatch.acting.evaluation import Evaluation, Player
 from anybatch.batch.plan import Plan
 from anybatch.batch.table import plan_table
@@ -19,6 +19,7 @@ from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import ConfigError, UserError
 from anybatch.export import onnx_file
 from anybatch.export.onnx_file import OnnxFile
+from anybatch.networks import own as own_networks
 from anybatch.reports import advice as advice_report
 from anybatch.reports import plan_text
 from anybatch.reports.advice import Advice
@@ -89,7 +90,8 @@ def resume(
 ) -> "TrainedRun":
     """Continue a run from its newest good checkpoint, for example at another batch: num_envs=64.
 
-    `env` and `network` must be passed again if the run was trained with objects.
+    `env` and `network` must be passed again if the run was trained with objects, and `network` also if it is
+    the name of a function.
     """
     own, named = own_parts(env, network)
     own.refuse_other_num_envs(changes.get("num_envs"))
@@ -107,11 +109,12 @@ def resume(
 def load(folder: PathLike, *, env: Any = None, network: Any = None) -> "Agent":
     """The policy of a run's newest good checkpoint.
 
-    `env` and `network` must be passed again if the run was trained with objects.
+    `env` and `network` must be passed again if the run was trained with objects, and `network` also if it is
+    the name of a function.
     """
-    own, _ = own_parts(env, network)
+    own, named = own_parts(env, network)
     record = RunRecord(Path(folder))
-    config = own.named_in(changed(record.config, {"evaluation": {"num_envs": 1}}))
+    config = own.named_in(changed(record.config, named | {"evaluation": {"num_envs": 1}}))
     loaded = record.load_checkpoint(QUIET.say, with_segments=False)
     made = evaluation_env(config, own)
     try:
@@ -144,6 +147,7 @@ def tune(
     preset: str | Path | None = None,
     *,
     env: str | None = None,
+    network: str | None = None,
     trials: int = 40,
     jobs: int = 1,
     budget: str | None = None,
@@ -164,11 +168,16 @@ def tune(
     (1e-4, 1e-2), "clip": None}, where None keeps the preset's number. A second call with the same `out`
     continues the first.
 
-    Trials run in worker processes, so an environment must be named, not passed as an object. The outcome
-    holds the best trial, what mattered, the verdict of the check, and `preset_file` for `train(preset_file)`.
+    Trials run in worker processes, so an environment must be named, not passed as an object. `network` is the
+    preset's network.factory, which must be passed if it is a function. The outcome holds the best trial, what
+    mattered, the verdict of the check, and `preset_file` for `train(preset_file)`.
     """
     if env is not None and not isinstance(env, str):
         raise ConfigError("env must be the id of an environment: trials run in other processes")
+    if env is not None:
+        envs.import_as_named(env)
+    if network is not None:
+        own_networks.import_as_named(network)
     ranges = (search or {}).items()
     if preset is None:
         preset = preset_for(env, NOTHING_OWN)
@@ -360,6 +369,8 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     settings = config_from_dict(type(config), presets.overlaid(config_to_dict(config), plain))
     if "num_envs" in changes:
         settings.refuse_named_num_envs()
+    if "ray_address" in changes and settings.ray_address is not None:
+        user_modules.name("ray_address", settings.ray_address)
     return settings
 
 
@@ -367,11 +378,15 @@ def own_parts(env: Any, network: Any) -> tuple[OwnParts, dict[str, Any]]:
     """Objects of the program, and the settings for what was given by name."""
     named: dict[str, Any] = {}
     if isinstance(env, str):
+        envs.import_as_named(env)
         named["env"], env = env, None
     if isinstance(network, str):
-        named["network"], network = {"factory": network}, None
-    elif isinstance(network, Mapping) or is_dataclass(network):
-        named["network"], network = network, None
+        network = {"factory": network}
+    if isinstance(network, Mapping) or is_dataclass(network):
+        settings = config_to_dict(network) if is_dataclass(network) else network
+        if settings.get("factory") is not None:
+            own_networks.import_as_named(settings["factory"])
+        named["network"], network = settings, None
     return OwnParts.of(env, network), named
 
 

@@ -1,14 +1,16 @@
-"""Modules that a person names by a string, such as the my_package of --env my_package:MyEnv-v0.
+"""Modules and functions that a person names by a string, such as the my_package of --env my_package:MyEnv-v0.
 
 Modules named by a command line or a program are intended by its author: they are also searched for in the
-working folder, after all installed packages. A record, such as the config of a run folder, may have been
-written by somebody else: modules it names are imported from installed packages only, never from the working
-folder.
+working folder, after all installed packages. A record, such as the config of a run folder, a preset or a
+study file, may have been written by somebody else: modules it names are imported from installed packages
+only, never from the working folder or from Python's own library, and what else it names has no effect until
+the command line or the program names it too (`named`).
 """
 
 import contextlib
 import importlib
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
@@ -21,13 +23,34 @@ OBJECT_PREFIX = "object:"
 """Prefix of the recorded name of an environment or network that a program passed as an object."""
 
 _of_working_folder: set[str] = set()
+_named: dict[str, set[str]] = {}
 
 
-def import_named(module: str, *, flag: str, trusted: bool) -> ModuleType:
-    """The module of that name. `flag` is the part of a command line that names it, for error messages.
+def name(setting: str, value: str) -> None:
+    """Remember that the command line or the program has named a value of a setting."""
+    _named.setdefault(setting, set()).add(value)
+
+
+def named(setting: str) -> set[str]:
+    """The values of a setting that the command line or the program has named, so that records may too."""
+    return _named.get(setting, set())
+
+
+def how_to_name(setting: str, value: str) -> str:
+    """What a person has to type to name a value of a setting, such as env, network.factory, ray_address."""
+    flag, argument = setting.replace("_", "-"), setting.partition(".")[0]
+    return f"--{flag} {shlex.quote(value)} (from Python: {argument}={value!r})"
+
+
+def import_named(module: str, *, naming: str, trusted: bool) -> ModuleType:
+    """The module of that name. `naming` is what a person types to name it, for error messages.
 
     `trusted` searches the working folder last, and lets the module find its neighbors there.
     """
+    if not trusted and module not in sys.modules and _is_no_package(module):
+        raise UserError(
+            f"{module} is not part of an installed package, and is imported only if you name it: {naming}"
+        )
     try:
         with _without_working_folder():
             return importlib.import_module(module)
@@ -38,8 +61,8 @@ def import_named(module: str, *, flag: str, trusted: bool) -> ModuleType:
             raise _not_found(error) from error
         if not trusted:
             raise UserError(
-                f"{module} is not installed, and the one in this folder is imported only if the command "
-                f"line names it: {flag}"
+                f"{module} is not installed, and the one in this folder is imported only if you name it: "
+                f"{naming}"
             ) from None
     sys.path.append(os.getcwd())
     _of_working_folder.add(module)
@@ -87,6 +110,12 @@ def _without_working_folder() -> Iterator[None]:
     finally:
         for place, entry in zip(places, taken, strict=True):
             sys.path.insert(place, entry)
+
+
+def _is_no_package(module: str) -> bool:
+    """Whether a module is from Python's own library, parts of which act when imported, or is a program."""
+    parts = module.split(".")
+    return parts[0] in sys.stdlib_module_names or "__main__" in parts
 
 
 def _lies_here(module: str) -> bool:

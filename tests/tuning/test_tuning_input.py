@@ -147,6 +147,21 @@ def test_the_command_of_a_long_budget_can_be_read_again(tmp_path: Path):
     assert words[words.index("--budget") + 1] == "1209600s"
 
 
+def test_the_commands_of_a_tuning_name_what_a_preset_alone_may_not(tmp_path: Path):
+    made = made_tunings.outcome_in(tmp_path)
+    network = made.plan.original["network"] | {"factory": "my_nets:wide"}
+    plan = replace(
+        made.plan,
+        original=made.plan.original | {"network": network},
+        request=replace(made.plan.request, env="my_envs:Mine-v0"),
+    )
+    named = ["--env", "my_envs:Mine-v0", "--network.factory", "my_nets:wide"]
+    assert replace(made, plan=plan).train_words()[-4:] == named
+    words = replace(made, plan=plan).tune_words()
+    assert all(" ".join(pair) in " ".join(words) for pair in (named[:2], named[2:]))
+    assert not {"--env", "--network.factory"} & {*made.train_words(), *made.tune_words()}
+
+
 def test_a_study_or_a_damaged_plan_in_the_folder_is_refused(tmp_path: Path):
     out = tmp_path / "out"
     out.mkdir()

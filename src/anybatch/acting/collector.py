@@ -104,6 +104,7 @@ class Collector:
             (steps, self.shard.total, width), self.generator, continuous=continuous, dtype=self.dtype
         )[:, self.shard.envs]
         kernel = self.kernel if self.kernel is not None and self.kernel.network is network else None
+        refuse_misfit(self.obs, self.env.spec)
         buffers.obs.numpy()[0] = self.obs
         if kernel is None:
             self._step_by_step(decisions(network, buffers, noise.to(self.device)), buffers)
@@ -306,6 +307,16 @@ class RoundedRows:
 
     def __getitem__(self, row: int) -> np.ndarray:
         return self._rows[row].astype(np.float32)
+
+
+def refuse_misfit(obs: np.ndarray, spec: EnvSpec) -> None:
+    """Refuse observations of another shape than that of the spec, which numpy may repeat to make them fit."""
+    expected = (spec.num_envs, *spec.obs_shape)
+    if np.shape(obs) != expected:
+        raise EnvError(
+            f"{spec.env_id} returned observations of shape {np.shape(obs)}, but its spec has {expected} for "
+            f"{spec.num_envs} envs"
+        )
 
 
 def refuse_bad_numbers(buffers: Buffers, first_env: int) -> None:

@@ -13,6 +13,7 @@ from anybatch.distributed.shard import Shard
 from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.envs.protocol import EnvStep, VectorEnv
 from anybatch.envs.published_scale import on_published_scale
+from anybatch.errors import note_own_line
 from anybatch.networks.distributions import draw_noise
 
 
@@ -112,7 +113,11 @@ class Player:
         seen = torch.from_numpy(obs if self.normalizer is None else self.normalizer.normalize(obs))
         if seen.is_floating_point():
             seen = seen.to(next(self.network.parameters()).dtype)
-        policy = self.network.distribution(self.network.locate(seen.to(self.device)))
+        try:
+            policy = self.network.distribution(self.network.locate(seen.to(self.device)))
+        except Exception as error:
+            note_own_line(error)
+            raise
         if self.greedy if greedy is None else greedy:
             return policy.mode().cpu().numpy()
         slots, width = policy.location.shape

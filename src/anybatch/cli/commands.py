@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, TypeVar
 
 import tyro
 
-from anybatch import envs, session
+from anybatch import envs, session, user_modules
 from anybatch import presets as preset_files
 from anybatch.batch.plan import Plan
 from anybatch.batch.table import plan_table
@@ -29,7 +29,7 @@ from anybatch.config import AnyConfig, PPOConfig
 from anybatch.distributed import collectives, group
 from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import EnvError, UserError
-from anybatch.networks.own import import_factory
+from anybatch.networks import own as own_networks
 from anybatch.reports import advice, plan_text, video
 from anybatch.reports import suites as suite
 from anybatch.runs import folder as run_folder
@@ -364,10 +364,13 @@ def parse(defaults: AnyFlags, words: list[str], command: Command) -> AnyFlags:
     known, settings = help_page.flag_names(defaults), help_page.setting_names(defaults.config)
     with as_user_error(known, of_training=settings - known), FLAG_VALUES, rules:
         flags = tyro.cli(type(defaults), default=defaults, args=words, prog=prog, description=description)
+    config = flags.config
     if value_of("--env", words) is not None:  # named here, not by a preset or by the record of a run
-        envs.import_as_named(flags.config.env)
-    if value_of("--network.factory", words) is not None and flags.config.network.factory is not None:
-        import_factory(flags.config.network.factory, trusted=True)
+        envs.import_as_named(config.env)
+    if value_of("--network.factory", words) is not None and config.network.factory is not None:
+        own_networks.import_as_named(config.network.factory)
+    if value_of("--ray-address", words) is not None and config.ray_address is not None:
+        user_modules.name("ray_address", config.ray_address)
     return with_options(flags, options | flags.config.env_config.options)
 
 

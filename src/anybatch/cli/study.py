@@ -4,6 +4,7 @@ import contextlib
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -15,6 +16,7 @@ from anybatch.config import EnvConfig
 from anybatch.envs import import_as_named
 from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import ConfigError
+from anybatch.networks import own as own_networks
 from anybatch.reports import report_files, study_text, verdicts
 from anybatch.reports.pages import studies as study_page
 from anybatch.reports.study_parts import StudyView
@@ -41,6 +43,9 @@ class StudyFlags:
     """Environments instead of the study's own, such as Acrobot-v1."""
     preset: str | None = None
     """Base for these environments. Default: selected by the environment."""
+    network_factory: Annotated[tuple[str, ...], tyro.conf.arg(name="network.factory")] = ()
+    """Networks of the study file or preset, my_package:make_network. A function is called only if it is named
+    here."""
     seeds: int | None = None
     """Number of seeds. Default: the study's."""
     jobs: int | None = None
@@ -82,6 +87,8 @@ def study(words: list[str]) -> None:
     request = request_of(flags)
     for env in request.envs:
         import_as_named(env)
+    for factory in flags.network_factory:
+        own_networks.import_as_named(factory)
     for env in request.envs or asked.scale(request.scale).envs:
         refuse_unknown(env, EnvConfig())
     plan = make_plan(asked, request)  # refuses a wrong request before there is a folder

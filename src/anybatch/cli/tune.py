@@ -3,6 +3,7 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -15,6 +16,7 @@ from anybatch.config import EnvConfig
 from anybatch.envs import import_as_named
 from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import ConfigError
+from anybatch.networks import own as own_networks
 from anybatch.runs.display import Output
 from anybatch.runs.stop import Stopped
 from anybatch.studies import duration
@@ -30,6 +32,9 @@ class TuneFlags:
     selected by the environment."""
     env: str | None = None
     """Environment to tune on. Default: the preset's."""
+    network_factory: Annotated[str | None, tyro.conf.arg(name="network.factory")] = None
+    """The preset's own network.factory, my_package:make_network. A function is called only if it is named
+    here."""
     trials: int = 40
     """Number of trials: the preset itself, seven random ones, then trials that build on the results (TPE)."""
     jobs: int | None = None
@@ -91,6 +96,8 @@ def request_of(flags: TuneFlags) -> Request:
     if flags.jobs is not None and flags.jobs < 1:
         raise ConfigError(f"--jobs {flags.jobs}: must be at least 1")
     budget = duration.of_budget(flags.budget)
+    if flags.network_factory is not None:
+        own_networks.import_as_named(flags.network_factory)
     if flags.env is not None:
         import_as_named(flags.env)
         refuse_unknown(flags.env, EnvConfig())

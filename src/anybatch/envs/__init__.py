@@ -106,7 +106,7 @@ def import_as_named(env_id: str) -> None:
     if module is None:
         return
     try:
-        user_modules.import_named(module, flag=f"--env {env_id}", trusted=True)
+        user_modules.import_named(module, naming=user_modules.how_to_name("env", env_id), trusted=True)
     except UserError as error:
         raise EnvError(f"{env_id}: {error}") from error
 

@@ -3,13 +3,14 @@
 from types import FrameType
 from typing import Any
 
-from anybatch.errors import UserError
+from anybatch.errors import UserError, note_own_line
 
 
 def note_making(error: Exception, env_id: str) -> None:
     """For an error of an environment's constructor."""
     if not isinstance(error, UserError):
         error.add_note(f"This error was raised while {env_id} was being made.")
+        note_own_line(error)
 
 
 def note_playing(error: Exception, env_id: str, engine: Any, *, first_env: int) -> None:
@@ -22,6 +23,7 @@ def note_playing(error: Exception, env_id: str, engine: Any, *, first_env: int) 
     found = env_in_traceback(error, list(getattr(engine, "envs", ())))
     whose = env_id if found is None else f"environment {first_env + found[0]} of {env_id}, in its {found[1]}"
     error.add_note(f"This error was raised by {whose}.")
+    note_own_line(error)
 
 
 def env_in_traceback(error: Exception, envs: list[Any]) -> tuple[int, str] | None:

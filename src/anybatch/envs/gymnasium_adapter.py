@@ -1,17 +1,19 @@
 """Any Gymnasium environment, including the user's own."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import concatenate, create_empty_array
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from anybatch import user_modules
 from anybatch.config import EnvConfig
 from anybatch.envs import failing, options, spaces
 from anybatch.envs.interface import SpaceInterface
+from anybatch.envs.misfits import CheckedObservations, misfit
 from anybatch.envs.observation_reader import ObservationReader
 from anybatch.envs.observations import read_observations
 from anybatch.envs.protocol import EnvSpec, EnvStep
@@ -26,7 +28,7 @@ def registered(env_id: str) -> bool:
     module, _, name = env_id.rpartition(":")
     if module:
         try:
-            user_modules.import_named(module, flag=f"--env {env_id}", trusted=False)
+            user_modules.import_named(module, naming=user_modules.how_to_name("env", env_id), trusted=False)
         except UserError as error:
             raise EnvError(f"{env_id}: {error}") from error
     return name in gymnasium.registry
@@ -60,6 +62,11 @@ class GymnasiumEnv:
         observations = read_observations(self._engine.single_observation_space, env_id)
         actions, self._to_engine = spaces.read_actions(self._engine.single_action_space, env_id)
         self._done = np.zeros(len(seeds), dtype=np.bool_)
+        # Envs that Gymnasium steps one by one are compared with their spaces there.
+        single_envs = isinstance(self._engine, SyncVectorEnv | AsyncVectorEnv)
+        self._batch_space = (
+            None if single_envs else batch_space(self._engine.single_observation_space, len(seeds))
+        )
         # Only the info of a reset shows whether there are masks; `reset` returns this first one.
         self._first_reset = self._reset_engine(env_id, seed=_engine_seed(self._engine, seeds))
         self._reader = ObservationReader(
@@ -103,19 +110,44 @@ class GymnasiumEnv:
 
     def _reset_engine(self, env_id: str, **seed: Any) -> tuple[Any, dict[str, Any]]:
         try:
-            return self._engine.reset(**seed)
+            obs, info = self._engine.reset(**seed)
         except Exception as error:
-            failing.note_playing(error, env_id, self._engine, first_env=self._first_env)
+            self._explain(error, env_id)
             raise
+        self._refuse_misfit_of_all(env_id, obs)
+        return obs, info
 
     def _step_engine(
         self, action: np.ndarray
     ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         try:
-            return self._engine.step(self._to_engine(action))
+            stepped = self._engine.step(self._to_engine(action))
         except Exception as error:
-            failing.note_playing(error, self.spec.env_id, self._engine, first_env=self._first_env)
+            self._explain(error, self.spec.env_id)
             raise
+        self._refuse_misfit_of_all(self.spec.env_id, stepped[0])
+        return stepped
+
+    def _explain(self, error: Exception, env_id: str) -> None:
+        """Say which env failed; an observation that does not fit its space is refused in one sentence."""
+        # What each env of a SyncVectorEnv returned last. It has no public name, and may be absent.
+        returned = getattr(self._engine, "_env_obs", ())
+        self._refuse_misfits(env_id, returned, range(len(returned)), error)
+        failing.note_playing(error, env_id, self._engine, first_env=self._first_env)
+
+    def _refuse_misfit_of_all(self, env_id: str, obs: Any) -> None:
+        """Refuse what a vector env of its own kind returned for all envs together, if its shape is wrong."""
+        if self._batch_space is not None and (found := misfit(self._batch_space, obs, of_any_type=True)):
+            raise EnvError(f"{env_id} returned {found}")
+
+    def _refuse_misfits(
+        self, env_id: str, returned: Sequence[Any], envs: Sequence[int], error: Exception
+    ) -> None:
+        for env, obs in zip(envs, returned, strict=True):
+            found = None if obs is None else misfit(self._engine.single_observation_space, obs)
+            if found:
+                whose = f"environment {self._first_env + env} of {env_id}"
+                raise EnvError(f"{whose} returned {found}") from error
 
     def step(self, action: np.ndarray) -> EnvStep:
         engine_obs, engine_reward, terminated, truncated, info = self._step_engine(action)
@@ -135,14 +167,18 @@ class GymnasiumEnv:
             return obs
         final_obs, envs = obs.copy(), np.flatnonzero(done)
         final_obs[envs] = self._reader.final(
-            self._batch(info["final_obs"][envs]), info.get("final_info", {}), envs
+            self._batch(info["final_obs"][envs], envs), info.get("final_info", {}), envs
         )
         return final_obs
 
-    def _batch(self, single: Sequence[Any]) -> Any:
+    def _batch(self, single: Sequence[Any], envs: np.ndarray) -> Any:
         """Observations of single envs as one batch, whatever they are nested in."""
         space = self._engine.single_observation_space
-        return concatenate(space, tuple(single), create_empty_array(space, len(single)))
+        try:
+            return concatenate(space, tuple(single), create_empty_array(space, len(single)))
+        except Exception as error:
+            self._refuse_misfits(self.spec.env_id, single, envs.tolist(), error)
+            raise
 
     @property
     def can_be_drawn(self) -> bool:
@@ -176,12 +212,16 @@ def _make_engine(env_id: str, config: EnvConfig, num_envs: int) -> VectorEnv:
     if config.max_episode_steps is not None:
         settings["max_episode_steps"] = config.max_episode_steps
     vector_settings: dict[str, Any] = {"autoreset_mode": RESET_MODES[reset]} if reset else {}
+    wrappers: list[Any] = []
+    if mode == "async":
+        wrappers.append(partial(CheckedObservations, env_id=env_id))
     try:
         return gymnasium.make_vec(
             name,
             num_envs=num_envs,
             vectorization_mode=mode,
             vector_kwargs=vector_settings or None,
+            wrappers=wrappers or None,
             **settings,
         )
     except (gymnasium.error.Error, ImportError) as error:
@@ -210,6 +250,6 @@ def _resets_in_same_step(engine: VectorEnv, env_id: str) -> bool:
 
 def _engine_seed(engine: VectorEnv, seeds: Sequence[int]) -> Any:
     """One seed per env if there are several envs inside, otherwise one that depends on all of them."""
-    if isinstance(engine, gymnasium.vector.SyncVectorEnv | gymnasium.vector.AsyncVectorEnv):
+    if isinstance(engine, SyncVectorEnv | AsyncVectorEnv):
         return [int(seed) for seed in seeds]
     return int(np.random.SeedSequence(list(seeds)).generate_state(1)[0])

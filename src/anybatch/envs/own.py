@@ -12,6 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from anybatch.config import EnvConfig
 from anybatch.envs import failing, options
 from anybatch.envs.gymnasium_adapter import GymnasiumEnv
+from anybatch.envs.misfits import CheckedObservations
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import EnvError
 from anybatch.user_modules import OBJECT_PREFIX
@@ -94,7 +95,8 @@ def _manufactured(
         if not isinstance(env, gymnasium.Env):
             raise EnvError(f"{name} must make a Gymnasium env, but it made {type(env).__name__}")
         limit = config.max_episode_steps
-        return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
+        env = env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
+        return CheckedObservations(env, name) if mode == "async" else env
 
     makers = [make_one] * len(seeds)
     try:

@@ -21,6 +21,7 @@ from anybatch.runs import safe_files
 from anybatch.runs.checkpoint import PLACE, Checkpoints
 from anybatch.runs.display import Output
 from anybatch.runs.record import NEWEST, RunRecord
+from anybatch.session.outcome import naming_flags
 
 CARD, EVALUATION, VIDEO, ONNX = "README.md", "evaluation.json", "replay.mp4", "policy.onnx"
 CONTENT = (
@@ -102,6 +103,7 @@ def write(
             video=VIDEO if with_video else None,
             onnx=ONNX if with_onnx else None,
             versions=versions(record),
+            naming=naming_flags(config),
         )
         safe_files.replace(aside / CARD, card.text().encode(errors="replace"))
     return HubFolder(folder, card)

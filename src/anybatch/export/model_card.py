@@ -1,6 +1,7 @@
 """The model card of a policy: what was trained, its evaluation and protocol, and how to use it."""
 
 import json
+import shlex
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +38,8 @@ class Card:
     onnx: str | None
     """Name of the ONNX file in the folder."""
     versions: dict[str, str]
+    naming: tuple[str, ...] = ()
+    """Flags for an environment or a network that the folder alone may not name."""
 
     @property
     def method(self) -> str:
@@ -134,19 +137,23 @@ model-index:
             if self.onnx
             else ""
         )
-        seed = f" --seed {self.evaluation_seed}" if self._has_own_seed else ""
+        seed = ["--seed", str(self.evaluation_seed)] if self._has_own_seed else []
+        evaluate = shlex.join(["anybatch", "evaluate", folder, *self.naming, *seed])
+        pairs = zip(self.naming[::2], self.naming[1::2], strict=True)
+        # --network.factory is network= in Python
+        named = [f", {flag.strip('-').partition('.')[0]}={value!r}" for flag, value in pairs]
         return f"""## Use
 
 ```
 pip install 'anybatch[hub]'
 anybatch pull {name} --out {folder}
-anybatch evaluate {folder}{seed}
+{evaluate}
 ```
 
 ```python
 import anybatch
 
-agent = anybatch.load("{folder}")
+agent = anybatch.load("{folder}"{"".join(named)})
 action = agent.act(observation)
 ```
 

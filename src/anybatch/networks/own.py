@@ -1,6 +1,7 @@
 """The user's own networks: an encoder, to which heads are added, or a whole network."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from anybatch import user_modules
 from anybatch.config import NetworkConfig, QNetworkConfig
 from anybatch.envs.protocol import BoxActions, EnvSpec
-from anybatch.errors import ConfigError
+from anybatch.errors import ConfigError, UserError, note_own_line
 from anybatch.networks.actor_critic import ActorCritic, assembled
 from anybatch.networks.encoders import image_to_float, planes_to_float
 from anybatch.networks.packed import BRANCH_FEATURES, FeatureEncoder, PackedImage, PackedNumbers
@@ -20,16 +21,58 @@ NetworkFactory = Callable[[EnvSpec], nn.Module]
 """Makes a network for an environment; `spec.obs_layout.seen_shape` is the shape of an encoder's input."""
 
 
+SETTING = "network.factory"
+
+
 def import_factory(path: str, *, trusted: bool) -> NetworkFactory:
-    """The factory that `--network.factory my_package:make_network` names."""
+    """The factory my_package:make_network, which is not called. `trusted` as in `import_named`."""
     module, _, name = path.rpartition(":")
     if not module or not name:
-        raise ConfigError(f"network.factory = {path} must have the form my_package:make_network")
-    found = user_modules.import_named(module, flag=f"--network.factory {path}", trusted=trusted)
+        raise ConfigError(f"{SETTING} = {path} must have the form my_package:make_network")
+    naming = user_modules.how_to_name(SETTING, path)
+    found = user_modules.import_named(module, naming=naming, trusted=trusted)
     factory: Any = getattr(found, name, None)
     if not callable(factory):
-        raise ConfigError(f"network.factory = {path}: {module} has no function {name}")
+        raise ConfigError(f"{SETTING} = {path}: {module} has no function {name}")
     return cast(NetworkFactory, factory)
+
+
+def import_as_named(path: str) -> None:
+    """Import a factory that a person names directly, also from the working folder."""
+    if not is_object(path):
+        import_factory(path, trusted=True)
+        user_modules.name(SETTING, path)
+
+
+def recorded_factory(path: str) -> NetworkFactory:
+    """The factory that a config names, to be called: a module class, or whatever a person has named too.
+
+    The config may come from a run folder or a preset of somebody else, who must not choose what is called.
+    """
+    factory = import_factory(path, trusted=False)
+    if not _is_module_class(factory) and path not in user_modules.named(SETTING):
+        raise ConfigError(
+            f"{SETTING} = {path} is not a class of torch modules, and a function is called only if you "
+            f"name it: {user_modules.how_to_name(SETTING, path)}"
+        )
+    return factory
+
+
+def must_be_named(path: str) -> bool:
+    """Whether other commands on a run with this factory must name it again. They cannot name an object."""
+    if is_object(path):
+        return False
+    module = path.rpartition(":")[0]
+    return user_modules.must_be_named(module) or not _is_module_class(import_factory(path, trusted=False))
+
+
+def is_object(path: str) -> bool:
+    """Whether a recorded name is that of an object of a program, which cannot be imported."""
+    return path.startswith(user_modules.OBJECT_PREFIX)
+
+
+def _is_module_class(factory: NetworkFactory) -> bool:
+    return isinstance(factory, type) and issubclass(factory, nn.Module)
 
 
 class OwnEncoder(nn.Module):
@@ -63,7 +106,7 @@ def own_actor_critic(
     factory: NetworkFactory, config: NetworkConfig, spec: EnvSpec, *, generator_seed: int, auxiliary: bool
 ) -> ActorCritic:
     """The network of PPO or PPG around what `factory` makes; its weights depend on `generator_seed` alone."""
-    with seeded(generator_seed):
+    with seeded(generator_seed), _noting_failure(config.factory):
         made = factory(spec)
         if isinstance(made, ActorCritic):
             return _checked(made, spec, auxiliary=auxiliary)
@@ -84,7 +127,7 @@ def own_q_network(
     factory: NetworkFactory, config: QNetworkConfig, spec: EnvSpec, *, generator_seed: int
 ) -> QNetwork:
     """The network of PQN around what `factory` makes; its weights depend on `generator_seed` alone."""
-    with seeded(generator_seed):
+    with seeded(generator_seed), _noting_failure(config.factory):
         made = factory(spec)
         if isinstance(made, QNetwork):
             return made
@@ -93,6 +136,18 @@ def own_q_network(
         return assembled_q_network(
             config, _encoder(made, spec), (), layout=spec.obs_layout, num_actions=spec.action_width
         )
+
+
+@contextmanager
+def _noting_failure(name: str | None) -> Iterator[None]:
+    """Note on an error of the user's own code whose it is; it keeps its traceback."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, UserError):
+            error.add_note(f"This error was raised while the network {name} was being made.")
+            note_own_line(error)
+        raise
 
 
 def _encoder(made: Any, spec: EnvSpec) -> FeatureEncoder:

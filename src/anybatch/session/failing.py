@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from anybatch.algorithms import AnyState
-from anybatch.errors import LostRankError, UserError
+from anybatch.errors import LostRankError, UserError, note_own_line, own_line
 from anybatch.runs.run import Run
 
 STAGES = {
@@ -24,6 +24,7 @@ def noting_training(state: AnyState, run: Run, resume: str) -> Iterator[None]:
         yield
     except Exception as error:
         if needs_note(error):
+            note_place(error)
             stage = STAGES.get(run.timer.failed or "", "between two iterations")
             error.add_note(
                 f"This error ended the run at {state.env_steps:,} env steps, {stage}. "
@@ -39,6 +40,7 @@ def noting_evaluation(resume: str) -> Iterator[None]:
         yield
     except Exception as error:
         if needs_note(error):
+            note_place(error)
             error.add_note(
                 "This error ended the evaluation after the training, which is complete and saved. "
                 f"Evaluate again with: {resume}"
@@ -49,5 +51,15 @@ def noting_evaluation(resume: str) -> Iterator[None]:
 def needs_note(error: Exception) -> bool:
     """Whether an error may be that of a user's code. Ours are sentences, and so are those about files."""
     is_about_file = isinstance(error, OSError) and error.filename is not None
-    comes_from_env = bool(getattr(error, "__notes__", ()))
-    return not isinstance(error, UserError | LostRankError) and (comes_from_env or not is_about_file)
+    is_users = has_notes(error) or own_line(error) is not None
+    return not isinstance(error, UserError | LostRankError) and (is_users or not is_about_file)
+
+
+def note_place(error: Exception) -> None:
+    """Note the line to look at first, unless an environment or a network has been named with it."""
+    if not has_notes(error):
+        note_own_line(error)
+
+
+def has_notes(error: Exception) -> bool:
+    return bool(getattr(error, "__notes__", ()))

@@ -9,9 +9,10 @@ from anybatch import envs, user_modules
 from anybatch.acting.evaluation import Evaluation
 from anybatch.algorithms import AnyState
 from anybatch.config import AnyConfig
+from anybatch.networks import own as own_networks
 from anybatch.runs.best import BestCheckpoint
 from anybatch.runs.run import Run
-from anybatch.session.own import OwnParts
+from anybatch.session.own import OwnParts, is_elsewhere
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,12 @@ class Outcome:
 
     best: BestCheckpoint | None = None
     """The best policy found by evaluations during training; None if there were none."""
-    env_flag: tuple[str, ...] = ()
-    """Flags that every command on this run needs, because the environment is in the working folder."""
+    naming: tuple[str, ...] = ()
+    """Flags that every command on this run needs, because a run folder alone may not name these parts."""
 
     def command(self, name: str) -> str:
         """A command line for this run."""
-        return command_line(name, self.folder, self.env_flag)
+        return command_line(name, self.folder, self.naming)
 
     def how_to_continue(self) -> str:
         """The sentence for a person who stopped the run."""
@@ -58,7 +59,7 @@ def outcome_of(config: AnyConfig, state: AnyState, run: Run, own: OwnParts) -> O
         training_episodes=len(run.recent_returns),
         evaluation=None,
         stopped_by=run.stop.signal,
-        env_flag=env_flag(config),
+        naming=naming_flags(config),
     )
 
 
@@ -77,13 +78,24 @@ def resume_of(config: AnyConfig, folder: Path, own: OwnParts) -> str:
     objects = ", ".join(f"{name}=…" for name in ("env", "network") if getattr(own, name) is not None)
     if objects:
         return f"anybatch.resume({str(folder)!r}, {objects})"
-    return command_line("resume", folder, env_flag(config))
+    return command_line("resume", folder, (*naming_flags(config), *cluster_flag(config)))
 
 
 def command_line(name: str, folder: Path, flags: tuple[str, ...]) -> str:
     return shlex.join(["anybatch", name, str(folder), *flags])
 
 
-def env_flag(config: AnyConfig) -> tuple[str, ...]:
-    module = envs.user_module(config.env)
-    return ("--env", config.env) if module is not None and user_modules.must_be_named(module) else ()
+def naming_flags(config: AnyConfig) -> tuple[str, ...]:
+    """The flags that name an environment and a network again, where a run folder may not name them alone."""
+    flags: list[str] = []
+    module, factory = envs.user_module(config.env), config.network.factory
+    if module is not None and user_modules.must_be_named(module):
+        flags += ["--env", config.env]
+    if factory is not None and own_networks.must_be_named(factory):
+        flags += [f"--{own_networks.SETTING}", factory]
+    return tuple(flags)
+
+
+def cluster_flag(config: AnyConfig) -> tuple[str, ...]:
+    """The flag that names the Ray cluster again."""
+    return ("--ray-address", config.ray_address) if is_elsewhere(config.ray_address) else ()

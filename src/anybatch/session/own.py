@@ -4,7 +4,7 @@ import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
 from torch import nn
 
@@ -18,13 +18,14 @@ from anybatch.config import AnyConfig
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import ConfigError
-from anybatch.networks.own import NetworkFactory, import_factory
+from anybatch.networks.own import NetworkFactory, is_object, recorded_factory
 from anybatch.user_modules import OBJECT_PREFIX
 
 if TYPE_CHECKING:
     from anybatch.envs.own import OwnEnv
 
 Config = TypeVar("Config", bound=AnyConfig)
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,12 @@ class OwnParts:
         path = config.network.factory
         if path is None or self.network is not None:
             return self.network
-        if path.startswith(OBJECT_PREFIX):
+        if is_object(path):
             raise ConfigError(
                 f"this run has a network object, {path.removeprefix(OBJECT_PREFIX)}, which only a Python "
                 "program can provide: pass it as network=… to anybatch.resume or anybatch.load"
             )
-        return import_factory(path, trusted=False)
+        return recorded_factory(path)
 
     def training_env(self, config: AnyConfig, *, env_steps: int) -> VectorEnv:
         """The training environments. `env_steps` are those a resumed run has done; they change the seeds."""
@@ -105,6 +106,7 @@ class OwnParts:
         self, config: AnyConfig, spec: EnvSpec, *, env_steps: int, say: Callable[[str], None]
     ) -> ActorPool:
         """Actors that have built the training environments, each its own share."""
+        refuse_unnamed_cluster(config)
         return start_actors(
             config,
             spec,
@@ -151,6 +153,21 @@ class OwnParts:
 
 
 NOTHING_OWN = OwnParts()
+
+
+def refuse_unnamed_cluster(config: AnyConfig) -> None:
+    """Refuse the address of a cluster that only a record names: what a cluster answers can run code here."""
+    address = config.ray_address
+    if is_elsewhere(address) and address not in user_modules.named("ray_address"):
+        raise ConfigError(
+            f"ray-address = {address} is from the run folder or the preset, and a cluster is connected to "
+            f"only if you name it: {user_modules.how_to_name('ray_address', address)}"
+        )
+
+
+def is_elsewhere(address: str | None) -> TypeGuard[str]:
+    """Whether an address of Ray may be that of another machine; `auto` is the Ray of this one."""
+    return address is not None and address != AUTO
 
 
 def _factory(network: Any) -> NetworkFactory:

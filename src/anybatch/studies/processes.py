@@ -14,7 +14,7 @@ from typing import IO, Any, Self
 
 from anybatch.runs.safe_files import Folder
 from anybatch.studies.cells import SOURCE
-from anybatch.studies.engine import DIED, LOST, STOPPED
+from anybatch.studies.engine import DIED, LOST, STOPPED, naming_words
 
 LOG_FILE = "log.txt"
 COMMAND = """
@@ -131,7 +131,7 @@ class Worker:
             self._log = place.append(LOG_FILE)
         # -P: a package of that name in the working folder must not replace the copy.
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", COMMAND, str(self._out), *self._named],
+            [sys.executable, "-P", "-c", COMMAND, str(self._out), *naming_words(self._named)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -18,7 +18,7 @@ from ray.exceptions import NodeDiedError, OutOfMemoryError, RayActorError
 
 from anybatch.distributed.ray_connection import connect
 from anybatch.studies.cells import PLAN_FILE
-from anybatch.studies.engine import ERROR, LOST, STOPPED
+from anybatch.studies.engine import ERROR, LOST, STOPPED, naming_words
 from anybatch.studies.processes import Worker
 
 OPTIONS: dict[str, Any] = {"max_restarts": 0, "max_task_retries": 0, "concurrency_groups": {"control": 1}}
@@ -33,9 +33,7 @@ class RemoteWorker:
         known = json.loads(place)
         self._out = Path(known["out"])
         folder = known["folder"] if Path(known["folder"]).is_dir() else None
-        self._worker = Worker(
-            self._out, threads=known["threads"], named_envs=known["named_envs"], folder=folder
-        )
+        self._worker = Worker(self._out, threads=known["threads"], named_envs=known["named"], folder=folder)
 
     def ask(self, job: str) -> str:
         if not (self._out / PLAN_FILE).exists():
@@ -68,7 +66,7 @@ class RayEngine:
             "out": str(out.resolve()),
             "folder": os.getcwd(),  # where modules of the user are found
             "threads": threads,
-            "named_envs": list(named_envs),
+            "named": naming_words(named_envs),
         }
         return RayWorker(json.dumps(place), cores=threads)
 

@@ -25,10 +25,11 @@ from typing import Any, TextIO
 
 from anybatch import envs
 from anybatch.errors import UserError
+from anybatch.networks import own as own_networks
 from anybatch.runs.stop import Stopped, request_stop
 from anybatch.studies import cells, plan, speed
 from anybatch.studies.cells import Cell, Origin
-from anybatch.studies.engine import DONE, ERROR, FAILED, STOPPED
+from anybatch.studies.engine import DONE, ERROR, FACTORY_FLAG, FAILED, STOPPED
 from anybatch.studies.training import remove_finished_run, run_cell
 
 Job = Mapping[str, Any]
@@ -62,7 +63,7 @@ class InProgress:
 
 
 def main() -> None:
-    """`python -c … OUT [ENV …]`: the environments are those named on the command line."""
+    """`python -c … OUT [ENV …] [--network.factory=NAME …]`: what the command line of the study names."""
     answers = private_stdout()
     out, named = Path(sys.argv[1]), sys.argv[2:]
     in_progress = InProgress()
@@ -113,8 +114,11 @@ def answering(out: Path, named: list[str], in_progress: InProgress) -> Callable[
 
     def answer(job: Job) -> dict[str, Any]:
         try:
-            for env in named:
-                envs.import_as_named(env)
+            for word in named:
+                if word.startswith(FACTORY_FLAG):
+                    own_networks.import_as_named(word.removeprefix(FACTORY_FLAG))
+                else:
+                    envs.import_as_named(word)
             origin, cell = meant(job)
             if "probe" in job:
                 return {"answer": DONE, "seconds": speed.seconds_per_env_step(out, cell)}

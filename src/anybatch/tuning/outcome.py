@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from anybatch import envs
+from anybatch.networks.own import SETTING as FACTORY
 from anybatch.reports.verdicts import Verdict
 from anybatch.studies.cells import Result
 from anybatch.studies.duration import written
@@ -35,7 +37,10 @@ class Outcome:
     def train_words(self) -> list[str]:
         """The command line that trains the tuned preset at the target batch."""
         num_envs = str(self.plan.train_at)
-        return ["anybatch", "train", "--preset", str(self.preset_file), "--num-envs", num_envs]
+        words = ["anybatch", "train", "--preset", str(self.preset_file), "--num-envs", num_envs]
+        asked = self.plan.request.env
+        words += ["--env", asked] if asked is not None and envs.user_module(asked) is not None else []
+        return [*words, *self._factory_words()]
 
     def tune_words(self) -> list[str]:
         """The command line of the tuning itself."""
@@ -50,7 +55,12 @@ class Outcome:
         words += ["--margin", f"{asked.margin:g}"]
         words += ["--search", *asked.search] if asked.search else []
         words += ["--budget", written(asked.budget_seconds)] if asked.budget_seconds is not None else []
-        return [*words, "--out", str(self.folder)]
+        return [*words, *self._factory_words(), "--out", str(self.folder)]
+
+    def _factory_words(self) -> list[str]:
+        """The flag that names the preset's own network, which a preset alone may not name."""
+        factory = self.plan.original["network"]["factory"]
+        return [] if factory is None else [f"--{FACTORY}", factory]
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -4,16 +4,18 @@ import traceback
 from typing import Any
 
 from anybatch import errors
-from anybatch.errors import UserError
+from anybatch.errors import UserError, note_own_line
 from anybatch.runs import message
 
 
 class ActorFailed(Exception):
-    """An actor's environment raised an error, which a retry would raise again."""
+    """An actor's environment or network raised an error, which a retry would raise again."""
 
 
 def packed_error(error: Exception) -> bytes:
     """An answer that raises an actor's error in the learner."""
+    if not getattr(error, "__notes__", ()):  # those of environments have been noted
+        note_own_line(error)
     name = type(error).__name__ if isinstance(error, UserError) else None
     return message.pack({"error": str(error), "name": name, "trace": traceback.format_exc()})
 
@@ -24,4 +26,4 @@ def raise_if_error(answer: dict[str, Any]) -> None:
         return
     if answer["name"] is not None:
         raise getattr(errors, answer["name"], UserError)(answer["error"])
-    raise ActorFailed(f"an environment failed in an actor:\n{answer['trace']}")
+    raise ActorFailed(f"an environment or a network failed in an actor:\n{answer['trace']}")
