@@ -279,7 +279,7 @@ function warningsOf(settings, plan) {
         "changing num-envs does not.",
     ],
     [
-      until !== null && until < total,
+      until !== null && settings["optimizer.anneal-to"] === 0 && until < total,
       `The learning rate reaches 0 at optimizer.anneal-until = ${until}, before total-env-steps = ${total}.`,
     ],
   ];
