@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from anybatch.reports.verdicts.power import outlooks
 from anybatch.reports.verdicts.rule import Rule, Selector
 from anybatch.reports.verdicts.sweeps import left_one_out
 from anybatch.reports.verdicts.verdict import overall
-from anybatch.studies.cells import Cell
+from anybatch.studies.cells import Cell, LeftOut
 from anybatch.studies.plan import StudyPlan
 
 RATE = "optimizer.learning_rate"
@@ -167,17 +168,16 @@ def test_a_measurement_is_not_run_while_it_has_no_cell(rule: tuple[str, ...]):
 
 
 @pytest.mark.parametrize(
-    ("what", "named"),
+    ("entry", "named"),
     [
-        ("toy:Match all r1/64", True),
-        ("all rules at ratio 1/64", True),
-        ("all rules at ratio 1/64, iterations=8", True),
-        ("toy:Match none r1/64", False),
-        ("toy:Match all r1/640", False),
-        ("no rule at ratio 1/64", False),
+        ({"arm": "all"}, True),
+        ({"arm": "all", "base": "another"}, True),  # the claim is about any base
+        ({"arm": "none"}, False),
+        ({"arm": "all", "ratio": "1/640"}, False),
+        ({"arm": "all", "point": {"staleness.iterations": 8}}, False),
     ],
 )
-def test_what_a_claim_names_but_the_plan_leaves_out_is_said(what: str, named: bool):
+def test_what_a_claim_names_but_the_plan_leaves_out_is_said(entry: dict[str, Any], named: bool):
     """Ratios that only other scales have are not missing."""
     rule = with_rule(
         'rule = "equivalent"',
@@ -185,7 +185,9 @@ def test_what_a_claim_names_but_the_plan_leaves_out_is_said(what: str, named: bo
         'that = { ratio = "1" }',
         "margin = 0.1",
     )
-    plan = replace(plan_of(FIVE, KNOWN, rule), left_out=({"what": what, "reason": "of the budget"},))
+    part = {"env": "toy:Match", "base": "toy", "ratio": "1/64", "point": {}, "factors": {}}
+    absent = LeftOut(**part | entry, cause="budget", reason="the budget is too small")
+    plan = replace(plan_of(FIVE, KNOWN, rule), left_out=(absent,))
     assert "1/64" not in {cell.ratio for cell in plan.cells}
     found = judged(plan, lambda cell: 5 + noise(cell, 0.1))
     assert found.state == "holds" and len(found.comparisons) == 1

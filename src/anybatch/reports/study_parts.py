@@ -1,6 +1,5 @@
 """The parts of a study's grid, whose cells differ only in environment and seed, with scores and names."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -201,16 +200,12 @@ def left_out(plan: StudyPlan) -> list[str]:
     """A sentence for each reason why parts of the grid are not run."""
     by_reason: dict[str, dict[str, None]] = {}
     for entry in plan.left_out:
-        by_reason.setdefault(entry["reason"], {})[ratio_or_all(entry["what"])] = None
+        # Where the base cannot reach a ratio, no arm can.
+        what = f"ratio {entry.ratio}" if entry.cause == "ratio" else plan.part_words(entry)
+        by_reason.setdefault(entry.reason, {})[what] = None
     sentences: list[str] = []
     for reason, parts in by_reason.items():
         names = list(parts)
         more = f"; and {len(names) - MOST_LEFT_OUT} more" if len(names) > MOST_LEFT_OUT else ""
         sentences.append(f"Left out: {'; '.join(names[:MOST_LEFT_OUT])}{more}, since {reason}.")
     return sentences
-
-
-def ratio_or_all(what: str) -> str:
-    """The ratio of a part that cannot be reached, which is so for all arms; any other part as it is."""
-    ratio = re.search(r"\br(\d+(?:/\d+)?)\b", what)
-    return f"ratio {ratio[1]}" if ratio else what

@@ -21,8 +21,10 @@ plan.json:
     reference   {"arm", "ratio"}: the cells that others are compared with, the base at the tuned batch
     verdicts    the rules of the study file, unchanged: see anybatch.reports.verdicts
     ranges      {env: [low, high]}: returns that normalize to 0 and 1, if known beforehand
+    left_out    parts of the grid that are not run: env, base, arm, ratio, point and factors as in a cell, cause
+                and reason. The cause is "ratio", one that the base cannot reach, such as a quarter of one
+                env, or "budget"; the reason is the same in words
     cells       [cell, …]
-    left_out    [{"what", "reason"}, …]: parts of the grid that cannot be run, such as a quarter of one env
     request     the user's request: study, scale, envs, preset, seeds, budget_seconds, tune
     facts       anybatch, git_commit, source (SHA-256 of the copy), python, torch
 
@@ -69,7 +71,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from anybatch.errors import UserError
 from anybatch.runs import folder as run_folder
@@ -151,6 +153,22 @@ class Cell:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         return cls(**{name: data[name] for name in CELL_KEYS})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """A part of the grid that a plan does not run. Its cells would differ only in their seeds."""
+
+    env: str
+    base: str
+    arm: str
+    ratio: str
+    point: Mapping[str, Any]
+    factors: Mapping[str, float]
+    cause: Literal["ratio", "budget"]
+    """ratio: the base cannot reach it. budget: it takes too long."""
+    reason: str
+    """The cause in words."""
 
 
 class Origin(Protocol):

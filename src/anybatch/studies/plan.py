@@ -14,7 +14,7 @@ from anybatch.runs import folder as run_folder
 from anybatch.runs.json_text import is_number
 from anybatch.runs.tag import flat
 from anybatch.studies import cells as cell_files
-from anybatch.studies.cells import BINS, PLAN_FILE, RANDOM_ARM, SCHEMA, Cell
+from anybatch.studies.cells import BINS, PLAN_FILE, RANDOM_ARM, SCHEMA, Cell, LeftOut
 from anybatch.studies.configs import UnreachableError, base_settings, cell_settings, has_published_range
 from anybatch.studies.files import Grid, Study
 from anybatch.studies.hashed import read_hashed
@@ -64,8 +64,8 @@ class StudyPlan:
     reference: Mapping[str, str]
     verdicts: tuple[Mapping[str, Any], ...]
     ranges: Mapping[str, tuple[float, float]]
+    left_out: tuple[LeftOut, ...]
     cells: tuple[Cell, ...]
-    left_out: tuple[Mapping[str, str], ...]
     request: Request
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     bins: int = BINS
@@ -86,9 +86,10 @@ class StudyPlan:
 
     def _decisive(self) -> dict[str, Any]:
         """All that decides the results, as plain values."""
-        names = [entry.name for entry in fields(self) if entry.name not in (*NOT_DECISIVE, "cells")]
+        names = [entry.name for entry in fields(self) if entry.name not in NOT_DECISIVE]
         known: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return {"schema": SCHEMA} | known | {"cells": [cell.to_json() for cell in self.cells]}
+        cells, left_out = [cell.to_json() for cell in self.cells], [asdict(entry) for entry in self.left_out]
+        return {"schema": SCHEMA} | known | {"cells": cells, "left_out": left_out}
 
     def to_json(self) -> dict[str, Any]:
         about = {"study": self.study, "arms": self.arms, "request": asdict(self.request), "facts": self.facts}
@@ -108,7 +109,7 @@ class StudyPlan:
                 "arms": texts(data["arms"], dict.fromkeys((*data["arms"], *arms))),
                 "cells": cells,
                 "verdicts": tuple(data["verdicts"]),
-                "left_out": tuple(data["left_out"]),
+                "left_out": tuple(LeftOut(**entry) for entry in data["left_out"]),
                 "ranges": {env: (low, high) for env, (low, high) in data["ranges"].items()},
                 "request": Request.from_json(data["request"]),
             }
@@ -117,18 +118,33 @@ class StudyPlan:
     def within(self, *, parts: int, seeds: int) -> Self:
         """The same plan with only the first parts of the grid, and the first seeds of each."""
         kept = {cell.name for cells in self.groups().values() for cell in cells[:seeds] if cell.part <= parts}
-        dropped = dict.fromkeys(self.part_words(cell) for cell in self.cells if cell.part > parts)
-        left_out = ({"what": words, "reason": "the budget is too small"} for words in dropped)
+        left_out = (
+            LeftOut(
+                env=cell.env,
+                base=cell.base,
+                arm=cell.arm,
+                ratio=cell.ratio,
+                point=cell.point,
+                factors=cell.factors,
+                cause="budget",
+                reason="the budget is too small",
+            )
+            for cell, *_ in self.groups().values()
+            if cell.part > parts
+        )
         return replace(
             self,
             cells=tuple(cell for cell in self.cells if cell.name in kept),
             left_out=(*self.left_out, *left_out),
         )
 
-    def part_words(self, cell: Cell) -> str:
+    def part_words(self, cell: Cell | LeftOut) -> str:
         """What a cell shares with those of other seeds and environments: no rule at ratio 1/4."""
         return ", ".join(
-            [f"{self.arms[cell.arm]} at ratio {cell.ratio}", *self.point_words(cell.point, cell.factors)]
+            [
+                f"{self.arms.get(cell.arm, cell.arm)} at ratio {cell.ratio}",
+                *self.point_words(cell.point, cell.factors),
+            ]
         )
 
     def point_words(self, point: Mapping[str, Any], factors: Mapping[str, float]) -> list[str]:
@@ -164,7 +180,7 @@ def make_plan(study: Study, request: Request) -> StudyPlan:
     if not grids:
         raise ConfigError(f"study {study.name} has nothing to tune at scale {request.scale}")
     found: dict[str, Cell] = {}
-    left_out: dict[str, str] = {}
+    left_out: list[LeftOut] = []
     name_base = len({grid.base for grid in grids}) > 1
     values = by_setting(entries for grid in grids for point in swept(grid) for entries in point)
     for part, grid in enumerate(grids, 1):
@@ -175,7 +191,8 @@ def make_plan(study: Study, request: Request) -> StudyPlan:
             for cell in env_cells(study, grid, env, settings, prefix, seeds, values, left_out):
                 add(found, replace(cell, part=part))
     if not found:
-        raise ConfigError(f"study {study.name} has no cell left: {'; '.join(left_out.values())}")
+        reasons = "; ".join(dict.fromkeys(entry.reason for entry in left_out))
+        raise ConfigError(f"study {study.name} has no cell left: {reasons}")
     refuse_unsafe_names(found)
     ranges = {env: study.ranges[env] for env in {cell.env for cell in found.values()} & study.ranges.keys()}
     refuse_without_reference(study, list(found.values()), ranges)
@@ -185,12 +202,12 @@ def make_plan(study: Study, request: Request) -> StudyPlan:
         tune=request.tune,
         metric=study.metric,
         threads=study.threads,
-        arms={cell.arm: study.arms[cell.arm].title for cell in found.values()},
+        arms={part.arm: study.arms[part.arm].title for part in (*found.values(), *left_out)},
         reference=study.reference,
         verdicts=tuple(study.verdicts),
         ranges=ranges,
         cells=(*random_cells(list(found.values()), ranges), *found.values()),
-        left_out=tuple({"what": what, "reason": reason} for what, reason in left_out.items()),
+        left_out=tuple(left_out),
         request=request,
     )
 
@@ -232,32 +249,27 @@ def env_cells(
     prefix: Sequence[str],
     seeds: Sequence[int],
     values: Mapping[str, Sequence[Any]],
-    left_out: dict[str, str],
+    left_out: list[LeftOut],
 ) -> Iterator[Cell]:
-    """The cells of a grid in one environment. `left_out` collects what cannot be reached, and why.
+    """The cells of a grid in one environment. `left_out` collects what the base cannot reach.
 
     `values` are those of all grids by setting, which names must tell apart.
     """
     for arm, ratio, (point, factors) in product(grid.arms, grid.ratios, list(swept(grid))):
         parts = [*prefix, arm, f"r{ratio}", *point_words(point, factors, values)]
-        what = " ".join(parts)
+        part = {"env": env, "base": grid.base, "arm": arm, "ratio": ratio, "point": point, "factors": factors}
         try:
             config = cell_settings(
-                study.arms[arm], base, ratio=ratio, point=point, factors=factors, where=what
+                study.arms[arm], base, ratio=ratio, point=point, factors=factors, where=" ".join(parts)
             )
         except UnreachableError as error:
-            left_out[what] = str(error)
+            left_out.append(LeftOut(**part, cause="ratio", reason=str(error)))
             continue
         for seed in seeds:
             yield Cell(
                 name=file_name([*parts, f"s{seed}"]),
                 part=0,
-                env=env,
-                base=grid.base,
-                arm=arm,
-                ratio=ratio,
-                point=point,
-                factors=factors,
+                **part,
                 seed=seed,
                 config=config | {"seed": seed},
             )
