@@ -41,7 +41,7 @@ RANKS = (4, 1, 3, 2)
 PARTS = 50
 """Of a run, for its curve."""
 RANDOM_RETURN = 0.46
-"""Of random play: results/studies/invariance/cells/minatar-Breakout__random.json."""
+"""Of random play: the row minatar-Breakout__random of results/studies/invariance.jsonl.gz."""
 MARGIN = 0.1
 """As in the study: of the range from random play to the best final return of the constant runs."""
 RESAMPLES = 10_000

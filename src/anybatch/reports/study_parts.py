@@ -11,7 +11,7 @@ from anybatch.errors import UserError
 from anybatch.reports import statistics
 from anybatch.reports.verdicts import Scores, Verdict, judge
 from anybatch.studies import plan as plans
-from anybatch.studies import runner
+from anybatch.studies import recorded, runner
 from anybatch.studies.cells import RANDOM_ARM, Cell, Result
 from anybatch.studies.plan import StudyPlan
 
@@ -189,10 +189,12 @@ def is_study(path: Path) -> bool:
 
 
 def read(path: Path) -> StudyView:
-    """The study in a folder, with its finished cells."""
+    """The study in a folder or in a recorded file, with its finished cells."""
+    if path.is_file():
+        return StudyView(*recorded.study_in(recorded.read(path)))
     plan = plans.read(path)
     if plan is None:
-        raise UserError(f"{path} is not a study folder: it has no {plans.PLAN_FILE}")
+        raise UserError(f"{path} is not a recorded study or the folder of one: there is no {plans.PLAN_FILE}")
     return StudyView(plan, runner.results(path, plan))
 
 

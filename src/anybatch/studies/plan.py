@@ -1,7 +1,5 @@
 """The plan of a study: every cell with all its settings, fixed and hashed before the first cell is run."""
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -17,10 +15,16 @@ from anybatch.studies import cells as cell_files
 from anybatch.studies.cells import BINS, PLAN_FILE, RANDOM_ARM, SCHEMA, Cell, LeftOut
 from anybatch.studies.configs import UnreachableError, base_settings, cell_settings, has_published_range
 from anybatch.studies.files import Grid, Study
-from anybatch.studies.hashed import read_hashed
+from anybatch.studies.hashed import hash_of, read_hashed
 
 NOT_DECISIVE = ("study", "arms", "request", "facts")
 """Entries of a plan that are not hashed: descriptions, and how the plan was made."""
+KIND: dict[str, Any] = {
+    "schema": SCHEMA,
+    "not_hashed": ("hash", *NOT_DECISIVE),
+    "what": "the plan of a study",
+}
+"""What is needed to verify a plan."""
 ABOUT = ("name", "title", "claim", "source")
 """What a plan says about its study."""
 
@@ -43,7 +47,8 @@ class Request:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """A recorded request. The hash of a plan does not cover it, so its values are checked."""
-        found = cls(**{**data, "envs": tuple(data["envs"])})
+        known = {entry.name: data[entry.name] for entry in fields(cls) if entry.name in data}
+        found = cls(**{**known, "envs": tuple(data["envs"])})
         words = (found.study, found.scale, found.preset or "", *found.envs)
         numbers = (found.seeds or 0, found.budget_seconds or 0)
         if not all(isinstance(word, str) for word in words) or not all(map(is_number, numbers)):
@@ -69,15 +74,16 @@ class StudyPlan:
     request: Request
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     bins: int = BINS
+    recorded_hash: str | None = field(default=None, compare=False, repr=False)
+    """The hash of a plan that was read: a later version may have other entries, and compute another one."""
 
     @property
     def hash(self) -> str:
-        return self._hash
+        return self.recorded_hash or self._hash
 
     @cached_property  # takes milliseconds, and every cell is compared with it
     def _hash(self) -> str:
-        text = json.dumps(self._decisive(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return hash_of(self._decisive())
 
     @property
     def has_ratios(self) -> bool:
@@ -86,7 +92,7 @@ class StudyPlan:
 
     def _decisive(self) -> dict[str, Any]:
         """All that decides the results, as plain values."""
-        names = [entry.name for entry in fields(self) if entry.name not in NOT_DECISIVE]
+        names = [entry.name for entry in fields(self) if entry.name not in (*NOT_DECISIVE, "recorded_hash")]
         known: dict[str, Any] = {name: getattr(self, name) for name in names}
         cells, left_out = [cell.to_json() for cell in self.cells], [asdict(entry) for entry in self.left_out]
         return {"schema": SCHEMA} | known | {"cells": cells, "left_out": left_out}
@@ -97,7 +103,7 @@ class StudyPlan:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        known = {entry.name: data[entry.name] for entry in fields(cls)}
+        known = {entry.name: data[entry.name] for entry in fields(cls) if entry.name in data}
         cells = tuple(Cell.from_json(cell) for cell in data["cells"])
         arms = (cell.arm for cell in cells if cell.arm != RANDOM_ARM)
         if not isinstance(data["facts"], Mapping):
@@ -112,6 +118,7 @@ class StudyPlan:
                 "left_out": tuple(LeftOut(**entry) for entry in data["left_out"]),
                 "ranges": {env: (low, high) for env, (low, high) in data["ranges"].items()},
                 "request": Request.from_json(data["request"]),
+                "recorded_hash": data["hash"],
             }
         )
 
@@ -136,6 +143,7 @@ class StudyPlan:
             self,
             cells=tuple(cell for cell in self.cells if cell.name in kept),
             left_out=(*self.left_out, *left_out),
+            recorded_hash=None,
         )
 
     def part_words(self, cell: Cell | LeftOut) -> str:
@@ -364,7 +372,7 @@ def refuse_unsafe_names(found: Mapping[str, Cell]) -> None:
 
 def read(out: Path) -> StudyPlan | None:
     """The plan of a folder; None if there is none yet."""
-    return read_hashed(out / PLAN_FILE, StudyPlan.from_json, schema=SCHEMA, what="the plan of a study")
+    return read_hashed(out / PLAN_FILE, StudyPlan.from_json, **KIND)
 
 
 def write(out: Path, plan: StudyPlan) -> None:
