@@ -42,10 +42,10 @@ fmt: .venv/ready-to-test
 	$(BIN)/ruff format .
 
 # The sweeps of a tuning are shown only if no study of the batch itself is recorded.
-RECORDED := $(sort $(patsubst %/plan.json,%,$(wildcard $(foreach name,invariance* upward,results/studies/$(name)/plan.json))))
-MEASURED := $(foreach folder,$(RECORDED),$(if $(findstring -tune,$(folder)),,$(folder)))
+RECORDED := $(sort $(basename $(basename $(wildcard results/studies/invariance*.gz results/studies/upward.jsonl.gz))))
+MEASURED := $(foreach name,$(RECORDED),$(if $(findstring -tune,$(name)),,$(name)))
 dial: .venv/ready-to-train
-	$(BIN)/anybatch dial $(or $(strip $(MEASURED)),$(firstword $(RECORDED))) --out docs/dial.html
+	$(BIN)/anybatch dial $(addsuffix .jsonl.gz,$(or $(strip $(MEASURED)),$(firstword $(RECORDED)))) --out docs/dial.html
 
 slow: system-packages .venv/ready-to-test
 	$(BIN)/pytest -m slow

@@ -1,7 +1,7 @@
-"""What recorded studies found, written into docs/results.md from their cells: `make results`.
+"""What recorded studies found, written into docs/results.md from their files: `make results`.
 
-The page has a mark for each study, with the figures that it shows. What stands between the mark and its
-end is replaced, and the figures are drawn into docs/pictures:
+The page has a mark for each study, with the name of its file without .jsonl.gz and the figures that it shows.
+What stands between the mark and its end is replaced, and the figures are drawn into docs/pictures:
 
     <!-- study: results/studies/invariance score-ratio -->
     <!-- end -->
@@ -20,29 +20,32 @@ from anybatch.reports import study_parts
 from anybatch.reports.pages import studies
 from anybatch.reports.report_files import write_picture
 from anybatch.reports.study_parts import METRIC_NAMES, Part, StudyView, mean_of
+from anybatch.studies.recorded import SUFFIX
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results.md"
 PICTURES = ROOT / "docs" / "pictures"
-MARK = re.compile(r"(<!-- study: (?P<folder>\S+)(?P<figures>[^\n]*) -->\n).*?(?=<!-- end -->)", re.S)
+MARK = re.compile(r"(<!-- study: (?P<study>\S+)(?P<figures>[^\n]*) -->\n).*?(?=<!-- end -->)", re.S)
 SUMMARY_ROW = re.compile(
-    r"^(?P<kept>\| <!-- verdict: (?P<folder>\S+) (?P<name>\S+) -->[^|]*\|[^|]*\|)[^|]*\|[^|]*\|$", re.M
+    r"^(?P<kept>\| <!-- verdict: (?P<study>\S+) (?P<name>\S+) -->[^|]*\|[^|]*\|)[^|]*\|[^|]*\|$", re.M
 )
 
-read = cache(study_parts.read)
+
+@cache
+def read(study: str) -> StudyView:
+    """A recorded study, by its name in a mark."""
+    return study_parts.read(ROOT / f"{study}{SUFFIX}")
 
 
 def with_results(page: str) -> str:
     """The page with the text of every study, and every number of the summary, made anew."""
-    page = MARK.sub(lambda match: match[1] + study_text(ROOT / match["folder"]), page)
-    return SUMMARY_ROW.sub(
-        lambda match: match["kept"] + summary_cells(ROOT / match["folder"], match["name"]), page
-    )
+    page = MARK.sub(lambda match: match[1] + study_text(match["study"]), page)
+    return SUMMARY_ROW.sub(lambda match: match["kept"] + summary_cells(match["study"], match["name"]), page)
 
 
-def summary_cells(folder: Path, name: str) -> str:
+def summary_cells(study: str, name: str) -> str:
     """The numbers of a verdict and its state, as the last cells of a row."""
-    verdict = next(one for one in read(folder).verdicts if one.name == name)
+    verdict = next(one for one in read(study).verdicts if one.name == name)
     found = [one for one in verdict.comparisons if one.value is not None]
     if verdict.rule == "optimum":
         ours = ", ".join(f"× {one.value:g}" for one in found)
@@ -53,8 +56,8 @@ def summary_cells(folder: Path, name: str) -> str:
     return f" {ours} | **{verdict.state}** |"
 
 
-def study_text(folder: Path) -> str:
-    view = read(folder)
+def study_text(study: str) -> str:
+    view = read(study)
     return "\n".join(["", *verdict_lines(view), "", *score_table(view), ""])
 
 
@@ -87,18 +90,18 @@ def score_row(view: StudyView, part: Part, strata: Sequence[str]) -> str:
     return f"| {view.label(part)} | {total.value:.2f}{interval} | {' | '.join(by_env)} | {counts} |"
 
 
-def draw(folder: Path, figures: list[str]) -> None:
+def draw(study: str, figures: list[str]) -> None:
     """Draw the figures of a study that the page shows."""
-    drawings = {drawn.name: drawn for drawn in studies.report(read(folder), []).drawings}
+    drawings = {drawn.name: drawn for drawn in studies.report(read(study), []).drawings}
     for name in figures:
-        write_picture(drawings[name], PICTURES / f"{folder.name}-{name}.png")
+        write_picture(drawings[name], PICTURES / f"{Path(study).name}-{name}.png")
 
 
 def main() -> None:
     page = PAGE.read_text()
     PAGE.write_text(with_results(page))
     for match in MARK.finditer(page):
-        draw(ROOT / match["folder"], match["figures"].split())
+        draw(match["study"], match["figures"].split())
 
 
 if __name__ == "__main__":

@@ -177,6 +177,74 @@ def test_exploration_never_rises_when_a_run_is_extended(
             assert epsilon == pytest.approx(line)
 
 
+@pytest.mark.parametrize("make", MAKES)
+def test_a_run_ends_at_the_share_of_its_learning_rate_that_is_stated(
+    make: Callable[..., AnyConfig], tmp_path: Path
+):
+    config = changed(make(**ANNEALED), optimizer={"anneal_to": 0.5})
+    found = rates(train(config, tmp_path).folder)
+    assert found == pytest.approx({steps: RATE * (1 - 0.5 * min(steps / 200, 1)) for steps in found})
+    assert 0.5 * RATE < min(found.values()) < 0.7 * RATE
+
+
+def test_an_interrupted_run_continues_to_the_share_it_ends_at(tmp_path: Path):
+    config = changed(toy_config(**ANNEALED), optimizer={"anneal_to": 0.5})
+    folder, _ = stopped(config, tmp_path)
+    resume(folder, config)
+    (whole,) = (tmp_path / "whole").iterdir()
+    assert rates(folder) == rates(whole)
+    assert differences(newest_state(whole), newest_state(folder)) == []
+
+
+def test_an_extended_run_continues_to_the_share_it_ends_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    config = changed(toy_config(**ANNEALED), optimizer={"anneal_to": 0.5})
+    folder, middle = stopped(config, tmp_path)
+    capsys.readouterr()
+    resume(folder, replace(config, total_env_steps=400))
+    there = RATE * (1 - 0.5 * middle / 200)
+    (sentence,) = sentences(capsys, "The learning rate")
+    assert f"continues from {there:.4g} and reaches {0.5 * RATE:g} at 400 env steps" in sentence
+    last, rate = max(rates(folder).items())
+    assert rate == pytest.approx(there - (there - 0.5 * RATE) * (last - middle) / (400 - middle))
+
+
+def test_an_extended_run_that_has_reached_its_share_stays_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    config = changed(toy_config(**ANNEALED), optimizer={"anneal_to": 0.5})
+    outcome = train(config, tmp_path)
+    capsys.readouterr()
+    resume(outcome.folder, replace(config, total_env_steps=400))
+    assert sentences(capsys, "The learning rate") == [
+        f"The learning rate continues from {0.5 * RATE:g} and stays there."
+    ]
+    assert rates(outcome.folder)[outcome.env_steps] == pytest.approx(0.5 * RATE)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "moves"),
+    [
+        (0.0, 0.25, "continues from {before:.4g} and reaches 0.0025 at 200 env steps"),
+        (0.5, 0.0, "continues from {before:.4g} and reaches 0 at 200 env steps"),
+        (0.0, 0.9, "rises from {before:.4g} to 0.009 and stays there."),
+    ],
+)
+def test_another_share_on_a_resume_is_reached_from_the_current_learning_rate(
+    first: float, then: float, moves: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    config = changed(toy_config(**ANNEALED), optimizer={"anneal_to": first})
+    folder, middle = stopped(config, tmp_path)
+    capsys.readouterr()
+    resume(folder, changed(config, optimizer={"anneal_to": then}))
+    before = RATE * (1 - (1 - first) * middle / 200)
+    (sentence,) = sentences(capsys, "The learning rate")
+    assert moves.format(before=before) in sentence
+    start, (last, rate) = max(before, then * RATE), max(rates(folder).items())
+    assert rate == pytest.approx(start - (start - then * RATE) * (last - middle) / (200 - middle))
+
+
 def test_schedules_go_through_their_record():
     exploration = ExplorationConfig(fraction=0.3)
     config = replace(toy_pqn_config(**ANNEALED), exploration=exploration, total_env_steps=17)
@@ -191,6 +259,10 @@ def test_schedules_go_through_their_record():
     [
         ({"anneal": "linear", "anneal_until": 0}, "optimizer.anneal-until = 0: "),
         ({"anneal_until": 5}, "optimizer.anneal-until = 5: must be None unless optimizer.anneal = linear"),
+        ({"anneal_to": 0.5}, "optimizer.anneal-to = 0.5: must be 0 unless optimizer.anneal = linear"),
+        ({"anneal": "linear", "anneal_to": 1.0}, "optimizer.anneal-to = 1.0: must be a share"),
+        ({"anneal": "linear", "anneal_to": -0.1}, "optimizer.anneal-to = -0.1: must be a share"),
+        ({"anneal": "linear", "anneal_to": float("nan")}, "optimizer.anneal-to = nan: must be a share"),
     ],
 )
 def test_an_end_that_cannot_be_is_refused(settings: dict[str, Any], sentence: str):
@@ -198,9 +270,11 @@ def test_an_end_that_cannot_be_is_refused(settings: dict[str, Any], sentence: st
         OptimizerConfig(**settings)
 
 
-@pytest.mark.parametrize(("until", "noted"), [(150, True), (200, False), (None, False)])
-def test_the_plan_notes_a_run_that_ends_at_a_rate_of_zero(until: int | None, noted: bool):
-    config = changed(toy_config(**ANNEALED), optimizer={"anneal_until": until})
+@pytest.mark.parametrize(
+    ("until", "end", "noted"), [(150, 0.0, True), (150, 0.5, False), (200, 0.0, False), (None, 0.0, False)]
+)
+def test_the_plan_notes_a_run_that_ends_at_a_rate_of_zero(until: int | None, end: float, noted: bool):
+    config = changed(toy_config(**ANNEALED), optimizer={"anneal_until": until, "anneal_to": end})
     warnings = plan_table(config, BatchControl(config, encoder="mlp").plan).warnings
     assert (
         any("learning rate reaches 0 at optimizer.anneal-until = 150" in text for text in warnings) == noted

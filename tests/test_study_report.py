@@ -367,7 +367,9 @@ def test_too_few_seeds_for_an_interval_are_said():
 def test_what_was_left_out_is_named():
     view = view_of(made_studies.SWEEP.replace('"1/16"]\nfactors', '"1/128"]\nfactors'))
     page = study_page.report(view, []).page
-    assert "left out: " in page and "r1/128" in page
+    assert "left out: 1/128 of 64 envs is not a whole number" in page
+    assert "all rules at ratio 1/128, learning_rate×0.25" in page
+    assert "Left out: ratio 1/128, since 1/128 of 64 envs is not a whole number." in page
 
 
 def test_what_the_budget_left_out_is_named_in_words(capsys: pytest.CaptureFixture[str]):

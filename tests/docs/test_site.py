@@ -183,7 +183,7 @@ def test_every_number_of_the_summary_stands_in_the_verdicts_of_its_study():
     rows = list(study_results.SUMMARY_ROW.finditer(study_results.PAGE.read_text()))
     for row in rows:
         claim, _, measured, state = (cell.strip() for cell in row[0].strip("|").split("|"))
-        view = study_results.read(study_results.ROOT / row["folder"])
+        view = study_results.read(row["study"])
         (verdict,) = [one for one in view.verdicts if one.name == row["name"]]
         numbers = re.findall(r"[+-]?\d[\d.]*", measured)
         sentences = " ".join(one.sentence for one in verdict.comparisons)

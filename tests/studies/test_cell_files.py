@@ -48,7 +48,9 @@ def change(kept: Kept, **entries: Any) -> None:
         ("plan", None),
         ("plan", {}),
         ("plan", {"batch": None}),
-        ("failed", 3),
+        ("status", "not run"),
+        ("status", ["done"]),
+        ("reason", "it failed"),
     ],
 )
 def test_an_entry_that_a_study_does_not_write_is_named(kept: Kept, entry: str, value: object):

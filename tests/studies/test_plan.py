@@ -45,8 +45,11 @@ def test_minibatches_follow_where_an_arm_says_so():
 def test_what_the_batch_cannot_reach_is_left_out_and_named():
     found = plan_of(('ratios = ["1", "1/4"]', 'ratios = ["1", "1/8"]'))
     assert {cell.ratio for cell in found.cells} == {"1"}
-    assert [entry["what"] for entry in found.left_out] == ["toy:Match all r1/8", "toy:Match none r1/8"]
-    assert found.left_out[0]["reason"] == "1/8 of 4 envs is not a whole number"
+    assert [(entry.env, entry.arm, entry.ratio, entry.cause) for entry in found.left_out] == [
+        ("toy:Match", "all", "1/8", "ratio"),
+        ("toy:Match", "none", "1/8", "ratio"),
+    ]
+    assert found.left_out[0].reason == "1/8 of 4 envs is not a whole number"
     with pytest.raises(ConfigError, match="no cell left: 1/8 of 4 envs"):
         plan_of(('ratios = ["1", "1/4"]', 'ratios = ["1/8"]'))
 
@@ -119,7 +122,7 @@ def test_another_environment_of_the_family_keeps_the_base_and_one_of_another_has
     assert config["network"]["encoder"] == "mlp" and config["total_env_steps"] == 500_000
     assert {cell.ratio for cell in acrobot.cells} == {"4", "1", "1/4", "1/8"} and not acrobot.left_out
     smoke = make_plan(study, Request(study="invariance", envs=("Acrobot-v1",), scale="smoke"))
-    assert any("1/32 of 16 envs" in entry["reason"] for entry in smoke.left_out)
+    assert any("1/32 of 16 envs" in entry.reason for entry in smoke.left_out)
     vector = make_plan(study, Request(study="invariance", envs=("Acrobot-v1",), preset="vector-ppo-ewma"))
     assert vector.cells[1].config["normalize"]["observations"] == "step"
 
@@ -183,7 +186,7 @@ def test_a_part_that_is_left_out_and_another_order_are_named_as_differences(tmp_
     turned = ('ratios = ["1", "1/4"]', 'ratios = ["1", "1/4", "1/2", "1/8"]')
     opening.open_study(study(smaller), Request(study="small"), tmp_path, **SILENT)
     with pytest.raises(
-        UserError, match=r"plan: left_out\.toy:Match none r1/8 is in the folder but was not req"
+        UserError, match=r"left_out\.no rule at ratio 1/8 in toy:Match is in the folder but was not req"
     ):
         only_all = ('arms = ["all", "none"]', 'arms = ["all"]')
         opening.open_study(study(smaller, only_all), Request(study="small"), tmp_path, **SILENT)

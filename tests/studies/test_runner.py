@@ -339,8 +339,8 @@ def test_a_budget_is_spent_on_three_seeds_before_it_is_spent_on_further_parts(
         request = Request(study="small", budget_seconds=budget)
         plan = opening.open_study(study(*two_parts), request, tmp_path / str(budget), **SILENT)
         assert (plan.parts, plan.most_seeds) == (parts, seeds)
-        reasons = [entry["what"] for entry in plan.left_out if "budget" in entry["reason"]]
-        assert reasons == (["no rule at ratio 1"] if parts == 1 else [])
+        dropped = [(entry.arm, entry.ratio, entry.cause) for entry in plan.left_out]
+        assert dropped == ([("none", "1", "budget")] if parts == 1 else [])
         assert opening.open_study(study(*two_parts), request, tmp_path / str(budget), **SILENT) == plan
 
 

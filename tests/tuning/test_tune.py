@@ -135,11 +135,7 @@ def test_two_jobs_begin_with_the_same_trials_and_lose_or_repeat_none(folder: Pat
 
 
 def test_the_check_has_seeds_of_its_own_and_compares_both_at_the_batch_wanted(undisturbed: Outcome):
-    tried = {
-        cell.seed
-        for trial in undisturbed.trials
-        for cell in undisturbed.plan.cells_of(trial.number, trial.point)
-    }
+    tried = {cell.seed for trial in undisturbed.trials for cell in undisturbed.plan.cells_of(trial)}
     checked = {result.cell.seed for result in undisturbed.results if result.cell.arm != "random"}
     assert tried == {SEED} and len(checked) == 2 and not tried & checked
     arms = {result.cell.arm: result for result in undisturbed.results}

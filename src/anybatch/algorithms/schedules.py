@@ -2,12 +2,13 @@
 
 A resume may move the end of a run. A schedule then continues from its current value to the new end, so that
 neither the learning rate nor the exploration jumps up. Only a learning rate that has already reached 0, at
-which a longer run would learn nothing, takes the value that a run of the new length has at this point.
+which a longer run would learn nothing, takes the value that a run of the new length has at this point. One
+that has reached a share above 0 stays there.
 """
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from anybatch.config import PQNConfig, RunConfig
@@ -24,6 +25,8 @@ class Schedule:
     """Env steps at which this line starts."""
     start: float = 0.0
     """Progress at `since`."""
+    end: float = 0.0
+    """What is left of the learning rate at the end, as a share of it. ε has an end of its own."""
 
     def progress(self, env_steps: int) -> float:
         return schedules.progress(env_steps, since=self.since, start=self.start, until=self.until)
@@ -32,7 +35,18 @@ class Schedule:
         """A schedule with the same progress at `env_steps` and another end."""
         if until == self.until:
             return self
-        return Schedule(until=until, since=env_steps, start=self.progress(env_steps))
+        return replace(self, until=until, since=env_steps, start=self.progress(env_steps))
+
+    def share(self, env_steps: int) -> float:
+        """What is left of the learning rate, as a share of it."""
+        return schedules.linear(1.0, self.end, self.progress(env_steps))
+
+    def falling_to(self, end: float, env_steps: int) -> "Schedule":
+        """A schedule with the same share at `env_steps` that ends at another one, at the latest now."""
+        if end == self.end:
+            return self
+        start = min((1.0 - self.share(env_steps)) / (1.0 - end), 1.0)
+        return Schedule(until=self.until, since=env_steps, start=start, end=end)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +62,7 @@ class Schedules:
     def of(cls, config: RunConfig) -> "Schedules":
         """The schedules of a run from its start."""
         return cls(
-            learning_rate=Schedule(until=annealed_until(config)) if anneals(config) else None,
+            learning_rate=whole_annealing(config) if anneals(config) else None,
             exploration=Schedule(until=explores_until(config)) if isinstance(config, PQNConfig) else None,
         )
 
@@ -76,7 +90,8 @@ class Schedules:
         """The learning rate at `env_steps`, given the full one."""
         if self.learning_rate is None:
             return learning_rate
-        return schedules.linear(learning_rate, 0.0, self.learning_rate.progress(env_steps))
+        lowest = learning_rate * self.learning_rate.end
+        return schedules.linear(learning_rate, lowest, self.learning_rate.progress(env_steps))
 
     def epsilon(self, config: PQNConfig, env_steps: int) -> float:
         """The share of random actions at `env_steps`."""
@@ -93,6 +108,11 @@ def annealed_until(config: RunConfig) -> int:
     return config.optimizer.anneal_until or config.total_env_steps
 
 
+def whole_annealing(config: RunConfig) -> Schedule:
+    """The annealing of a run from its start."""
+    return Schedule(until=annealed_until(config), end=config.optimizer.anneal_to)
+
+
 def explores_until(config: PQNConfig) -> float:
     return config.exploration.fraction * config.total_env_steps
 
@@ -101,14 +121,14 @@ def continued_annealing(saved: Schedule | None, config: RunConfig, env_steps: in
     """The annealing of a resume. If the config states an end, the line begins at the run's start."""
     if not anneals(config):
         return None
-    until = annealed_until(config)
+    whole = whole_annealing(config)
     if saved is None:  # not annealed so far: it starts now, from the full rate
-        return Schedule(until=until, since=env_steps)
-    if saved.until == until:
-        return saved
-    if config.optimizer.anneal_until is not None or saved.progress(env_steps) == 1:
-        return Schedule(until=until)
-    return saved.ending_at(until, env_steps)
+        return replace(whole, since=env_steps)
+    if saved.until != whole.until:
+        if config.optimizer.anneal_until is not None or saved.share(env_steps) == 0:
+            return whole
+        saved = saved.ending_at(whole.until, env_steps)
+    return saved.falling_to(whole.end, env_steps)
 
 
 def changes(
@@ -136,9 +156,10 @@ def change_of_learning_rate(before: Schedules, now: Schedules, env_steps: int, l
         moves = f"continues from {is_now:.4g}"
     else:
         moves = f"{'rises' if is_now > was else 'drops'} from {was:.4g} to {is_now:.4g}"
-    if now.learning_rate is None or is_now == 0:
+    if now.learning_rate is None or now.learning_rate.progress(env_steps) == 1:
         return f"The learning rate {moves} and stays there."
+    lowest = learning_rate * now.learning_rate.end
     return (
-        f"The learning rate {moves} and reaches 0 at {now.learning_rate.until:,.0f} env steps; "
+        f"The learning rate {moves} and reaches {lowest:.4g} at {now.learning_rate.until:,.0f} env steps; "
         "optimizer.anneal-until sets another end."
     )

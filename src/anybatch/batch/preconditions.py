@@ -13,7 +13,7 @@ from anybatch.equations import rescale
 def broken_preconditions(config: RunConfig, plan: Plan) -> list[str]:
     """One sentence for each reason why the rules may not hold in this run, as far as known beforehand."""
     epochs, tuned_steps = config.update.epochs, plan.tuned_at.num_steps
-    anneal_until = config.optimizer.anneal_until
+    anneal_until, anneals_to_0 = config.optimizer.anneal_until, config.optimizer.anneal_to == 0
     rescales = bool(rescale_rules(config.rescale)) and not plan.ratios.are_one
     reasons = [
         (
@@ -26,7 +26,7 @@ def broken_preconditions(config: RunConfig, plan: Plan) -> list[str]:
             "returns look before they bootstrap; changing num-envs does not.",
         ),
         (
-            anneal_until is not None and anneal_until < config.total_env_steps,
+            anneal_until is not None and anneals_to_0 and anneal_until < config.total_env_steps,
             f"The learning rate reaches 0 at optimizer.anneal-until = {anneal_until}, before "
             f"total-env-steps = {config.total_env_steps}.",
         ),

@@ -10,14 +10,15 @@ from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.usage_error import as_user_error
 from anybatch.reports import dial_records, study_parts
 from anybatch.reports.pages import dial as dial_pages
+from anybatch.studies.recorded import SUFFIX
 
 USAGE = """usage: anybatch dial [STUDY...] [--preset FILE...] [--out FILE]
 
 Write a page with a slider for the batch of a preset; every number follows. It
 needs no network and no other file.
 
-  STUDY          study folders, whose curves are shown at the batch nearest to
-                 the chosen one
+  STUDY          studies, as folders or as files of `report --record`, whose
+                 curves are shown at the batch nearest to the chosen one
   --preset FILE  your own presets, ending in .toml, listed before the built-in
                  ones
   --out FILE     the page to write [dial.html]
@@ -40,7 +41,10 @@ def dial(words: list[str]) -> None:
         flags = tyro.cli(DialFlags, args=words)
     others = [name for name in presets.names() if name != presets.DEFAULT]
     names = dict.fromkeys((*flags.preset, presets.DEFAULT, *others))
-    records = {str(path): dial_records.records_of(study_parts.read(path)) for path in flags.studies}
+    records = {
+        str(path).removesuffix(SUFFIX): dial_records.records_of(study_parts.read(path))
+        for path in flags.studies
+    }
     content = dial_pages.dial_page({name: presets.load(name) for name in names}, records)
     dial_pages.write(content, flags.out)
     print(f"page     {flags.out}")

@@ -20,7 +20,8 @@ def open_closed_streams() -> None:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
             os.set_inheritable(number, True)
-            setattr(sys, name, open(number, "r" if name == "stdin" else "w", closefd=False))
+            stream = os.fdopen(number, "r" if name == "stdin" else "w", closefd=False)
+            setattr(sys, name, stream)
 
 
 def replace_unknown_characters() -> None:

@@ -14,21 +14,29 @@ from anybatch.reports.charts import files
 from anybatch.reports.pages import runs as run_page
 from anybatch.reports.pages import studies as study_page
 from anybatch.reports.report_files import Report
+from anybatch.reports.study_parts import StudyView
+from anybatch.studies import recorded
 from anybatch.tuning import page as tuning_page
+from anybatch.tuning import recorded as recorded_tuning
 from anybatch.tuning import tune
+from anybatch.tuning.outcome import Outcome
 
 REPORT_USAGE = """usage: anybatch report STUDY | TUNING | RUN... [--out FOLDER]
+       anybatch report STUDY | TUNING --record FILE
 
 Write a page about a study: its verdicts with their intervals, figures, scores,
 plans and commands; about a tuning: its check, what mattered, its numbers and
 trials; or about runs: overlaid curves, plans, advice and commands. Runs that
 differ only in their seeds are one line with a range.
 
-  STUDY         the folder of a study
-  TUNING        the folder of a tuning
-  RUN           a run folder, or a folder of runs, of which the newest is used
-  --out FOLDER  where index.html, figures/ and data/ are written
-                [STUDY/report or RUN/report; report for several runs]
+  STUDY          the folder of a study, or a file that --record wrote
+  TUNING         the folder of a tuning, or a file that --record wrote
+  RUN            a run folder, or a folder of runs, of which the newest is used
+  --out FOLDER   where index.html, figures/ and data/ are written
+                 [STUDY/report or RUN/report; report for several runs; for a
+                 file NAME.jsonl.gz, NAME-report beside it]
+  --record FILE  instead of a page, write all that is needed for it into this
+                 one file, ending in .jsonl.gz, to keep or to share
 """
 PLOT_USAGE = """usage: anybatch plot RUN... [--metric NAME] --out FILE
 
@@ -46,6 +54,7 @@ REPORT_FOLDER = "report"
 class ReportFlags:
     paths: tyro.conf.Positional[tuple[Path, ...]]
     out: Path | None = None
+    record: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,26 +73,59 @@ def report(words: list[str]) -> None:
         print(REPORT_USAGE, end="")
         return
     flags = parsed(ReportFlags, words)
+    if flags.record is not None:
+        record(flags.paths, flags.record, flags.out)
+        return
     folder, made = made_of(flags.paths, ["anybatch", "report", *words])
-    out = flags.out or folder / REPORT_FOLDER
-    show_written(made, out, within=out if flags.out else folder)
+    show_written(made, flags.out or folder, within=flags.out or folder.parent)
+
+
+def record(paths: tuple[Path, ...], file: Path, out: Path | None) -> None:
+    """Pack a study or a tuning into one file."""
+    if out is not None:
+        raise UserError("--record writes no page, so it cannot be used with --out")
+    if paths[0].is_file():
+        raise UserError(f"{paths[0]} is one file already: --record is for the folder of a study or a tuning")
+    match study_or_tuning(paths):
+        case StudyView() as view:
+            recorded.write_study(file, view.plan, view.results.values())
+        case Outcome() as outcome:
+            recorded_tuning.write(file, outcome)
+        case None:
+            raise UserError(f"--record is for a study or a tuning, and {paths[0]} is neither")
+    print(f"recorded  {file}")
+
+
+def study_or_tuning(paths: tuple[Path, ...]) -> StudyView | Outcome | None:
+    """The study or the tuning that is named; None if they are runs."""
+    tunings = [path for path in paths if tune.is_tuning(path)]
+    studies = [path for path in paths if study_parts.is_study(path)]
+    packed = [path for path in paths if path.is_file()]
+    if (tunings or studies or packed) and len(paths) > 1:
+        what = "a tuning" if tunings else "a study" if studies else "a file"
+        raise UserError(
+            f"{(tunings or studies or packed)[0]} is {what}, which has its own report: name nothing else "
+            "beside it"
+        )
+    if packed:
+        content = recorded.read(packed[0])
+        is_tuning = content.kind == recorded.TUNING
+        return recorded_tuning.outcome_in(content) if is_tuning else StudyView(*recorded.study_in(content))
+    if tunings:
+        return tune.read(tunings[0])
+    return study_parts.read(studies[0]) if studies else None
 
 
 def made_of(paths: tuple[Path, ...], words: list[str]) -> tuple[Path, Report]:
-    """The report of a tuning, of a study or of runs, and the folder that it is about."""
-    tunings = [path for path in paths if tune.is_tuning(path)]
-    studies = [path for path in paths if study_parts.is_study(path)]
-    if (tunings or studies) and len(paths) > 1:
-        what = "a tuning" if tunings else "a study"
-        raise UserError(
-            f"{(tunings or studies)[0]} is {what}, which has its own report: name no other folder beside it"
-        )
-    if tunings:
-        return tunings[0], tuning_page.report(tune.read(tunings[0]))
-    if studies:
-        return studies[0], study_page.report(study_parts.read(studies[0]), words)
+    """The report of a tuning, of a study or of runs, and the folder it belongs in."""
+    found = study_or_tuning(paths)
+    if found is not None:
+        path, name = paths[0], paths[0].name.removesuffix(recorded.SUFFIX)
+        folder = path.with_name(f"{name}-{REPORT_FOLDER}") if path.is_file() else path / REPORT_FOLDER
+        is_study = isinstance(found, StudyView)
+        return folder, study_page.report(found, words) if is_study else tuning_page.report(found)
     runs = compared.read_all(paths)
-    folder = runs[0].folder if len(runs) == 1 else Path()
+    folder = runs[0].folder / REPORT_FOLDER if len(runs) == 1 else Path(REPORT_FOLDER)
     return folder, run_page.report(runs, words)
 
 

@@ -94,11 +94,13 @@ class OptimizerConfig:
     learning_rate: float = 2.5e-4
     """Learning rate at the minibatch it was tuned at."""
     anneal: Literal["none", "linear"] = "none"
-    """linear: the learning rate falls to 0 at anneal-until, counted in env steps."""
+    """linear: the learning rate falls along a line to the share anneal-to of itself at anneal-until."""
+    anneal_to: float = 0.0
+    """Share of the learning rate that linear annealing ends at: 0.5 ends at half of it."""
     anneal_until: int | None = None
-    """Env steps at which the learning rate reaches 0, falling linearly from the start of the run. None:
-    total-env-steps; if a resume changes that, the learning rate continues from its current value to 0 at the
-    new end, or, if it has reached 0, takes the value that a run of the new length has at this point."""
+    """Env steps at which annealing ends; it begins at the start of the run. None: total-env-steps; if a
+    resume changes that, the learning rate continues from its current value to the new end, or, if it has
+    reached 0, takes the value that a run of the new length has at this point."""
     beta1: float = 0.9
     """Decay of Adam's mean of gradients."""
     beta2: float = 0.999
@@ -112,6 +114,14 @@ class OptimizerConfig:
         require(
             self.learning_rate > 0,
             f"optimizer.learning-rate = {self.learning_rate}: must be positive",
+        )
+        require(
+            0 <= self.anneal_to < 1,
+            f"optimizer.anneal-to = {self.anneal_to}: must be a share of the learning rate in [0, 1)",
+        )
+        require(
+            self.anneal_to == 0 or self.anneal == "linear",
+            f"optimizer.anneal-to = {self.anneal_to}: must be 0 unless optimizer.anneal = linear",
         )
         require(
             self.anneal_until is None or self.anneal_until >= 1,

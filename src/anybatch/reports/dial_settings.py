@@ -25,6 +25,7 @@ def settings_of(config: AnyConfig) -> Settings:
         "optimizer.learning-rate": optimizer.learning_rate,
         "optimizer.beta1": optimizer.beta1,
         "optimizer.beta2": optimizer.beta2,
+        "optimizer.anneal-to": optimizer.anneal_to,
         "optimizer.anneal-until": optimizer.anneal_until,
         "tuned-at.num-envs": tuned_at.num_envs,
         "tuned-at.num-steps": tuned_at.num_steps,

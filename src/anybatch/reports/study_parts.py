@@ -1,6 +1,5 @@
 """The parts of a study's grid, whose cells differ only in environment and seed, with scores and names."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,7 +11,7 @@ from anybatch.errors import UserError
 from anybatch.reports import statistics
 from anybatch.reports.verdicts import Scores, Verdict, judge
 from anybatch.studies import plan as plans
-from anybatch.studies import runner
+from anybatch.studies import recorded, runner
 from anybatch.studies.cells import RANDOM_ARM, Cell, Result
 from anybatch.studies.plan import StudyPlan
 
@@ -190,10 +189,12 @@ def is_study(path: Path) -> bool:
 
 
 def read(path: Path) -> StudyView:
-    """The study in a folder, with its finished cells."""
+    """The study in a folder or in a recorded file, with its finished cells."""
+    if path.is_file():
+        return StudyView(*recorded.study_in(recorded.read(path)))
     plan = plans.read(path)
     if plan is None:
-        raise UserError(f"{path} is not a study folder: it has no {plans.PLAN_FILE}")
+        raise UserError(f"{path} is not a recorded study or the folder of one: there is no {plans.PLAN_FILE}")
     return StudyView(plan, runner.results(path, plan))
 
 
@@ -201,16 +202,12 @@ def left_out(plan: StudyPlan) -> list[str]:
     """A sentence for each reason why parts of the grid are not run."""
     by_reason: dict[str, dict[str, None]] = {}
     for entry in plan.left_out:
-        by_reason.setdefault(entry["reason"], {})[ratio_or_all(entry["what"])] = None
+        # Where the base cannot reach a ratio, no arm can.
+        what = f"ratio {entry.ratio}" if entry.cause == "ratio" else plan.part_words(entry)
+        by_reason.setdefault(entry.reason, {})[what] = None
     sentences: list[str] = []
     for reason, parts in by_reason.items():
         names = list(parts)
         more = f"; and {len(names) - MOST_LEFT_OUT} more" if len(names) > MOST_LEFT_OUT else ""
         sentences.append(f"Left out: {'; '.join(names[:MOST_LEFT_OUT])}{more}, since {reason}.")
     return sentences
-
-
-def ratio_or_all(what: str) -> str:
-    """The ratio of a part that cannot be reached, which is so for all arms; any other part as it is."""
-    ratio = re.search(r"\br(\d+(?:/\d+)?)\b", what)
-    return f"ratio {ratio[1]}" if ratio else what

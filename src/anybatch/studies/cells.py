@@ -6,10 +6,12 @@
                             unless its training failed or diverged
     OUT/source/anybatch/    the package as it was when the plan was made; all cells run from this copy
 
-A cell is one training run: a point of the grid, and a seed. Both files are JSON objects, `"schema": 1`.
+A cell is one training run: a point of the grid, and a seed. Both files are JSON objects. `recorded.py` packs
+them into one file.
 
 plan.json:
 
+    schema      1
     hash        SHA-256 of all that decides the results: every key except hash, study, arms, request and facts
     study       name, title, claim, source: strings of the study file
     scale       smoke, cpu or paper
@@ -21,8 +23,10 @@ plan.json:
     reference   {"arm", "ratio"}: the cells that others are compared with, the base at the tuned batch
     verdicts    the rules of the study file, unchanged: see anybatch.reports.verdicts
     ranges      {env: [low, high]}: returns that normalize to 0 and 1, if known beforehand
+    left_out    parts of the grid that are not run: env, base, arm, ratio, point and factors as in a cell,
+                cause and reason. The cause is "ratio", one that the base cannot reach, such as a quarter of
+                one env, or "budget"; the reason is the same in words
     cells       [cell, …]
-    left_out    [{"what", "reason"}, …]: parts of the grid that cannot be run, such as a quarter of one env
     request     the user's request: study, scale, envs, preset, seeds, budget_seconds, tune
     facts       anybatch, git_commit, source (SHA-256 of the copy), python, torch
 
@@ -42,10 +46,11 @@ A cell of the plan, and the same keys in its own file:
 
 cells/NAME.json adds:
 
+    schema      2
     plan_hash   hash of the plan that the cell belongs to
-    failed      null, or why there is no result, in a sentence
-    diverged    true where it failed because the loss or the gradient became non-finite. Such a cell counts
-                in comparisons, as random play. What follows, except facts, is absent from failed cells
+    status      done; failed; or diverged, which is failed because the loss or the gradient became non-finite
+                and counts in comparisons, as random play
+    reason      null, or why there is no result, in a sentence. What follows, except facts, is absent then
     curve       [[env steps, mean return], …], one point for each of `bins` equal parts of the run; env steps
                 is the end of the part, the return the mean over the episodes that ended within it, null
                 where none did. A single point at 0 for random play
@@ -69,7 +74,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from anybatch.errors import UserError
 from anybatch.runs import folder as run_folder
@@ -77,7 +82,8 @@ from anybatch.runs.json_text import is_number
 from anybatch.runs.safe_files import Folder
 from anybatch.studies import curve_means
 
-SCHEMA = 1
+SCHEMA, CELL_SCHEMA = 1, 2
+"""Of plan.json, which is hashed with it, and of the files of cells."""
 PLAN_FILE, CELLS, RUNS, SOURCE = "plan.json", "cells", "runs", "source"
 
 BINS = 100
@@ -154,6 +160,22 @@ class Cell:
         return cls(**{name: data[name] for name in CELL_KEYS})
 
 
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """A part of the grid that a plan does not run. Its cells would differ only in their seeds."""
+
+    env: str
+    base: str
+    arm: str
+    ratio: str
+    point: Mapping[str, Any]
+    factors: Mapping[str, float]
+    cause: Literal["ratio", "budget"]
+    """ratio: the base cannot reach it. budget: it takes too long."""
+    reason: str
+    """The cause in words."""
+
+
 class Origin(Protocol):
     """What a cell belongs to: the plan of a study or of a tuning."""
 
@@ -202,23 +224,34 @@ class Result:
         assert value is not None, self.cell.name
         return value
 
+    @property
+    def status(self) -> str:
+        return DONE if self.failed is None else DIVERGED if self.diverged else FAILED
+
     def to_json(self) -> dict[str, Any]:
-        known = self.cell.to_json() | {name: getattr(self, name) for name in STATUS_KEYS}
         outcome = {name: getattr(self, name) for name in OUTCOME_KEYS} if self.failed is None else {}
-        return {"schema": SCHEMA} | known | outcome | {"facts": self.facts}
+        status = {"status": self.status, "reason": self.failed}
+        return self.cell.to_json() | status | outcome | {"facts": self.facts}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
+    def from_json(cls, data: Mapping[str, Any], plan_hash: str) -> Self:
         kept = [name for name in OUTCOME_KEYS if name not in DERIVED_KEYS]
-        outcome = {name: data[name] for name in kept} if data["failed"] is None else {}
+        outcome = {name: data[name] for name in kept} if data["status"] == DONE else {}
         if outcome:
             outcome["curve"] = tuple((int(steps), value) for steps, value in outcome["curve"])
             outcome["metrics"] = {name: tuple(values) for name, values in outcome["metrics"].items()}
-        status = {name: data[name] for name in STATUS_KEYS}
-        return cls(cell=Cell.from_json(data), facts=data["facts"], **status, **outcome)
+        return cls(
+            cell=Cell.from_json(data),
+            plan_hash=plan_hash,
+            facts=data["facts"],
+            failed=data["reason"],
+            diverged=data["status"] == DIVERGED,
+            **outcome,
+        )
 
 
-STATUS_KEYS = ("plan_hash", "failed", "diverged")
+DONE, FAILED, DIVERGED = "done", "failed", "diverged"
+"""The status of a cell that has been run."""
 OUTCOME_KEYS = ("curve", "final_return", "area", "episodes", "evaluation", "plan", "metrics")
 """Keys of a result that a failed cell does not have."""
 DERIVED_KEYS = ("final_return", "area")
@@ -229,11 +262,12 @@ def wrong_entries(data: Mapping[str, Any]) -> list[str]:
     """The entries of a cell's file that a report could not compute with."""
     tables = ("facts", "evaluation", "plan", "metrics")
     wrong = [name for name in tables if not isinstance(data.get(name, {}), Mapping)]
-    wrong += ["failed"] * (not isinstance(data["failed"], str | None))
+    wrong += ["status"] * (data["status"] not in (DONE, FAILED, DIVERGED))
+    wrong += ["reason"] * (not isinstance(data["reason"], str if data["status"] != DONE else type(None)))
     if wrong:
         return wrong
     wrong += ["facts.seconds"] * (not is_number(data["facts"].get("seconds") or 0))
-    if data["failed"] is None:
+    if data["status"] == DONE:
         ends, returns = zip(*data["curve"], strict=True) if data["curve"] else ((), ())
         is_curve = all(map(is_number, ends)) and are_numbers(list(returns))
         wrong += ["curve"] * (not is_curve or returns.count(None) == len(returns))
@@ -270,7 +304,8 @@ def path_of(out: Path, name: str) -> Path:
 def write(out: Path, result: Result) -> None:
     """Write the file of a cell in one step."""
     path = path_of(out, result.cell.name)
-    run_folder.write_json(path, result.to_json(), within=out, compact=True, all_finite=True)
+    data = {"schema": CELL_SCHEMA, "plan_hash": result.plan_hash} | result.to_json()
+    run_folder.write_json(path, data, within=out, compact=True, all_finite=True)
 
 
 def remove(out: Path, name: str) -> None:
@@ -287,12 +322,27 @@ def read(out: Path, name: str) -> Result | None:
         return None
     data = run_folder.read_json(path)
     try:
-        if data["schema"] != SCHEMA:
-            raise UserError(f"{path} has schema {data['schema']}; this version reads schema {SCHEMA}")
+        schema, plan_hash = data["schema"], data["plan_hash"]
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged: it is not a cell of a study ({error!r})") from None
+    if schema != CELL_SCHEMA:
+        raise UserError(f"{path} has schema {schema}; this version reads schema {CELL_SCHEMA}")
+    return parsed(data, plan_hash, where=str(path))
+
+
+def parsed(data: Mapping[str, Any], plan_hash: str, *, where: str) -> Result:
+    """The result that a cell's entries describe. Damaged ones are refused; `where` names the cell."""
+    try:
         if wrong := wrong_entries(data):
-            raise UserError(f"{path} is damaged: a study does not write such {' or '.join(wrong)}")
-        return Result.from_json(data)
+            raise UserError(f"{where} is damaged: a study does not write such {' or '.join(wrong)}")
+        return Result.from_json(data, plan_hash)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"{path} is damaged: it is not a cell of a study ({error!r})") from None
+        raise UserError(f"{where} is damaged: it is not a cell of a study ({error!r})") from None
+
+
+def refuse_another_length(result: Result, bins: int, *, where: str) -> None:
+    """Refuse the curve of a run that has not as many points as the plan says."""
+    if result.failed is None and result.cell.arm != RANDOM_ARM and len(result.curve) != bins:
+        raise UserError(f"{where} is damaged: its curve has {len(result.curve)} points instead of {bins}")

@@ -34,7 +34,7 @@ def _by_name(plan: StudyPlan) -> dict[str, Any]:
     return decisive | {
         "cells": {cell.name: cell.to_json() for cell in plan.cells},
         "verdicts": {str(rule.get("name", place)): rule for place, rule in enumerate(plan.verdicts, 1)},
-        "left_out": {entry["what"]: entry["reason"] for entry in plan.left_out},
+        "left_out": {f"{plan.part_words(entry)} in {entry.env}": entry.reason for entry in plan.left_out},
     }
 
 

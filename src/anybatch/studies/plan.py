@@ -1,7 +1,5 @@
 """The plan of a study: every cell with all its settings, fixed and hashed before the first cell is run."""
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -15,13 +13,19 @@ from anybatch.runs.json_text import is_number
 from anybatch.runs.safe_files import Folder
 from anybatch.runs.tag import flat
 from anybatch.studies import cells as cell_files
-from anybatch.studies.cells import BINS, PLAN_FILE, RANDOM_ARM, SCHEMA, Cell
+from anybatch.studies.cells import BINS, PLAN_FILE, RANDOM_ARM, SCHEMA, Cell, LeftOut
 from anybatch.studies.configs import UnreachableError, base_settings, cell_settings, has_published_range
 from anybatch.studies.files import Grid, Study
-from anybatch.studies.hashed import read_hashed
+from anybatch.studies.hashed import hash_of, read_hashed
 
 NOT_DECISIVE = ("study", "arms", "request", "facts")
 """Entries of a plan that are not hashed: descriptions, and how the plan was made."""
+KIND: dict[str, Any] = {
+    "schema": SCHEMA,
+    "not_hashed": ("hash", *NOT_DECISIVE),
+    "what": "the plan of a study",
+}
+"""What is needed to verify a plan."""
 ABOUT = ("name", "title", "claim", "source")
 """What a plan says about its study."""
 
@@ -44,7 +48,8 @@ class Request:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """A recorded request. The hash of a plan does not cover it, so its values are checked."""
-        found = cls(**{**data, "envs": tuple(data["envs"])})
+        known = {entry.name: data[entry.name] for entry in fields(cls) if entry.name in data}
+        found = cls(**{**known, "envs": tuple(data["envs"])})
         words = (found.study, found.scale, found.preset or "", *found.envs)
         numbers = (found.seeds or 0, found.budget_seconds or 0)
         if not all(isinstance(word, str) for word in words) or not all(map(is_number, numbers)):
@@ -65,20 +70,21 @@ class StudyPlan:
     reference: Mapping[str, str]
     verdicts: tuple[Mapping[str, Any], ...]
     ranges: Mapping[str, tuple[float, float]]
+    left_out: tuple[LeftOut, ...]
     cells: tuple[Cell, ...]
-    left_out: tuple[Mapping[str, str], ...]
     request: Request
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     bins: int = BINS
+    recorded_hash: str | None = field(default=None, compare=False, repr=False)
+    """The hash of a plan that was read: a later version may have other entries, and compute another one."""
 
     @property
     def hash(self) -> str:
-        return self._hash
+        return self.recorded_hash or self._hash
 
     @cached_property  # takes milliseconds, and every cell is compared with it
     def _hash(self) -> str:
-        text = json.dumps(self._decisive(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return hash_of(self._decisive())
 
     @property
     def has_ratios(self) -> bool:
@@ -87,9 +93,10 @@ class StudyPlan:
 
     def _decisive(self) -> dict[str, Any]:
         """All that decides the results, as plain values."""
-        names = [entry.name for entry in fields(self) if entry.name not in (*NOT_DECISIVE, "cells")]
+        names = [entry.name for entry in fields(self) if entry.name not in (*NOT_DECISIVE, "recorded_hash")]
         known: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return {"schema": SCHEMA} | known | {"cells": [cell.to_json() for cell in self.cells]}
+        cells, left_out = [cell.to_json() for cell in self.cells], [asdict(entry) for entry in self.left_out]
+        return {"schema": SCHEMA} | known | {"cells": cells, "left_out": left_out}
 
     def to_json(self) -> dict[str, Any]:
         about = {"study": self.study, "arms": self.arms, "request": asdict(self.request), "facts": self.facts}
@@ -97,7 +104,7 @@ class StudyPlan:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        known = {entry.name: data[entry.name] for entry in fields(cls)}
+        known = {entry.name: data[entry.name] for entry in fields(cls) if entry.name in data}
         cells = tuple(Cell.from_json(cell) for cell in data["cells"])
         arms = (cell.arm for cell in cells if cell.arm != RANDOM_ARM)
         if not isinstance(data["facts"], Mapping):
@@ -109,27 +116,44 @@ class StudyPlan:
                 "arms": texts(data["arms"], dict.fromkeys((*data["arms"], *arms))),
                 "cells": cells,
                 "verdicts": tuple(data["verdicts"]),
-                "left_out": tuple(data["left_out"]),
+                "left_out": tuple(LeftOut(**entry) for entry in data["left_out"]),
                 "ranges": {env: (low, high) for env, (low, high) in data["ranges"].items()},
                 "request": Request.from_json(data["request"]),
+                "recorded_hash": data["hash"],
             }
         )
 
     def within(self, *, parts: int, seeds: int) -> Self:
         """The same plan with only the first parts of the grid, and the first seeds of each."""
         kept = {cell.name for cells in self.groups().values() for cell in cells[:seeds] if cell.part <= parts}
-        dropped = dict.fromkeys(self.part_words(cell) for cell in self.cells if cell.part > parts)
-        left_out = ({"what": words, "reason": "the budget is too small"} for words in dropped)
+        left_out = (
+            LeftOut(
+                env=cell.env,
+                base=cell.base,
+                arm=cell.arm,
+                ratio=cell.ratio,
+                point=cell.point,
+                factors=cell.factors,
+                cause="budget",
+                reason="the budget is too small",
+            )
+            for cell, *_ in self.groups().values()
+            if cell.part > parts
+        )
         return replace(
             self,
             cells=tuple(cell for cell in self.cells if cell.name in kept),
             left_out=(*self.left_out, *left_out),
+            recorded_hash=None,
         )
 
-    def part_words(self, cell: Cell) -> str:
+    def part_words(self, cell: Cell | LeftOut) -> str:
         """What a cell shares with those of other seeds and environments: no rule at ratio 1/4."""
         return ", ".join(
-            [f"{self.arms[cell.arm]} at ratio {cell.ratio}", *self.point_words(cell.point, cell.factors)]
+            [
+                f"{self.arms.get(cell.arm, cell.arm)} at ratio {cell.ratio}",
+                *self.point_words(cell.point, cell.factors),
+            ]
         )
 
     def point_words(self, point: Mapping[str, Any], factors: Mapping[str, float]) -> list[str]:
@@ -165,7 +189,7 @@ def make_plan(study: Study, request: Request) -> StudyPlan:
     if not grids:
         raise ConfigError(f"study {study.name} has nothing to tune at scale {request.scale}")
     found: dict[str, Cell] = {}
-    left_out: dict[str, str] = {}
+    left_out: list[LeftOut] = []
     name_base = len({grid.base for grid in grids}) > 1
     values = by_setting(entries for grid in grids for point in swept(grid) for entries in point)
     for part, grid in enumerate(grids, 1):
@@ -176,7 +200,8 @@ def make_plan(study: Study, request: Request) -> StudyPlan:
             for cell in env_cells(study, grid, env, settings, prefix, seeds, values, left_out):
                 add(found, replace(cell, part=part))
     if not found:
-        raise ConfigError(f"study {study.name} has no cell left: {'; '.join(left_out.values())}")
+        reasons = "; ".join(dict.fromkeys(entry.reason for entry in left_out))
+        raise ConfigError(f"study {study.name} has no cell left: {reasons}")
     refuse_unsafe_names(found)
     ranges = {env: study.ranges[env] for env in {cell.env for cell in found.values()} & study.ranges.keys()}
     refuse_without_reference(study, list(found.values()), ranges)
@@ -186,12 +211,12 @@ def make_plan(study: Study, request: Request) -> StudyPlan:
         tune=request.tune,
         metric=study.metric,
         threads=study.threads,
-        arms={cell.arm: study.arms[cell.arm].title for cell in found.values()},
+        arms={part.arm: study.arms[part.arm].title for part in (*found.values(), *left_out)},
         reference=study.reference,
         verdicts=tuple(study.verdicts),
         ranges=ranges,
         cells=(*random_cells(list(found.values()), ranges), *found.values()),
-        left_out=tuple({"what": what, "reason": reason} for what, reason in left_out.items()),
+        left_out=tuple(left_out),
         request=request,
     )
 
@@ -233,32 +258,27 @@ def env_cells(
     prefix: Sequence[str],
     seeds: Sequence[int],
     values: Mapping[str, Sequence[Any]],
-    left_out: dict[str, str],
+    left_out: list[LeftOut],
 ) -> Iterator[Cell]:
-    """The cells of a grid in one environment. `left_out` collects what cannot be reached, and why.
+    """The cells of a grid in one environment. `left_out` collects what the base cannot reach.
 
     `values` are those of all grids by setting, which names must tell apart.
     """
     for arm, ratio, (point, factors) in product(grid.arms, grid.ratios, list(swept(grid))):
         parts = [*prefix, arm, f"r{ratio}", *point_words(point, factors, values)]
-        what = " ".join(parts)
+        part = {"env": env, "base": grid.base, "arm": arm, "ratio": ratio, "point": point, "factors": factors}
         try:
             config = cell_settings(
-                study.arms[arm], base, ratio=ratio, point=point, factors=factors, where=what
+                study.arms[arm], base, ratio=ratio, point=point, factors=factors, where=" ".join(parts)
             )
         except UnreachableError as error:
-            left_out[what] = str(error)
+            left_out.append(LeftOut(**part, cause="ratio", reason=str(error)))
             continue
         for seed in seeds:
             yield Cell(
                 name=file_name([*parts, f"s{seed}"]),
                 part=0,
-                env=env,
-                base=grid.base,
-                arm=arm,
-                ratio=ratio,
-                point=point,
-                factors=factors,
+                **part,
                 seed=seed,
                 config=config | {"seed": seed},
             )
@@ -353,7 +373,7 @@ def refuse_unsafe_names(found: Mapping[str, Cell]) -> None:
 
 def read(out: Path) -> StudyPlan | None:
     """The plan of a folder; None if there is none yet."""
-    return read_hashed(out / PLAN_FILE, StudyPlan.from_json, schema=SCHEMA, what="the plan of a study")
+    return read_hashed(out / PLAN_FILE, StudyPlan.from_json, **KIND)
 
 
 def write(out: Path, plan: StudyPlan) -> None:

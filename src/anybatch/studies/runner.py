@@ -12,7 +12,7 @@ from anybatch.errors import UserError
 from anybatch.runs.display import Output
 from anybatch.runs.stop import GracefulStop, Stopped
 from anybatch.studies import cells
-from anybatch.studies.cells import RANDOM_ARM, Cell, Result
+from anybatch.studies.cells import Cell, Result
 from anybatch.studies.engine import (
     DIED,
     ERROR,
@@ -87,11 +87,7 @@ def results(out: Path, plan: StudyPlan) -> list[Result]:
             raise UserError(
                 f"{cells.path_of(out, cell.name)} is damaged: the plan has another cell of that name"
             )
-        if result.failed is None and cell.arm != RANDOM_ARM and len(result.curve) != plan.bins:
-            raise UserError(
-                f"{cells.path_of(out, cell.name)} is damaged: its curve has {len(result.curve)} points "
-                f"instead of {plan.bins}"
-            )
+        cells.refuse_another_length(result, plan.bins, where=str(cells.path_of(out, cell.name)))
         found.append(result)
     return found
 

@@ -10,8 +10,6 @@ OUT/report/           the same as a page, with pictures and their numbers
 OUT/runs/, source/    while it runs: run folders in progress, and the package as it was at the start
 """
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -24,10 +22,11 @@ from anybatch.runs import folder as run_folder
 from anybatch.runs.safe_files import Folder
 from anybatch.studies.cells import BINS, CELLS, Cell
 from anybatch.studies.configs import plain
-from anybatch.studies.hashed import read_hashed
+from anybatch.studies.hashed import hash_of, read_hashed
 from anybatch.tuning import space
 from anybatch.tuning.settings import at_batch, quiet, with_point
 from anybatch.tuning.space import Range, Space
+from anybatch.tuning.trials import Trial
 
 SCHEMA = 1
 PLAN_FILE = "tuning.json"
@@ -49,6 +48,12 @@ SAMPLER_SEED = 1
 TRIAL_ARM = "trial"
 NOT_DECISIVE = ("trials", "left_out", "request", "facts")
 """Entries that are not hashed: more trials may be requested later."""
+KIND: dict[str, Any] = {
+    "schema": SCHEMA,
+    "not_hashed": ("schema", "hash", *NOT_DECISIVE),
+    "what": "the plan of a tuning",
+}
+"""What is needed to verify a plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +108,7 @@ class TuningPlan:
 
     @property
     def hash(self) -> str:
-        text = json.dumps(self.decisive(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return hash_of(self.decisive())
 
     @property
     def num_envs(self) -> int:
@@ -151,10 +155,10 @@ class TuningPlan:
         """Settings of a trial with these numbers."""
         return with_point(self.base, point, where)
 
-    def cells_of(self, trial: int, point: Mapping[str, float]) -> Iterator[Cell]:
+    def cells_of(self, trial: Trial) -> Iterator[Cell]:
         """The training runs of a trial, one for each seed."""
-        name = f"trial-{trial:04}"
-        config = self.settings_of(point, name)
+        name = trial.name
+        config = self.settings_of(trial.point, name)
         for seed in self.seeds:
             yield Cell(
                 name=f"{name}__s{seed}",
@@ -163,7 +167,7 @@ class TuningPlan:
                 base=Path(self.preset).stem,
                 arm=TRIAL_ARM,
                 ratio="1",
-                point=dict(point),
+                point=dict(trial.point),
                 seed=seed,
                 config=config | {"seed": seed},
             )
@@ -228,7 +232,7 @@ def refuse_senseless(request: Request) -> None:
 
 def read(out: Path) -> TuningPlan | None:
     """The plan of a folder; None if there is none yet."""
-    return read_hashed(out / PLAN_FILE, TuningPlan.from_json, schema=SCHEMA, what="the plan of a tuning")
+    return read_hashed(out / PLAN_FILE, TuningPlan.from_json, **KIND)
 
 
 def write(out: Path, plan: TuningPlan) -> None:

@@ -125,7 +125,7 @@ class Slot:
             self._trial = self._book.next()
             if self._trial is None:
                 return False
-            self._cells, self._areas = list(self._plan.cells_of(self._trial.number, self._trial.point)), []
+            self._cells, self._areas = list(self._plan.cells_of(self._trial)), []
             self._moment = self._losses = 0
             # An earlier process may have been killed between a report and its consequence.
             self._beaten = bool(self._trial.reports) and self._book.is_beaten(self._trial.number)

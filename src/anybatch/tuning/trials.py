@@ -24,6 +24,11 @@ class Trial:
     """Mean return so far, by tenths of its env steps."""
 
     @property
+    def name(self) -> str:
+        """The name of its runs, without their seed."""
+        return f"trial-{self.number:04}"
+
+    @property
     def is_finished(self) -> bool:
         return self.state == "finished"
 

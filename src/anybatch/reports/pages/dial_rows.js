@@ -150,7 +150,7 @@ function notesOf(settings, plan) {
   const notes = [
     [rescales && epochs > 1, "epochs", { epochs }],
     [steps !== tuned, "num-steps", { steps, tuned }],
-    [until !== null && until < total, "anneal-until", { until, total }],
+    [until !== null && settings["optimizer.anneal-to"] === 0 && until < total, "anneal-until", { until, total }],
   ];
   if (hasPolicy(settings)) notes.push(...policyNotes(settings, plan, rescales));
   if (hasPhases(settings)) {

@@ -235,7 +235,8 @@ def cells(view: StudyView) -> list[Markup]:
         element("p", f"{said}; {len(failed)} failed." if failed else f"{said}; none failed.")
     ]
     reasons = [(result.cell.name, result.failed) for result in failed]
-    reasons += [(entry["what"], f"left out: {entry['reason']}") for entry in view.plan.left_out]
+    absent = ((view.plan.part_words(entry), f"left out: {entry.reason}") for entry in view.plan.left_out)
+    reasons += dict.fromkeys(absent)  # once for all environments
     reasons += [pair for part in view.parts if (pair := not_run(view, part))]
     if reasons:
         shown.append(table(("cell", "reason"), [list(pair) for pair in reasons], kind="stacked"))

@@ -74,14 +74,7 @@ def not_judged(rule: Rule, plan: StudyPlan) -> str:
 
 def is_left_out(side: Selector, plan: StudyPlan) -> bool:
     """Whether the plan has no cell of a selector and says why; what only other scales have is not missing."""
-    # Parts beyond the budget are listed in words, ratios that cannot be reached by the names of cells.
-    in_words = f"{plan.arms.get(side.arm, side.arm)} at ratio {side.ratio}"
-    by_name = f"{side.arm} r{side.ratio}"
-    listed = any(
-        f"{entry['what']},".startswith(f"{in_words},") or f" {by_name} " in f" {entry['what']} "
-        for entry in plan.left_out
-    )
-    return listed and not any(map(side.matches, plan.cells))
+    return any(map(side.matches, plan.left_out)) and not any(map(side.matches, plan.cells))
 
 
 def deciding_comparison(state: State, found: list[Comparison]) -> Comparison:

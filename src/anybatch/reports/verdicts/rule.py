@@ -26,7 +26,7 @@ from itertools import product
 from typing import Any
 
 from anybatch.errors import ConfigError
-from anybatch.studies.cells import Cell
+from anybatch.studies.cells import Cell, LeftOut
 from anybatch.studies.plan import StudyPlan
 from anybatch.studies.tables import Table
 
@@ -55,7 +55,7 @@ class Selector:
     factors: Mapping[str, float] | None = field(default_factory=dict[str, float])
     """None: any factors."""
 
-    def matches(self, cell: Cell) -> bool:
+    def matches(self, cell: Cell | LeftOut) -> bool:
         same = (cell.arm, cell.ratio, dict(cell.point)) == (self.arm, self.ratio, dict(self.point))
         same_factors = self.factors is None or dict(cell.factors) == dict(self.factors)
         return same and same_factors and self.base in (None, cell.base)
