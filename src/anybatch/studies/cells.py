@@ -19,12 +19,12 @@ plan.json:
     bins        points of every curve
     threads     threads of torch in each cell
     arms        {arm: title}; the arm `random` is random play, one cell for each env
-    reference   {"arm", "ratio"} and, in a sweep, "point": the cells that others are compared with, the base at
-                the tuned batch
+    reference   {"arm", "ratio"} and, in a sweep, "point": the cells that others are compared with, the base
+                at the tuned batch
     verdicts    the rules of the study file, unchanged: see anybatch.reports.verdicts
-    ranges      {env: [low, high]}: returns that normalize to 0 and 1, fixed beforehand. Environments that are
-                absent have a published range, or (in plans of --tune, and in plans from before ranges had to be
-                fixed) are normalized by random play and the best final return of the reference's own runs
+    ranges      {env: [low, high]}: returns that normalize to 0 and 1, fixed beforehand. Environments that
+                are absent have a published range, or (in plans of --tune, and in plans from before ranges had
+                to be fixed) are normalized by random play and the best final return of the reference's runs
     cells       [cell, …]
     left_out    [{"what", "reason"}, …]: parts of the grid that cannot be run, such as a quarter of one env
     request     the user's request: study, scale, envs, preset, seeds, budget_seconds, tune
@@ -91,7 +91,7 @@ RANDOM_ARM = "random"
 """Random play: what a reference must be better than, and the zero of a scale that is not fixed beforehand."""
 
 BOTH = "both"
-METRICS = ("final", "area")
+METRICS: tuple[str, ...] = ("final", "area")
 """The numbers of a cell that verdicts compare: the papers' metric, and the mean over the whole run."""
 ENTROPY = "losses/entropy"
 
@@ -148,7 +148,7 @@ class Cell:
     def is_reference(self, reference: Mapping[str, Any]) -> bool:
         """Whether it is one of the cells that others are compared with: no setting is multiplied."""
         same = (self.arm, self.ratio) == (reference["arm"], reference["ratio"])
-        at_point = reference.get("point", self.point) == self.point
+        at_point = not self.point or reference.get("point", self.point) == self.point
         return same and at_point and all(factor == 1 for factor in self.factors.values())
 
     @property

@@ -2,8 +2,8 @@
 
 title, claim, source    what the study is about, strings
 threads                 threads of torch in each cell; by default 1
-reference               { arm, ratio, point }: the cells that others are compared with. A study whose reference
-                        did not learn is void
+reference               { arm, ratio, point }: the cells that others are compared with. If they did not
+                        learn, the study is void
 
 [bases.NAME]            a preset, `settings` over it, and under `envs` the settings of single environments
 [arms.NAME]             `title`, and the `settings` that differ from the base. `minibatches = "follow"`

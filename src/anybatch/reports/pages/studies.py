@@ -189,8 +189,8 @@ def scores(view: StudyView) -> list[Markup]:
         shown.append(table(("arm", *view.strata), raw, numbers=range(1, len(view.strata) + 1)))
     shown.append(element("h3", "Normalized"))
     note = (
-        f"{as_a_sentence(view.scores.unit_words())}. In brackets: {LEVEL:.0%} bootstrap intervals, which need "
-        f"two seeds or more. {NARROW}"
+        f"{as_a_sentence(view.scores.unit_words())}. In brackets: {LEVEL:.0%} bootstrap intervals, which "
+        f"need two seeds or more. {NARROW}"
     )
     shown.append(element("p", note, class_="note"))
     header = ("arm", "environments", "interquartile mean", "mean", "median")

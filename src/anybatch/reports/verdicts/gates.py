@@ -145,7 +145,7 @@ def sweep_notes(scores: Scores, sweeps: Sequence[Scores]) -> list[str]:
 
 
 Values = tuple[float, ...]
-"""Values of the swept settings. Sweeps may multiply different numbers, so values are compared, not factors."""
+"""Of the swept settings. Two sweeps may multiply different numbers, so values are compared, not factors."""
 
 
 def weaknesses(
@@ -156,15 +156,15 @@ def weaknesses(
         return
     best = max(areas, key=lambda values: fmean(areas[values]))
     shown = ", ".join(f"{setting_name(name)} {value:.4g}" for name, value in zip(settings, best, strict=True))
+    best_words = f"the best setting of the sweep, {shown},"
     for place, name in enumerate(settings):
         values = [one[place] for one in areas]
         if best[place] in (min(values), max(values)) and len(set(values)) > 1:
-            yield f"the best setting of the sweep, {shown}, is at the edge of its range of {setting_name(name)}s"
+            yield f"{best_words} is at the edge of its range of {setting_name(name)}s"
     if len(areas[best]) == 1:
-        yield f"the best setting of the sweep, {shown}, rests on a single seed"
+        yield f"{best_words} rests on a single seed"
     if best != used:
-        ours = ", ".join(f"{value:.4g}" for value in used)
-        yield f"the best setting of the sweep, {shown}, is not that of the study, {ours}"
+        yield f"{best_words} is not that of the study, {', '.join(f'{value:.4g}' for value in used)}"
 
 
 def values_of(cell: Cell, settings: Sequence[str]) -> Values:

@@ -35,8 +35,8 @@ class Outlook:
 
     def sentence(self) -> str:
         return (
-            f"{self.name}, {METRIC_NAMES[self.metric]}: with the spread of these seeds, {self.seeds} seeds in "
-            f"{counted(self.envs, 'environment')} would show equal arms to be within ± {self.margin:g} "
+            f"{self.name}, {METRIC_NAMES[self.metric]}: with the spread of these seeds, {self.seeds} seeds "
+            f"in {counted(self.envs, 'environment')} would show equal arms to be within ± {self.margin:g} "
             f"with a probability of {probability_text(self.power)}; for {WANTED_POWER:.0%} the margin "
             f"must be {self.decidable_margin:.2g}"
         )

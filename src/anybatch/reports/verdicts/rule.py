@@ -23,8 +23,8 @@ control     which cells must fail the test of equivalent and foretold: a table a
             say is as in `this`. Where they pass too, the claim is not tested: the test would not notice a
             difference that is known to be there
 margin      in units of the normalized return: a number, or { final, area }; by default 0.1 and 0.05
-alpha       the error of each one-sided test: by default 0.025 for better, so that its intervals are of 95%, and
-            0.05 for all others. Verdicts by better are corrected for their number within the study, by Holm
+alpha       the error of each one-sided test: by default 0.025 for better, so that its intervals are of 95%,
+            and 0.05 for all others. Claims by better are corrected for their number in the study, by Holm
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -127,8 +127,8 @@ def parse(
 ) -> list[Rule]:
     """The rules of a study. Missing, wrong or unknown entries are refused by name.
 
-    `metrics` are those of its plan. Plans from before there were two of them are read as they were made: rules
-    of equality need no control, margins no default, and the error of each test is 0.05.
+    `metrics` are those of its plan. Plans from before there were two of them are read as they were made:
+    rules of equality need no control, margins have no default, and the error of each test is 0.05.
     """
     parsed = rule if metrics == METRICS else partial(rule_of_one_metric, metric=metrics[0])
     return [parsed(Table(dict(table), f"{where}.verdicts[{place}]")) for place, table in enumerate(tables, 1)]

@@ -1,7 +1,7 @@
 """Scores of cells on a scale shared by environments: 0 is random play, 1 what the base reaches.
 
-Both are fixed by the plan or published. Only plans of --tune, and plans from before this was so, have the best
-final return of the base's own runs as 1.
+Both are fixed by the plan or published. Only in plans of --tune, and in plans from before this was so, 1 is
+the best final return of the base's own runs.
 """
 
 from collections.abc import Iterable, Sequence

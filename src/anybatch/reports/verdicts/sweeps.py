@@ -28,13 +28,17 @@ Sweep = dict[float, dict[int, float]]
 def optima(rule: Rule, scores: Scores) -> list[Comparison]:
     """Where the optimum of a setting is, for each selector and environment."""
     found = [
-        (metric, f"{env}, {selector.words(scores.plan)}{by(metric, scores)}", sweep, selected.within([env]))
+        (metric, selector, env, sweep)
         for selector in rule.this
         for metric in scores.plan.metrics
-        for selected in (scores.select(selector, metric=metric, swept=rule.setting),)
         for env, sweep in sweeps(rule, scores, selector, metric).items()
     ]
-    return [replace(optimum(rule, *one, count=len(found)), metric=metric) for metric, *one in found]
+    comparisons: list[Comparison] = []
+    for metric, selector, env, sweep in found:
+        label = f"{env}, {selector.words(scores.plan)}{by(metric, scores)}"
+        selected = scores.select(selector, metric=metric, swept=rule.setting).within([env])
+        comparisons.append(replace(optimum(rule, label, sweep, selected, count=len(found)), metric=metric))
+    return comparisons
 
 
 def by(metric: str, scores: Scores) -> str:

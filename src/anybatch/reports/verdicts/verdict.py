@@ -60,5 +60,5 @@ def overall(comparisons: Sequence[Comparison]) -> State:
         if deciding in states:
             return deciding
     if len(states) == 1:
-        return states.pop()
+        return comparisons[0].state
     return "not tested" if states == {"holds", "not tested"} else "undecided"
