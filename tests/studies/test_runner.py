@@ -231,7 +231,7 @@ def test_a_run_whose_loss_explodes_is_a_cell_that_diverged(tmp_path: Path):
 def test_random_play_with_a_reward_that_is_not_finite_fails_like_any_cell(
     tmp_path: Path, env: str, mean: str
 ):
-    plan = plan_of(envs=(f"broken_envs:{env}",), preset="cartpole-ppo-ewma")
+    plan = plan_of(envs=(f"broken_envs:{env}",), preset="cartpole-ppo-ewma", ranges=(0, 1))
     random_play = plan.cells[0]
     result = training.run_cell(tmp_path, plan, random_play)
     assert result.failed == f"random play has a mean return of {mean}" and not result.diverged

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tyro
 
+from anybatch.batch.number_text import counted
 from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.reporting import REPORT_FOLDER
@@ -106,8 +107,8 @@ def request_of(flags: StudyFlags) -> Request:
         raise ConfigError(f"--env {' '.join(flags.env)}: must not repeat an environment")
     if flags.range and len(flags.range) != 2 * len(flags.env):
         raise ConfigError(
-            f"--range has {len(flags.range)} numbers: it needs a low and a high return for each of the "
-            f"{len(flags.env)} environments of --env"
+            f"--range has {counted(len(flags.range), 'number')}: it needs a low and a high return for each "
+            "environment of --env"
         )
     for low, high in zip(flags.range[::2], flags.range[1::2], strict=True):
         if not low < high < math.inf or low == -math.inf:

@@ -219,7 +219,7 @@ def read(path: Path) -> StudyView:
 def sweeps_of(path: Path) -> list[StudyView]:
     """The sweeps beside a study's folder, which are named after it: NAME-tune, NAME-tune-higher."""
     beside = sorted(path.absolute().parent.glob(f"{glob.escape(path.absolute().name)}-tune*"))
-    return [read(folder) for folder in beside if is_study(folder)]
+    return [view for folder in beside if is_study(folder) and (view := read(folder)).plan.tune]
 
 
 def left_out(plan: StudyPlan) -> list[str]:

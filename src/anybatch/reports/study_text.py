@@ -1,6 +1,6 @@
 """Studies as text for a terminal: their list, a plan, and results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from anybatch.batch.number_text import counted
-from anybatch.reports.study_parts import LEVEL, Part, StudyView, interquartile_mean_of, left_out
+from anybatch.reports.study_parts import Part, StudyView, interquartile_mean_of, left_out
 from anybatch.reports.verdicts import Verdict
 from anybatch.reports.verdicts.power import Outlook
 from anybatch.studies.cells import RANDOM_ARM, Result
@@ -73,13 +73,13 @@ def show_results(out: Path, view: StudyView) -> None:
     """A line for each arm and ratio, failed cells with their reason, and the verdicts."""
     console, metrics, found = Console(highlight=False), view.plan.metrics, view.verdicts
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    by_metric = [words for metric in metrics for words in (f"{metric}, IQM", f"{LEVEL:.0%} interval")]
-    for header in ("arm", "ratio", "seeds", *by_metric):
+    for header in ("arm", "ratio", "seeds", *(f"{metric}, IQM" for metric in metrics)):
         table.add_column(header, justify="left" if header == "arm" else "right")
     for part in view.parts:
-        (seeds, *first), *others = (aggregate(view.normalized(part, metric)) for metric in metrics)
-        numbers = [number for _, *numbers in others for number in numbers]
-        table.add_row(title_of(view, part), part.ratio, seeds, *first, *numbers)
+        scores = [view.normalized(part, metric) for metric in metrics]
+        seeds = str(min(map(len, scores[0].values()), default=0))
+        means = (f"{interquartile_mean_of(one).value:.3f}" if one else "–" for one in scores)
+        table.add_row(title_of(view, part), part.ratio, seeds, *means)
     console.print()
     console.print(table)
     console.print(f"normalized: {view.scores.unit_words()}", markup=False, soft_wrap=True)
@@ -143,12 +143,3 @@ def show_outlooks(outlooks: Sequence[Outlook]) -> None:
     """Print what the study could decide, given the spread of the tuning seeds."""
     for outlook in outlooks:
         print(f"outlook  {outlook.sentence()}")
-
-
-def aggregate(scores: Mapping[str, Sequence[float]]) -> tuple[str, str, str]:
-    """Seeds, interquartile mean and its interval, of normalized scores by environment."""
-    if not scores:
-        return "0", "–", "–"
-    found = interquartile_mean_of(scores)
-    bounds = "–" if found.interval is None else "{:.3f} to {:.3f}".format(*found.interval)
-    return str(min(map(len, scores.values()))), f"{found.value:.3f}", bounds

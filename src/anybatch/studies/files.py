@@ -146,9 +146,7 @@ def parse(name: str, text: str, within: tuple[str, ...] = ()) -> Study:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: {error}") from None
     if "metric" in top:
-        raise ConfigError(
-            f"{where}: there is no field metric: verdicts are judged by final return and by area"
-        )
+        raise ConfigError(f"{where}: there is no field metric; verdicts are judged by final return and area")
     bases = {key: named_base(key, table, within) for key, table in top.tables("bases").items()}
     arms = {key: arm(table) for key, table in top.tables("arms").items()}
     if RANDOM_ARM in arms:

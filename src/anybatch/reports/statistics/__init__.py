@@ -9,7 +9,7 @@ from anybatch.reports.statistics.aggregates import (
     probability_of_improvement,
     stratified_interval,
 )
-from anybatch.reports.statistics.curve_distance import CurveDistance, curve_distance
+from anybatch.reports.statistics.curves import CurveDistance, curve_distance
 from anybatch.reports.statistics.differences import (
     Difference,
     decidable_margin,

@@ -145,7 +145,7 @@ def under_control(
     ]
     waiting = [its for its in by_metric if "p" not in its.details]
     if waiting:
-        missing = sum(its.details.get("missing", 1) for its in waiting)
+        missing = max(its.details.get("missing", 1) for its in waiting)
         return [
             replace(
                 with_words(one, f"but {name} has not been run completely", "undecided"),
