@@ -16,7 +16,6 @@ from anybatch.reports.study_charts import score_drawings
 from anybatch.reports.study_curves import curve_panels, metric_panels
 from anybatch.reports.study_parts import (
     LEVEL,
-    METRIC_NAMES,
     Aggregate,
     Part,
     StudyView,
@@ -26,6 +25,7 @@ from anybatch.reports.study_parts import (
 )
 from anybatch.reports.study_sweeps import sweep_drawings
 from anybatch.reports.verdicts import Verdict
+from anybatch.reports.verdicts.compare import METRIC_NAMES
 from anybatch.studies.cells import RANDOM_ARM
 from anybatch.studies.duration import in_words, written
 from anybatch.studies.plan import Request, StudyPlan
