@@ -209,7 +209,7 @@ def test_claims_of_superiority_are_corrected_for_their_number(p: float, state: s
     assert first.adjusted_p == pytest.approx(min(1.0, 2 * p), rel=1e-3) and first.state == state
     assert second.state == "undecided" and second.adjusted_p == pytest.approx(max(0.5, min(1.0, 2 * p)))
     if p < 0.025:
-        assert "fter Holm's correction for 2 such claims, p = " in first.reason
+        assert " Holm's correction for 2 such claims, p = " in first.reason
     if (p, state) == (0.02, "undecided"):
         assert {one.state for one in first.comparisons} == {"holds"}
         assert first.reason.endswith(
