@@ -71,7 +71,7 @@ other-pythons: package
 	$(PYTHON) -m venv .venv
 
 .venv/ready-to-train: .venv/bin/python pyproject.toml constraints.txt
-	$(PIP) --editable '.[envpool]'
+	$(PIP) --editable '.[envpool,lab]'
 	touch $@
 
 .venv/ready-to-test: .venv/bin/python pyproject.toml constraints.txt

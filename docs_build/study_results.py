@@ -19,7 +19,8 @@ from pathlib import Path
 from anybatch.reports import study_parts
 from anybatch.reports.pages import studies
 from anybatch.reports.report_files import write_picture
-from anybatch.reports.study_parts import METRIC_NAMES, Part, StudyView, mean_of
+from anybatch.reports.study_parts import Part, StudyView, mean_of
+from anybatch.reports.verdicts.compare import METRIC_NAMES
 from anybatch.studies.recorded import SUFFIX
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,7 +48,9 @@ def summary_cells(study: str, name: str) -> str:
     """The numbers of a verdict and its state, as the last cells of a row."""
     verdict = next(one for one in read(study).verdicts if one.name == name)
     found = [one for one in verdict.comparisons if one.value is not None]
-    if verdict.rule == "optimum":
+    if verdict.state == "void":
+        ours = "–"
+    elif verdict.rule == "optimum":
         ours = ", ".join(f"× {one.value:g}" for one in found)
     elif len(found) == 1 and found[0].interval is not None:
         ours = "{:+.3f} ({:+.3f} to {:+.3f})".format(found[0].value, *found[0].interval)
@@ -58,7 +61,16 @@ def summary_cells(study: str, name: str) -> str:
 
 def study_text(study: str) -> str:
     view = read(study)
-    return "\n".join(["", *verdict_lines(view), "", *score_table(view), ""])
+    reasons = [one.reason for one in view.verdicts if one.state == "void"]
+    if reasons:  # numbers of a study that says nothing would be read as if they did
+        return f"\n**Withdrawn.** {reasons[0]}\n"
+    tables = [line for metric in view.plan.metrics for line in ["", *score_table(view, metric)]]
+    return "\n".join(["", *scale_lines(view), "", *verdict_lines(view), *tables, ""])
+
+
+def scale_lines(view: StudyView) -> Iterator[str]:
+    """The unit of the study's numbers, and what weakens it."""
+    yield f"Scale: {view.scores.unit_words()}. {' '.join(view.notes)}".rstrip()
 
 
 def verdict_lines(view: StudyView) -> Iterator[str]:
@@ -70,18 +82,17 @@ def verdict_lines(view: StudyView) -> Iterator[str]:
             yield from (f"    - {one.sentence}" for one in verdict.comparisons)
 
 
-def score_table(view: StudyView) -> Iterator[str]:
-    """Normalized scores of all parts, and in all environments, that have cells."""
-    metric = METRIC_NAMES[view.plan.metric]
+def score_table(view: StudyView, metric: str) -> Iterator[str]:
+    """Normalized scores by a metric of all parts, and in all environments, that have cells."""
     parts = [part for part in view.parts if view.normalized(part)]
     strata = [name for name in view.strata if any(name in view.normalized(part) for part in parts)]
-    yield f"| {metric}, normalized | mean | {' | '.join(strata)} | seeds |"
+    yield f"| {METRIC_NAMES[metric]}, normalized | mean | {' | '.join(strata)} | seeds |"
     yield "|---" * (len(strata) + 3) + "|"
-    yield from (score_row(view, part, strata) for part in parts)
+    yield from (score_row(view, part, strata, metric) for part in parts)
 
 
-def score_row(view: StudyView, part: Part, strata: Sequence[str]) -> str:
-    scores = view.normalized(part)
+def score_row(view: StudyView, part: Part, strata: Sequence[str], metric: str) -> str:
+    scores = view.normalized(part, metric)
     total = mean_of(scores)
     interval = "" if total.interval is None else " ({:.2f} to {:.2f})".format(*total.interval)
     by_env = [f"{sum(scores[name]) / len(scores[name]):.2f}" if name in scores else "–" for name in strata]

@@ -23,8 +23,9 @@ from anybatch.studies.plan import Request, StudyPlan, make_plan
 SWEEP = """
 title = "Transfer of the learning rate"
 claim = "The best learning rate at one batch is the best at all, after the rule."
-metric = "area"
 reference = { arm = "all", ratio = "1" }
+[ranges]
+"toy:Match" = [1, 21]
 [bases.toy]
 preset = "cartpole-ppo-ewma"
 settings = { num_envs = 64, num_steps = 8, update = { epochs = 1, minibatches_per_epoch = 4 } }
@@ -57,8 +58,11 @@ this = { arm = "all", factors = { "optimizer.learning_rate" = 1.0 } }
 STALE = """
 title = "Stale data"
 claim = "The decoupled loss does not mind old data."
-metric = "final"
 reference = { arm = "decoupled", ratio = "1" }
+[ranges]
+"toy:Corridor" = [1, 21]
+"toy:Match" = [1, 21]
+"toy:Walk" = [1, 21]
 [bases.toy]
 preset = "cartpole-ppo-ewma"
 [arms.decoupled]
@@ -80,6 +84,7 @@ name = "flat"
 claim = "Data eight iterations old is as good as fresh data."
 rule = "equivalent"
 margin = 0.2
+control = { arm = "behavior" }
 this = { arm = "decoupled", point = { "staleness.iterations" = [2, 8] } }
 that = { point = { "staleness.iterations" = 0 } }
 """

@@ -1,6 +1,7 @@
 """Small studies for the tests: a study file, its plan, and cells with made-up results."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,12 @@ from anybatch.studies.processes import LocalEngine
 STUDY = """
 title = "Small"
 claim = "It runs."
-metric = "area"
 reference = { arm = "all" }
+
+[ranges]
+"toy:Lines" = [0, 10]
+"toy:Match" = [0, 10]
+"toy:Target" = [0, 10]
 
 [bases.toy]
 preset = "cartpole-ppo-ewma"
@@ -56,6 +61,7 @@ claim = "Smaller batches equal the base."
 rule = "equivalent"
 this = { arm = "all", ratio = "1/4" }
 that = { ratio = "1" }
+control = { arm = "none" }
 margin = 0.1
 """
 """A study of eight cells and one of random play, which takes some seconds."""
@@ -76,6 +82,13 @@ def changed_text(*changes: tuple[str, str]) -> str:
 
 def plan_of(*changes: tuple[str, str], **request: Any) -> StudyPlan:
     return make_plan(study(*changes), Request(study="small", **request))
+
+
+def before_both_metrics(plan: StudyPlan, *, ranges: bool = True) -> StudyPlan:
+    """The same plan as one from when verdicts had one metric, no control, and scales that were not fixed."""
+    verdicts = ({name: value for name, value in one.items() if name != "control"} for one in plan.verdicts)
+    known = {"toy:Match": (0.0, 10.0)} if ranges else {}
+    return replace(plan, metric="area", verdicts=tuple(verdicts), ranges=known)
 
 
 def run_study(
@@ -109,5 +122,6 @@ def made_up(study_plan: StudyPlan, score: Callable[[Cell], float | None], **more
         if value is None:
             results.append(Result(**known, failed="the gradient is non-finite", diverged=True))
         else:
-            results.append(Result(**known, curve=((100, value),), **more))
+            metrics = {"metrics": {}} if cell.arm == RANDOM_ARM and "metrics" in more else {}
+            results.append(Result(**known, curve=((100, value),), **more | metrics))
     return results

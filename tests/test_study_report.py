@@ -11,7 +11,7 @@ import pytest
 from made_studies import plan_of, result_of, write_study
 
 from anybatch.cli.main import main
-from anybatch.reports import study_charts, study_curves, study_parts, study_sweeps, study_text
+from anybatch.reports import study_charts, study_curves, study_parts, study_sweeps, study_text, verdicts
 from anybatch.reports.charts.chart import HeatMap, Intervals, Panels
 from anybatch.reports.pages import studies as study_page
 from anybatch.reports.pages import verdicts as verdict_page
@@ -260,9 +260,12 @@ def test_metrics_that_verdicts_are_about_are_drawn(sweep: StudyView):
 def test_intervals_of_a_verdict_are_its_comparisons(stale: StudyView):
     (verdict,) = stale.verdicts
     drawn = verdict_page.intervals_of(verdict)
-    assert drawn is not None and drawn.margin == (-0.2, 0.2)
-    assert [row.value for row in drawn.rows] == [one.value for one in verdict.comparisons]
-    assert [(row.low, row.high) for row in drawn.rows] == [one.interval for one in verdict.comparisons]
+    assert [one.name for one in drawn] == ["verdict-flat-final", "verdict-flat-area"]
+    for by_metric, metric in zip(drawn, ("final", "area"), strict=True):
+        comparisons = [one for one in verdict.comparisons if one.metric == metric]
+        assert by_metric.margin == (-0.2, 0.2) and len(comparisons) == 2
+        assert [row.value for row in by_metric.rows] == [one.value for one in comparisons]
+        assert [(row.low, row.high) for row in by_metric.rows] == [one.interval for one in comparisons]
 
 
 ANSWERS = {
@@ -273,7 +276,7 @@ ANSWERS = {
 
 
 def test_the_page_names_the_ratios_that_its_batch_cannot_reach():
-    asked = Request(study="invariance", scale="smoke", envs=("Acrobot-v1",), seeds=2)
+    asked = Request(study="invariance", scale="smoke", envs=("Acrobot-v1",), seeds=2, ranges=(-500, -80))
     view = StudyView(make_plan(files.load("invariance"), asked), [])
     assert study_page.limits(view)[2:] == [
         "Left out: ratio 1/32, since 1/32 of 16 envs is not a whole number."
@@ -287,7 +290,8 @@ def test_the_page_answers_in_its_first_sentence(stale: StudyView):
     page = study_page.report(stale, ["anybatch", "report", "x"]).page
     lead = page.partition('class="lead">')[2].partition("</p>")[0]
     (verdict,) = stale.verdicts
-    assert lead.startswith(ANSWERS[verdict.state]) and verdict.comparisons[-1].label[1:] in lead
+    deciding = verdicts.deciding_comparison(verdict.state, list(verdict.comparisons))
+    assert lead.startswith(ANSWERS[verdict.state]) and deciding.label[1:] in lead
     for shown in (
         "Stale data",
         "Study made",
@@ -354,7 +358,7 @@ def test_claims_that_have_not_been_run_are_only_listed(capsys: pytest.CaptureFix
     page = study_page.report(view, []).page
     assert "<li>Data eight iterations old is as good as fresh data.</li>" in page
     assert 'class="verdict"' not in page and "<th>decoupled, iterations 8</th><td>0 of 2</td>" not in page
-    study_text.show_results(Path("there"), view.plan, list(view.results.values()), view.verdicts)
+    study_text.show_results(Path("there"), view)
     assert "not run yet: flat\n" in capsys.readouterr().out
 
 
@@ -404,7 +408,7 @@ def test_bases_have_rows_of_their_own_in_the_terminal(capsys: pytest.CaptureFixt
     grid = 'arms = ["decoupled"]\nsweep = { "staleness.iterations" = [0] }'
     view = view_of(with_another_base(made_studies.STALE, grid))
     study_text.show_plan(view.plan)
-    study_text.show_results(Path("there"), view.plan, list(view.results.values()), view.verdicts)
+    study_text.show_results(Path("there"), view)
     plan_text, results_text = capsys.readouterr().out.split(" thread each\n", 1)
     for text in (plan_text, results_text):
         assert "decoupled (toy)" in text and "decoupled (other)" in text

@@ -1,17 +1,19 @@
 """Statistics against scipy, published numbers, and cases whose answer is known."""
 
 import math
-from itertools import pairwise, product
+import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import integrate, special, stats
+from scipy import integrate, stats
 
+from anybatch.errors import UserError
 from anybatch.reports import statistics
-from anybatch.reports.statistics.ranks import mean_ranks
-from anybatch.reports.statistics.student import incomplete_beta
+from anybatch.reports.statistics import scipy_stats
+from anybatch.reports.statistics.curves import smoothed
 
 RNG = np.random.default_rng(5)
 SCORES = st.lists(st.floats(-5, 5, allow_subnormal=False), min_size=2, max_size=7)
@@ -19,31 +21,6 @@ SCORES = st.lists(st.floats(-5, 5, allow_subnormal=False), min_size=2, max_size=
 
 def drawn(*sizes: int, shift: float = 0.0) -> dict[str, list[float]]:
     return {str(place): list(RNG.normal(shift, 1, size)) for place, size in enumerate(sizes)}
-
-
-@pytest.mark.parametrize("degrees", [1, 2.5, 7, 100, 1000])
-@pytest.mark.parametrize("t", [-40, -2, -1e-6, 0, 0.3, 1, 5])
-def test_the_t_distribution_is_scipys(t: float, degrees: float):
-    assert statistics.t_probability(t, degrees) == pytest.approx(
-        stats.t.cdf(t, degrees), rel=1e-9, abs=1e-300
-    )
-
-
-@pytest.mark.parametrize("degrees", [1, 2.5, 7, 100])
-@pytest.mark.parametrize("probability", [1e-6, 0.05, 0.5, 0.9, 0.975, 0.99999])
-def test_quantiles_of_t_are_scipys(probability: float, degrees: float):
-    expected = stats.t.ppf(probability, degrees)
-    assert statistics.t_quantile(probability, degrees) == pytest.approx(expected, rel=1e-8, abs=1e-9)
-
-
-def test_infinite_degrees_are_the_normal_distribution():
-    assert statistics.t_quantile(0.975, math.inf) == pytest.approx(1.959963984540054)
-    assert statistics.t_probability(-1.5, math.inf) == pytest.approx(stats.norm.cdf(-1.5))
-
-
-def test_the_incomplete_beta_function_is_scipys():
-    for a, b, x in product((0.5, 3, 40), (0.5, 2, 90), (0, 1e-12, 0.1, 0.5, 0.97, 1)):
-        assert incomplete_beta(a, b, x) == pytest.approx(special.betainc(a, b, x), rel=1e-10)
 
 
 def test_the_difference_in_one_stratum_is_welchs_t_test():
@@ -260,14 +237,117 @@ def test_equal_scores_have_no_rank_difference():
     assert statistics.van_elteren({"a": [1.0, 1.0]}, {"a": [1.0, 1.0]}).p == 1
 
 
-@given(SCORES)
-def test_ranks_are_scipys(values: list[float]):
-    assert list(mean_ranks(np.array(values))) == list(stats.rankdata(values))
-
-
 def test_rank_correlation_is_spearmans():
     first, second = RNG.normal(size=20), RNG.normal(size=20)
     assert statistics.rank_correlation(first, second) == pytest.approx(
         stats.spearmanr(first, second).statistic
     )
     assert statistics.rank_correlation([1, 2, 3], [4, 4, 4]) is None
+
+
+def curves(runs: int, *, shift: float = 0.0, rng: np.random.Generator, points: int = 50) -> np.ndarray:
+    """Learning curves that rise to 1, with noise that stays through a run and noise at each point."""
+    rise = 1 - np.exp(-4 * np.arange(1, points + 1) / points)
+    return (1 + shift + rng.normal(0, 0.1, (runs, 1))) * rise + rng.normal(0, 0.05, (runs, points))
+
+
+@pytest.fixture
+def fewer_permutations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough for a rate over hundreds of tests, in a tenth of the time."""
+    monkeypatch.setattr("anybatch.reports.statistics.curves.PERMUTATIONS", 999)
+
+
+@pytest.mark.usefixtures("fewer_permutations")
+def test_the_same_curve_is_rarely_said_to_differ():
+    """The test is exact: of equal curves, one in twenty has a p of at most 0.05."""
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(400):
+        this, that = ({env: curves(seeds, rng=rng) for env, seeds in (("a", 5), ("b", 4))} for _ in range(2))
+        found.append(statistics.curve_distance(this, that).p)
+    assert np.mean(np.array(found) <= 0.05) == pytest.approx(0.05, abs=0.025)
+    assert np.mean(found) == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.usefixtures("fewer_permutations")
+@pytest.mark.parametrize(("shift", "low", "high"), [(0.0, 0.0, 0.12), (0.1, 0.2, 0.75), (0.3, 0.97, 1.0)])
+def test_curves_that_differ_are_said_to(shift: float, low: float, high: float):
+    rng = np.random.default_rng(1)
+    said = 0
+    for _ in range(100):
+        this = {env: curves(5, shift=shift, rng=rng) for env in "ab"}
+        that = {env: curves(5, rng=rng) for env in "ab"}
+        said += statistics.curve_distance(this, that).p <= 0.05
+    assert low <= said / 100 <= high
+
+
+def test_curves_that_cross_differ_although_their_areas_are_equal():
+    rng, time = np.random.default_rng(2), np.linspace(-1, 1, 50)
+    rising, falling = (sign * time + rng.normal(0, 0.1, (6, 50)) for sign in (1, -1))
+    found = statistics.curve_distance({"env": rising}, {"env": falling})
+    assert found.p < 0.01 and found.distance > 3 * found.expected
+    areas = statistics.difference({"env": rising.mean(axis=1)}, {"env": falling.mean(axis=1)})
+    assert statistics.equivalence_p(areas, 0.1) < 0.05
+
+
+def test_the_permutation_test_in_one_stratum_is_scipys():
+    rng = np.random.default_rng(3)
+    this, that = curves(4, shift=0.15, rng=rng), curves(5, rng=rng)
+
+    def distance(first: np.ndarray, second: np.ndarray, axis: int) -> np.ndarray:
+        # scipy permutes numbers: the places of runs, whose curves are looked up.
+        runs = smoothed(np.concatenate([this, that]))
+        means = (runs[places.astype(int)].mean(axis=-2) for places in (first, second))
+        return np.abs(np.subtract(*means)).mean(axis=-1) if axis == -1 else np.array(np.nan)
+
+    expected = stats.permutation_test(
+        (np.arange(4.0), np.arange(4.0, 9.0)), distance, vectorized=True, alternative="greater"
+    )  # all 126 assignments
+    found = statistics.curve_distance({"env": this}, {"env": that})
+    assert found.distance == pytest.approx(expected.statistic)
+    assert found.p == pytest.approx(expected.pvalue, abs=0.015)
+    assert found.expected == pytest.approx(expected.null_distribution.mean(), rel=0.02)
+
+
+def test_a_smoothed_curve_is_a_running_mean_over_a_tenth_of_the_run():
+    curve = np.random.default_rng(4).normal(size=(1, 40))
+    expected = [curve[0, start : start + 4].mean() for start in range(37)]
+    assert smoothed(curve)[0] == pytest.approx(np.array(expected))
+    assert smoothed(np.array([[3.0]])) == 3.0
+
+
+def test_curves_are_compared_in_the_same_way_every_time():
+    this, that = ({"env": curves(3, rng=np.random.default_rng(seed))} for seed in (5, 6))
+    assert statistics.curve_distance(this, that) == statistics.curve_distance(this, that)
+    same = statistics.curve_distance(this, this)
+    assert same.distance == pytest.approx(0, abs=1e-12) and same.p == 1
+
+
+def test_holms_correction_by_hand():
+    # 4 × 0.01 = 0.04; 3 × 0.012 = 0.036, not less than the one before; 2 × 0.03 = 0.06; 1 × 0.9.
+    assert statistics.holm([0.03, 0.01, 0.9, 0.012]) == pytest.approx([0.06, 0.04, 0.9, 0.04])
+    assert statistics.holm([0.02]) == [0.02] and statistics.holm([]) == []
+    assert statistics.holm([0.5, 0.7]) == [1.0, 1.0]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_rejects_what_its_steps_reject(p: list[float]):
+    """Step by step: the smallest p at α/m, the next at α/(m - 1), until one is too large."""
+    alpha, rejected = 0.05, [False] * len(p)
+    for step, place in enumerate(sorted(range(len(p)), key=lambda place: p[place])):
+        if p[place] > alpha / (len(p) - step):
+            break
+        rejected[place] = True
+    adjusted = statistics.holm(p)
+    near = [abs(one - alpha) < 1e-9 for one in adjusted]
+    assert all(
+        close or (one <= alpha) == wanted for one, wanted, close in zip(adjusted, rejected, near, strict=True)
+    )
+
+
+def test_without_scipy_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    scipy_stats.stats.cache_clear()
+    with pytest.raises(UserError, match=r"need the package scipy: .* pip install 'anybatch\[lab\]'"):
+        statistics.difference({"env": [1.0, 2.0]}, {"env": [1.0, 3.0]}).interval(0.9)
+    scipy_stats.stats.cache_clear()

@@ -1,4 +1,4 @@
-"""Verdicts on made-up cells, whose answer is known."""
+"""Verdicts on made-up cells, whose answer is known. The tests of one metric are the same with two."""
 
 import math
 from collections.abc import Callable
@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import small_studies
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_studies import made_up, plan_of
+from small_studies import before_both_metrics, made_up
 
 from anybatch.reports import statistics, study_parts, verdicts
 from anybatch.reports.verdicts import Comparison, Scores, State, Verdict, compare, sweeps
@@ -23,14 +24,22 @@ from anybatch.studies.plan import StudyPlan
 
 RATE = "optimizer.learning_rate"
 FIVE = ("seeds = [1, 2]", "seeds = [1, 2, 3, 4, 5]")
-KNOWN = ("[scales.cpu]", '[ranges]\n"toy:Match" = [0, 10]\n\n[scales.cpu]')
-"""Returns are normalized by 10."""
-EQUIVALENT = Rule(name="equal", claim="Equal.", kind="equivalent", this=(Selector(arm="all"),), margin=0.1)
+KNOWN = ("[scales.cpu]", "[scales.cpu]")
+"""Returns are normalized by 10, not by the best run of the base."""
+EQUIVALENT = Rule(
+    name="equal", claim="Equal.", kind="equivalent", this=(Selector(arm="all"),), margins={"area": 0.1}
+)
+
+
+def plan_of(*changes: tuple[str, str], **request: Any) -> StudyPlan:
+    """A small plan with one metric, as they were before there were two."""
+    return before_both_metrics(small_studies.plan_of(*changes, **request), ranges=KNOWN in changes)
 
 
 def with_rule(*lines: str) -> tuple[str, str]:
     return (
-        'rule = "equivalent"\nthis = { arm = "all", ratio = "1/4" }\nthat = { ratio = "1" }\nmargin = 0.1',
+        'rule = "equivalent"\nthis = { arm = "all", ratio = "1/4" }\nthat = { ratio = "1" }\n'
+        'control = { arm = "none" }\nmargin = 0.1',
         "\n".join(lines),
     )
 
@@ -216,7 +225,7 @@ def test_a_scale_that_may_still_move_decides_nothing():
 @pytest.mark.parametrize("final", [-1.0, 0.0, 0.15])  # random play has 0 ± 0.1
 def test_a_base_that_learned_nothing_is_no_scale(final: float):
     results = made_up(plan := plan_of(FIVE), lambda _: final, evaluation={"standard_error": 0.1})
-    (verdict,) = verdicts.judge(plan, results)
+    (verdict,) = verdicts.judge(plan, results, gated=False)
     assert verdict.state == "undecided" and "the base there is no better than random play" in verdict.sentence
     learned = made_up(plan, lambda _: 0.25, evaluation={"standard_error": 0.1})
     assert verdicts.judge(plan, learned)[0].state == "holds"
@@ -269,14 +278,14 @@ def test_an_unfinished_verdict_does_not_quote_a_comparison_that_holds():
 
 def test_a_failure_that_several_comparisons_do_not_confirm_is_called_so():
     one, two = (
-        compare.judged(EQUIVALENT, statistics.Difference(-0.19, 0.04, 8.0), count) for count in (1, 2)
+        compare.judged(EQUIVALENT, statistics.Difference(-0.19, 0.04, 8.0), "area", count) for count in (1, 2)
     )
     assert one == ("fails", "beyond ± 0.1")
     assert two == ("undecided", "beyond ± 0.1 by itself, but not at the level of one of 2 comparisons")
 
 
 def test_arms_that_all_diverged_are_not_shown_to_be_equal():
-    found = judged(plan_of(FIVE, KNOWN), lambda _: None)
+    (found,) = verdicts.judge(plan := plan_of(FIVE, KNOWN), made_up(plan, lambda _: None), gated=False)
     assert found.state == "undecided" and "all runs of both sides diverged" in found.sentence
 
 

@@ -78,7 +78,11 @@ def test_a_wrong_field_is_named():
 @pytest.mark.parametrize(
     ("there", "here", "said"),
     [
-        ('metric = "area"', 'metric = "end"', "metric = 'end' must be one of area, final"),
+        (
+            'title = "Small"',
+            'title = "Small"\nmetric = "area"',
+            "verdicts are judged by final return and area",
+        ),
         ("seeds = [1, 2]", "seeds = 2", "seeds = 2 must be a list of whole numbers"),
         ("seeds = [1, 2]", "seeds = []", "seeds = [] must be a list of whole numbers, at least one"),
         ('arms = ["all", "none"]', 'arms = ["every"]', "there is no 'every'; the names are all, none"),
@@ -91,8 +95,8 @@ def test_a_wrong_field_is_named():
         ('envs = ["toy:Match"]', 'envs = ["a", "a"]', "envs = ['a', 'a'] must not repeat 'a'"),
         ("[0.5, 1, 2]", '["high"]', "optimizer.learning_rate = ['high'] must be a list of positive numbers"),
         ("[0.5, 1, 2]", "[0, 1]", "optimizer.learning_rate = [0, 1] must be a list of positive numbers"),
-        ('metric = "area"', 'metric = "area"\nthreads = 0', "threads = 0 must be a whole number, at least 1"),
-        ('metric = "area"', 'metric = "area"\nranges = { x = [nan, 1] }', "must be a list of 2 numbers"),
+        ('title = "Small"', 'title = "Small"\nthreads = 0', "threads = 0 must be a whole number, at least 1"),
+        ('"toy:Lines" = [0, 10]', '"toy:Lines" = [nan, 1]', "must be a list of 2 numbers"),
         ('{ arm = "all" }', '{ arm = "every" }', "reference: arm = 'every' must be one of all, none"),
         ("[arms.none]", "[arms.random]", "the name random is taken by random play"),
         (
@@ -124,7 +128,20 @@ def test_a_factor_needs_a_number():
     ("there", "here", "said"),
     [
         ('rule = "equivalent"', 'rule = "same"', "rule = 'same' must be one of equivalent, better"),
-        ("margin = 0.1", "", "margin is missing; rule = equivalent needs it"),
+        (
+            'control = { arm = "none" }',
+            "",
+            "verdicts[1]: rule = equivalent needs a control, cells that must fail the same test, such as "
+            'control = { arm = "none" }',
+        ),
+        ('control = { arm = "none" }', "control = 3", "control = 3 must be a table"),
+        (
+            'control = { arm = "none" }',
+            'control = { arm = ["none", "all"] }',
+            "verdicts[1].control: a control is one arm at one ratio, not several",
+        ),
+        ("margin = 0.1", "margin = { end = 0.1 }", "margin: there is no field end"),
+        ("margin = 0.1", "margin = { area = -1 }", "margin: area = -1 must be a number that is not negative"),
         ("margin = 0.1", "margin = 0.1\nmargins = 1", "there is no field margins; did you mean margin?"),
         ("margin = 0.1", "margin = 0.1\nnotch = 2", "there is no field notch"),
         ('that = { ratio = "1" }', 'that = { ratio = "x" }', "the ratio 'x' must be a fraction"),
@@ -174,6 +191,17 @@ def test_a_wrong_rule_is_said(there: str, here: str, said: str):
         ('"all", ratio = "1/4"', '"all", ratio = "1/8"', "has the cells of arm all at ratio 1/8"),
         ('that = { ratio = "1" }', "that = {}", "this and that are the same cells"),
         ("margin = 0.1", "margin = 0", "margin = 0 must be positive"),
+        ('control = { arm = "none" }', 'control = { arm = "nil" }', "there is no arm 'nil'"),
+        (
+            'control = { arm = "none" }',
+            'control = { ratio = "1/2" }',
+            "no grid of any scale has the cells of its control, arm all at ratio 1/2",
+        ),
+        (
+            'control = { arm = "none" }',
+            'control = { ratio = "1/4" }',
+            "the control is one of the two sides that it is to be the control of",
+        ),
         ("margin = 0.1", "margin = 0.1\nalpha = 0.5", "alpha = 0.5 must be between 0 and 0.5"),
         ('name = "invariance"', 'name = "../it"', "the name '../it' must consist of letters, digits"),
     ],
@@ -192,7 +220,7 @@ def test_a_rule_that_does_not_fit_its_study_is_refused_before_anything_is_run(
         ('rule = "estimate"\nmetric = "batch/nois"', "cells keep no metric batch/nois; they keep batch/iter"),
         ('rule = "estimate"\nmetric = "batch/noise_scale"\nshare = 2', "share = 2 must be above 0 and at"),
         (
-            'rule = "foretold"\nthat = { ratio = "1" }\nmargin = 0.1\nwithin = 1',
+            'rule = "foretold"\nthat = { ratio = "1" }\ncontrol = { arm = "none" }\nwithin = 1',
             "within = 1 must be a factor above 1",
         ),
         (
@@ -203,7 +231,8 @@ def test_a_rule_that_does_not_fit_its_study_is_refused_before_anything_is_run(
 )
 def test_a_rule_about_a_metric_or_setting_that_cells_lack_is_refused(rule: str, said: str):
     written = (
-        'rule = "equivalent"\nthis = { arm = "all", ratio = "1/4" }\nthat = { ratio = "1" }\nmargin = 0.1'
+        'rule = "equivalent"\nthis = { arm = "all", ratio = "1/4" }\nthat = { ratio = "1" }\n'
+        'control = { arm = "none" }\nmargin = 0.1'
     )
     there = f'this = {{ arm = "all", ratio = "1/4" }}\n{rule}'
     with pytest.raises(ConfigError) as refused:
@@ -229,11 +258,10 @@ def test_the_rules_of_every_study_fit_it(name: str):
     verdicts.refuse_unfit(files.load(name))
 
 
-def test_returns_that_could_never_be_normalized_are_refused():
+def test_a_study_without_a_run_of_its_reference_is_refused():
     away = ('reference = { arm = "all" }', 'reference = { arm = "all", ratio = "1/2" }')
     with pytest.raises(ConfigError, match=r"no cell of its reference, arm all at ratio 1/2, in toy:Match"):
         plan_of(away)
-    assert plan_of(away, ("[scales.cpu]", '[ranges]\n"toy:Match" = [0, 10]\n\n[scales.cpu]')).cells
 
 
 def test_a_base_can_be_that_of_another_study():

@@ -114,16 +114,18 @@ def test_the_number_of_seeds_can_be_asked_for():
 
 def test_another_environment_of_the_family_keeps_the_base_and_one_of_another_has_its_preset():
     study = files.load("invariance")
-    seaquest = make_plan(study, Request(study="invariance", envs=("minatar:Seaquest",)))
+    seaquest = make_plan(study, Request(study="invariance", envs=("minatar:Seaquest",), ranges=(0, 9)))
     assert seaquest.cells[1].config["optimizer"]["learning_rate"] == 2e-3
-    acrobot = make_plan(study, Request(study="invariance", envs=("Acrobot-v1",)))
+    known: dict[str, Any] = {"study": "invariance", "envs": ("Acrobot-v1",), "ranges": (-500, -80)}
+    acrobot = make_plan(study, Request(**known))
+    assert acrobot.ranges == {"Acrobot-v1": (-500, -80)}
     config = acrobot.cells[1].config
     assert (config["env"], config["num_envs"], config["update"]["epochs"]) == ("Acrobot-v1", 16, 1)
     assert config["network"]["encoder"] == "mlp" and config["total_env_steps"] == 500_000
     assert {cell.ratio for cell in acrobot.cells} == {"4", "1", "1/4", "1/8"} and not acrobot.left_out
-    smoke = make_plan(study, Request(study="invariance", envs=("Acrobot-v1",), scale="smoke"))
+    smoke = make_plan(study, Request(**known, scale="smoke"))
     assert any("1/32 of 16 envs" in entry.reason for entry in smoke.left_out)
-    vector = make_plan(study, Request(study="invariance", envs=("Acrobot-v1",), preset="vector-ppo-ewma"))
+    vector = make_plan(study, Request(**known, preset="vector-ppo-ewma"))
     assert vector.cells[1].config["normalize"]["observations"] == "step"
 
 
@@ -137,13 +139,28 @@ def test_a_requested_preset_is_the_base_of_the_studys_own_environments_too():
     assert config["optimizer"]["learning_rate"] != 2e-3  # that of the study
 
 
-def test_environments_with_a_published_scale_need_no_random_play():
+def test_every_environment_has_one_cell_of_random_play_that_the_reference_must_beat():
     paper = make_plan(files.load("invariance"), Request(study="invariance", scale="paper"))
-    assert not [cell for cell in paper.cells if cell.arm == "random"]
-    known = plan_of(("[scales.cpu]", '[ranges]\n"toy:Match" = [0, 10]\n\n[scales.cpu]'))
-    assert known.ranges == {"toy:Match": (0, 10)} and not [
-        cell for cell in known.cells if cell.arm == "random"
-    ]
+    assert paper.ranges == {}  # published
+    for found in (paper, plan_of(), plan_of(tune=True)):
+        random = [cell.env for cell in found.cells if cell.arm == "random"]
+        assert sorted(random) == sorted({cell.env for cell in found.cells})
+
+
+def test_returns_without_a_fixed_scale_are_refused_except_where_they_are_tuned():
+    without = ('"toy:Match" = [0, 10]\n', "")
+    with pytest.raises(ConfigError) as refused:
+        plan_of(without)
+    assert str(refused.value) == (
+        'study small has no fixed scale for returns in toy:Match: add [ranges] with "toy:Match" = [LOW, HIGH]'
+        ", those of random play and of the tuned base, which `--tune` prints"
+    )
+    assert plan_of(without, tune=True).ranges == {}
+    with pytest.raises(
+        ConfigError, match=r"in toy:Corridor: add --range with the returns of toy:Corridor, those of"
+    ):
+        plan_of(envs=("toy:Corridor",))
+    assert plan_of(envs=("toy:Corridor",), ranges=(0, 5)).ranges == {"toy:Corridor": (0, 5)}
 
 
 def test_the_hash_is_of_what_decides_the_results():
@@ -153,7 +170,7 @@ def test_the_hash_is_of_what_decides_the_results():
         plan_of(seeds=1),
         plan_of(("margin = 0.1", "margin = 0.2")),
         plan_of(("num_steps = 8", "num_steps = 9")),
-        plan_of(('metric = "area"', 'metric = "final"')),
+        plan_of(('"toy:Match" = [0, 10]', '"toy:Match" = [0, 9]')),
     ]
     assert len({found.hash for found in [plan_of(), *others]}) == 5
 

@@ -1,6 +1,7 @@
 """Running studies: what is missing is done, once, whatever happened before."""
 
 import json
+import math
 import random
 import shutil
 import signal
@@ -12,16 +13,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from small_studies import STUDY, plan_of, run_study, stop_processes, study
 from toy_runs import toy_config, train
 
+from anybatch.envs.protocol import BoxActions, MultiDiscreteActions
 from anybatch.errors import ConfigError, UserError
 from anybatch.runs.display import QUIET
 from anybatch.runs.record import RunRecord
 from anybatch.studies import cells, curves, in_progress, opening, runner, speed, training
 from anybatch.studies.plan import Request
 from anybatch.studies.processes import LocalEngine, Worker, ended
+from anybatch.studies.training import largest_entropy, random_play
 
 COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
 KILLS = 5
@@ -231,7 +235,7 @@ def test_a_run_whose_loss_explodes_is_a_cell_that_diverged(tmp_path: Path):
 def test_random_play_with_a_reward_that_is_not_finite_fails_like_any_cell(
     tmp_path: Path, env: str, mean: str
 ):
-    plan = plan_of(envs=(f"broken_envs:{env}",), preset="cartpole-ppo-ewma")
+    plan = plan_of(envs=(f"broken_envs:{env}",), preset="cartpole-ppo-ewma", ranges=(0, 1))
     random_play = plan.cells[0]
     result = training.run_cell(tmp_path, plan, random_play)
     assert result.failed == f"random play has a mean return of {mean}" and not result.diverged
@@ -406,3 +410,13 @@ def test_iterations_that_only_reset_envs_count_with_their_seconds():
 def test_random_play_samples_its_actions_however_runs_are_evaluated(greedy: bool):
     played = training.untrained(toy_config(evaluation={"greedy": greedy, "episodes_per_env": 3})).evaluation
     assert (played.greedy, played.num_envs, played.episodes_per_env) == (False, 100, 1)
+
+
+def test_random_play_has_the_largest_entropy_that_a_policy_of_discrete_actions_can_have():
+    plan = plan_of()
+    (random,) = [cell for cell in plan.cells if cell.arm == "random"]
+    found = random_play(plan, random)
+    assert found.metrics == {"losses/entropy": (pytest.approx(math.log(5), abs=1e-4),)}
+    assert largest_entropy(MultiDiscreteActions((2, 3))) == pytest.approx(math.log(6))
+    box = BoxActions(np.full(2, -1, dtype=np.float32), np.full(2, 1, dtype=np.float32))
+    assert largest_entropy(box) is None

@@ -40,15 +40,17 @@ def test_a_study_ends_with_its_verdicts(name: str, tmp_path: Path, capsys: pytes
     page = html.unescape((tmp_path / "report" / "index.html").read_text())
     for verdict in found:
         assert f"{verdict['state']}</span><div><h3>{verdict['claim']}</h3>" in page
-        assert all(one["label"] in page for one in verdict["comparisons"])
+        void = verdict["state"] == "void"
+        said = [verdict["reason"]] if void else [one["label"] for one in verdict["comparisons"]]
+        assert all(words in page for words in said)
     answers(page.partition('class="lead">')[2].partition("</p>")[0], found[0])
     assert shown.err == ""
 
 
 def answers(lead: str, verdict: dict[str, Any]) -> None:
     """A page begins with the answer of its first verdict, its claim, and all of the reason."""
-    if verdict["state"] == "measured":
-        assert lead == verdict["sentence"]
+    if verdict["state"] in ("measured", "void"):
+        assert lead == verdict["sentence" if verdict["state"] == "measured" else "reason"]
         return
     claim, _, reason = verdict["sentence"].partition(f" {verdict['state'].capitalize()}: ")
     assert claim == verdict["claim"] and reason
@@ -69,7 +71,7 @@ def test_tuning_says_where_the_optimum_is(tmp_path: Path, capsys: pytest.Capture
 
 def test_a_plan_is_shown_without_running_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     words = ["--scale", "smoke", "--env", "Acrobot-v1", "--plan", f"--out={tmp_path / 'out'}"]
-    main(["study", "invariance", *words])
+    main(["study", "invariance", *words, "--range", "-500", "-80"])
     shown = capsys.readouterr().out
     assert "Acrobot-v1" in shown
     assert "Left out: ratio 1/32, since 1/32 of 16 envs is not a whole number." in shown
@@ -102,4 +104,13 @@ def test_what_cannot_be_run_is_said_in_one_sentence(tmp_path: Path, capsys: pyte
         assert f"there is no environment {env}" in refusal(capsys, "invariance", f"--env={env}", "--plan")
     file = tmp_path / "mine.toml"
     file.write_text(STUDY.replace("margin = 0.1", "margn = 0.1"))
-    assert "margin is missing; rule = equivalent needs it" in refusal(capsys, str(file))
+    assert "there is no field margn; did you mean margin?" in refusal(capsys, str(file))
+    file.write_text(STUDY.replace('control = { arm = "none" }\n', ""))
+    assert "rule = equivalent needs a control, cells that must fail" in refusal(capsys, str(file))
+    file.write_text(STUDY.replace('"toy:Match" = [0, 10]\n', ""))
+    assert "mine has no fixed scale for returns in toy:Match: add [ranges]" in refusal(capsys, str(file))
+    acrobot = (str(file), "--env=Acrobot-v1", "--plan")
+    assert "in Acrobot-v1: add --range with the returns of Acrobot-v1" in refusal(capsys, *acrobot)
+    assert "--range has 1 number: it needs a low and a high" in refusal(capsys, *acrobot, "--range=1")
+    assert "--range 2 1: must be a low and a high return" in refusal(capsys, *acrobot, "--range", "2", "1")
+    assert "--range has 2 numbers" in refusal(capsys, str(file), "--range", "1", "2")

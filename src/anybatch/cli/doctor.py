@@ -32,6 +32,7 @@ EXTRAS = {
     "imageio-ffmpeg": "video",
     "pillow": "video",
     "matplotlib": "plot",
+    "scipy": "lab",
     "onnx": "onnx",
     "onnxscript": "onnx",
     "onnxruntime": "onnx",

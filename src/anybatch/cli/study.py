@@ -1,6 +1,7 @@
 """`anybatch study`: run an experiment from the papers, or your own, and report the outcome."""
 
 import contextlib
+import math
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Annotated
 
 import tyro
 
+from anybatch.batch.number_text import counted
 from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.reporting import REPORT_FOLDER
@@ -17,9 +19,8 @@ from anybatch.envs import import_as_named
 from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import ConfigError
 from anybatch.networks import own as own_networks
-from anybatch.reports import report_files, study_text, verdicts
+from anybatch.reports import report_files, statistics, study_parts, study_text, verdicts
 from anybatch.reports.pages import studies as study_page
-from anybatch.reports.study_parts import StudyView
 from anybatch.reports.verdicts.power import outlooks
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
@@ -28,7 +29,7 @@ from anybatch.studies import duration, files, opening, runner
 from anybatch.studies import engine as engines
 from anybatch.studies.engine import On
 from anybatch.studies.files import Study
-from anybatch.studies.plan import Request, StudyPlan, make_plan
+from anybatch.studies.plan import Request, make_plan
 
 VERDICTS_FILE = "verdicts.json"
 
@@ -41,6 +42,9 @@ class StudyFlags:
     """smoke: seconds, to see that it runs. cpu: hours to days on a few cores. paper: as in the papers."""
     env: tuple[str, ...] = ()
     """Environments instead of the study's own, such as Acrobot-v1."""
+    range: tuple[float, ...] = ()
+    """Returns of random play and of the tuned base in each of these environments, the fixed scale of all
+    differences. --tune prints them. Environments with a published range need none."""
     preset: str | None = None
     """Base for these environments. Default: selected by the environment."""
     network_factory: Annotated[tuple[str, ...], tyro.conf.arg(name="network.factory")] = ()
@@ -108,6 +112,14 @@ def request_of(flags: StudyFlags) -> Request:
         )
     if len(set(flags.env)) < len(flags.env):
         raise ConfigError(f"--env {' '.join(flags.env)}: must not repeat an environment")
+    if flags.range and len(flags.range) != 2 * len(flags.env):
+        raise ConfigError(
+            f"--range has {counted(len(flags.range), 'number')}: it needs a low and a high return for each "
+            "environment of --env"
+        )
+    for low, high in zip(flags.range[::2], flags.range[1::2], strict=True):
+        if not low < high < math.inf or low == -math.inf:
+            raise ConfigError(f"--range {low:g} {high:g}: must be a low and a high return")
     if flags.ray_address is not None and flags.on != "ray":
         raise ConfigError(f"--ray-address {flags.ray_address} is for --on ray, but --on is {flags.on}")
     return Request(
@@ -118,11 +130,13 @@ def request_of(flags: StudyFlags) -> Request:
         seeds=flags.seeds,
         budget_seconds=duration.of_budget(flags.budget),
         tune=flags.tune,
+        ranges=flags.range,
     )
 
 
 def run(asked: Study, request: Request, flags: StudyFlags, *, again: str) -> None:
     """Open the folder, run what is missing, and report the outcome. `again` is the command line."""
+    statistics.stats()  # without scipy there is no verdict: say so before hours of training
     output = Output(shown=True)
     out = flags.out or opening.default_folder(request)
     engine = engines.start(flags.on, ray_address=flags.ray_address, jobs=flags.jobs, threads=asked.threads)
@@ -140,19 +154,20 @@ def run(asked: Study, request: Request, flags: StudyFlags, *, again: str) -> Non
             )
         except Stopped as stopped:
             raise Stopped(stopped.signal, f"{stopped} Continue with: {again}") from None
-    conclude(out, plan)
+    conclude(out)
     if plan.tune:
-        tuned = verdicts.Scores(plan, runner.results(out, plan))
-        study_text.show_outlooks(outlooks(make_plan(asked, replace(request, tune=False)), tuned))
+        tuned = study_parts.read(out)
+        study_text.show_ranges(tuned)
+        with contextlib.suppress(ConfigError):  # the study itself may lack the ranges that were just shown
+            study_text.show_outlooks(outlooks(make_plan(asked, replace(request, tune=False)), tuned.scores))
 
 
-def conclude(out: Path, plan: StudyPlan) -> None:
+def conclude(out: Path) -> None:
     """Write and show the verdicts on the finished cells, and the page about them."""
-    results = runner.results(out, plan)
-    found = verdicts.judge(plan, results)
-    run_folder.write_json(out / VERDICTS_FILE, [verdict.to_json() for verdict in found])
-    study_text.show_results(out, plan, results, found)
+    view = study_parts.read(out)
+    run_folder.write_json(out / VERDICTS_FILE, [verdict.to_json() for verdict in view.verdicts])
+    study_text.show_results(out, view)
     again = ["anybatch", "report", str(out)]
-    made = study_page.report(StudyView(plan, results), again)
+    made = study_page.report(view, again)
     page = report_files.write(made, out / REPORT_FOLDER, within=out, with_pictures=False)
     print(f"page    {page}\n\nnext:\n  {shlex.join(again)}    the same with its figures as PNG and SVG")

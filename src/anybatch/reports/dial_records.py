@@ -10,6 +10,7 @@ from anybatch.reports.charts.chart import Chart, Series
 from anybatch.reports.study_charts import with_common_scale
 from anybatch.reports.study_curves import RETURN_LABEL, return_line
 from anybatch.reports.study_parts import Part, StudyView
+from anybatch.reports.verdicts import gates
 
 WITHOUT_RULES = "none"
 """The arm of studies that changes no number with the batch."""
@@ -30,9 +31,9 @@ class Record:
 
 
 def records_of(view: StudyView) -> list[Record]:
-    """The environments of a study with finished cells of its reference arm."""
+    """The environments of a study with finished cells of its reference arm; none of a study that is void."""
     reference = view.reference
-    if reference is None:
+    if reference is None or gates.why_void(view.scores):
         return []
     found: list[Record] = []
     for number, stratum in enumerate(view.strata, 1):

@@ -10,7 +10,7 @@ import numpy as np
 from anybatch.reports import statistics
 from anybatch.reports.charts import palette
 from anybatch.reports.charts.chart import Chart, Drawing, HeatMap, IntervalRow, Intervals, Panels, Series
-from anybatch.reports.study_parts import LEVEL, METRIC_NAMES, Part, StudyView, frozen, mean_of, ordered
+from anybatch.reports.study_parts import LEVEL, Part, StudyView, frozen, mean_of, ordered
 from anybatch.studies.plan import setting_name
 
 DODGE = 0.08
@@ -129,7 +129,7 @@ def score_chart(
     return Chart(
         name=f"score-{file_part(dimension.name)}-{stratum or 'all'}",
         title=stratum or f"mean over {len(view.strata)} environments",
-        y_label=f"normalized {METRIC_NAMES[view.plan.metric]}",
+        y_label=f"normalized {view.metric_name}",
         x_label=dimension.label,
         x_names=tuple(dimension.shown(value) for value in values),
         x_places=tuple(dimension.places(values)),
@@ -245,7 +245,7 @@ def arms_at(view: StudyView, ratio: str, scores: Mapping[Part, Mapping[str, Sequ
     return Intervals(
         name=f"arms-{file_part(ratio)}",
         title=f"Arms at ratio {ratio}" if view.has_ratios else "Arms",
-        x_label=f"normalized {METRIC_NAMES[view.plan.metric]}",
+        x_label=f"normalized {view.metric_name}",
         rows=tuple(rows),
         form="{:.3f}",
         note=f"{LEVEL:.0%} bootstrap intervals over seeds. Mean over {', '.join(strata)}"
@@ -280,7 +280,7 @@ def profile_chart(view: StudyView, ratio: str, parts: Sequence[Part], titles: Se
         name=f"profile-{file_part(ratio)}",
         title=f"ratio {ratio}" if view.has_ratios else "all arms",
         y_label="share of runs",
-        x_label=f"normalized {METRIC_NAMES[view.plan.metric]}",
+        x_label=f"normalized {view.metric_name}",
         series=tuple(series),
         y_includes=(0.0, 1.0),
     )

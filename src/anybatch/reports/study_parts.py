@@ -1,5 +1,6 @@
 """The parts of a study's grid, whose cells differ only in environment and seed, with scores and names."""
 
+import glob
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -9,7 +10,8 @@ from typing import Any
 
 from anybatch.errors import UserError
 from anybatch.reports import statistics
-from anybatch.reports.verdicts import Scores, Verdict, judge
+from anybatch.reports.verdicts import Scores, Verdict, gates, judge
+from anybatch.reports.verdicts.compare import METRIC_NAMES
 from anybatch.studies import plan as plans
 from anybatch.studies import recorded, runner
 from anybatch.studies.cells import RANDOM_ARM, Cell, Result
@@ -17,7 +19,6 @@ from anybatch.studies.plan import StudyPlan
 
 LEVEL = 0.95
 """Confidence of the intervals in figures and tables."""
-METRIC_NAMES = {"area": "area under the curve", "final": "final return"}
 MOST_LEFT_OUT = 5
 """Parts of the grid that a sentence names."""
 
@@ -55,15 +56,33 @@ class Aggregate:
 class StudyView:
     """A study as far as it has been run."""
 
-    def __init__(self, plan: StudyPlan, results: Sequence[Result]) -> None:
+    def __init__(
+        self, plan: StudyPlan, results: Sequence[Result], sweeps: Sequence["StudyView"] = ()
+    ) -> None:
+        """`sweeps` are those that the settings of the base were chosen by, as far as they are known."""
         self.plan = plan
         self.results = {result.cell.name: result for result in results}
         self.scores = Scores(plan, results)
         self.parts = parts_of(plan)
+        self.sweeps = sweeps
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
         return judge(self.plan, self.results.values())
+
+    @property
+    def notes(self) -> list[str]:
+        """What weakens the study without making it void: a sentence for each."""
+        if self.plan.tune:
+            return gates.sweep_notes(self.scores, [self.scores])
+        return gates.notes(self.scores) + gates.sweep_notes(
+            self.scores, [sweep.scores for sweep in self.sweeps]
+        )
+
+    @property
+    def metric_name(self) -> str:
+        """The metric that figures show."""
+        return METRIC_NAMES[self.plan.metrics[0]]
 
     @cached_property
     def strata(self) -> list[str]:
@@ -72,15 +91,15 @@ class StudyView:
 
     @property
     def reference(self) -> Part | None:
-        wanted = (self.plan.reference["arm"], self.plan.reference["ratio"])
-        plain = (part for part in self.parts if not part.point and part.is_untouched)
-        return next((part for part in plain if (part.arm, part.ratio) == wanted), None)
+        arm, ratio, point = (self.plan.reference.get(name) for name in ("arm", "ratio", "point"))
+        plain = (part for part in self.parts if part.point == (point or {}) and part.is_untouched)
+        return next((part for part in plain if (part.arm, part.ratio) == (arm, ratio)), None)
 
-    def normalized(self, part: Part) -> dict[str, list[float]]:
-        """Scores by environment, those of the cells that have one."""
+    def normalized(self, part: Part, metric: str = "") -> dict[str, list[float]]:
+        """Scores by environment, those of the cells that have one, by a metric or the first of the plan."""
         found: dict[str, list[float]] = {}
         for cell in part.cells:
-            score = self.scores.score(cell.name)
+            score = self.scores.score(cell.name, metric)
             if score is not None:
                 found.setdefault(self.scores.stratum(cell), []).append(score)
         return found
@@ -189,13 +208,28 @@ def is_study(path: Path) -> bool:
 
 
 def read(path: Path) -> StudyView:
-    """The study in a folder or in a recorded file, with its finished cells."""
+    """The study in a folder or a recorded file, with its finished cells, and the sweeps of its base."""
     if path.is_file():
-        return StudyView(*recorded.study_in(recorded.read(path)))
-    plan = plans.read(path)
-    if plan is None:
-        raise UserError(f"{path} is not a recorded study or the folder of one: there is no {plans.PLAN_FILE}")
-    return StudyView(plan, runner.results(path, plan))
+        plan, results = recorded.study_in(recorded.read(path))
+    else:
+        plan = plans.read(path)
+        if plan is None:
+            raise UserError(
+                f"{path} is not a recorded study or the folder of one: there is no {plans.PLAN_FILE}"
+            )
+        results = runner.results(path, plan)
+    return StudyView(plan, results, [] if plan.tune else sweeps_of(path))
+
+
+def sweeps_of(path: Path) -> list[StudyView]:
+    """The sweeps beside a study, which are named after it: NAME-tune, NAME-tune-higher."""
+    path = path.absolute()
+    name = glob.escape(path.name.removesuffix(recorded.SUFFIX))
+    if path.is_file():
+        beside = sorted(path.parent.glob(f"{name}-tune*{recorded.SUFFIX}"))
+    else:
+        beside = [folder for folder in sorted(path.parent.glob(f"{name}-tune*")) if is_study(folder)]
+    return [view for one in beside if (view := read(one)).plan.tune]
 
 
 def left_out(plan: StudyPlan) -> list[str]:

@@ -1,7 +1,8 @@
 """Studies as text for a terminal: their list, a plan, and results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 from rich.console import Console
 from rich.padding import Padding
@@ -9,14 +10,21 @@ from rich.table import Table
 from rich.text import Text
 
 from anybatch.batch.number_text import counted
-from anybatch.reports.study_parts import LEVEL, Part, StudyView, interquartile_mean_of, left_out
+from anybatch.reports.study_parts import Part, StudyView, interquartile_mean_of, left_out
 from anybatch.reports.verdicts import Verdict
 from anybatch.reports.verdicts.power import Outlook
 from anybatch.studies.cells import RANDOM_ARM, Result
 from anybatch.studies.files import Study
 from anybatch.studies.plan import StudyPlan
 
-COLORS = {"holds": "green", "fails": "red", "undecided": "yellow", "measured": "cyan"}
+COLORS = {
+    "holds": "green",
+    "fails": "red",
+    "undecided": "yellow",
+    "measured": "cyan",
+    "not tested": "yellow",
+    "void": "red",
+}
 
 
 def show_list(known: Sequence[Study]) -> None:
@@ -61,41 +69,77 @@ def title_of(view: StudyView, part: Part) -> str:
     return ", ".join([view.title(part), *view.words(part.point, part.factors)])
 
 
-def show_results(out: Path, plan: StudyPlan, results: Sequence[Result], found: Sequence[Verdict]) -> None:
+def show_results(out: Path, view: StudyView) -> None:
     """A line for each arm and ratio, failed cells with their reason, and the verdicts."""
-    console, view = Console(highlight=False), StudyView(plan, results)
+    console, metrics, found = Console(highlight=False), view.plan.metrics, view.verdicts
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    for header in ("arm", "ratio", "seeds", f"normalized {plan.metric}, IQM", f"{LEVEL:.0%} interval"):
+    for header in ("arm", "ratio", "seeds", *(f"{metric}, IQM" for metric in metrics)):
         table.add_column(header, justify="left" if header == "arm" else "right")
     for part in view.parts:
-        table.add_row(title_of(view, part), part.ratio, *aggregate(view.normalized(part)))
+        scores = [view.normalized(part, metric) for metric in metrics]
+        seeds = str(min(map(len, scores[0].values()), default=0))
+        means = (f"{interquartile_mean_of(one).value:.3f}" if one else "–" for one in scores)
+        table.add_row(title_of(view, part), part.ratio, seeds, *means)
     console.print()
     console.print(table)
-    failed = [result for result in results if result.failed is not None]
+    console.print(f"normalized: {view.scores.unit_words()}", markup=False, soft_wrap=True)
+    failed = [result for result in view.results.values() if result.failed is not None]
     for result in failed:
         console.print(f"failed: {result.cell.name}: {result.failed}", markup=False, soft_wrap=True)
     console.print()
     for verdict in (one for one in found if one.state != "not run"):
         console.print(Text(f"{verdict.name}: {verdict.state}", style=f"bold {COLORS[verdict.state]}"))
         console.print(Padding(Text(verdict.claim), (0, 0, 0, 2)))
-        for comparison in verdict.comparisons:
-            console.print(Padding(Text(f"· {comparison.sentence}", style="dim"), (0, 0, 0, 2)))
+        for sentence in lines_of(verdict):
+            console.print(Padding(Text(f"· {sentence}", style="dim"), (0, 0, 0, 2)))
+    for note in view.notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
     not_run = [verdict.name for verdict in found if verdict.state == "not run"]
     if not_run:
         console.print(f"not run yet: {', '.join(not_run)}", markup=False, soft_wrap=True)
     console.print(f"\nfolder  {out}", markup=False, soft_wrap=True)
 
 
+def lines_of(verdict: Verdict) -> list[str]:
+    """What is said about a claim: its comparisons; why it is void; what a correction changed."""
+    if verdict.state == "void":
+        return [verdict.reason]
+    sentences = [comparison.sentence for comparison in verdict.comparisons]
+    changed = verdict.state == "undecided" and all(one.state == "holds" for one in verdict.comparisons)
+    return [*sentences, verdict.reason] if changed else sentences
+
+
+def show_ranges(view: StudyView) -> None:
+    """Print the range of returns that a sweep found in each environment, as a study file has it."""
+    for env, (low, high, runs) in ranges_of(view).items():
+        print(f'range  "{env}" = [{low:.4g}, {high:.4g}]: random play, and the mean final return of {runs}')
+
+
+def ranges_of(view: StudyView) -> dict[str, tuple[float, float, str]]:
+    """Random play, the mean final return at the best factors by area, and what it is the mean of."""
+    found: dict[str, tuple[float, float, str]] = {}
+    for env in dict.fromkeys(cell.env for part in view.parts for cell in part.cells):
+        random = view.scores.random_play(env)
+        by_part: dict[str, list[Result]] = {}
+        for part in view.parts:
+            runs = [
+                view.results[cell.name]
+                for cell in part.cells
+                if cell.env == env and cell.name in view.results
+            ]
+            finished = [one for one in runs if one.failed is None]
+            by_part |= {view.label(part): finished} if finished else {}
+        if random is None or random.final_return is None or not by_part:
+            continue
+        best = max(by_part, key=lambda label: fmean(one.area or 0.0 for one in by_part[label]))
+        high = fmean(one.final_return or 0.0 for one in by_part[best])
+        length = by_part[best][0].cell.total_env_steps
+        words = f"{counted(len(by_part[best]), 'run')} of {length:,} env steps, {best}"
+        found[env] = (random.final_return, high, words)
+    return found
+
+
 def show_outlooks(outlooks: Sequence[Outlook]) -> None:
     """Print what the study could decide, given the spread of the tuning seeds."""
     for outlook in outlooks:
         print(f"outlook  {outlook.sentence()}")
-
-
-def aggregate(scores: Mapping[str, Sequence[float]]) -> tuple[str, str, str]:
-    """Seeds, interquartile mean and its interval, of normalized scores by environment."""
-    if not scores:
-        return "0", "–", "–"
-    found = interquartile_mean_of(scores)
-    bounds = "–" if found.interval is None else "{:.3f} to {:.3f}".format(*found.interval)
-    return str(min(map(len, scores.values()))), f"{found.value:.3f}", bounds

@@ -16,13 +16,17 @@ plan.json:
     study       name, title, claim, source: strings of the study file
     scale       smoke, cpu or paper
     tune        true for the plan of `--tune`: another learning rate per cell, on separate seeds
-    metric      area or final: which number of a cell the verdicts compare
+    metric      both: verdicts compare the final returns and the areas of cells. Plans from before this was so
+                have area or final
     bins        points of every curve
     threads     threads of torch in each cell
     arms        {arm: title}; the arm `random` is random play, one cell for each env
-    reference   {"arm", "ratio"}: the cells that others are compared with, the base at the tuned batch
+    reference   {"arm", "ratio"} and, in a sweep, "point": the cells that others are compared with, the base
+                at the tuned batch
     verdicts    the rules of the study file, unchanged: see anybatch.reports.verdicts
-    ranges      {env: [low, high]}: returns that normalize to 0 and 1, if known beforehand
+    ranges      {env: [low, high]}: returns that normalize to 0 and 1, fixed beforehand. Environments that
+                are absent have a published range, or (in plans of --tune, and in plans from before ranges had
+                to be fixed) are normalized by random play and the best final return of the reference's runs
     left_out    parts of the grid that are not run: env, base, arm, ratio, point and factors as in a cell,
                 cause and reason. The cause is "ratio", one that the base cannot reach, such as a quarter of
                 one env, or "budget"; the reason is the same in words
@@ -53,7 +57,8 @@ cells/NAME.json adds:
     reason      null, or why there is no result, in a sentence. What follows, except facts, is absent then
     curve       [[env steps, mean return], …], one point for each of `bins` equal parts of the run; env steps
                 is the end of the part, the return the mean over the episodes that ended within it, null
-                where none did. A single point at 0 for random play
+                where none did. A single point at 0 for random play, whose entropy (in metrics) is the largest
+                that a policy of discrete actions can have
     final_return  mean of the curve over the last tenth of the run
     area        mean of the curve over the whole run. A part without episodes counts as the part after it.
                 Both are computed from the curve when a cell is read; they are stored for other readers
@@ -90,7 +95,12 @@ BINS = 100
 """Points of a curve."""
 
 RANDOM_ARM = "random"
-"""Random play, the zero of the scale if there is no published one."""
+"""Random play: what a reference must be better than, and the zero of a scale that is not fixed beforehand."""
+
+BOTH = "both"
+METRICS: tuple[str, ...] = ("final", "area")
+"""The numbers of a cell that verdicts compare: the papers' metric, and the mean over the whole run."""
+ENTROPY = "losses/entropy"
 
 METRIC_CURVES = (
     "batch/iteration",
@@ -101,7 +111,7 @@ METRIC_CURVES = (
     "charts/learning_rate",
     "losses/approx_kl",
     "losses/clipfrac",
-    "losses/entropy",
+    ENTROPY,
     "losses/explained_variance",
     "losses/grad_clip_fraction",
     "losses/td_loss",
@@ -142,10 +152,11 @@ class Cell:
         keys = ("name", "env", "base", "arm", "ratio", "seed")
         return all(getattr(self, key) == getattr(other, key) for key in keys)
 
-    def is_reference(self, reference: Mapping[str, str]) -> bool:
+    def is_reference(self, reference: Mapping[str, Any]) -> bool:
         """Whether it is one of the cells that others are compared with: no setting is multiplied."""
         same = (self.arm, self.ratio) == (reference["arm"], reference["ratio"])
-        return same and all(factor == 1 for factor in self.factors.values())
+        at_point = not self.point or reference.get("point", self.point) == self.point
+        return same and at_point and all(factor == 1 for factor in self.factors.values())
 
     @property
     def total_env_steps(self) -> int:

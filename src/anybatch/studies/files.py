@@ -1,15 +1,17 @@
 """Study files: reading one, and refusing errors in it by name.
 
 title, claim, source    what the study is about, strings
-metric                  area or final: the number of a cell that verdicts compare
 threads                 threads of torch in each cell; by default 1
-reference               { arm, ratio }: the cells that others are compared with
+reference               { arm, ratio, point }: the cells that others are compared with. If they did not
+                        learn, the study is void
 
 [bases.NAME]            a preset, `settings` over it, and under `envs` the settings of single environments
 [arms.NAME]             `title`, and the `settings` that differ from the base. `minibatches = "follow"`
                         lets the number of minibatches follow the ratio instead of their size
 [other_env]             `settings`, and optionally a `preset`, for an environment that no base fits
-[ranges]                returns that normalize to 0 and 1: "minatar:Breakout" = [0.5, 12.0]
+[ranges]                returns that normalize to 0 and 1: "minatar:Breakout" = [0.5, 12.0], those of random
+                        play and of the tuned base. `--tune` prints them. Only environments with a published
+                        range need none
 [scales.NAME]           `base`, `envs`, `seeds`, `total_env_steps`: defaults of its grids
 [[scales.NAME.grid]]    `arms`, `ratios`, and any of those defaults; `sweep` replaces settings, `factors`
                         multiply them. In the order in which they are run
@@ -31,7 +33,6 @@ from anybatch.studies.cells import RANDOM_ARM
 from anybatch.studies.tables import Table
 
 SUFFIX = ".toml"
-METRICS = ("area", "final")
 MINIBATCHES = ("scale", "follow")
 
 
@@ -90,9 +91,8 @@ class Study:
     title: str
     claim: str
     source: str
-    metric: str
     threads: int
-    reference: dict[str, str]
+    reference: dict[str, Any]
     bases: dict[str, Base]
     arms: dict[str, Arm]
     other_env: Base | None
@@ -145,6 +145,8 @@ def parse(name: str, text: str, within: tuple[str, ...] = ()) -> Study:
         top = Table(tomllib.loads(text), where)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: {error}") from None
+    if "metric" in top:
+        raise ConfigError(f"{where}: there is no field metric; verdicts are judged by final return and area")
     bases = {key: named_base(key, table, within) for key, table in top.tables("bases").items()}
     arms = {key: arm(table) for key, table in top.tables("arms").items()}
     if RANDOM_ARM in arms:
@@ -154,7 +156,6 @@ def parse(name: str, text: str, within: tuple[str, ...] = ()) -> Study:
         title=top.words("title"),
         claim=top.words("claim"),
         source=top.text("source", ""),
-        metric=top.choice("metric", METRICS),
         threads=top.count("threads", 1, least=1),
         reference=reference(top.table("reference"), arms),
         bases=bases,
@@ -202,10 +203,11 @@ def arm(table: Table) -> Arm:
     return known
 
 
-def reference(table: Table, arms: dict[str, Arm]) -> dict[str, str]:
+def reference(table: Table, arms: dict[str, Arm]) -> dict[str, Any]:
     known = {"arm": table.choice("arm", tuple(arms)), "ratio": ratio(table.text("ratio", "1"), table.where)}
+    point = {"point": table.plain("point")} if "point" in table else {}
     table.refuse_others()
-    return known
+    return known | point
 
 
 def ranges(table: Table) -> dict[str, tuple[float, float]]:

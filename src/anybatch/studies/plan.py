@@ -13,7 +13,7 @@ from anybatch.runs.json_text import is_number
 from anybatch.runs.safe_files import Folder
 from anybatch.runs.tag import flat
 from anybatch.studies import cells as cell_files
-from anybatch.studies.cells import BINS, PLAN_FILE, RANDOM_ARM, SCHEMA, Cell, LeftOut
+from anybatch.studies.cells import BINS, BOTH, METRICS, PLAN_FILE, RANDOM_ARM, SCHEMA, Cell, LeftOut
 from anybatch.studies.configs import UnreachableError, base_settings, cell_settings, has_published_range
 from anybatch.studies.files import Grid, Study
 from anybatch.studies.hashed import hash_of, read_hashed
@@ -44,14 +44,16 @@ class Request:
     """Number of seeds; None: the study's."""
     budget_seconds: float | None = None
     tune: bool = False
+    ranges: tuple[float, ...] = ()
+    """For each of `envs`, the returns that normalize to 0 and 1; empty: those of the study."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """A recorded request. The hash of a plan does not cover it, so its values are checked."""
         known = {entry.name: data[entry.name] for entry in fields(cls) if entry.name in data}
-        found = cls(**{**known, "envs": tuple(data["envs"])})
+        found = cls(**{**known, "envs": tuple(data["envs"]), "ranges": tuple(data.get("ranges", ()))})
         words = (found.study, found.scale, found.preset or "", *found.envs)
-        numbers = (found.seeds or 0, found.budget_seconds or 0)
+        numbers = (found.seeds or 0, found.budget_seconds or 0, *found.ranges)
         if not all(isinstance(word, str) for word in words) or not all(map(is_number, numbers)):
             raise TypeError("the request has values of another kind")
         return found
@@ -67,7 +69,7 @@ class StudyPlan:
     metric: str
     threads: int
     arms: Mapping[str, str]
-    reference: Mapping[str, str]
+    reference: Mapping[str, Any]
     verdicts: tuple[Mapping[str, Any], ...]
     ranges: Mapping[str, tuple[float, float]]
     left_out: tuple[LeftOut, ...]
@@ -85,6 +87,11 @@ class StudyPlan:
     @cached_property  # takes milliseconds, and every cell is compared with it
     def _hash(self) -> str:
         return hash_of(self._decisive())
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The numbers of a cell that verdicts compare; the first is the one that figures show."""
+        return METRICS if self.metric == BOTH else (self.metric,)
 
     @property
     def has_ratios(self) -> bool:
@@ -203,19 +210,22 @@ def make_plan(study: Study, request: Request) -> StudyPlan:
         reasons = "; ".join(dict.fromkeys(entry.reason for entry in left_out))
         raise ConfigError(f"study {study.name} has no cell left: {reasons}")
     refuse_unsafe_names(found)
-    ranges = {env: study.ranges[env] for env in {cell.env for cell in found.values()} & study.ranges.keys()}
-    refuse_without_reference(study, list(found.values()), ranges)
+    known = study.ranges | ranges_of(request)
+    ranges = {env: known[env] for env in dict.fromkeys(cell.env for cell in found.values()) if env in known}
+    if not request.tune:
+        refuse_without_range(study, request, list(found.values()), ranges)
+    refuse_without_reference(study, list(found.values()))
     return StudyPlan(
         study={name: getattr(study, name) for name in ABOUT},
         scale=request.scale,
         tune=request.tune,
-        metric=study.metric,
+        metric=BOTH,
         threads=study.threads,
         arms={part.arm: study.arms[part.arm].title for part in (*found.values(), *left_out)},
         reference=study.reference,
         verdicts=tuple(study.verdicts),
         ranges=ranges,
-        cells=(*random_cells(list(found.values()), ranges), *found.values()),
+        cells=(*random_cells(list(found.values())), *found.values()),
         left_out=tuple(left_out),
         request=request,
     )
@@ -304,24 +314,41 @@ def by_setting(points: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return found
 
 
-def refuse_without_reference(study: Study, found: Sequence[Cell], ranges: Mapping[str, object]) -> None:
-    """Refuse an environment whose returns could never be normalized: its cells would decide nothing."""
+def ranges_of(request: Request) -> dict[str, tuple[float, float]]:
+    """The ranges of returns that a request gives with its environments."""
+    given = request.ranges
+    return {env: (given[2 * place], given[2 * place + 1]) for place, env in enumerate(request.envs) if given}
+
+
+def refuse_without_range(
+    study: Study, request: Request, found: Sequence[Cell], ranges: Mapping[str, object]
+) -> None:
+    """Refuse an environment whose returns have no fixed scale: the study's own runs must not set its unit."""
     for env in dict.fromkeys(cell.env for cell in found):
         if env in ranges or has_published_range(env):
             continue
+        given = (
+            f"--range with the returns of {env}" if request.envs else f'[ranges] with "{env}" = [LOW, HIGH]'
+        )
+        raise ConfigError(
+            f"study {study.name} has no fixed scale for returns in {env}: add {given}, those of random play "
+            "and of the tuned base, which `--tune` prints"
+        )
+
+
+def refuse_without_reference(study: Study, found: Sequence[Cell]) -> None:
+    """Refuse an environment without a run of the reference: nothing would show that the base learns there."""
+    for env in dict.fromkeys(cell.env for cell in found):
         if not any(cell.env == env and cell.is_reference(study.reference) for cell in found):
             raise ConfigError(
                 f"study {study.name} has no cell of its reference, arm {study.reference['arm']} at ratio "
-                f"{study.reference['ratio']}, in {env}, so returns there cannot be normalized: add it to a "
-                f'grid, or [ranges] with "{env}" = [LOW, HIGH]'
+                f"{study.reference['ratio']}, in {env}: add it to a grid"
             )
 
 
-def random_cells(found: Sequence[Cell], ranges: Mapping[str, object]) -> Iterator[Cell]:
-    """One cell of random play for each environment whose range of returns is not known beforehand."""
+def random_cells(found: Sequence[Cell]) -> Iterator[Cell]:
+    """One cell of random play for each environment: a reference has to be better."""
     for env in dict.fromkeys(cell.env for cell in found):
-        if env in ranges or has_published_range(env):
-            continue
         like = next(cell for cell in found if cell.env == env)
         name = file_name([env, RANDOM_ARM])
         yield replace(like, name=name, part=0, arm=RANDOM_ARM, ratio="1", point={}, factors={})

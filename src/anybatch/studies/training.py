@@ -6,7 +6,13 @@ from pathlib import Path
 
 from anybatch import envs, session
 from anybatch.config import AnyConfig, PPOConfig
-from anybatch.envs.protocol import RestorableEnv
+from anybatch.envs.protocol import (
+    Actions,
+    BoxActions,
+    DiscreteActions,
+    MultiDiscreteActions,
+    RestorableEnv,
+)
 from anybatch.errors import DiskError, TrainingError, UserError
 from anybatch.runs import folder as run_folder
 from anybatch.runs import safe_files
@@ -18,7 +24,7 @@ from anybatch.session.evaluating import evaluate_state
 from anybatch.session.own import NOTHING_OWN
 from anybatch.session.training import start
 from anybatch.studies import curve_means, curves
-from anybatch.studies.cells import RANDOM_ARM, RUNS, Cell, Origin, Result
+from anybatch.studies.cells import ENTROPY, RANDOM_ARM, RUNS, Cell, Origin, Result
 from anybatch.studies.configs import config_of
 from anybatch.studies.failures import facts, failure
 
@@ -136,15 +142,27 @@ def random_play(plan: Origin, cell: Cell) -> Result:
         NOTHING_OWN.close_source(state.source)
     if not math.isfinite(played.mean_return):  # rewards are checked only while learning
         return failure(plan, cell, f"random play has a mean return of {played.mean_return}")
-    mean = curve_means.rounded(played.mean_return)
+    mean, entropy = curve_means.rounded(played.mean_return), largest_entropy(state.source.spec.actions)
     return Result(
         cell=cell,
         plan_hash=plan.hash,
         curve=((cell.total_env_steps, mean),),
         episodes=len(played.episodes),
         evaluation={key: played.to_json()[key] for key in KEPT_OF_EVALUATION},
+        metrics={} if entropy is None else {ENTROPY: (curve_means.rounded(entropy),)},
         facts=facts(plan),
     )
+
+
+def largest_entropy(actions: Actions) -> float | None:
+    """The entropy of uniformly random actions; None for continuous ones, which have no maximum."""
+    match actions:
+        case DiscreteActions():
+            return math.log(actions.count)
+        case MultiDiscreteActions():
+            return sum(math.log(count) for count in actions.counts)
+        case BoxActions():
+            return None
 
 
 def untrained(config: AnyConfig) -> PPOConfig:

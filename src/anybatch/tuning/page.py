@@ -21,14 +21,14 @@ from anybatch.tuning.trials import Trial
 def report(outcome: Outcome) -> Report:
     """The page with its figures, and the trials as a table."""
     plan, view = outcome.plan, StudyView(outcome.check, outcome.results)
-    forest = intervals_of(outcome.verdict)
+    forests = intervals_of(outcome.verdict)
     curves = curve_panels(view)
     mattered = charts.drawings(plan, outcome.trials, outcome.importances)
-    figures: list[Drawing] = [*([forest] if forest else []), *mattered, *curves]
+    figures: list[Drawing] = [*forests, *mattered, *curves]
     body = (
         section(
             "Check on fresh seeds",
-            shown_verdict(outcome.verdict, forest),
+            shown_verdict(outcome.verdict, forests),
             *(element("div", drawing(one), class_="figure") for one in curves),
         ),
         section("What mattered", *(element("div", drawing(one), class_="figure") for one in mattered)),

@@ -16,7 +16,6 @@ from anybatch.reports.study_charts import score_drawings
 from anybatch.reports.study_curves import curve_panels, metric_panels
 from anybatch.reports.study_parts import (
     LEVEL,
-    METRIC_NAMES,
     Aggregate,
     Part,
     StudyView,
@@ -26,6 +25,7 @@ from anybatch.reports.study_parts import (
 )
 from anybatch.reports.study_sweeps import sweep_drawings
 from anybatch.reports.verdicts import Verdict
+from anybatch.reports.verdicts.compare import METRIC_NAMES
 from anybatch.studies.cells import RANDOM_ARM
 from anybatch.studies.duration import in_words, written
 from anybatch.studies.plan import Request, StudyPlan
@@ -33,7 +33,7 @@ from anybatch.studies.plan import Request, StudyPlan
 
 def report(view: StudyView, words: Sequence[str]) -> Report:
     """`words` are the command line that makes this report."""
-    forests = {verdict.name: found for verdict in view.verdicts if (found := intervals_of(verdict))}
+    forests = {verdict.name: intervals_of(verdict) for verdict in view.verdicts}
     figures: list[Drawing] = [
         *score_drawings(view),
         *sweep_drawings(view),
@@ -64,20 +64,20 @@ def report(view: StudyView, words: Sequence[str]) -> Report:
         "all cells in data/cells.csv. Where anybatch report made it with matplotlib installed, the figures "
         "are in figures/ as PNG and SVG.",
     )
-    return Report(content, [*forests.values(), *figures], {"cells": cells_csv(view)})
+    drawn = [forest for found in forests.values() for forest in found]
+    return Report(content, [*drawn, *figures], {"cells": cells_csv(view)})
 
 
-def shown_verdicts(view: StudyView, forests: Mapping[str, Intervals]) -> list[Markup | None]:
+def shown_verdicts(view: StudyView, forests: Mapping[str, Sequence[Intervals]]) -> list[Markup | None]:
     """The verdicts, and after them the claims whose cells have not been run."""
     begun = [verdict for verdict in view.verdicts if verdict.state != "not run"]
     waiting = [verdict for verdict in view.verdicts if verdict.state == "not run"]
     return [
-        *(shown_verdict(verdict, forests.get(verdict.name)) for verdict in begun),
+        *(shown_verdict(verdict, forests[verdict.name]) for verdict in begun),
         listed_claims(waiting),
     ]
 
 
-SCALE = "0 is random play and 1 is the best final return of the base, unless the range is published or given"
 ON_THE_SCALE = ("equivalent", "better", "not_worse", "regret", "foretold")
 """The verdict rules that are about normalized scores."""
 NARROW = (
@@ -90,6 +90,7 @@ ANSWERS = {
     "undecided": "Undecided: {seeds} on {where} cannot tell whether {claim}",
     "unfinished": "Not finished: on {where}, it is not known yet whether {claim}",
     "not run": "Not run yet: on {where}, it is not known whether {claim}",
+    "not tested": "Not tested: on {where}, the control passes the test too that {claim}",
 }
 """The first sentence of a page, by the state of the study's first verdict."""
 
@@ -99,6 +100,8 @@ def lead(view: StudyView) -> str:
     if not view.verdicts:
         return f"No verdict at this scale on the claim that {within_a_sentence(view.plan.study['claim'])}"
     first = view.verdicts[0]
+    if first.state == "void":
+        return first.reason
     if first.state not in ANSWERS:
         return first.sentence
     waits = any(one.state == "not run" or one.details.get("missing") for one in first.comparisons)
@@ -117,8 +120,8 @@ def as_a_sentence(text: str) -> str:
 def limits(view: StudyView) -> list[str]:
     """The context of the lead: its scale, and the parts of the grid that are not there, by reason."""
     compared = any(verdict.rule in ON_THE_SCALE for verdict in view.verdicts)
-    scale = [f"Differences are in normalized scores: {SCALE}."] if compared else []
-    return [*scale, *unfinished(view), *left_out(view.plan)]
+    scale = [f"Differences are in normalized scores: {view.scores.unit_words()}."] if compared else []
+    return [*scale, *view.notes, *unfinished(view), *left_out(view.plan)]
 
 
 def unfinished(view: StudyView) -> list[str]:
@@ -175,36 +178,45 @@ def study_name(plan: StudyPlan) -> str:
 def scores(view: StudyView) -> list[Markup]:
     """Raw scores by environment, and the aggregates of their normalized values, of parts that have any."""
     begun = [part for part in view.parts if any(cell.name in view.results for cell in part.cells)]
-    raw = [[view.label(part), *(raw_score(view, part, name) for name in view.strata)] for part in begun]
-    aggregates: list[list[Content]] = []
-    for part in begun:
-        found = view.normalized(part)
-        numbers: list[Content] = ["–", "–", "–"]
-        if found:
-            numbers = [
-                shown(interquartile_mean_of(found)),
-                shown(mean_of(found)),
-                f"{statistics.median(found):.3f}",
-            ]
-        aggregates.append([view.label(part), f"{len(found)} of {len(view.strata)}", *numbers])
+    shown = [element("h3", "By environment")]
+    for metric in view.plan.metrics:
+        raw = [
+            [view.label(part), *(raw_score(view, part, name, metric) for name in view.strata)]
+            for part in begun
+        ]
+        words = f"{METRIC_NAMES[metric].capitalize()}, mean ± standard error over seeds."
+        shown.append(element("p", words, class_="note"))
+        shown.append(table(("arm", *view.strata), raw, numbers=range(1, len(view.strata) + 1)))
+    shown.append(element("h3", "Normalized"))
+    note = (
+        f"{as_a_sentence(view.scores.unit_words())}. In brackets: {LEVEL:.0%} bootstrap intervals, which "
+        f"need two seeds or more. {NARROW}"
+    )
+    shown.append(element("p", note, class_="note"))
     header = ("arm", "environments", "interquartile mean", "mean", "median")
-    metric = METRIC_NAMES[view.plan.metric]
-    return [
-        element("h3", "By environment"),
-        element("p", f"{metric.capitalize()}, mean ± standard error over seeds.", class_="note"),
-        table(("arm", *view.strata), raw, numbers=range(1, len(view.strata) + 1)),
-        element("h3", "Normalized"),
-        element(
-            "p",
-            f"{SCALE}. In brackets: {LEVEL:.0%} bootstrap intervals, which need two seeds or more. {NARROW}",
-            class_="note",
-        ),
-        table(header, aggregates, numbers=range(1, len(header)), kind="stacked"),
-    ]
+    for metric in view.plan.metrics:
+        if len(view.plan.metrics) > 1:
+            shown.append(element("p", f"{METRIC_NAMES[metric].capitalize()}.", class_="note"))
+        rows = [aggregates(view, part, metric) for part in begun]
+        shown.append(table(header, rows, numbers=range(1, len(header)), kind="stacked"))
+    return shown
 
 
-def raw_score(view: StudyView, part: Part, stratum: str) -> str:
-    scores = [result.score(view.plan.metric) for result in view.finished(part, stratum)]
+def aggregates(view: StudyView, part: Part, metric: str) -> list[Content]:
+    """A row of the normalized scores of a part by one metric."""
+    found = view.normalized(part, metric)
+    numbers: list[Content] = ["–", "–", "–"]
+    if found:
+        numbers = [
+            shown(interquartile_mean_of(found)),
+            shown(mean_of(found)),
+            f"{statistics.median(found):.3f}",
+        ]
+    return [view.label(part), f"{len(found)} of {len(view.strata)}", *numbers]
+
+
+def raw_score(view: StudyView, part: Part, stratum: str, metric: str) -> str:
+    scores = [result.score(metric) for result in view.finished(part, stratum)]
     if not scores:
         return "–"
     error = (
@@ -279,6 +291,7 @@ def study_words(request: Request) -> list[str]:
     """The command line of a study."""
     words = ["anybatch", "study", request.study, "--scale", request.scale]
     words += ["--env", *request.envs] if request.envs else []
+    words += ["--range", *(f"{value:g}" for value in request.ranges)] if request.ranges else []
     words += ["--preset", request.preset] if request.preset else []
     words += ["--seeds", str(request.seeds)] if request.seeds is not None else []
     words += ["--budget", written(request.budget_seconds)] if request.budget_seconds is not None else []
@@ -297,14 +310,17 @@ def cells_csv(view: StudyView) -> str:
         "seed",
         "area",
         "final_return",
-        "normalized",
+        *(f"normalized_{metric}" for metric in view.plan.metrics),
         "failed",
     )
     rows: list[list[object]] = []
     for cell in view.plan.cells:
         result = view.results.get(cell.name)
         swept = " ".join(f"{path}={value}" for path, value in (cell.point | cell.factors).items())  # type: ignore[operator]
-        score = view.scores.score(cell.name) if cell.arm != RANDOM_ARM else None
+        scores = [
+            view.scores.score(cell.name, metric) if cell.arm != RANDOM_ARM else None
+            for metric in view.plan.metrics
+        ]
         rows.append(
             [
                 cell.name,
@@ -316,7 +332,7 @@ def cells_csv(view: StudyView) -> str:
                 cell.seed,
                 result.area if result else "",
                 result.final_return if result else "",
-                "" if score is None else f"{score:.6g}",
+                *("" if score is None else f"{score:.6g}" for score in scores),
                 (result.failed or "") if result else "not run yet",
             ]
         )

@@ -1,4 +1,4 @@
-"""Statistics of studies, in numpy. Scores are by environment: {env: [a number for each seed]}."""
+"""Statistics of studies, with numpy and scipy. Scores are by environment: {env: [a number for each seed]}."""
 
 from anybatch.reports.statistics.aggregates import (
     Aggregated,
@@ -9,25 +9,30 @@ from anybatch.reports.statistics.aggregates import (
     probability_of_improvement,
     stratified_interval,
 )
+from anybatch.reports.statistics.curves import CurveDistance, curve_distance
 from anybatch.reports.statistics.differences import (
     Difference,
     decidable_margin,
     difference,
     equivalence_p,
     equivalence_power,
+    holm,
     mean_interval,
 )
-from anybatch.reports.statistics.ranks import VanElteren, rank_correlation, van_elteren
-from anybatch.reports.statistics.student import t_probability, t_quantile
+from anybatch.reports.statistics.rank_tests import VanElteren, rank_correlation, van_elteren
+from anybatch.reports.statistics.scipy_stats import stats
 
 __all__ = [
     "Aggregated",
+    "CurveDistance",
     "Difference",
     "VanElteren",
+    "curve_distance",
     "decidable_margin",
     "difference",
     "equivalence_p",
     "equivalence_power",
+    "holm",
     "interquartile_mean",
     "mean",
     "mean_interval",
@@ -35,8 +40,7 @@ __all__ = [
     "performance_profile",
     "probability_of_improvement",
     "rank_correlation",
+    "stats",
     "stratified_interval",
-    "t_probability",
-    "t_quantile",
     "van_elteren",
 ]

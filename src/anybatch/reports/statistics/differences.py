@@ -1,4 +1,7 @@
-"""Differences of means over strata: intervals, equivalence by two one-sided tests, and its power."""
+"""Differences of means over strata: intervals, equivalence and its power, and Holm's correction.
+
+In one stratum they are Welch's t test and two of them, as scipy has them; it has neither over strata.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anybatch.reports.statistics.student import t_probability, t_quantile
+from anybatch.reports.statistics.scipy_stats import stats
 
 Strata = Mapping[str, Sequence[float]]
 ROUNDING = 1e-12
@@ -28,22 +31,22 @@ class Difference:
 
     def interval(self, level: float) -> tuple[float, float]:
         """The confidence interval of that level, such as 0.9."""
-        reach = (
-            t_quantile(0.5 + level / 2, self.degrees) * self.standard_error if self.standard_error else 0.0
-        )
+        if self.standard_error == 0:
+            return self.mean, self.mean
+        reach = float(stats().t.ppf(0.5 + level / 2, self.degrees)) * self.standard_error
         return self.mean - reach, self.mean + reach
 
     def p_above(self, bound: float) -> float:
         """p of the hypothesis that the true difference is at most `bound`: small if it is above."""
         if self.standard_error == 0:
             return float(self.mean <= bound)
-        return t_probability((bound - self.mean) / self.standard_error, self.degrees)
+        return float(stats().t.cdf((bound - self.mean) / self.standard_error, self.degrees))
 
     def p_below(self, bound: float) -> float:
         """p of the hypothesis that the true difference is at least `bound`: small if it is below."""
         if self.standard_error == 0:
             return float(self.mean >= bound)
-        return t_probability((self.mean - bound) / self.standard_error, self.degrees)
+        return float(stats().t.cdf((self.mean - bound) / self.standard_error, self.degrees))
 
 
 def difference(this: Strata, that: Strata) -> Difference:
@@ -99,7 +102,7 @@ def equivalence_power(standard_error: float, degrees: float, margin: float, alph
         return 1.0
     if margin <= 0:
         return 0.0
-    reach, quantile = margin / standard_error, t_quantile(1 - alpha, degrees)
+    reach, quantile = margin / standard_error, float(stats().t.ppf(1 - alpha, degrees))
     if degrees > MANY_DEGREES:
         return max(0.0, math.erf((reach - quantile) / math.sqrt(2)))
     top = 1 + 10 / math.sqrt(degrees)  # what lies beyond is below 1e-20
@@ -122,3 +125,16 @@ def decidable_margin(standard_error: float, degrees: float, alpha: float, power:
         too_small = equivalence_power(standard_error, degrees, middle, alpha) < power
         low, high = (middle, high) if too_small else (low, middle)
     return (low + high) / 2
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Each p, adjusted so that the chance of any false rejection among all of them stays at the level.
+
+    Holm 1979 (Scandinavian Journal of Statistics 6): the smallest of m is multiplied by m, the next one by
+    m - 1, and so on; none may be smaller than the one before it.
+    """
+    adjusted, largest = [1.0] * len(p), 0.0
+    for rank, place in enumerate(sorted(range(len(p)), key=lambda place: p[place])):
+        largest = max(largest, (len(p) - rank) * p[place])
+        adjusted[place] = min(1.0, largest)
+    return adjusted

@@ -1,9 +1,11 @@
 """Verdicts: what the cells of a study say about its claims, by rules fixed before they ran."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from anybatch.reports.verdicts import compare, measures, sweeps
+from anybatch.reports import statistics
+from anybatch.reports.verdicts import compare, gates, measures, sweeps
 from anybatch.reports.verdicts.fit import refuse_unfit
 from anybatch.reports.verdicts.rule import Rule, Selector, parse
 from anybatch.reports.verdicts.scores import Scores
@@ -32,12 +34,63 @@ TUNED: dict[str, Any] = {
 """The verdict rule of a `--tune` plan, except `this` and `notch`, which come from its sweep."""
 
 
-def judge(plan: StudyPlan, results: Iterable[Result]) -> list[Verdict]:
-    """The verdicts of a study on its finished cells. Claims without a cell at this scale are absent."""
+def judge(plan: StudyPlan, results: Iterable[Result], *, gated: bool = True) -> list[Verdict]:
+    """The verdicts of a study on its finished cells. Claims without a cell at this scale are absent.
+
+    With `gated`, a study whose reference did not learn is void.
+    """
     scores = Scores(plan, results)
     tables = [tuned(plan)] if plan.tune else plan.verdicts
-    rules = parse(tables, f"study {plan.study['name']}")
-    return [verdict(rule, found, plan) for rule in rules if (found := RULES[rule.kind](rule, scores))]
+    rules = parse(tables, f"study {plan.study['name']}", metrics=plan.metrics)
+    judged = [(rule, found) for rule in rules if (found := RULES[rule.kind](rule, scores))]
+    verdicts = [verdict(rule, found, plan) for rule, found in judged]
+    if len(plan.metrics) > 1:
+        verdicts = corrected([rule for rule, _ in judged], verdicts)
+    reason = gates.why_void(scores) if gated and not plan.tune else ""
+    return [voided(one, reason) for one in verdicts] if reason else verdicts
+
+
+def voided(one: Verdict, reason: str) -> Verdict:
+    """A verdict of a study that is void; one without a cell is still not run."""
+    if one.state == "not run":
+        return one
+    comparisons = tuple(replace(comparison, state="void") for comparison in one.comparisons)
+    return replace(one, state="void", reason=reason, comparisons=comparisons)
+
+
+def corrected(rules: Sequence[Rule], verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts, where the claims that something is better are corrected for their number, by Holm.
+
+    A claim holds if all of its comparisons hold, so that its p is the largest of theirs. It fails if one of n
+    fails, so that the p against it is n times the smallest. Claims that are not finished have a p of 1.
+    """
+    places = [place for place, rule in enumerate(rules) if rule.kind == "better"]
+    found = list(verdicts)
+    shown = statistics.holm([p_of_claim(found[place]) for place in places])
+    refuted = statistics.holm([p_against_claim(found[place]) for place in places])
+    for place, p, against in zip(places, shown, refuted, strict=True):
+        one = found[place]
+        decisive = {"holds": p, "fails": against}.get(one.state)
+        if decisive is None:
+            found[place] = replace(one, adjusted_p=p)
+            continue
+        after = f"after Holm's correction for {len(places)} such claims, p = {compare.p_text(decisive)}"
+        if decisive <= rules[place].alpha:
+            reason = f"{one.reason} A{after[1:]}." if len(places) > 1 else one.reason
+            found[place] = replace(one, adjusted_p=decisive, reason=reason)
+        else:
+            reason = f"{one.reason} But {after}, which is more than {rules[place].alpha:g}."
+            found[place] = replace(one, adjusted_p=decisive, state="undecided", reason=reason)
+    return found
+
+
+def p_of_claim(one: Verdict) -> float:
+    return max(comparison.details.get("p", 1.0) for comparison in one.comparisons)
+
+
+def p_against_claim(one: Verdict) -> float:
+    smallest = min(comparison.details.get("p_against", 1.0) for comparison in one.comparisons)
+    return min(1.0, len(one.comparisons) * smallest)
 
 
 def tuned(plan: StudyPlan) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Rules that compare two groups of cells: equivalent, better, and not worse."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from anybatch.batch.number_text import probability_text
 from anybatch.reports import statistics
 from anybatch.reports.statistics import Difference
-from anybatch.reports.verdicts.rule import Rule, Selector
+from anybatch.reports.verdicts.rule import EQUALITIES, Rule, Selector
 from anybatch.reports.verdicts.scores import Lack, Scores, Selection
 from anybatch.reports.verdicts.verdict import Comparison, State
 
@@ -19,14 +18,32 @@ Strata = Mapping[str, Sequence[float]]
 FEWEST_SEEDS = 2
 VAN_ELTEREN_ALPHA = 0.001
 """The level of the paper's tests, before it is divided by their number (arXiv:2110.00641, App. E)."""
+METRIC_NAMES = {"area": "area under the curve", "final": "final return"}
 
 
 def comparisons(rule: Rule, scores: Scores) -> list[Comparison]:
-    """One comparison for each pair of the rule for which the plan has cells."""
-    select = partial(scores.select, needs_unit=rule.kind == "equivalent")
-    pairs = [(this, that, select(this), select(that)) for this, that in rule.pairs()]
-    there = [pair for pair in pairs if pair[2].scores.keys() & pair[3].scores.keys()]
-    return [compared(rule, scores, *pair, count=len(there)) for pair in there]
+    """One comparison by each metric for each pair of the rule for which the plan has cells."""
+    pairs = pairs_of(rule, scores)
+    return [one for pair in pairs for one in compared_pair(rule, scores, *pair, count=len(pairs))]
+
+
+def pairs_of(rule: Rule, scores: Scores) -> list[tuple[Selector, Selector]]:
+    """The pairs of a rule for which the plan has cells in a common environment."""
+    return [
+        (this, that) for this, that in rule.pairs() if scores.cells(this).keys() & scores.cells(that).keys()
+    ]
+
+
+def compared_pair(
+    rule: Rule, scores: Scores, this: Selector, that: Selector, *, count: int
+) -> list[Comparison]:
+    """The comparisons of a pair by each metric; `count` is the number of pairs that the rule compares."""
+    metrics = scores.plan.metrics
+    found = [compared(rule, scores, this, that, metric, count=count * len(metrics)) for metric in metrics]
+    if len(metrics) > 1:
+        found = with_curves(found, scores, this, that)
+    control = rule.control_of(this)
+    return found if control is None else under_control(rule, scores, found, control, that)
 
 
 def compared(
@@ -34,21 +51,29 @@ def compared(
     scores: Scores,
     this: Selector,
     that: Selector,
-    these: Selection,
-    those: Selection,
+    metric: str,
     *,
     count: int,
+    within: Collection[str] | None = None,
 ) -> Comparison:
-    """A comparison; `count` is the number of comparisons that the rule makes."""
+    """A comparison by one metric, in all environments or `within` some.
+
+    `count` is the number of comparisons that the rule makes.
+    """
     label = f"{this.words(scores.plan)} against {that.words(scores.plan)}"
+    if len(scores.plan.metrics) > 1:
+        label = f"{label}, {METRIC_NAMES[metric]}"
+    needs_unit = rule.kind in EQUALITIES
+    these, those = (scores.select(one, metric=metric, needs_unit=needs_unit) for one in (this, that))
     both = [env for env in these.scores if env in those.scores]  # what only one side has says nothing here
+    both = [env for env in both if within is None or env in within]
     these, those = these.within(both), those.within(both)
     level = 1 - 2 * rule.alpha
     unfinished = without_result(label, these, those)
     if unfinished is not None:
-        return with_finished_envs(unfinished, these, those, level=level)
+        return replace(with_finished_envs(unfinished, these, those, level=level), metric=metric)
     found = statistics.difference(these.scores, those.scores)
-    state, ending = judged(rule, found, count)
+    state, ending = judged(rule, found, metric, count)
     low, high = found.interval(level)
     return Comparison(
         label=label,
@@ -56,9 +81,10 @@ def compared(
         value=found.mean,
         interval=(low, high),
         level=level,
+        metric=metric,
         sentence=f"{label}: {found.mean:+.3f} ({level:.0%} interval {low:+.3f} to {high:+.3f}), {ending}"
         f"{divergences(these, those)}.",
-        details=tested(rule, found)
+        details=tested(rule, found, metric)
         | {
             "envs": both,
             "seeds": [these.fewest_seeds, those.fewest_seeds],
@@ -68,15 +94,97 @@ def compared(
     )
 
 
-def tested(rule: Rule, found: Difference) -> dict[str, Any]:
+def with_curves(
+    found: Sequence[Comparison], scores: Scores, this: Selector, that: Selector
+) -> list[Comparison]:
+    """The comparisons of a pair by its metrics, with the distance between its learning curves."""
+    if any("p" not in one.details for one in found):
+        return list(found)
+    these, those, envs = scores.curves(this), scores.curves(that), found[0].details["envs"]
+    curves = statistics.curve_distance({env: these[env] for env in envs}, {env: those[env] for env in envs})
+    numbers = {
+        "curve_distance": curves.distance,
+        "curve_distance_expected": curves.expected,
+        "curve_p": curves.p,
+    }
+    words = (
+        f"the curves are {curves.distance:.3f} apart, where equal ones would be {curves.expected:.3f} apart "
+        f"(permutation test, p = {p_text(curves.p)})"
+    )
+    first, *others = (replace(one, details={**one.details, **numbers}) for one in found)
+    return [with_words(first, words), *others]
+
+
+def with_words(one: Comparison, words: str, state: State | None = None) -> Comparison:
+    """A comparison with something added to its sentence, and another state if one is given."""
+    return replace(one, sentence=f"{one.sentence.removesuffix('.')}; {words}.", state=state or one.state)
+
+
+def p_text(p: float) -> str:
+    return f"{p:.2g}" if p >= 0.001 else "less than 0.001"
+
+
+def under_control(
+    rule: Rule, scores: Scores, found: Sequence[Comparison], control: Selector, that: Selector
+) -> list[Comparison]:
+    """The comparisons of a pair that is claimed to be equal, after its control took the same test.
+
+    The control is known to differ. A test that it passes too would not notice such a difference.
+    """
+    if any(one.state != "holds" for one in found):
+        return list(found)
+    name, envs = f"the control, {control.words(scores.plan)},", found[0].details["envs"]
+    lacking = [env for env in envs if env not in scores.cells(control)]
+    if lacking:
+        words = f"but {name} is not part of this plan in {', '.join(lacking)}"
+        return [with_words(one, words, "not tested") for one in found]
+    by_metric = [compared(rule, scores, control, that, one.metric, count=1, within=envs) for one in found]
+    known = [
+        replace(one, details={**one.details, "control": numbers_of(its)})
+        for one, its in zip(found, by_metric, strict=True)
+    ]
+    waiting = [its for its in by_metric if "p" not in its.details]
+    if waiting:
+        missing = max(its.details.get("missing", 1) for its in waiting)
+        return [
+            replace(
+                with_words(one, f"but {name} has not been run completely", "undecided"),
+                details={**one.details, "missing": missing},
+            )
+            for one in known
+        ]
+    passes = all(its.state == "holds" for its in by_metric)
+    state: State = "not tested" if passes else "holds"
+    return [
+        with_words(
+            one, f"{'but ' * passes}{name} has {interval_text(its)}{', within it too' * passes}", state
+        )
+        for one, its in zip(known, by_metric, strict=True)
+    ]
+
+
+def numbers_of(control: Comparison) -> dict[str, Any]:
+    """What is kept of a control's comparison."""
+    return {name: getattr(control, name) for name in ("label", "state", "value", "interval", "level")}
+
+
+def interval_text(one: Comparison) -> str:
+    assert one.interval is not None and one.level is not None
+    low, high = one.interval
+    return f"{one.value:+.3f} ({one.level:.0%} interval {low:+.3f} to {high:+.3f})"
+
+
+def tested(rule: Rule, found: Difference, metric: str) -> dict[str, Any]:
     """The numbers of the rule's own test."""
-    power = power_of(rule, found) if rule.kind == "equivalent" else None
-    return {"margin": rule.margin, "p": p_of(rule, found), "power": power}
+    margin = rule.margins[metric]
+    power = power_of(rule, found, margin) if rule.kind in EQUALITIES else None
+    p, against = p_of(rule, found, margin), p_against(rule, found, margin)
+    return {"margin": margin, "p": p, "p_against": against, "power": power}
 
 
-def power_of(rule: Rule, found: Difference) -> float:
+def power_of(rule: Rule, found: Difference, margin: float) -> float:
     """The probability that the rule shows equal arms to be equal, if their spread is the one found."""
-    return statistics.equivalence_power(found.standard_error, found.degrees, rule.margin, rule.alpha)
+    return statistics.equivalence_power(found.standard_error, found.degrees, margin, rule.alpha)
 
 
 def described(these: Strata, those: Strata, count: int) -> dict[str, Any]:
@@ -168,7 +276,7 @@ def divergences(*sides: Selection) -> str:
     return f"; {' and '.join(counts)} runs diverged and count as random play"
 
 
-def judged(rule: Rule, found: Difference, count: int) -> tuple[State, str]:
+def judged(rule: Rule, found: Difference, metric: str, count: int) -> tuple[State, str]:
     """The verdict on a difference.
 
     A rule holds if all of its comparisons hold, which needs no correction for their number. It fails if one
@@ -176,10 +284,11 @@ def judged(rule: Rule, found: Difference, count: int) -> tuple[State, str]:
     """
     if rule.kind == "better" and found.mean and not found.standard_error:
         return "undecided", "but the seeds of each side are all alike, so that no test can be made"
-    words = words_of(rule, found)
-    if p_of(rule, found) <= rule.alpha:
+    margin = rule.margins[metric]
+    words = words_of(rule, found, margin)
+    if p_of(rule, found, margin) <= rule.alpha:
         return "holds", words.holds
-    p = p_against(rule, found)
+    p = p_against(rule, found, margin)
     if p <= rule.alpha / count:
         return "fails", words.fails
     if p <= rule.alpha:
@@ -196,9 +305,9 @@ class Words:
     undecided: str
 
 
-def words_of(rule: Rule, found: Difference) -> Words:
-    margin = f"{rule.margin:g}"
-    if rule.kind == "better" and not rule.margin:
+def words_of(rule: Rule, found: Difference, bound: float) -> Words:
+    margin = f"{bound:g}"
+    if rule.kind == "better" and not bound:
         return Words("better", "worse", "no significant difference")
     if rule.kind == "better":
         better = f"better by more than {margin}"
@@ -206,7 +315,7 @@ def words_of(rule: Rule, found: Difference) -> Words:
     if rule.kind == "not_worse":
         undecided = f"neither shown to be worse by {margin} nor shown not to be"
         return Words(f"not worse by {margin} or more", f"worse by more than {margin}", undecided)
-    power = power_of(rule, found)
+    power = power_of(rule, found, bound)
     return Words(
         f"within ± {margin}",
         f"beyond ± {margin}",
@@ -215,19 +324,19 @@ def words_of(rule: Rule, found: Difference) -> Words:
     )
 
 
-def p_of(rule: Rule, found: Difference) -> float:
+def p_of(rule: Rule, found: Difference, margin: float) -> float:
     """p of the hypothesis that the rule's claim is wrong: small if it holds."""
     if rule.kind == "better":
-        return found.p_above(rule.margin)
+        return found.p_above(margin)
     if rule.kind == "not_worse":
-        return found.p_above(-rule.margin)
-    return statistics.equivalence_p(found, rule.margin)
+        return found.p_above(-margin)
+    return statistics.equivalence_p(found, margin)
 
 
-def p_against(rule: Rule, found: Difference) -> float:
+def p_against(rule: Rule, found: Difference, margin: float) -> float:
     """p of the hypothesis that the rule's claim is right: small if it fails."""
     if rule.kind == "better":
-        return found.p_below(rule.margin)
+        return found.p_below(margin)
     if rule.kind == "not_worse":
-        return found.p_below(-rule.margin)
-    return min(found.p_above(rule.margin), found.p_below(-rule.margin))
+        return found.p_below(-margin)
+    return min(found.p_above(margin), found.p_below(-margin))

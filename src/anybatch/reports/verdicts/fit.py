@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anybatch.errors import ConfigError
-from anybatch.reports.verdicts.rule import Rule, Selector, parse
+from anybatch.reports.verdicts.rule import EQUALITIES, Rule, Selector, parse
 from anybatch.studies.cells import METRIC_CURVES
 from anybatch.studies.files import Grid, Study
 
@@ -48,7 +48,7 @@ def wrong_number(rule: Rule) -> str:
     """What is wrong with a number of a rule; empty if nothing is."""
     if not 0 < rule.alpha < 0.5:
         return f"alpha = {rule.alpha:g} must be between 0 and 0.5"
-    if rule.kind in ("equivalent", "foretold") and rule.margin == 0:
+    if rule.kind in EQUALITIES and 0 in rule.margins.values():
         return "margin = 0 must be positive, since no two arms can be shown to be exactly equal"
     if not 0 < rule.share <= 1:
         return f"share = {rule.share:g} must be above 0 and at most 1"
@@ -67,15 +67,23 @@ def wrong_cells(rule: Rule, study: Study) -> str:
     """Why a rule could never compare any cells; empty if it can."""
     needs_that = rule.kind not in ("optimum", "estimate", "correlation")
     pairs = list(rule.pairs()) if needs_that else [(this, this) for this in rule.this]
-    for selector in (one for pair in pairs for one in pair):
+    controls = [(control, that) for this, that in pairs if (control := rule.control_of(this)) is not None]
+    for selector in (one for pair in (*pairs, *controls) for one in pair):
         for what, name, known in (("arm", selector.arm, study.arms), ("base", selector.base, study.bases)):
             if name is not None and name not in list(known):
                 return f"there is no {what} {name!r}; the names are {', '.join(known)}"
     if needs_that and any(this == that for this, that in pairs):
         return "this and that are the same cells"
+    if any(control in (this, that) for (control, that), (this, _) in zip(controls, pairs, strict=False)):
+        return "the control is one of the two sides that it is to be the control of"
     grids = [grid for scale in study.scales.values() for grid in scale.grid]
     lacking = [missing_side(rule, grids, *pair) for pair in pairs]
-    return f"no grid of any scale has the cells of {lacking[0]}" if all(lacking) else ""
+    if all(lacking):
+        return f"no grid of any scale has the cells of {lacking[0]}"
+    without = [missing_side(rule, grids, *pair) for pair in controls]
+    return (
+        f"no grid of any scale has the cells of its control, {without[0]}" if without and all(without) else ""
+    )
 
 
 def missing_side(rule: Rule, grids: list[Grid], this: Selector, that: Selector) -> str:

@@ -11,7 +11,7 @@ from anybatch.reports import statistics
 from anybatch.reports.verdicts import compare
 from anybatch.reports.verdicts.rule import Rule
 from anybatch.reports.verdicts.scores import Scores
-from anybatch.reports.verdicts.verdict import Comparison, State
+from anybatch.reports.verdicts.verdict import Comparison, State, overall
 from anybatch.studies.cells import Cell, Result
 
 NOISE_SCALE = "batch/noise_scale"
@@ -155,18 +155,12 @@ def in_brackets(interval: tuple[float, float] | None, form: str = ".4g") -> str:
 
 def foretold(rule: Rule, scores: Scores) -> list[Comparison]:
     """Whether the noise scale at the tuned batch predicts where invariance ends."""
-    pairs = [
-        (this, that, these, those)
-        for this, that in rule.pairs()
-        for these, those in [(scores.select(this), scores.select(that))]
-        if these.scores.keys() & those.scores.keys()
-    ]
-    equal = rule_of_equivalence(rule)
-    compared = [compare.compared(equal, scores, *pair, count=len(pairs)) for pair in pairs]
-    ratios = [float(Fraction(this.ratio)) for this, *_ in pairs]
+    pairs = compare.pairs_of(rule, scores)
+    by_pair = [compare.compared_pair(rule, scores, *pair, count=len(pairs)) for pair in pairs]
     by_ratio: list[tuple[float, State]] = [
-        (ratio, one.state) for ratio, one in zip(ratios, compared, strict=True)
+        (float(Fraction(this.ratio)), overall(found)) for (this, _), found in zip(pairs, by_pair, strict=True)
     ]
+    compared = [one for found in by_pair for one in found]
     predictions = [
         noise / scores.results[name].plan["batch"]["minibatch"]
         for _, that in rule.pairs()
@@ -183,18 +177,6 @@ def foretold(rule: Rule, scores: Scores) -> list[Comparison]:
 def without_prediction() -> Comparison:
     sentence = f"{END}: no run has measured the noise scale that would predict it."
     return Comparison(label=END, state="undecided", sentence=sentence)
-
-
-def rule_of_equivalence(rule: Rule) -> Rule:
-    return Rule(
-        name=rule.name,
-        claim=rule.claim,
-        kind="equivalent",
-        this=rule.this,
-        that=rule.that,
-        margin=rule.margin,
-        alpha=rule.alpha,
-    )
 
 
 def end_of_invariance(rule: Rule, by_ratio: list[tuple[float, State]], predicted: float) -> Comparison:

@@ -9,7 +9,7 @@ import numpy as np
 
 from anybatch.batch.number_text import counted, probability_text
 from anybatch.reports import statistics
-from anybatch.reports.verdicts.compare import FEWEST_SEEDS
+from anybatch.reports.verdicts.compare import FEWEST_SEEDS, METRIC_NAMES
 from anybatch.reports.verdicts.rule import Rule, Selector, parse
 from anybatch.reports.verdicts.scores import Scores
 from anybatch.studies.plan import StudyPlan
@@ -25,6 +25,7 @@ class Outlook:
     """How likely an equivalence is to be shown if two arms are equal."""
 
     name: str
+    metric: str
     margin: float
     power: float
     decidable_margin: float
@@ -34,8 +35,8 @@ class Outlook:
 
     def sentence(self) -> str:
         return (
-            f"{self.name}: with the spread of these seeds, {self.seeds} seeds in "
-            f"{counted(self.envs, 'environment')} would show equal arms to be within ± {self.margin:g} "
+            f"{self.name}, {METRIC_NAMES[self.metric]}: with the spread of these seeds, {self.seeds} seeds "
+            f"in {counted(self.envs, 'environment')} would show equal arms to be within ± {self.margin:g} "
             f"with a probability of {probability_text(self.power)}; for {WANTED_POWER:.0%} the margin "
             f"must be {self.decidable_margin:.2g}"
         )
@@ -43,25 +44,30 @@ class Outlook:
 
 def outlooks(plan: StudyPlan, tuned: Scores) -> list[Outlook]:
     """The outlook of each equivalence rule in `plan`, from the tuning cells of the unchanged base."""
-    spreads = base_spreads(tuned)
-    rules = [rule for rule in parse(plan.verdicts, plan.study["name"]) if rule.kind == "equivalent"]
-    found = [outlook(rule, plan, spreads) for rule in rules]
+    rules = parse(plan.verdicts, plan.study["name"], metrics=plan.metrics)
+    found = [
+        outlook(rule, plan, metric, base_spreads(tuned, metric))
+        for rule in rules
+        if rule.kind == "equivalent"
+        for metric in plan.metrics
+    ]
     return [one for one in found if one is not None]
 
 
-def base_spreads(tuned: Scores) -> dict[Stratum, float]:
+def base_spreads(tuned: Scores, metric: str) -> dict[Stratum, float]:
     """The standard deviation over seeds of each unchanged base, in each environment with two or more."""
     by_stratum: dict[Stratum, list[float]] = {}
     for cell in tuned.plan.cells:
-        score = tuned.score(cell.name)
+        score = tuned.score(cell.name, metric)
         if cell.factors and all(factor == 1 for factor in cell.factors.values()) and score is not None:
             by_stratum.setdefault((cell.env, cell.base), []).append(score)
     return {key: float(np.std(values, ddof=1)) for key, values in by_stratum.items() if len(values) > 1}
 
 
-def outlook(rule: Rule, plan: StudyPlan, spreads: Mapping[Stratum, float]) -> Outlook | None:
-    """The least favorable outlook of a rule's comparisons; None if none has cells."""
+def outlook(rule: Rule, plan: StudyPlan, metric: str, spreads: Mapping[Stratum, float]) -> Outlook | None:
+    """The least favorable outlook of a rule's comparisons by a metric; None if none has cells."""
     found: list[Outlook] = []
+    margin = rule.margins[metric]
     for this, that in rule.pairs():
         here, there = seeds_of(plan, this), seeds_of(plan, that)
         strata = [key for key in here if key in there and key in spreads]
@@ -74,8 +80,9 @@ def outlook(rule: Rule, plan: StudyPlan, spreads: Mapping[Stratum, float]) -> Ou
         found.append(
             Outlook(
                 name=rule.name,
-                margin=rule.margin,
-                power=statistics.equivalence_power(error, degrees, rule.margin, rule.alpha),
+                metric=metric,
+                margin=margin,
+                power=statistics.equivalence_power(error, degrees, margin, rule.alpha),
                 decidable_margin=statistics.decidable_margin(error, degrees, rule.alpha, WANTED_POWER),
                 seeds=fewest,
                 envs=len({env for env, _ in strata}),

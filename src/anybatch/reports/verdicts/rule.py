@@ -16,32 +16,53 @@
     estimate        a number: the course of `metric` over the last `share` of the runs of this
     correlation     a number: the rank correlation of `metric` with each of `others` along the runs of this
 
-`margin` is in units of the normalized return. `alpha` is the error of each test, by default 0.05.
+Every comparison is made by the final return and by the area under the curve, and a claim holds if it holds by
+both.
+
+control     which cells must fail the test of equivalent and foretold: a table as `that`, and what it does not
+            say is as in `this`. Where they pass too, the claim is not tested: the test would not notice a
+            difference that is known to be there
+margin      in units of the normalized return: a number, or { final, area }; by default 0.1 and 0.05
+alpha       the error of each one-sided test: by default 0.025 for better, so that its intervals are of 95%,
+            and 0.05 for all others. Claims by better are corrected for their number in the study, by Holm
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from typing import Any
 
 from anybatch.errors import ConfigError
-from anybatch.studies.cells import Cell, LeftOut
+from anybatch.studies.cells import METRICS, Cell, LeftOut
 from anybatch.studies.plan import StudyPlan
 from anybatch.studies.tables import Table
 
 FIELDS = {
-    "equivalent": ("that", "margin"),
+    "equivalent": ("that",),
     "better": ("that",),
-    "not_worse": ("that", "margin"),
+    "not_worse": ("that",),
     "optimum": ("setting", "notch"),
-    "regret": ("that", "setting", "margin"),
-    "foretold": ("that", "margin", "within"),
+    "regret": ("that", "setting"),
+    "foretold": ("that", "within"),
     "estimate": ("metric",),
     "correlation": ("metric", "others"),
 }
 """What each rule needs in addition to name, claim, rule and this."""
-OPTIONAL = {"better": ("margin",), "estimate": ("share",)}
+EQUALITIES = ("equivalent", "foretold")
+"""Rules that show a difference to be small, and need a control that has a large one."""
+OPTIONAL = {
+    "equivalent": ("margin", "control"),
+    "better": ("margin",),
+    "not_worse": ("margin",),
+    "regret": ("margin",),
+    "foretold": ("margin", "control"),
+    "estimate": ("share",),
+}
+MARGINS = {"final": 0.1, "area": 0.05}
+"""Default margins by metric. Areas differ less than final returns do: a base has an area of about 0.5."""
+ALPHA, SUPERIORITY_ALPHA = 0.05, 0.025
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +99,11 @@ class Rule:
     this: tuple[Selector, ...]
     that: tuple[Mapping[str, Any], ...] = ({},)
     """How `that` differs from each of `this`, one comparison each."""
-    alpha: float = 0.05
-    margin: float = 0.0
+    control: Mapping[str, Any] | None = None
+    """How the control differs from each of `this`; None for rules that need none."""
+    alpha: float = ALPHA
+    margins: Mapping[str, float] = field(default_factory=dict[str, float])
+    """By metric."""
     setting: str = ""
     notch: float = 2.0
     within: float = 4.0
@@ -93,38 +117,91 @@ class Rule:
             for other in self.that:
                 yield this, replace(this, **other)
 
+    def control_of(self, this: Selector) -> Selector | None:
+        """The cells that must fail the test that `this` passes; None if the rule names none."""
+        return None if self.control is None else replace(this, **self.control)
 
-def parse(tables: Sequence[Mapping[str, Any]], where: str) -> list[Rule]:
-    """The rules of a study. Missing, wrong or unknown entries are refused by name."""
-    return [rule(Table(dict(table), f"{where}.verdicts[{place}]")) for place, table in enumerate(tables, 1)]
+
+def parse(
+    tables: Sequence[Mapping[str, Any]], where: str, *, metrics: tuple[str, ...] = METRICS
+) -> list[Rule]:
+    """The rules of a study. Missing, wrong or unknown entries are refused by name.
+
+    `metrics` are those of its plan. Plans from before there were two of them are read as they were made:
+    rules of equality need no control, margins have no default, and the error of each test is 0.05.
+    """
+    parsed = rule if metrics == METRICS else partial(rule_of_one_metric, metric=metrics[0])
+    return [parsed(Table(dict(table), f"{where}.verdicts[{place}]")) for place, table in enumerate(tables, 1)]
 
 
 def rule(table: Table) -> Rule:
+    """A rule that is judged by both metrics."""
     kind = table.choice("rule", tuple(FIELDS))
+    if kind in EQUALITIES and "control" not in table:
+        raise ConfigError(
+            f"{table.where}: rule = {kind} needs a control, cells that must fail the same test, such as "
+            'control = { arm = "none" }'
+        )
+    margins = dict.fromkeys(METRICS, 0.0) if kind == "better" else MARGINS
+    alpha = SUPERIORITY_ALPHA if kind == "better" else ALPHA
+    return with_entries(table, kind, margins=margins_of(table, margins), alpha=alpha)
+
+
+def rule_of_one_metric(table: Table, metric: str) -> Rule:
+    """A rule of a plan from before there were two metrics."""
+    kind = table.choice("rule", tuple(FIELDS))
+    needs_margin = "margin" in OPTIONAL.get(kind, ()) and kind != "better"
+    margin = table.number("margin", None if needs_margin else 0.0)
+    return with_entries(table, kind, margins={metric: margin}, alpha=ALPHA)
+
+
+def margins_of(table: Table, default: Mapping[str, float]) -> dict[str, float]:
+    """The margin of each metric: a number for both, or a table."""
+    if not isinstance(table.take("margin"), Mapping):
+        return {name: table.number("margin", value) for name, value in default.items()}
+    margins = table.table("margin")
+    found = {name: margins.number(name, value) for name, value in default.items()}
+    margins.refuse_others()
+    return found
+
+
+def with_entries(table: Table, kind: str, *, margins: Mapping[str, float], alpha: float) -> Rule:
+    """The rule of a table, whose other entries are those of its kind."""
     allowed = (*FIELDS[kind], *OPTIONAL.get(kind, ()))
     for name in FIELDS[kind]:
         if name not in table:
             raise ConfigError(f"{table.where}: {name} is missing; rule = {kind} needs it")
-    numbers = ("margin", "notch", "within", "share")
-    if "that" not in allowed and "that" in table:
-        raise ConfigError(f"{table.where}: rule = {kind} does not take that")
+    for name in ("that", "margin", "control"):
+        if name in table and name not in allowed:
+            raise ConfigError(f"{table.where}: rule = {kind} does not take {name}")
     known: dict[str, Any] = {
-        name: table.number(name) for name in numbers if name in allowed and name in table
+        name: table.number(name) for name in ("notch", "within", "share") if name in allowed and name in table
     }
     known |= {name: table.text(name) for name in ("setting", "metric") if name in allowed}
     if "others" in allowed:
         known["others"] = tuple(table.texts("others"))
+    if "control" in table:
+        known["control"] = control(table.table("control"))
     found = Rule(
         name=table.text("name"),
         claim=table.words("claim"),
         kind=kind,
         this=tuple(selectors(table.table("this"), any_factors=kind == "optimum")),
         that=tuple(changes(table.table("that", {}), any_factors=kind == "regret")),
-        alpha=table.number("alpha", 0.05),
+        margins=margins,
+        alpha=table.number("alpha", alpha),
         **known,
     )
     table.refuse_others()
     return found
+
+
+def control(table: Table) -> dict[str, Any]:
+    """How a control differs from the cells that it is the control of."""
+    found = list(changes(table, any_factors=False))
+    if len(found) > 1:
+        raise ConfigError(f"{table.where}: a control is one arm at one ratio, not several")
+    return found[0]
 
 
 def selectors(table: Table, *, any_factors: bool) -> Iterator[Selector]:

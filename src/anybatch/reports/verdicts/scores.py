@@ -1,13 +1,20 @@
-"""Scores of cells on a scale shared by environments: 0 is random play, 1 the best of the base."""
+"""Scores of cells on a scale shared by environments: 0 is random play, 1 what the base reaches.
+
+Both are fixed by the plan or published. Only in plans of --tune, and in plans from before this was so, 1 is
+the best final return of the base's own runs.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from anybatch.envs.published_scale import on_published_scale
 from anybatch.reports.verdicts.rule import Selector
 from anybatch.studies.cells import RANDOM_ARM, Cell, Result
 from anybatch.studies.configs import has_published_range
+from anybatch.studies.curve_means import filled
 from anybatch.studies.plan import StudyPlan
 
 Lack = Literal["not run", "failed", "no scale", "flat base"]
@@ -15,7 +22,10 @@ Lack = Literal["not run", "failed", "no scale", "flat base"]
 none yet. flat base: the base there is no better than random play, so that the scale has no unit."""
 
 Scale = tuple[str, str]
-"""An environment and a base, whose best final return is 1."""
+"""An environment and a base, whose best final return is 1 if no range is fixed."""
+
+OWN_RUNS = "best final return of the base's own runs"
+"""The unit of plans that fix none."""
 
 CLEARLY = 2
 """Standard errors of random play that the base must exceed it by, to be the unit of the scale."""
@@ -94,6 +104,22 @@ class Scores:
             return (value - low) / (high - low)
         return on_published_scale(cell.env, value)
 
+    def unit_words(self) -> str:
+        """What the scores 0 and 1 mean, for a sentence."""
+        envs = list(dict.fromkeys(cell.env for cell in self.plan.cells))
+        fixed = [env for env in envs if env in self.plan.ranges]
+        published = [env for env in envs if env not in fixed and has_published_range(env)]
+        meanings: dict[str, list[str]] = {}
+        for env in fixed:
+            low, high = self.plan.ranges[env]
+            meanings.setdefault(f"0 and 1 are the fixed returns {low:g} and {high:g}", []).append(env)
+        if published:
+            meanings["0 and 1 are those of the published range"] = published
+        if others := [env for env in envs if env not in (*fixed, *published)]:
+            meanings[f"0 is random play and 1 the {OWN_RUNS}"] = others
+        one = len(meanings) == 1
+        return "; ".join(words if one else f"in {', '.join(of)}, {words}" for words, of in meanings.items())
+
     def stratum(self, cell: Cell) -> str:
         """The stratum of a cell: its environment, and its base if there are several."""
         return f"{cell.env} ({cell.base})" if self._several_bases else cell.env
@@ -106,8 +132,10 @@ class Scores:
                 found.setdefault(self.stratum(cell), []).append(cell)
         return found
 
-    def select(self, selector: Selector, *, swept: str = "", needs_unit: bool = True) -> Selection:
-        """The scores of a selector's `cells`. Environments without any are absent.
+    def select(
+        self, selector: Selector, *, metric: str = "", swept: str = "", needs_unit: bool = True
+    ) -> Selection:
+        """The scores of a selector's `cells` by a metric. Environments without any are absent.
 
         A claim of equality needs a unit. Being better does not, even than a base that learned nothing.
         """
@@ -116,7 +144,7 @@ class Scores:
             found.scores[stratum], found.seeds[stratum], found.lacking[stratum] = [], [], {}
             found.diverged[stratum] = 0
             for cell in cells:
-                score, lack = self.score(cell.name), self._lack(cell)
+                score, lack = self.score(cell.name, metric), self._lack(cell)
                 if lack == "flat base" and not needs_unit:
                     lack = None
                 if score is None or lack is not None:
@@ -127,14 +155,44 @@ class Scores:
                 found.seeds[stratum].append(cell.seed)
         return found
 
-    def score(self, name: str) -> float | None:
-        """The normalized score of a cell; None if it has no result."""
+    def score(self, name: str, metric: str = "") -> float | None:
+        """The normalized score of a cell by a metric, or by the first of the plan; None without a result."""
         result = self.results.get(name)
         if result is None:
             return None
         if result.failed is not None:
             return 0.0 if result.diverged else None
-        return self.normalized(result.cell, result.score(self.plan.metric))
+        return self.normalized(result.cell, result.score(metric or self.plan.metrics[0]))
+
+    def curves(self, selector: Selector) -> dict[str, np.ndarray]:
+        """The normalized learning curves of a selector's cells by environment, [runs, points]."""
+        return {
+            stratum: np.array([self._curve(cell) for cell in cells])
+            for stratum, cells in self.cells(selector).items()
+        }
+
+    def _curve(self, cell: Cell) -> np.ndarray:
+        """The curve of a cell that has a result; that of a cell which diverged is random play."""
+        result = self.results[cell.name]
+        if result.diverged:
+            return np.zeros(self.plan.bins)
+        returns = filled(value for _, value in result.curve)
+        return np.array([self.normalized(cell, value) for value in returns])
+
+    def random_play(self, env: str) -> Result | None:
+        """The result of random play in an environment; None if there is none."""
+        found = (one for one in self.results.values() if one.cell.env == env and one.cell.arm == RANDOM_ARM)
+        return next((one for one in found if not one.failed), None)
+
+    def reference_cells(self) -> dict[str, list[Cell]]:
+        """The reference's cells by stratum. In a sweep without a named point, those of its first point."""
+        found: dict[str, list[Cell]] = {}
+        for cell in self.plan.cells:
+            if cell.is_reference(self.plan.reference):
+                there = found.setdefault(self.stratum(cell), [])
+                if not there or there[0].point == cell.point:
+                    there.append(cell)
+        return found
 
     def _lack(self, cell: Cell) -> Lack | None:
         """Why a verdict must not use the score of a cell; None if it may."""
@@ -160,7 +218,7 @@ class Scores:
         cells = self._base_cells(scale)
         started = [cell.point for cell in cells if cell.name in self.results]
         base = [cell for cell in cells if cell.point in started]
-        random = self._random_play(env)
+        random = self.random_play(env)
         if random is None or not base or any(self._run_lack(cell) for cell in base):
             return "no scale"
         low, error = random.final_return or 0.0, (random.evaluation or {}).get("standard_error") or 0.0
@@ -175,17 +233,13 @@ class Scores:
             return self.plan.ranges[env]
         if has_published_range(env):
             return None
-        random, base = self._random_play(env), self._base_returns(scale)
+        random, base = self.random_play(env), self._base_returns(scale)
         if random is None or not base:
             return None
         low, high = random.final_return, max(base)
         assert low is not None
         # A base that learned nothing has no scale: its returns are only shifted so that random play is 0.
         return (low, high) if high > low else (low, low + 1)
-
-    def _random_play(self, env: str) -> Result | None:
-        found = (one for one in self.results.values() if one.cell.env == env and one.cell.arm == RANDOM_ARM)
-        return next((one for one in found if not one.failed), None)
 
     def _base_returns(self, scale: Scale) -> list[float]:
         """The final returns of a base in an environment, without runs that failed or diverged."""

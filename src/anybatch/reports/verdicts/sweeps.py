@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from anybatch.batch.number_text import probability_text
 from anybatch.reports import statistics
-from anybatch.reports.verdicts.compare import FEWEST_SEEDS, missing_runs, without_result
+from anybatch.reports.verdicts.compare import FEWEST_SEEDS, METRIC_NAMES, missing_runs, without_result
 from anybatch.reports.verdicts.rule import Rule, Selector
 from anybatch.reports.verdicts.scores import Scores, Selection
 from anybatch.reports.verdicts.verdict import Comparison, State
@@ -27,21 +28,32 @@ Sweep = dict[float, dict[int, float]]
 def optima(rule: Rule, scores: Scores) -> list[Comparison]:
     """Where the optimum of a setting is, for each selector and environment."""
     found = [
-        (f"{env}, {selector.words(scores.plan)}", sweep, selected.within([env]))
+        (metric, selector, env, sweep)
         for selector in rule.this
-        for selected in (scores.select(selector, swept=rule.setting),)
-        for env, sweep in sweeps(rule, scores, selector).items()
+        for metric in scores.plan.metrics
+        for env, sweep in sweeps(rule, scores, selector, metric).items()
     ]
-    return [optimum(rule, *one, count=len(found)) for one in found]
+    comparisons: list[Comparison] = []
+    for metric, selector, env, sweep in found:
+        label = f"{env}, {selector.words(scores.plan)}{by(metric, scores)}"
+        selected = scores.select(selector, metric=metric, swept=rule.setting).within([env])
+        comparisons.append(replace(optimum(rule, label, sweep, selected, count=len(found)), metric=metric))
+    return comparisons
 
 
-def sweeps(rule: Rule, scores: Scores, selector: Selector) -> dict[str, Sweep]:
-    """The scores of a sweep, by environment. Cells without a result are absent."""
+def by(metric: str, scores: Scores) -> str:
+    """The metric, for a label of a plan that has several."""
+    return f", {METRIC_NAMES[metric]}" if len(scores.plan.metrics) > 1 else ""
+
+
+def sweeps(rule: Rule, scores: Scores, selector: Selector, metric: str) -> dict[str, Sweep]:
+    """The scores of a sweep by a metric, by environment. Cells without a result are absent."""
     found: dict[str, Sweep] = {}
     for env, cells in scores.cells(selector, swept=rule.setting).items():
         sweep: Sweep = {}
         for cell in cells:
-            by_seed, score = sweep.setdefault(cell.factors[rule.setting], {}), scores.score(cell.name)
+            by_seed = sweep.setdefault(cell.factors[rule.setting], {})
+            score = scores.score(cell.name, metric)
             if score is not None:
                 by_seed[cell.seed] = score
         found[env] = dict(sorted(sweep.items()))
@@ -110,22 +122,31 @@ def drawn_means(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def regrets(rule: Rule, scores: Scores) -> list[Comparison]:
     """The loss from not tuning a setting at each batch, against the best factor in the oracle's cells."""
-    pairs = [
-        (this, oracle, scores.select(this), sweeps(rule, scores, oracle)) for this, oracle in rule.pairs()
+    there = [
+        (this, oracle, metric)
+        for this, oracle in rule.pairs()
+        if scores.cells(this).keys() & scores.cells(oracle, swept=rule.setting).keys()
+        for metric in scores.plan.metrics
     ]
-    there = [pair for pair in pairs if pair[2].scores.keys() & pair[3].keys()]
-    found: list[Comparison] = []
-    for this, oracle, these, tuned in there:
-        label = f"{this.words(scores.plan)} against the best {setting_name(rule.setting)} there"
-        both = [env for env in these.scores if env in tuned]
-        these, those = these.within(both), scores.select(oracle, swept=rule.setting).within(both)
-        unfinished = without_result(label, these, those) or unpaired(label, these, tuned)
-        if unfinished is not None:
-            found.append(unfinished)
-            continue
-        lost = {env: left_one_out(tuned[env], these.by_seed(env)) for env in both}
-        found.append(judged_regret(rule, label, lost, count=len(there)))
-    return found
+    found = (regret(rule, scores, *one, count=len(there)) for one in there)
+    return [replace(one, metric=metric) for one, (_, _, metric) in zip(found, there, strict=True)]
+
+
+def regret(
+    rule: Rule, scores: Scores, this: Selector, oracle: Selector, metric: str, *, count: int
+) -> Comparison:
+    """The loss by one metric, one of the `count` comparisons that the rule makes."""
+    name = setting_name(rule.setting)
+    label = f"{this.words(scores.plan)} against the best {name} there{by(metric, scores)}"
+    these, tuned = scores.select(this, metric=metric), sweeps(rule, scores, oracle, metric)
+    both = [env for env in these.scores if env in tuned]
+    these = these.within(both)
+    those = scores.select(oracle, metric=metric, swept=rule.setting).within(both)
+    unfinished = without_result(label, these, those) or unpaired(label, these, tuned)
+    if unfinished is not None:
+        return unfinished
+    lost = {env: left_one_out(tuned[env], these.by_seed(env)) for env in both}
+    return judged_regret(rule, label, lost, rule.margins[metric], count=count)
 
 
 def unpaired(label: str, these: Selection, tuned: Mapping[str, Sweep]) -> Comparison | None:
@@ -159,8 +180,10 @@ def left_one_out(sweep: Sweep, untuned: Mapping[int, float]) -> list[float]:
     return lost
 
 
-def judged_regret(rule: Rule, label: str, lost: dict[str, list[float]], *, count: int) -> Comparison:
-    """Whether a regret is below the margin of its rule, one of the `count` comparisons that the rule makes.
+def judged_regret(
+    rule: Rule, label: str, lost: dict[str, list[float]], margin: float, *, count: int
+) -> Comparison:
+    """Whether a regret is below the margin, one of the `count` comparisons that the rule makes.
 
     Only failing is corrected for their number, as in `compare.judged`.
     """
@@ -169,11 +192,11 @@ def judged_regret(rule: Rule, label: str, lost: dict[str, list[float]], *, count
     low, high = found.interval(level)
     bounds = f"{level:.0%} interval {low:+.3f} to {high:+.3f}"
     state: State = "undecided"
-    ending = f"neither shown to be below nor above {rule.margin:g}"
-    if found.p_below(rule.margin) <= rule.alpha:
-        state, ending = "holds", f"less than {rule.margin:g}"
-    elif found.p_above(rule.margin) <= rule.alpha / count:
-        state, ending = "fails", f"more than {rule.margin:g}"
+    ending = f"neither shown to be below nor above {margin:g}"
+    if found.p_below(margin) <= rule.alpha:
+        state, ending = "holds", f"less than {margin:g}"
+    elif found.p_above(margin) <= rule.alpha / count:
+        state, ending = "fails", f"more than {margin:g}"
     return Comparison(
         label=label,
         state=state,
@@ -182,8 +205,8 @@ def judged_regret(rule: Rule, label: str, lost: dict[str, list[float]], *, count
         level=level,
         sentence=f"{label}: loses {found.mean:+.3f} ({bounds}), {ending}.",
         details={
-            "margin": rule.margin,
-            "p": found.p_below(rule.margin),
+            "margin": margin,
+            "p": found.p_below(margin),
             "per_env": {env: float(np.mean(values)) for env, values in lost.items()},
             "seeds": min(map(len, lost.values())),
         },

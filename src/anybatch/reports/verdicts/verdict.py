@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-State = Literal["holds", "fails", "undecided", "measured", "not run"]
-"""measured: the rule asks for a number, and nothing can hold or fail. not run: a side has no cell yet."""
+State = Literal["holds", "fails", "undecided", "measured", "not run", "not tested", "void"]
+"""measured: the rule asks for a number, and nothing can hold or fail. not run: a side has no cell yet. not
+tested: the claim passes its test, but its control does too. void: the study's reference did not learn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,8 @@ class Comparison:
     interval: tuple[float, float] | None = None
     level: float | None = None
     """Confidence of the interval."""
+    metric: str = ""
+    """final or area, if it is about one of them."""
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Numbers behind it: p, power, margin, seeds, per_env and what the rule adds."""
 
@@ -35,6 +38,8 @@ class Verdict:
     reason: str
     """The comparison that decides it, and what was left out, in sentences."""
     comparisons: tuple[Comparison, ...]
+    adjusted_p: float | None = None
+    """p of a claim that something is better, corrected for the number of such claims in the study."""
 
     @property
     def sentence(self) -> str:
@@ -47,12 +52,13 @@ class Verdict:
 def overall(comparisons: Sequence[Comparison]) -> State:
     """A claim about several comparisons holds if all of them hold, and fails if one does.
 
-    A measurement is one as soon as one of its numbers is known.
+    A measurement is one as soon as one of its numbers is known. A claim of which a part is not tested is not
+    tested, unless another part fails or is undecided.
     """
     states = {comparison.state for comparison in comparisons}
     for deciding in ("fails", "measured"):
         if deciding in states:
             return deciding
-    if states == {"not run"}:
-        return "not run"
-    return "holds" if states == {"holds"} else "undecided"
+    if len(states) == 1:
+        return comparisons[0].state
+    return "not tested" if states == {"holds", "not tested"} else "undecided"

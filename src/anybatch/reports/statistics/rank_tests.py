@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from anybatch.reports.statistics.scipy_stats import stats
+
 Strata = Mapping[str, Sequence[float]]
 
 
@@ -24,14 +26,14 @@ def van_elteren(this: Strata, that: Strata) -> VanElteren:
 
         Z = Σ_e w_e (U_e - n m / 2) / √(Σ_e w_e² Var U_e),   w_e = 1 / (n + m + 1)
 
-    Tied scores have mean ranks, and Var U_e is corrected for them. Z is 0 if all scores are equal.
+    Tied scores have mean ranks, and Var U_e is corrected for them. Z is 0 if all scores are equal. scipy has
+    the test for one stratum only (`mannwhitneyu`).
     """
     assert this.keys() == that.keys() and this
     shift = variance = 0.0
     for name in this:
-        first, second = np.asarray(this[name], dtype=float), np.asarray(that[name], dtype=float)
-        n, m = len(first), len(second)
-        ranks = mean_ranks(np.concatenate([first, second]))
+        n, m = len(this[name]), len(that[name])
+        ranks = stats().rankdata([*this[name], *that[name]])
         weight = 1 / (n + m + 1)
         shift += weight * (float(ranks[:n].sum()) - n * (n + m + 1) / 2)
         # The variance of a rank sum: n m / N times the sample variance of the ranks.
@@ -40,16 +42,8 @@ def van_elteren(this: Strata, that: Strata) -> VanElteren:
     return VanElteren(z, math.erfc(abs(z) / math.sqrt(2)))
 
 
-def mean_ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks starting at 1; equal values share the mean of their ranks."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[place]
-
-
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
     """Spearman's correlation; None if one side does not vary."""
-    a, b = mean_ranks(np.asarray(first, dtype=float)), mean_ranks(np.asarray(second, dtype=float))
-    if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
+    if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
-    return float(np.corrcoef(a, b)[0, 1])
+    return float(stats().spearmanr(first, second).statistic)
