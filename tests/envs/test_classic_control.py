@@ -104,8 +104,8 @@ def test_an_episode_that_ends_at_its_limit_terminates_and_is_not_truncated():
         env = ClassicControlEnv("CartPole-v1", EnvConfig(max_episode_steps=limit), seeds=[5])
         env.reset()
         steps = [env.step(push) for _ in range(min(limit, length))]
-        assert not any(step.ended[0] for step in steps[:-1])
-        assert (steps[-1].terminated[0], steps[-1].truncated[0], steps[-1].ended[0]) == (*ends, True)
+        assert not any(step.episode_end[0] for step in steps[:-1])
+        assert (steps[-1].terminated[0], steps[-1].truncated[0], steps[-1].episode_end[0]) == (*ends, True)
 
 
 def test_an_env_depends_on_its_own_seed_alone():
