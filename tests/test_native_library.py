@@ -225,7 +225,7 @@ def test_the_structs_of_functions_are_not_mixed_up():
         library.ppo_workspace(ctypes.byref(layout.QNetworkStruct()), 1, 1)
 
 
-# The work of 131,088 envs with a layer of 16,384 outputs: more than 2³¹ numbers, as the same 64 MB over and over.
+# Work for 131,088 envs and a layer of 16,384 outputs: more than 2³¹ numbers, in the same 64 MB over and over.
 WIDE = """
 import ctypes, mmap, os, torch
 from toy_runs import start_pqn, toy_pqn_config
