@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help train test system-packages check fmt dial slow bench docs results package other-pythons clean
+.PHONY: help train test system-packages check sanitize fmt dial slow bench docs results package other-pythons clean
 # System packages are checked before anything is installed.
 .NOTPARALLEL:
 
@@ -11,6 +11,7 @@ help:
 	@echo 'make train          set up .venv, train PPO-EWMA on CartPole-v1, evaluate: seconds once installed'
 	@echo 'make test           set up .venv and the system packages it needs, run all tests except the slow ones'
 	@echo 'make check          lint, types, import order, spelling'
+	@echo 'make sanitize       tests of native code under the address and undefined behaviour sanitizers of gcc'
 	@echo 'make fmt            format the code'
 	@echo 'make dial           write docs/dial.html from the presets and the recorded studies'
 	@echo 'make slow           the slow tests'
@@ -36,6 +37,19 @@ check: .venv/ready-to-test
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+
+# Undefined behaviour ends the process at once. What the libraries around our code do is not checked: Python frees
+# little at its end, and torch and EnvPool free memory of each other.
+SANITIZED := tests/test_native_states.py tests/test_kernels.py tests/test_threads.py tests/test_minatar_rules.py \
+	tests/envs/test_classic_control.py
+UNSANITIZED := second_process or encoding or auxiliary or any_size or random_play or (change_action_values and minatar)
+sanitize: export CC = gcc
+sanitize: export ANYBATCH_CFLAGS = -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+sanitize: export ASAN_OPTIONS = detect_leaks=0:alloc_dealloc_mismatch=0
+sanitize: export UBSAN_OPTIONS = print_stacktrace=1
+sanitize: .venv/ready-to-test
+	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) $(BIN)/pytest --numprocesses 2 --dist worksteal --capture sys \
+		-k 'not (pgx or $(UNSANITIZED))' $(SANITIZED)
 
 fmt: .venv/ready-to-test
 	$(BIN)/ruff check --fix .

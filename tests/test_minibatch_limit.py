@@ -125,8 +125,9 @@ def test_golden_numbers_of_minibatches():
     assert minibatches_within(512, iteration_batch=4096, minibatches=8) == 8
     assert minibatches_within(512, iteration_batch=5000, minibatches=8) == 9.765625
     assert minibatches_within(512, iteration_batch=5000, minibatches=8, rounded=True) == 10
-    # 2,048 ÷ 3 is no float: twelve of them must not become thirteen.
-    assert minibatches_within(2048 / 3, iteration_batch=8192, minibatches=3, rounded=True) == 12
+    # 1,024 ÷ 49 is no float: 98 of them must not become 99.
+    assert minibatches_within(1024 / 49, iteration_batch=2048, minibatches=49) > 98
+    assert minibatches_within(1024 / 49, iteration_batch=2048, minibatches=49, rounded=True) == 98
 
 
 def test_the_minibatch_tuned_at_as_the_limit_keeps_the_inner_loop():

@@ -223,3 +223,39 @@ def test_the_structs_of_functions_are_not_mixed_up():
     library = native.library("float32")
     with pytest.raises(ctypes.ArgumentError):
         library.ppo_workspace(ctypes.byref(layout.QNetworkStruct()), 1, 1)
+
+
+# Work for 131,088 envs and a layer of 16,384 outputs: more than 2³¹ numbers, in the same 64 MB over and over.
+WIDE = """
+import ctypes, mmap, os, torch
+from toy_runs import start_pqn, toy_pqn_config
+
+WIDTH, ENVS, PIECE = 1 << 14, (1 << 17) + 16, 1 << 26
+kernel = start_pqn(toy_pqn_config(network={"hidden_sizes": [WIDTH]}, compile="on", dtype="float32")).kernel
+room = kernel._workspace._numbers_for(ENVS) * 4 // PIECE * PIECE + 2 * PIECE
+memory = os.memfd_create("piece")
+os.truncate(memory, PIECE)
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+FIXED, NO_RESERVE = 0x10, 0x4000
+start = libc.mmap(None, room, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE, -1, 0)
+for place in range(start, start + room, PIECE):
+    found = libc.mmap(place, PIECE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | FIXED, memory, 0)
+    assert found == place
+kernel._workspace.for_samples = lambda count: start
+inputs, actions = kernel._network.encoder.layer[0].linear.inputs, kernel._network.head.outputs
+obs, noise, location = torch.ones(ENVS, inputs), torch.zeros(ENVS, actions), torch.zeros(ENVS, actions)
+action, value = torch.full((ENVS,), -1), torch.full((ENVS,), torch.nan)
+kernel.act(ENVS, *(tensor.data_ptr() for tensor in (obs, noise, location, action, value)))
+assert value.isfinite().all() and (action >= 0).all()
+"""
+
+
+@pytest.mark.slow
+def test_envs_times_layer_width_may_exceed_32_bits():
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", WIDE], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,13 +1,17 @@
-"""Saved states of native envs, which may come from anywhere: refused, or continued within memory."""
+"""Saved states that native code reads, which may come from anywhere: refused, or continued within memory."""
+
+from typing import Any
 
 import numpy as np
 import pytest
+from toy_runs import start, start_from, start_pqn, toy_config, toy_pqn_config
 
 from anybatch import envs
+from anybatch.acting.rollout import Origin
 from anybatch.config import EnvConfig
 from anybatch.envs import classic_control, minatar
 from anybatch.envs.protocol import BoxActions, RestorableEnv
-from anybatch.errors import EnvError
+from anybatch.errors import CheckpointError, EnvError
 
 INT32 = np.iinfo(np.int32)
 NUMBERS = [INT32.min, INT32.min + 1, -100, -6, -5, -2, -1, 0, 1, 2, 4, 8, 9, 10, 98, 99, 100, 201, INT32.max]
@@ -134,3 +138,21 @@ def test_so_is_an_impossible_number_of_steps(number: int):
     env.load_state_dict(state)
     for _ in range(30):
         env.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("env", ["toy:Match", "toy:MultiMatch"])
+@pytest.mark.parametrize("number", [-1, 10**9])
+@pytest.mark.parametrize("algorithm", ["ppo", "pqn"])
+def test_waiting_data_with_an_action_that_does_not_exist_is_refused(algorithm: str, number: int, env: str):
+    if algorithm == "pqn" and env == "toy:MultiMatch":
+        env = "minatar:Asterix"  # PQN has one choice
+    settings: dict[str, Any] = {"env": env, "staleness": {"iterations": 1}}
+    config = toy_config(**settings) if algorithm == "ppo" else toy_pqn_config(**settings)
+    state: Any = start(config) if algorithm == "ppo" else start_pqn(config)
+    assert state.source.next(state.network, config.num_steps, Origin()) is None
+    saved = state.snapshot()
+    start_from(config, saved)
+    [segment] = saved.segments.values()
+    segment["action"].view(-1)[3] = number
+    with pytest.raises(CheckpointError, match=r"an action is not one of (Multi)?Discrete"):
+        start_from(config, saved)

@@ -95,6 +95,19 @@ def test_episodes_are_cut_and_reset_on_the_next_step():
     assert steps[3].reward.tolist() == [0, 0, 0] and not np.array_equal(steps[3].obs, steps[2].obs)
 
 
+def test_an_episode_that_ends_at_its_limit_terminates_and_is_not_truncated():
+    push = np.ones(1, dtype=np.int64)
+    env = ClassicControlEnv("CartPole-v1", EnvConfig(), seeds=[5])
+    env.reset()
+    length = next(number for number in range(1, 500) if env.step(push).terminated[0])
+    for limit, ends in ((length - 1, (False, True)), (length, (True, False)), (length + 1, (True, False))):
+        env = ClassicControlEnv("CartPole-v1", EnvConfig(max_episode_steps=limit), seeds=[5])
+        env.reset()
+        steps = [env.step(push) for _ in range(min(limit, length))]
+        assert not any(step.episode_end[0] for step in steps[:-1])
+        assert (steps[-1].terminated[0], steps[-1].truncated[0], steps[-1].episode_end[0]) == (*ends, True)
+
+
 def test_an_env_depends_on_its_own_seed_alone():
     one, three = (ClassicControlEnv("CartPole-v1", EnvConfig(), seeds=seeds) for seeds in ([5], SEEDS))
     assert np.array_equal(one.reset()[0], three.reset()[2])

@@ -11,14 +11,15 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from anybatch.acting.collector import Actor, Collector
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import Origin, Rollout
 from anybatch.envs.episodes import EPISODES
-from anybatch.envs.protocol import EnvSpec
-from anybatch.errors import ConfigError
+from anybatch.envs.protocol import Actions, BoxActions, DiscreteActions, EnvSpec
+from anybatch.errors import CheckpointError, ConfigError
 from anybatch.machine import available_bytes, readable
 from anybatch.runs.state_fit import refuse_unlike
 
@@ -169,6 +170,7 @@ class WaitingRollouts:
                 self._rollouts.clear()
                 return
             refuse_unfit(tensors, source.example(steps).tensors(), segment_name(origin[0]))
+            refuse_unknown_actions(rollout.action, source.spec.actions, segment_name(origin[0]))
             self.add(rollout)
 
 
@@ -177,6 +179,15 @@ def refuse_unfit(tensors: dict[str, Tensor], like: dict[str, Tensor], name: str)
     tensors, like = dict(tensors), dict(like)
     refuse_unlike(tensors.pop(EPISODES), like.pop(EPISODES), f"{name}/{EPISODES}", any_length=True)
     refuse_unlike(tensors, like, name, finite=False)
+
+
+def refuse_unknown_actions(action: Tensor, actions: Actions, name: str) -> None:
+    """Refuse actions that are not among those of the env: they index memory when a run learns from them."""
+    if isinstance(actions, BoxActions):
+        return
+    counts = actions.count if isinstance(actions, DiscreteActions) else torch.tensor(actions.counts)
+    if ((action < 0) | (action >= counts)).any():
+        raise CheckpointError(f"{name}: an action is not one of {actions}")
 
 
 def segment_name(iteration: int) -> str:
