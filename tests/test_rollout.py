@@ -232,6 +232,19 @@ def test_observation_statistics_count_what_is_decided_upon_and_nothing_else():
     assert not torch.equal(seen.obs, plain.obs)
 
 
+def test_statistics_of_an_iteration_count_what_its_steps_returned_and_not_the_first_observations():
+    """Those are returned by a reset: after a resume that starts fresh episodes, they would count twice."""
+    config = toy_config(env="toy:Constant", num_steps=13)
+    plain = collect(config)
+    decided = plain.obs[1:][~plain.episode_end].numpy()
+    state = start(changed(config, normalize={"observations": "iteration"}))
+    state.source.collector.collect(state.network, config.num_steps)
+    normalizer = state.source.collector.normalizer
+    assert normalizer.count == pytest.approx(PRIOR_COUNT + len(decided))
+    np.testing.assert_allclose(normalizer.mean, decided.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(normalizer.square_sum / normalizer.count, decided.var(0), rtol=1e-3)
+
+
 @pytest.mark.parametrize("env", ["toy:Match", "gym:CartPole-v1"])
 def test_the_noise_of_actions_goes_on_also_where_episodes_are_fresh(env: str):
     config = toy_config(env=env)

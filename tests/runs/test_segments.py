@@ -107,6 +107,16 @@ def test_a_segment_that_all_need_leaves_none(tmp_path: Path):
         checkpoints.load_latest(lambda _: None)
 
 
+def test_a_segment_that_was_deleted_from_outside_is_written_again(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    checkpoints.save(10, {}, segments("a", "b"))
+    (tmp_path / "segments" / f"{name_of('a')}.safetensors").unlink()
+    checkpoints.save(20, {}, segments("a", "b"))
+    loaded = Checkpoints(tmp_path, keep=2).load_latest(print)
+    assert loaded is not None and loaded.env_steps == 20
+    assert torch.equal(loaded.segments[name_of("a")]["obs"], segments("a")[name_of("a")]["obs"])
+
+
 def test_who_wants_the_state_only_reads_no_segment(tmp_path: Path):
     checkpoints = saved(tmp_path)
     for path in (tmp_path / "segments").iterdir():
