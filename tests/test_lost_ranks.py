@@ -126,11 +126,13 @@ def test_a_run_continues_when_one_of_two_agents_of_torchrun_is_lost(
 ):
     runs = tmp_path / "runs"
     words = [*(word for word in TRAIN if word != "--ranks=2"), f"--run-dir={runs}"]
+    port = free_port()
     agent = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1"]
-    agent += ["--max-restarts=8", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}"]
+    agent += ["--max-restarts=8", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}"]
     agent += ["--rdzv-id=job-1", "-m", "anybatch", *words, "--total-env-steps=1000000000"]
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     with launched([], tmp_path / "first", agent) as (first, out):
+        wait_for_port(port, first, out)  # the agent that hosts the rendezvous must be the one that stays
         with launched([], tmp_path / "second", agent):
             wait_for_ranks(runs, 2, first, out)
         wait_for_ranks(runs, 1, first, out)
@@ -148,11 +150,21 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
+def wait_for_port(port: int, process: "subprocess.Popen[bytes]", out: IO[str]) -> None:
+    """Wait until something listens on a port of this machine."""
+    while True:
+        with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), timeout=10):
+            return
+        assert process.poll() is None, shown(out)
+        time.sleep(0.05)
+
+
 def wait_for_ranks(runs: Path, number: int, process: "subprocess.Popen[bytes]", out: IO[str]) -> None:
     """Wait until the newest rows are of so many ranks, more of them than a lost rank takes back."""
     ranks: list[int] = []
     while ranks[-6:] != [number] * 6:
         wait_for_rows(runs, 1, process, out)
+        assert process.poll() is None, shown(out)
         time.sleep(0.05)
         (metrics,) = runs.glob("*/metrics.jsonl")
         ranks = [row["charts/ranks"] for row in log.read(metrics.parent)]
