@@ -227,9 +227,9 @@ def test_files_are_read_and_changed_by_words(tmp_path: Path):
         ("--from sb3 n_env=8", "has no setting n_env; the nearest names are n_envs"),
         ("--from sb3 n_steps=8", "n_envs must be given, at the batch the numbers were tuned at"),
         ("--from cleanrl num_envs=8", "num_steps, num_minibatches, update_epochs, learning_rate must be"),
-        ("--from sb3 n_envs=x", "n_envs = x: must be a whole number of at least 1"),
+        ("--from sb3 n_envs=x", "n_envs = x: must be a whole number from 1 to 1,000"),
         ("--from sb3 n_envs=8 n_steps=True", "n_steps = True: must be a whole number"),
-        ("--from sb3 n_envs=8 n_epochs=0", "n_epochs = 0: must be a whole number of at least 1"),
+        ("--from sb3 n_envs=8 n_epochs=0", "n_epochs = 0: must be a whole number from 1 to 1,000"),
         ("--from sb3 n_envs=8 learning_rate=-1", "learning_rate = -1: must be a positive number"),
         ("--from sb3 n_envs=8 learning_rate=True", "learning_rate = True: must be a positive number"),
         ("--from sb3 n_envs=8 learning_rate=lin_x", "must be a positive number"),
@@ -240,6 +240,18 @@ def test_files_are_read_and_changed_by_words(tmp_path: Path):
         ("--from sb3 learning_rate", "settings of Stable-Baselines3 must be key=value"),
         ("--from sb3 n_envs=8 --num-steps 3", "plan --from takes --num-envs and --json"),
         ("--from", "--from needs a"),
+        (f"--from sb3 n_envs={400 * '9'}", "n_envs: numbers must have at most 40 digits"),
+        (f"--from sb3 n_envs=8 gamma={400 * '9'}", "gamma: numbers must have at most 40 digits"),
+        ("--from sb3 n_envs=8 n_steps=1e300", "n_steps = 1000000000000000052504760255204420248704468581"),
+        ("--from sb3 n_envs=8 n_steps=1e400", "n_steps = inf: must be a whole number"),
+        ("--from sb3 n_envs=8 learning_rate=1e300", "must be a positive number, at most 3.4e+38"),
+        (f"--from sb3 n_envs=8 learning_rate=lin_{400 * '9'}", "must be a positive number"),
+        ("--from sb3 n_envs=8 gamma=1j", "gamma = 1j: must be a number, a string, a list or a table"),
+        ("--from sb3 n_envs=8 learning_rate=[[0,1j]]", "learning_rate = 1j: must be a number"),
+        ("--from sb3 n_envs=8 gamma={1,2}", "gamma = {1, 2}: must be a number"),
+        (f"--from sb3 n_envs=8 gamma={70 * '['}{70 * ']'}", "gamma: it is nested too deeply"),
+        ("--from rsl_rl num_envs=1 num_steps_per_env=24 optimizer=[]", "there are rules only for"),
+        ("--from sb3 n_envs=8 --num-envs 1e15", "must be from 1 to 1,000,000,000,000"),
     ],
 )
 def test_bad_settings_are_one_sentence(words: str, said: str, capsys: pytest.CaptureFixture[str]):
@@ -248,6 +260,58 @@ def test_bad_settings_are_one_sentence(words: str, said: str, capsys: pytest.Cap
     assert stopped.value.code == 2
     errors = capsys.readouterr().err
     assert said in errors and errors.count("\n") == 1
+
+
+NESTED = 100_000
+BOMB = "a: &a [1, 1, 1, 1]\n" + "".join(
+    f"{new}: &{new} [{10 * f'*{old}, '}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (NESTED * '{"a":', "nested too deeply"),
+        (NESTED * "[", "nested too deeply"),
+        (f'{{"n_envs": 8, "gamma": {70 * "["}{70 * "]"}}}', "nested too deeply"),
+        (f'{{"n_envs": 8, "gamma": {400 * "9"}}}', "at most 40 digits"),
+        (f'{{"n_envs": 8, "gamma": {5000 * "9"}}}', "cannot be read"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".json", ".yaml"])
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_file_that_nobody_could_mean_is_one_sentence(
+    content: str, said: str, suffix: str, form: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert said in refusal_of_file(content, suffix, form, tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a: &a {b: *a}", "nested too deeply"),
+        (f"n_envs: 8\ngamma: 0x{5000 * 'f'}", "at most 40 digits"),
+        ("n_envs: 8\ngamma: 2020-01-01", "must be a number, a string, a list or a table"),
+        ("n_envs: 8\ngamma: !!timestamp x", "not what its tag says"),
+        (BOMB, "must have at most 10,000 values"),
+    ],
+)
+def test_what_only_yaml_can_say_is_one_sentence(
+    content: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert said in refusal_of_file(content, ".yaml", [], tmp_path, capsys)
+
+
+def refusal_of_file(
+    content: str, suffix: str, form: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> str:
+    path = folder / f"settings{suffix}"
+    path.write_text(content)
+    with pytest.raises(SystemExit) as stopped:
+        main(["plan", "--from", "sb3", str(path), "--num-envs", "16", *form])
+    errors = capsys.readouterr().err
+    assert stopped.value.code == 2 and errors.count("\n") == 1
+    return errors
 
 
 def test_the_number_of_envs_must_be_one(capsys: pytest.CaptureFixture[str]):

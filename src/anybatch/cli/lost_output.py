@@ -20,8 +20,7 @@ def open_closed_streams() -> None:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
             os.set_inheritable(number, True)
-            stream = os.fdopen(number, "r" if name == "stdin" else "w", closefd=False)
-            setattr(sys, name, stream)
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
 
 
 def replace_unknown_characters() -> None:

@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 from anybatch.batch.number_text import counted, number_text
 from anybatch.batch.rows import PlanRow
+from anybatch.config.require import LARGEST_COUNT, LARGEST_FLOAT
 from anybatch.equations import rescale
 from anybatch.errors import UserError
 from anybatch.foreign import limits
-from anybatch.foreign.trainers import RLLIB, RSL_RL, Settings, Trainer
+from anybatch.foreign.trainers import RLLIB, RSL_RL, Settings, Trainer, shown
 
 SCHEDULED = "lin_"
 """Prefix of a learning rate that falls linearly to 0, in configurations of the RL Zoo."""
@@ -63,8 +64,8 @@ def plan_for(trainer: Trainer, given: Settings, *, num_envs: int) -> ForeignPlan
     """The settings `given`, tuned at the batch they describe, for `num_envs` environments."""
     complete = trainer.complete(given)
     tuned_at = sizes_of(trainer, complete)
-    if num_envs < 1:
-        raise UserError(f"--num-envs {num_envs}: must be at least 1")
+    if not 1 <= num_envs <= LARGEST_COUNT:
+        raise UserError(f"--num-envs {num_envs}: must be from 1 to {LARGEST_COUNT:,}")
     changed = batch_settings(trainer, complete, tuned_at, num_envs)
     this_run = sizes_of(trainer, complete | changed)
     ratio = this_run.minibatch / tuned_at.minibatch
@@ -147,17 +148,21 @@ def rescaled_rate(trainer: Trainer, rate: Any, ratio: float, optimizer: str) -> 
 def pairs(trainer: Trainer, rate: Any) -> list[tuple[Any, Any]]:
     points = [tuple(point) for point in rate if isinstance(point, list | tuple) and len(point) == 2]
     if not points or len(points) != len(rate):
-        raise UserError(f"{trainer.learning_rate} = {rate}: a schedule must be pairs of env steps and number")
+        raise UserError(
+            f"{trainer.learning_rate} = {shown(rate)}: a schedule must be pairs of env steps and number"
+        )
     return points
 
 
 def positive(trainer: Trainer, value: Any) -> float:
     try:
         number = float("nan") if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = float("nan")
-    if not 0 < number < float("inf"):
-        raise UserError(f"{trainer.learning_rate} = {value}: must be a positive number")
+    if not 0 < number <= LARGEST_FLOAT:
+        raise UserError(
+            f"{trainer.learning_rate} = {shown(value)}: must be a positive number, at most {LARGEST_FLOAT:g}"
+        )
     return number
 
 
@@ -165,15 +170,19 @@ def whole(settings: Settings, key: str, *, at_least: int = 1) -> int:
     value = settings[key]
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if type(value) is not int or value < at_least:
-        raise UserError(f"{key} = {value}: must be a whole number of at least {at_least}")
+    if type(value) is not int or not at_least <= value <= LARGEST_COUNT:
+        raise UserError(
+            f"{key} = {shown(value)}: must be a whole number from {at_least} to {LARGEST_COUNT:,}"
+        )
     return value
 
 
 def optimizer_of(trainer: Trainer, settings: Settings) -> str:
     name = settings.get(trainer.optimizer, "adam") if trainer.optimizer else "adam"
-    if name not in OPTIMIZERS:
-        raise UserError(f"{trainer.optimizer} = {name}: there are rules only for {', '.join(OPTIMIZERS)}")
+    if not isinstance(name, str) or name not in OPTIMIZERS:
+        raise UserError(
+            f"{trainer.optimizer} = {shown(name)}: there are rules only for {', '.join(OPTIMIZERS)}"
+        )
     return name
 
 

@@ -8,6 +8,15 @@ from anybatch.errors import UserError
 
 Settings = dict[str, Any]
 
+LONGEST_SHOWN = 60
+"""Letters of a value in an error message."""
+
+
+def shown(value: Any) -> str:
+    """A value in an error message, which a person must be able to read."""
+    text = str(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+
 
 def words(text: str) -> tuple[str, ...]:
     return tuple(text.split())

@@ -57,4 +57,4 @@ def _score(path: Path) -> float:
         score = json_text.parse(safe_files.read(path / STATE))["state"][SCORE]
     except (OSError, ValueError, KeyError, TypeError):
         return -math.inf
-    return score if isinstance(score, float) else -math.inf
+    return score if isinstance(score, float) and math.isfinite(score) else -math.inf
