@@ -241,6 +241,22 @@ def test_a_best_setting_that_rests_on_a_single_seed_is_noted():
     assert note.endswith("learning rate 0.0005, rests on a single seed.")
 
 
+def test_two_sweeps_of_one_base_are_one():
+    """Their cells have the same names, since they multiply different numbers by the same factors."""
+    study, tuning = plan_of(FIVE), plan_of(tune=True)
+    higher = plan_of(("num_steps = 8", "num_steps = 8\noptimizer = { learning_rate = 2e-3 }"), tune=True)
+    scores = [
+        Scores(
+            plan,
+            results_of(plan, returns=lambda cell: 5 - abs(cell.config["optimizer"]["learning_rate"] - 1e-3)),
+        )
+        for plan in (tuning, higher)
+    ]
+    for sweeps in (scores, scores[::-1]):  # 0.00025 to 0.001, and 0.001 to 0.004
+        (note,) = gates.sweep_notes(Scores(study, results_of(study)), sweeps)
+        assert "learning rate 0.001, is not that of the study, 0.0005" in note
+
+
 def test_sweeps_are_found_beside_their_study(tmp_path: Path):
     write_study(plan_of(), tmp_path / "mine")
     write_study(plan_of(tune=True), tmp_path / "mine-tune")

@@ -47,6 +47,10 @@ class Request:
     ranges: tuple[float, ...] = ()
     """For each of `envs`, the returns that normalize to 0 and 1; empty: those of the study."""
 
+    def to_json(self) -> dict[str, Any]:
+        """The entries as they are recorded. Those from before requests had ranges have none."""
+        return {name: value for name, value in asdict(self).items() if name != "ranges" or value}
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """A recorded request. The hash of a plan does not cover it, so its values are checked."""
@@ -106,7 +110,12 @@ class StudyPlan:
         return {"schema": SCHEMA} | known | {"cells": cells, "left_out": left_out}
 
     def to_json(self) -> dict[str, Any]:
-        about = {"study": self.study, "arms": self.arms, "request": asdict(self.request), "facts": self.facts}
+        about = {
+            "study": self.study,
+            "arms": self.arms,
+            "request": self.request.to_json(),
+            "facts": self.facts,
+        }
         return {"hash": self.hash} | about | self._decisive()
 
     @classmethod

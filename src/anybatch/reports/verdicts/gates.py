@@ -126,15 +126,14 @@ def sweep_notes(scores: Scores, sweeps: Sequence[Scores]) -> list[str]:
     for stratum, cells in scores.reference_cells().items():
         like = cells[0]
         swept = [
-            cell
+            result
             for sweep in sweeps
-            for cell in sweep.plan.cells
-            if (cell.env, cell.base) == (like.env, like.base) and cell.factors
+            for result in sweep.results.values()
+            if (result.cell.env, result.cell.base) == (like.env, like.base) and result.cell.factors
         ]
-        settings = list(dict.fromkeys(name for cell in swept for name in cell.factors))
-        results = {name: one for sweep in sweeps for name, one in sweep.results.items()}
+        settings = list(dict.fromkeys(name for result in swept for name in result.cell.factors))
         areas: dict[Values, list[float]] = {}
-        for result in (results[cell.name] for cell in swept if cell.name in results):
+        for result in swept:
             area = -math.inf if result.diverged else result.area
             if area is not None:
                 areas.setdefault(values_of(result.cell, settings), []).append(area)
