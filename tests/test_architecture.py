@@ -27,9 +27,13 @@ from anybatch.config import (
     DelayConfig,
     EvaluationConfig,
     ExplorationConfig,
+    ObjectiveConfig,
     OptimizerConfig,
+    PhaseConfig,
     PPGConfig,
+    ProximalConfig,
     RunConfig,
+    StalenessConfig,
     UpdateConfig,
 )
 from anybatch.runs import log
@@ -104,7 +108,7 @@ def module_of(path: Path) -> ModuleType:
 @pytest.fixture(scope="module")
 def reads() -> set[Read]:
     """The settings that something depends on: checking them and telling of them does not count."""
-    words = ("batch/table.py", "batch/rows.py", "batch/preconditions.py")
+    words = ("dial/table.py", "dial/rows.py")
     tells = ("config/", "cli/", "reports/", *words, "__main__.py")
     paths = [path for path in SOURCES if not str(path.relative_to(PACKAGE)).startswith(tells)]
     return {read for path in paths for read in settings_read(path.read_text(), vars(module_of(path)))}
@@ -116,8 +120,14 @@ READ_BY_PROPERTIES: set[Read] = {
     (RunConfig, "overlap"),  # collection
     (RunConfig, "staleness"),  # lag
     (DelayConfig, "iterations"),
+    (ProximalConfig, "ewma_decay"),  # rescaled
+    (ProximalConfig, "copy_every"),
+    (ObjectiveConfig, "advantage_decay"),
+    (StalenessConfig, "proximal_age"),  # proximal_follows_lag
+    (PhaseConfig, "auxiliary_minibatch"),  # plan_phase
+    (PhaseConfig, "auxiliary_learning_rate"),
 }
-"""By properties of a config, which are read instead."""
+"""By properties and methods of a config, which are used instead."""
 
 
 @pytest.mark.parametrize("kind", config_classes(), ids=lambda kind: kind.__name__)

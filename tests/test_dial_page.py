@@ -16,12 +16,10 @@ import pytest
 from test_pages import BACKGROUND, COVERED_LABELS, OVERFLOWING, WIDTHS
 
 from anybatch import presets
-from anybatch.batch.control import BatchControl
-from anybatch.batch.number_text import number_text
-from anybatch.batch.table import plan_table
 from anybatch.cli import commands, main
 from anybatch.config import DEFAULT_RESCALE_RULES, AnyConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
+from anybatch.dial import BatchControl, plan_table
 from anybatch.errors import ConfigError
 from anybatch.reports.dial_records import records_of
 from anybatch.reports.dial_settings import settings_of
@@ -29,6 +27,7 @@ from anybatch.reports.pages.dial import dial_page
 from anybatch.reports.study_parts import StudyView
 from anybatch.studies import files
 from anybatch.studies.plan import Request, make_plan
+from anybatch.text import number_text
 
 COMMITTED = Path(__file__).parents[1] / "docs" / "dial.html"
 PLANS = 1000

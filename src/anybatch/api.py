@@ -9,10 +9,9 @@ import numpy as np
 
 from anybatch import presets, session
 from anybatch.acting.evaluation import Evaluation, Player
-from anybatch.batch.plan import Plan
-from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, EnvConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
+from anybatch.dial import Plan, plan_table
 from anybatch.envs.ids import refuse_unknown
 from anybatch.envs.interface import Interface, interface_of
 from anybatch.envs.protocol import EnvSpec

@@ -14,9 +14,9 @@ from toy_runs import toy_config
 
 import anybatch
 from anybatch import presets
-from anybatch.batch.plan import make_plan as make_run_plan
 from anybatch.cli import main
 from anybatch.config.serialization import config_to_dict
+from anybatch.dial import make_plan as make_run_plan
 from anybatch.errors import ConfigError, UserError
 from anybatch.runs import folder as run_folder
 from anybatch.studies import duration

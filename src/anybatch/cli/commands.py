@@ -15,8 +15,6 @@ import tyro
 
 from anybatch import envs, session
 from anybatch import presets as preset_files
-from anybatch.batch.plan import Plan
-from anybatch.batch.table import plan_table
 from anybatch.cli import help_page, lost_output, ranks, show
 from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.help_page import HELP_FLAGS
@@ -26,6 +24,7 @@ from anybatch.cli.preset_choice import choice_by_env
 from anybatch.cli.usage_error import as_user_error
 from anybatch.cli.words import value_of, without
 from anybatch.config import AnyConfig, PPOConfig
+from anybatch.dial import Plan, plan_table
 from anybatch.distributed import collectives, group
 from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import EnvError, UserError

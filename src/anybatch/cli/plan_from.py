@@ -4,14 +4,14 @@ import json
 
 from rich.console import Console
 
-from anybatch.batch.number_text import counted
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config.whole_number import whole_number
+from anybatch.dial.other_plans import OtherPlan, plan_for
+from anybatch.dial.other_trainers import TRAINERS, read_settings, trainer_named
+from anybatch.dial.paste import paste
 from anybatch.errors import UserError
-from anybatch.foreign import TRAINERS, plan_for, read_settings, trainer_named
-from anybatch.foreign.paste import paste
-from anybatch.foreign.plan import ForeignPlan
 from anybatch.reports import plan_text
+from anybatch.text import counted
 
 USAGE = f"""usage: anybatch plan --from TRAINER KEY=VALUE … --num-envs N [--json]
        anybatch plan --from TRAINER FILE --num-envs N [--json]
@@ -73,7 +73,7 @@ def split(words: list[str]) -> tuple[dict[str, str], list[str]]:
     return flags, given
 
 
-def show(made: ForeignPlan) -> None:
+def show(made: OtherPlan) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = plan_text.WIDTH_IN_A_FILE

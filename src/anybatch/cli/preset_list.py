@@ -9,13 +9,13 @@ from rich.padding import Padding
 from rich.text import Text
 
 from anybatch import presets as preset_files
-from anybatch.batch.number_text import counted
 from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.errors import UserError
 from anybatch.presets import DEFAULT_ORIGIN, Preset
 from anybatch.presets.by_env import FAMILIES
+from anybatch.text import counted
 
 USAGE = """usage: anybatch presets [NAME | WORD] [--json]
 

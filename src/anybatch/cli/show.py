@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from anybatch.batch.number_text import counted, number_text
 from anybatch.cli import lost_output
 from anybatch.reports import sparkline
 from anybatch.reports.advice import Advice
@@ -18,6 +17,7 @@ from anybatch.reports.plan_text import wrapped
 from anybatch.reports.suites import SuiteResult
 from anybatch.runs.record import RunRecord
 from anybatch.session import Outcome
+from anybatch.text import counted, number_text
 
 
 def sentence(text: str, stream: TextIO) -> None:

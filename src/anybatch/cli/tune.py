@@ -7,7 +7,6 @@ from pathlib import Path
 import tyro
 
 from anybatch import machine, presets
-from anybatch.batch.number_text import counted
 from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.help_page import HELP_FLAGS, flag_names
 from anybatch.cli.usage_error import as_user_error
@@ -18,6 +17,7 @@ from anybatch.errors import ConfigError
 from anybatch.runs.display import Output
 from anybatch.runs.stop import Stopped
 from anybatch.studies import duration
+from anybatch.text import counted
 from anybatch.tuning.plan import CHECK_SEEDS, MARGIN, TUNING_SEEDS, Request
 from anybatch.tuning.tune import REPORT_FOLDER
 from anybatch.tuning.tune import tune as run_tuning

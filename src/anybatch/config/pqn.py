@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from anybatch.config.groups import OptimizerConfig
+from anybatch.config.planned import Plan
 from anybatch.config.require import require, require_layers
 from anybatch.config.run import RunConfig
+from anybatch.text import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,3 +112,13 @@ class PQNConfig(RunConfig):
             f"update.target-kl = {self.update.target_kl} needs a policy with probabilities, which PQN "
             "does not have",
         )
+
+    @property
+    def final_epsilon(self) -> float:
+        return self.exploration.end
+
+    def plan_lines(self, plan: Plan) -> list[str]:
+        if self.lag == 0 or self.collection is not None:
+            return []
+        lag = counted(self.lag, "iteration")
+        return [f"stale data       lag of {lag}; next values are those of the current network"]

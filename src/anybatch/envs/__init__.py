@@ -10,7 +10,8 @@ from anybatch.envs.ids import ENGINE_PREFIXES, named_engine, refuse_unknown_game
 from anybatch.envs.nearest_names import unknown
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import EnvError, UserError
-from anybatch.machine import available_bytes, readable
+from anybatch.machine import available_bytes
+from anybatch.text import readable
 
 MANY_ENVS = 1024
 """From this number of envs, one env is built first to see whether all fit into memory."""

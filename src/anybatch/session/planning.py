@@ -6,16 +6,15 @@ from anybatch import envs
 from anybatch.algorithms import AnyState
 from anybatch.algorithms.actors import encoder_for
 from anybatch.algorithms.arithmetic import own_cores
-from anybatch.batch.control import BatchControl
-from anybatch.batch.plan import Plan
 from anybatch.config import AnyConfig
+from anybatch.dial import BatchControl, Plan
 from anybatch.envs import procgen
 
 
 def plan(config: AnyConfig) -> Plan:
     """The plan without training. One env is built if its observations must be known."""
     procgen.engine_id(config.env)  # refuses unknown games; other ids are known only to their engines
-    obs_bytes = envs.observation_bytes(config.env, config.env_config) if config.algorithm == "ppg" else None
+    obs_bytes = envs.observation_bytes(config.env, config.env_config) if config.stores_observations else None
     return BatchControl(config, encoder=expected_encoder(config), obs_bytes=obs_bytes).plan
 
 

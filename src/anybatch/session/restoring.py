@@ -26,8 +26,7 @@ def refuse_another_run(recorded: AnyConfig, config: AnyConfig) -> None:
 def fixed_on_resume(config: AnyConfig) -> list[str]:
     """The settings that a checkpoint depends on. All others may change from one resume to the next."""
     network = [f"network.{field.name}" for field in fields(config.network) if field.name != "log_std"]
-    normalizers = ["normalize.observations", "normalize.rewards"] * isinstance(config, PPOConfig)
-    return ["env", "dtype", *network, "optimizer.name", *normalizers]
+    return ["env", "dtype", *network, "optimizer.name", *config.fixed_on_resume]
 
 
 def refuse_finished(record: RunRecord, config: AnyConfig, env_steps: int) -> None:

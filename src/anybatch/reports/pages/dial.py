@@ -3,17 +3,16 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from anybatch.batch.number_text import counted
 from anybatch.errors import DiskError, cause_of
 from anybatch.presets import Preset
 from anybatch.reports import report_files
-from anybatch.reports.compared import algorithm_name
 from anybatch.reports.dial_records import Record
 from anybatch.reports.dial_settings import settings_of
 from anybatch.reports.pages.drawings import drawing
 from anybatch.reports.pages.markup import Content, Markup, data_element, element, joined, void
 from anybatch.reports.pages.page import page, section
 from anybatch.runs import atomic_file
+from anybatch.text import counted
 
 SCRIPTS = ("dial_rules.js", "dial_words.js", "dial.js")
 RULES = {
@@ -97,7 +96,7 @@ def choice(presets: Mapping[str, Preset]) -> Markup:
     """The presets by algorithm, in the order of their first one."""
     groups: dict[str, list[Markup]] = {}
     for name, preset in presets.items():
-        options = groups.setdefault(algorithm_name(preset.config), [])
+        options = groups.setdefault(preset.config.title, [])
         options.append(element("option", name, value=name))
     return element(
         "div",
@@ -145,7 +144,7 @@ def batch() -> Markup:
 
 def results() -> Markup:
     """The table of the plan, its notes and the command line; filled by the scripts."""
-    heads = ("number", "tuned at", "this run", "rule")
+    heads = ("hyperparameter", "tuned at", "this run", "rule")
     head = element("thead", element("tr", *(element("th", name, scope="col") for name in heads)))
     caption = "The batches and the numbers that follow them: as tuned, and in this run"
     table = element(

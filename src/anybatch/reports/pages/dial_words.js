@@ -1,4 +1,4 @@
-// A plan in words, those of batch/table.py, batch/rows.py and batch/preconditions.py, and numbers as Python writes them.
+// A plan in words, those of dial/table.py, dial/rows.py and the configs of PPO and PPG, and numbers as Python writes them.
 
 /** The digits of a positive number, rounded to `keep` of them, of two equally near the even one, and the power of ten. */
 function digitsOf(value, keep) {
@@ -34,7 +34,7 @@ function general(value, digits, commas = false) {
   return `${commas ? grouped(whole) : whole}${fraction && `.${fraction}`}`;
 }
 
-/** batch/number_text.py */
+/** text.py */
 function numberText(value, digits) {
   return Math.abs(value) >= 10 ** digits - 0.5 ? fixed(value, 0) : general(value, digits, true);
 }
@@ -62,7 +62,7 @@ function plain(value) {
 const plural = (count) => (count === 1 ? "" : "s");
 const several = (count, noun) => `${counted(count)} ${noun}${plural(count)}`;
 
-// batch/table.py: pairs of a label and what stands behind it.
+// dial/table.py: pairs of a label and what stands behind it.
 
 function linesOf(settings, plan) {
   return [
@@ -133,7 +133,7 @@ function phaseLines(plan) {
   ]];
 }
 
-// batch/rows.py
+// dial/rows.py and plan_rows of the configs
 
 function rowsOf(settings, plan) {
   const rules = rescaleRules(settings.rescale);
@@ -161,7 +161,7 @@ function optimizerRows(settings, plan, rules, regime) {
     number: "Adam β₁, β₂",
     tuned_at: betas(settings["optimizer.beta1"], settings["optimizer.beta2"]),
     this_run: betas(numbers.beta1, numbers.beta2),
-    rule: `power ${numberText(ratio, 4)} (minibatch)`,
+    rule: `power ${ratioText(ratio)} (minibatch), at least ${ADAM_BETA_FLOORS.join(" and ")}`,
     regime,
   }];
 }
@@ -183,12 +183,12 @@ function policyRows(settings, plan, rules, regime) {
   if (["ewma", "periodic"].includes(settings["proximal.policy"])) rows.push(proximalRow(settings, plan, rules, regime));
   if (settings["objective.advantage-normalization"] !== "iteration") return rows;
   const shown = (decay) => decayWords(decay, effectiveSampleSize(decay), "iterations");
-  const ratio = numberText(plan.ratios.iteration_batch, 4);
+  const ratio = dividedBy(plan.ratios.iteration_batch);
   return [...rows, {
     number: "advantage moments decay",
     tuned_at: shown(settings["objective.advantage-decay"]),
     this_run: shown(plan.hyperparameters.advantage_decay),
-    rule: ruleOf("advantage-moments", rules, `iterations ÷ ${ratio} (iteration batch), at least 1`),
+    rule: ruleOf("advantage-moments", rules, `iterations ${ratio} (iteration batch), at least 1`),
     regime: regimeOf("advantage-moments", rules, "iteration batch"),
   }];
 }
@@ -199,12 +199,12 @@ function proximalRow(settings, plan, rules, regime) {
     ? ["proximal-copy", "mean age", "proximal copy every"]
     : ["proximal-ewma", "center of mass", "proximal EWMA decay"];
   const shown = isPeriodic ? copyWords : (decay) => decayWords(decay, centerOfMass(decay), age);
-  const ratio = numberText(plan.ratios.env_steps_per_gradient_step, 4);
+  const ratio = dividedBy(plan.ratios.env_steps_per_gradient_step);
   return {
     number,
     tuned_at: shown(settings[isPeriodic ? "proximal.copy-every" : "proximal.ewma-decay"]),
     this_run: shown(plan.hyperparameters[isPeriodic ? "proximal_copy_every" : "proximal_decay"]),
-    rule: ruleOf(name, rules, `${age} ÷ ${ratio} (env steps per gradient step)`),
+    rule: ruleOf(name, rules, `${age} ${ratio} (env steps per gradient step)`),
     regime: regimeOf(name, rules, regime),
   };
 }
@@ -214,14 +214,14 @@ function phaseRows(settings, plan, rules) {
   const tunedMinibatch = settings["phase.auxiliary-minibatch"];
   const isHeld = limit !== null && ratio > limit.ratio;
   const auxiliary = regimeOf("auxiliary-phase", rules, isHeld ? "minibatch limit" : "iteration batch");
-  const grown = numberText(limit === null ? ratio : Math.min(ratio, limit.ratio), 4);
+  const grown = ratioText(limit === null ? ratio : Math.min(ratio, limit.ratio));
   const share = phase.auxiliary_minibatch / tunedMinibatch;
   return [
     {
       number: "iterations per phase",
       tuned_at: counted(settings["phase.policy-iterations"]),
       this_run: counted(phase.policy_iterations),
-      rule: ruleOf("phase-length", rules, `÷ ${numberText(ratio, 4)} (iteration batch), at least 1`),
+      rule: ruleOf("phase-length", rules, `${dividedBy(ratio)} (iteration batch), at least 1`),
       regime: regimeOf("phase-length", rules, "iteration batch"),
     },
     {
@@ -247,9 +247,25 @@ const held = (row) => (row.regime === "minibatch limit" ? "; at the minibatch li
 const decayWords = (decay, meaning, unit) => `${general(decay, 6)} (${unit} ${numberText(meaning, 4)})`;
 
 function learningRateRule(ratio, batch, optimizer, rules) {
-  const root = (rules.form ?? LEARNING_RATE_RULE[optimizer]) === "square-root" ? "√" : "";
+  const isRoot = (rules.form ?? LEARNING_RATE_RULE[optimizer]) === "square-root";
+  const factor = isRoot ? rootText(ratio) : ratioText(ratio);
   const asked = rules.form === null ? "" : `, ${rules.form} rule requested`;
-  return `× ${root}${numberText(ratio, 4)} (${batch})${asked}`;
+  return `× ${factor} (${batch})${asked}`;
+}
+
+function ratioText(ratio) {
+  const inverse = rounded(1 / ratio);
+  return inverse > 1 && Math.abs(inverse * ratio - 1) < 1e-9 ? `1/${counted(inverse)}` : numberText(ratio, 4);
+}
+
+function rootText(ratio) {
+  const text = ratioText(ratio);
+  return text.includes("/") ? `√(${text})` : `√${text}`;
+}
+
+function dividedBy(ratio) {
+  const text = ratioText(ratio);
+  return text.startsWith("1/") ? `× ${text.slice(2)}` : `÷ ${text}`;
 }
 
 function copyWords(every) {
@@ -261,7 +277,7 @@ function whileItChanges(settings) {
   return isKept ? "; kept while the batch changes" : "";
 }
 
-// batch/preconditions.py
+// dial/table.py: broken_preconditions, and plan_warnings of the configs
 
 function warningsOf(settings, plan) {
   const rules = rescaleRules(settings.rescale);
