@@ -116,6 +116,7 @@ def reads() -> set[Read]:
 
 READ_BY_PROPERTIES: set[Read] = {
     (RunConfig, "tuned_at"),  # tuned_batch
+    (RunConfig, "rescale"),  # rescaled
     (RunConfig, "envs_per_rank"),  # on_ranks
     (RunConfig, "overlap"),  # collection
     (RunConfig, "staleness"),  # lag

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from anybatch.config.groups import OptimizerConfig
+from anybatch.config.groups import ObsKind, OptimizerConfig
 from anybatch.config.planned import Plan
 from anybatch.config.require import require, require_layers
 from anybatch.config.run import RunConfig
@@ -89,6 +89,20 @@ class QNetworkConfig:
         )
         require(self.blocks >= 0, f"network.blocks = {self.blocks}: must not be negative")
         require(self.block_width > 0, f"network.block_width = {self.block_width}: must be positive")
+
+    def encoder_for(
+        self, kind: ObsKind, image_size: tuple[int, ...] | None
+    ) -> Literal["mlp", "nature", "minatar"]:
+        """The encoder with `auto` resolved. Images of any size have the same one."""
+        del image_size
+        if self.encoder != "auto" and self.factory is None:
+            return self.encoder
+        encoders: dict[ObsKind, Literal["mlp", "nature", "minatar"]] = {
+            "vector": "mlp",
+            "planes": "minatar",
+            "image": "nature",
+        }
+        return encoders[kind]
 
 
 @dataclass(frozen=True, kw_only=True)
