@@ -18,6 +18,7 @@ from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import ConfigError, UserError
 from anybatch.export import onnx_file
 from anybatch.export.onnx_file import OnnxFile
+from anybatch.planning import decoupled_by_default
 from anybatch.reports import advice as advice_report
 from anybatch.reports import plan_text
 from anybatch.reports.advice import Advice
@@ -26,7 +27,6 @@ from anybatch.runs.metrics import METRICS, meant
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.runs.stop import Stopped
 from anybatch.session import Outcome
-from anybatch.session.decoupled import decoupled_by_default
 from anybatch.session.evaluating import evaluation_env, trained_player
 from anybatch.session.own import NOTHING_OWN, OwnParts
 from anybatch.session.training import ShowPlan

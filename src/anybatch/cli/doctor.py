@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from anybatch import envs, native
-from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config import EnvConfig, NetworkConfig
 from anybatch.distributed import group, one_machine
 from anybatch.envs.layout import ObsLayout
@@ -72,9 +71,6 @@ class Check:
 
 def doctor(words: list[str]) -> None:
     """Check this machine: engines, libraries, speed."""
-    if HELP_FLAGS & set(words):
-        print("usage: anybatch doctor [--json]\n\nCheck this machine: engines, libraries, speed.")
-        return
     unknown = [word for word in words if word != "--json"]
     if unknown:
         raise UserError(f"doctor takes only --json, got {' '.join(unknown)}")

@@ -1,12 +1,14 @@
 """`anybatch COMMAND …`: selects the command and prints its errors."""
 
 import difflib
+import importlib
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from anybatch import __version__
 from anybatch.cli import lost_output
+from anybatch.cli.words import HELP_FLAGS
 from anybatch.errors import UserError
 from anybatch.runs.stop import Stopped
 
@@ -36,6 +38,25 @@ usage: anybatch COMMAND [OPTIONS]
 `anybatch COMMAND --help` explains a command. For train, plan, resume, evaluate,
 watch, export and push it shows the common flags, and `--help-all` every flag.
 """
+COMMANDS = {
+    "train": "training",
+    "plan": "plan",
+    "resume": "training",
+    "evaluate": "playing",
+    "watch": "playing",
+    "export": "publish",
+    "push": "publish",
+    "pull": "publish",
+    "advise": "playing",
+    "report": "reporting",
+    "plot": "reporting",
+    "dial": "dial",
+    "tune": "tune",
+    "study": "study",
+    "presets": "preset_list",
+    "doctor": "doctor",
+}
+"""The module of each command, imported when the command is typed: most import torch."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -50,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     name, *rest = words
     try:
-        command(name)(rest)
+        run(name, rest)
     except UserError as error:
         if str(error):  # otherwise another rank has reported it
             print(f"anybatch {name}: {error}", file=sys.stderr)
@@ -69,30 +90,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(128 + stopped.signal) from None
 
 
-def command(name: str) -> Callable[[list[str]], None]:
-    # Imported here: `anybatch --help` must not wait for torch.
-    from anybatch.cli import commands, dial, doctor, preset_list, publish, reporting, study, tune
-
-    table = {
-        "train": commands.train,
-        "plan": commands.plan,
-        "resume": commands.resume,
-        "evaluate": commands.evaluate,
-        "watch": commands.watch,
-        "export": publish.export,
-        "push": publish.push,
-        "pull": publish.pull,
-        "advise": commands.advise,
-        "report": reporting.report,
-        "plot": reporting.plot,
-        "dial": dial.dial,
-        "tune": tune.tune,
-        "study": study.study,
-        "presets": preset_list.presets,
-        "doctor": doctor.doctor,
-    }
-    if name not in table:
-        near = difflib.get_close_matches(name, table, n=1)
+def run(name: str, words: list[str]) -> None:
+    """Run a command, or print its help, which imports no engine."""
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean anybatch {near[0]}?" if near else "`anybatch --help` lists the commands"
         raise UserError(f"there is no such command; {hint}")
-    return table[name]
+    if HELP_FLAGS & set(words):
+        from anybatch.cli import helping
+
+        helping.show(name, words)
+    else:
+        module = importlib.import_module(f"anybatch.cli.{COMMANDS[name]}")
+        getattr(module, name)(words)
