@@ -19,8 +19,8 @@ from anybatch.algorithms.pqn import loop as pqn
 from anybatch.algorithms.pqn import state as pqn_state
 from anybatch.algorithms.pqn.state import PQNState
 from anybatch.algorithms.state import make_env
-from anybatch.batch.controllers import Signals
 from anybatch.config import ControllerConfig, PQNConfig
+from anybatch.dial.controllers import Signals
 from anybatch.session.planning import expected_encoder, set_threads
 
 SHORT, LONG, CHANGES = 24, 40, 50

@@ -23,8 +23,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
-from anybatch.foreign import plan_for, trainer_named
-from anybatch.foreign.plan import SCHEDULED
+from anybatch.dial.other_plans import SCHEDULED, plan_for
+from anybatch.dial.other_trainers import trainer_named
 
 FACTOR = 8
 VARIANTS = ("own batch", "8 x envs, as it is", "8 x envs, planned")

@@ -18,10 +18,8 @@ from stopwatch import calls_per_second
 from torch import Tensor
 
 from anybatch import envs, networks, session
-from anybatch.batch.phase import PhasePlan
-from anybatch.batch.plan import Plan
-from anybatch.batch.sizes import BatchSizes
 from anybatch.config import AnyConfig, EnvConfig, PPOConfig, PQNConfig
+from anybatch.dial import BatchSizes, PhasePlan, Plan
 from anybatch.envs.layout import ObsKind, ObsLayout
 from anybatch.networks.actor_critic import ActorCritic, Policy
 from anybatch.networks.q_network import QNetwork

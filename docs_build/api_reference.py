@@ -19,8 +19,9 @@ Every public name of `import anybatch`, generated from the code. The settings of
 """
 EQUATIONS_INTRODUCTION = """# Equations
 
-`anybatch.equations` contains the papers' formulas as pure functions on tensors and numbers. They import only
-torch and the standard library, so you can use them in any trainer. This page is generated from the code.
+`anybatch.rules` contains the papers' rules for plain numbers and imports only the standard library.
+`anybatch.equations` contains their formulas on tensors and imports only torch in addition. You can use both
+in any trainer. This page is generated from the code.
 """
 LONGEST_LINE = 90
 SECTIONS: dict[str, Callable[[str, Any], bool]] = {
@@ -47,8 +48,8 @@ def page() -> str:
 
 def equations_page() -> str:
     parts = [EQUATIONS_INTRODUCTION]
-    for found in pkgutil.iter_modules(equations.__path__):
-        module = importlib.import_module(f"{equations.__name__}.{found.name}")
+    names = [f"{equations.__name__}.{found.name}" for found in pkgutil.iter_modules(equations.__path__)]
+    for module in map(importlib.import_module, ("anybatch.rules", *names)):
         parts.append(f"## `{module.__name__}`\n\n{text_of(module)}\n")
         parts += [entry(name, value) for name, value in vars(module).items() if is_own(name, value, module)]
     return "\n".join(parts)

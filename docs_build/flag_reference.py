@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from anybatch.cli import main
+from anybatch.cli import flags, main
 from anybatch.cli.documented import documented
 from anybatch.cli.help_page import POSITIONAL, setting_names
 from anybatch.cli.offered import offered_by
@@ -74,10 +74,8 @@ def sentence(title: str) -> str:
 
 
 def flags_of(name: str) -> Any:
-    """The dataclass that a command parses: `TrainFlags` in the module of `train`. None if there is none."""
-    command = importlib.import_module("anybatch.cli.main").command(name)
-    module = importlib.import_module(command.__module__)
-    return getattr(module, f"{name.capitalize()}Flags", None)
+    """The dataclass that a command parses: `TrainFlags` for `train`. None if its help is a text."""
+    return getattr(flags, f"{name.capitalize()}Flags", None)
 
 
 def takes_settings(kind: Any) -> bool:

@@ -17,7 +17,7 @@ from typing import Self
 SERVER = """
 import json, os, sys
 import gymnasium, tensorboard.plugins.hparams.summary_v2
-from anybatch.cli import commands, doctor, main, preset_list, publish, reporting, study
+from anybatch.cli import doctor, main, playing, preset_list, publish, reporting, study, training
 
 answers = os.fdopen(os.dup(1), "w", buffering=1)
 for line in sys.stdin:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from anybatch.batch.plan import make_plan as make_run_plan
-from anybatch.batch.table import plan_table
 from anybatch.config import CONFIGS, AnyConfig
 from anybatch.config.serialization import config_from_dict
+from anybatch.dial import make_plan as make_run_plan
+from anybatch.dial import plan_table
 from anybatch.studies import cells
 from anybatch.studies import plan as plans
 from anybatch.studies.cells import RANDOM_ARM, Cell, Result

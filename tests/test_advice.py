@@ -7,8 +7,8 @@ from toy_runs import changed, toy_config, toy_pqn_config
 
 from anybatch import presets, session
 from anybatch.config import AnyConfig
-from anybatch.equations.rescale import center_of_mass
 from anybatch.reports.advice import Advice, advise
+from anybatch.rules import center_of_mass
 
 
 def only(config: AnyConfig, **metrics: Any) -> Advice:

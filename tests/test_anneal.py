@@ -11,9 +11,8 @@ from phase_runs import phase_config
 from toy_runs import changed, cut_back, differences, newest_state, resume, toy_config, toy_pqn_config, train
 
 from anybatch.algorithms.schedules import Schedule, Schedules
-from anybatch.batch.control import BatchControl
-from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, ExplorationConfig, OptimizerConfig
+from anybatch.dial import BatchControl, plan_table
 from anybatch.errors import ConfigError
 from anybatch.runs import log
 from anybatch.runs.record import RunRecord

@@ -89,8 +89,8 @@ READ_BY_PROPERTIES = {"tuned_at", "envs_per_rank", "overlap"}
 @pytest.fixture(scope="module")
 def attributes() -> set[str]:
     """Attributes that are read where something depends on them, not where settings are checked or shown."""
-    words = ("batch/table.py", "batch/rows.py", "batch/preconditions.py")
-    shows = ("config/", "cli/", "reports/", *words, "__main__.py")
+    words = ("dial/table.py", "dial/rows.py")
+    shows = ("cli/", "reports/", *words, "__main__.py")
     texts = [path.read_text() for path in SOURCES if not str(path.relative_to(PACKAGE)).startswith(shows)]
     return {name for text in texts for name in re.findall(r"\.([a-z]\w*)\b", text)}
 

@@ -33,10 +33,9 @@ from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.control import control_batch, policy_change, probe
 from anybatch.algorithms.ppo.state import PPOState
 from anybatch.algorithms.pqn.state import PQNState
-from anybatch.batch import controllers
-from anybatch.batch.controllers import Signals
-from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, PPOConfig, PQNConfig
+from anybatch.dial import controllers, plan_table
+from anybatch.dial.controllers import Signals
 from anybatch.learning.normalizers import AdvantageNormalizer
 from anybatch.networks.ewma import EwmaNetwork
 from anybatch.networks.taken import Taken

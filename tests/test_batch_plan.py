@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 from toy_runs import changed, toy_config, toy_pqn_config
 
 from anybatch import machine, session
-from anybatch.batch.number_text import counted, number_text
-from anybatch.batch.plan import Plan, make_plan
-from anybatch.batch.rescaling import Hyperparameters
-from anybatch.batch.table import PlanTable, plan_table
 from anybatch.config import DEFAULT_RESCALE_RULES, RESCALE_RULES, AnyConfig, PPOConfig
-from anybatch.equations.rescale import center_of_mass, effective_sample_size
+from anybatch.config.planned import divided_by, ratio_text, root_text
+from anybatch.dial import Hyperparameters, Plan, PlanTable, make_plan, plan_rows, plan_table
 from anybatch.errors import ConfigError
-from anybatch.machine import readable
+from anybatch.rules import center_of_mass, effective_sample_size
 from anybatch.session.planning import expected_encoder, set_threads
+from anybatch.text import counted, number_text, readable
 
 PROCGEN = toy_config(
     num_envs=256,
@@ -244,7 +242,7 @@ def test_the_rows_name_what_changed_and_why():
     rows = {row.number: row for row in table(num_envs=64).rows}
     assert rows["learning rate"].tuned_at == "0.0005"
     assert rows["learning rate"].this_run == "0.00025"
-    assert "√0.25" in rows["learning rate"].rule
+    assert "√(1/4)" in rows["learning rate"].rule
     assert rows["proximal EWMA decay"].this_run == "0.969697 (center of mass 32)"
     assert rows["advantage moments decay"].this_run == "0.6 (iterations 4)"
     kept = {row.number: row for row in table(num_envs=64, rescale="none").rows}
@@ -401,3 +399,43 @@ def test_an_automatic_device_has_the_microbatch_of_the_device_it_stands_for(monk
     assert microbatch("auto") == microbatch("cpu") != microbatch("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert microbatch("auto") == microbatch("cuda")
+
+
+def betas_at(num_envs: int, **optimizer: float) -> tuple[Hyperparameters, str]:
+    config = changed(
+        PROCGEN, num_envs=num_envs, rescale="all,adam-betas", optimizer=optimizer or {"beta1": 0.9}
+    )
+    made = make_plan(config, encoder="mlp")
+    return made.hyperparameters, next(row.rule for row in plan_rows(config, made) if "Adam" in row.number)
+
+
+def test_adams_betas_have_a_floor_at_larger_batches():
+    twice, _ = betas_at(512)
+    assert (twice.beta1, twice.beta2) == (0.9**2, 0.999**2)
+    largest, rule = betas_at(64 * 256)
+    assert (largest.beta1, largest.beta2) == (0.5, 0.999**64)
+    assert rule == "power 64 (minibatch), at least 0.5 and 0.9"
+    assert betas_at(1024 * 256)[0].beta2 == 0.9
+
+
+def test_the_floor_raises_no_beta_that_was_tuned_below_it():
+    smaller, _ = betas_at(128, beta1=0.25, beta2=0.81)
+    assert (smaller.beta1, smaller.beta2) == (0.5, 0.9)  # of the rule itself, not the floor
+    larger, _ = betas_at(1024, beta1=0.25, beta2=0.81)
+    assert (larger.beta1, larger.beta2) == (0.25, 0.81)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "shown", "root", "divided"),
+    [
+        (4.0, "4", "√4", "÷ 4"),
+        (1.5, "1.5", "√1.5", "÷ 1.5"),
+        (1.0, "1", "√1", "÷ 1"),
+        (0.75, "0.75", "√0.75", "÷ 0.75"),
+        (1 / 3, "1/3", "√(1/3)", "× 3"),
+        (1 / 256, "1/256", "√(1/256)", "× 256"),
+        (1 / 2048, "1/2,048", "√(1/2,048)", "× 2,048"),
+    ],
+)
+def test_ratios_are_written_as_fractions(ratio: float, shown: str, root: str, divided: str):
+    assert (ratio_text(ratio), root_text(ratio), divided_by(ratio)) == (shown, root, divided)

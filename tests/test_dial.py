@@ -10,8 +10,6 @@ import pytest
 from toy_runs import resume, toy_config, train
 
 from anybatch import presets, session
-from anybatch.batch.plan import Plan, make_plan
-from anybatch.batch.table import plan_table
 from anybatch.cli import main
 from anybatch.config import (
     AnyConfig,
@@ -23,6 +21,7 @@ from anybatch.config import (
     UpdateConfig,
 )
 from anybatch.config.serialization import config_from_dict, config_to_dict
+from anybatch.dial import Plan, make_plan, plan_table
 from anybatch.errors import ConfigError
 from anybatch.reports import advice
 from anybatch.runs import log
@@ -263,15 +262,15 @@ def test_the_linear_rule_can_be_asked_for(capsys: pytest.CaptureFixture[str]):
     plan = planned(capsys, *SMALLER, "--rescale", "all,learning-rate=linear")
     rows = {row["number"]: row for row in plan["rows"]}
     assert plan["hyperparameters"]["learning_rate"] == pytest.approx(5e-4 / 16)
-    assert rows["learning rate"]["rule"] == "× 0.0625 (minibatch), linear rule requested"
+    assert rows["learning rate"]["rule"] == "× 1/16 (minibatch), linear rule requested"
     # The auxiliary minibatch is at its floor, a quarter.
     assert plan["phase"]["auxiliary_learning_rate"] == pytest.approx(5e-4 / 4)
-    assert rows["auxiliary learning rate"]["rule"] == "× 0.25 (auxiliary minibatch), linear rule requested"
+    assert rows["auxiliary learning rate"]["rule"] == "× 1/4 (auxiliary minibatch), linear rule requested"
     others = {"proximal EWMA decay", "iterations per phase", "auxiliary minibatch"}
     by_default = rule_rows(capsys, *SMALLER)
     assert {name: rows[name] for name in others} == {name: by_default[name] for name in others}
-    assert by_default["learning rate"]["rule"] == "× √0.0625 (minibatch)"
-    assert by_default["auxiliary learning rate"]["rule"] == "× √0.25 (auxiliary minibatch)"
+    assert by_default["learning rate"]["rule"] == "× √(1/16) (minibatch)"
+    assert by_default["auxiliary learning rate"]["rule"] == "× √(1/4) (auxiliary minibatch)"
 
 
 def test_the_linear_rule_goes_with_a_list_of_rules(capsys: pytest.CaptureFixture[str]):

@@ -15,12 +15,13 @@ import pytest
 from test_pages import BACKGROUND, COVERED_LABELS, OVERFLOWING, WIDTHS
 
 from anybatch import presets
-from anybatch.batch.control import BatchControl
-from anybatch.batch.rows import PlanRow
-from anybatch.batch.table import plan_table
-from anybatch.cli import commands, main
+from anybatch.cli import main
+from anybatch.cli.flags import PlanFlags
+from anybatch.cli.parsing import with_preset
 from anybatch.config import DEFAULT_RESCALE_RULES, AnyConfig
+from anybatch.config.planned import PlanRow
 from anybatch.config.serialization import config_from_dict, config_to_dict
+from anybatch.dial import BatchControl, plan_table
 from anybatch.errors import ConfigError
 from anybatch.reports.dial_records import records_of
 from anybatch.reports.dial_settings import settings_of
@@ -294,7 +295,7 @@ def test_the_command_line_has_the_numbers_of_the_page(dial: browser.Browser, nam
     dial.evaluate(f"choose({name!r}, {json.dumps(CHANGES[name])})")
     words = shlex.split(dial.evaluate("byId('command').textContent"))
     assert words[:2] == ["anybatch", "train"]
-    flags = commands.with_preset(commands.PlanFlags, words[2:], commands.plan)
+    flags = with_preset(PlanFlags, words[2:])
     assert settings_of(flags.config) == json.loads(dial.evaluate("JSON.stringify(settingsOf())"))
 
 

@@ -22,16 +22,14 @@ from toy_runs import (
     train,
 )
 
-from anybatch.batch.control import BatchControl
-from anybatch.batch.controllers import Signals
-from anybatch.batch.minibatch_limit import LEAST_NOISE_WEIGHT
-from anybatch.batch.plan import Plan, make_plan
-from anybatch.batch.table import PlanTable, plan_table
 from anybatch.cli import main
 from anybatch.config import RESCALE_RULES, AnyConfig, PPOConfig
-from anybatch.equations.rescale import center_of_mass, minibatches_within
+from anybatch.dial import BatchControl, Plan, PlanTable, make_plan, plan_table
+from anybatch.dial.controllers import Signals
+from anybatch.dial.sizes import LEAST_NOISE_WEIGHT
 from anybatch.errors import CheckpointError, ConfigError
 from anybatch.learning.noise import NOISE_DECAY
+from anybatch.rules import center_of_mass, minibatches_within
 
 # 64 envs × 64 steps in 8 minibatches of 512, one epoch.
 TUNED: dict[str, Any] = {

@@ -10,9 +10,11 @@ import pytest
 from plain_commands import said
 from toy_runs import changed, toy_config, toy_pqn_config, train
 
-from anybatch.cli import commands, main, publish
+from anybatch.cli import main, playing
+from anybatch.cli.flags import EvaluateFlags, ExportFlags, PushFlags, RunFlags, WatchFlags
 from anybatch.cli.help_page import flag_names, setting_names
 from anybatch.cli.offered import PLAYING, WATCHING
+from anybatch.cli.parsing import with_run
 from anybatch.config import CONFIGS, AnyConfig
 from anybatch.reports import video
 from anybatch.runs.display import QUIET
@@ -48,12 +50,10 @@ def test_help_lists_no_settings_of_training(
     assert not [name for name in ("--num-envs ", "--update.", "--optimizer.", "--record.") if name in out]
 
 
-@pytest.mark.parametrize(
-    "kind", [commands.EvaluateFlags, commands.WatchFlags, publish.ExportFlags, publish.PushFlags]
-)
+@pytest.mark.parametrize("kind", [EvaluateFlags, WatchFlags, ExportFlags, PushFlags])
 @pytest.mark.parametrize("algorithm", CONFIGS)
 def test_every_other_setting_is_refused_in_one_sentence(
-    kind: type[commands.RunFlags],
+    kind: type[RunFlags],
     algorithm: str,
     run: Path,
     pqn_run: Path,
@@ -88,9 +88,7 @@ def test_a_setting_of_training_is_answered_with_the_evaluations_own(
 
 
 def test_settings_that_are_not_offered_stay_as_recorded(run: Path):
-    flags = commands.with_run(
-        commands.EvaluateFlags, [str(run), "--evaluation.num-envs=5", "--seed=9"], commands.evaluate
-    )
+    flags = with_run(EvaluateFlags, [str(run), "--evaluation.num-envs=5", "--seed=9"])
     assert flags.config == changed(RunRecord(run).config, evaluation={"num_envs": 5}, seed=9)
 
 
@@ -110,7 +108,7 @@ def test_what_evaluating_and_watching_read_is_offered(
     config = record.config
     with monkeypatch.context() as patch:
         reads = recorded_reads(config, patch)
-        commands.play(commands.EvaluateFlags(run=record.folder, config=config))
+        playing.play(EvaluateFlags(run=record.folder, config=config))
         evaluated = set(reads)
         reads.clear()
         video.watch(record, config, tmp_path / "play.gif", steps=3, frames_per_second=9, output=QUIET)

@@ -15,12 +15,13 @@ from hypothesis import given
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
-from anybatch.batch.plan import make_plan
 from anybatch.cli import main
 from anybatch.config import OptimizerConfig, PPOConfig, TunedAt, UpdateConfig
+from anybatch.dial import make_plan
+from anybatch.dial.other_plans import OtherPlan, plan_for
+from anybatch.dial.other_trainers import TRAINERS, read_settings
+from anybatch.dial.paste import paste
 from anybatch.errors import UserError
-from anybatch.foreign import TRAINERS, ForeignPlan, plan_for, read_settings
-from anybatch.foreign.paste import paste
 
 GIVEN = {
     "sb3": "n_envs=8 n_steps=32 batch_size=64 n_epochs=3 learning_rate=1e-3 gamma=0.98",
@@ -34,7 +35,7 @@ GIVEN = {
 """One configuration in everybody's words: 8 envs × 32 steps, minibatches of 64, learning rate 0.001."""
 
 
-def planned(trainer: str, words: str, num_envs: int) -> ForeignPlan:
+def planned(trainer: str, words: str, num_envs: int) -> OtherPlan:
     kind = TRAINERS[trainer]
     return plan_for(kind, read_settings(kind, words.split()), num_envs=num_envs)
 

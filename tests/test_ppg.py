@@ -15,12 +15,10 @@ from anybatch.algorithms.ppg import loop as ppg
 from anybatch.algorithms.ppg import state as ppg_state
 from anybatch.algorithms.state import make_env
 from anybatch.algorithms.steps import Minibatch
-from anybatch.batch.phase import PhasePlan
-from anybatch.batch.plan import make_plan
-from anybatch.batch.table import phase_lines, plan_table
 from anybatch.cli import main
 from anybatch.config import NetworkConfig, PPGConfig
 from anybatch.config.serialization import config_to_dict
+from anybatch.dial import PhasePlan, make_plan, plan_table
 from anybatch.envs.layout import ObsLayout
 from anybatch.errors import ConfigError
 from anybatch.learning import minibatch
@@ -146,12 +144,12 @@ def test_plan_shows_the_numbers_of_the_paper_at_a_sixteenth_of_the_batch(
     monkeypatch.setenv("COLUMNS", "200")
     said = words_of(capsys, "plan", "--preset", "procgen-ppg-ewma", "--num-envs", "16")
     for row in (
-        "learning rate 0.0005 0.000125 × √0.0625 (minibatch)",
-        "0.888889 (center of mass 8) 0.992248 (center of mass 128) center of mass ÷ 0.0625",
-        "0 (iterations 1) 0.882353 (iterations 16) iterations ÷ 0.0625 (iteration batch)",
-        "iterations per phase 32 512 ÷ 0.0625 (iteration batch)",
-        "auxiliary minibatch 4,096 1,024 × 0.0625 (iteration batch), at least a quarter",
-        "auxiliary learning rate 0.0005 0.00025 × √0.25 (auxiliary minibatch)",
+        "learning rate 0.0005 0.000125 × √(1/16) (minibatch)",
+        "0.888889 (center of mass 8) 0.992248 (center of mass 128) center of mass × 16",
+        "0 (iterations 1) 0.882353 (iterations 16) iterations × 16 (iteration batch)",
+        "iterations per phase 32 512 × 16 (iteration batch)",
+        "auxiliary minibatch 4,096 1,024 × 1/16 (iteration batch), at least a quarter",
+        "auxiliary learning rate 0.0005 0.00025 × √(1/4) (auxiliary minibatch)",
     ):
         assert row in said
     assert math.isclose(128 / 129, 0.992248, abs_tol=5e-7) and math.isclose(15 / 17, 0.882353, abs_tol=5e-7)
@@ -204,7 +202,7 @@ def test_plan_asks_an_env_for_its_observations_and_does_without_where_there_is_n
     config = phase_config(env="toy:Nothing")
     unknown = session.plan(config)
     assert unknown.phase is not None and unknown.phase.memory_bytes is None
-    (line,) = phase_lines(config, unknown)
+    (line,) = config.plan_lines(unknown)
     assert "63 env steps" in line
 
 

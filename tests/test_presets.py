@@ -8,14 +8,11 @@ import pytest
 from phase_runs import rows
 
 from anybatch import envs, presets, session
-from anybatch.batch import controllers
-from anybatch.batch.control import BatchControl
-from anybatch.batch.controllers import ControllerState
-from anybatch.batch.plan import Plan
-from anybatch.batch.table import plan_table
 from anybatch.cli import main
 from anybatch.config import PPOConfig
 from anybatch.config.serialization import config_to_dict
+from anybatch.dial import BatchControl, Plan, controllers, plan_table
+from anybatch.dial.controllers import ControllerState
 from anybatch.envs.layout import ObsLayout
 from anybatch.envs.protocol import DiscreteActions
 from anybatch.errors import ConfigError

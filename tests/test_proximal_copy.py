@@ -20,13 +20,12 @@ from toy_runs import (
     train,
 )
 
-from anybatch.batch.plan import make_plan
-from anybatch.batch.table import PlanTable, plan_table
 from anybatch.cli import main
 from anybatch.config import PPOConfig
-from anybatch.equations.rescale import center_of_mass, mean_copy_age
+from anybatch.dial import PlanTable, make_plan, plan_table
 from anybatch.errors import ConfigError
 from anybatch.reports.advice import advise
+from anybatch.rules import center_of_mass, mean_copy_age
 
 KEEP_ALL = {"record": {"checkpoint_every_iterations": 1, "keep_checkpoints": 999}}
 
@@ -111,7 +110,8 @@ def test_the_dial_keeps_the_age_in_env_steps(envs: int, copy_every: int):
     row = next(row for row in said.rows if row.number == "proximal copy every")
     assert row.tuned_at == "17 gradient steps (mean age 8)"
     assert row.this_run == f"{copy_every} gradient steps (mean age {(copy_every - 1) / 2:.4g})"
-    assert f"mean age ÷ {envs / 256:.4g} (env steps per gradient step)" in row.rule
+    by_ratio = f"÷ {envs // 256}" if envs >= 256 else f"× {256 // envs}"
+    assert f"mean age {by_ratio} (env steps per gradient step)" in row.rule
 
 
 def test_the_copy_has_a_rule_of_its_own():

@@ -27,10 +27,9 @@ from anybatch.algorithms.ppo import loop as ppo
 from anybatch.algorithms.ppo.samples import Samples
 from anybatch.algorithms.ppo.stale import current_logp, effective_share
 from anybatch.algorithms.ppo.state import PPOState, keep_proximal_age
-from anybatch.batch.plan import make_plan
-from anybatch.batch.table import plan_table
 from anybatch.cli import main
 from anybatch.config import PPOConfig
+from anybatch.dial import make_plan, plan_table
 from anybatch.equations import rescale
 from anybatch.errors import ConfigError
 from anybatch.learning.gradient_steps import GradientSteps

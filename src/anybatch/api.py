@@ -9,10 +9,9 @@ import numpy as np
 
 from anybatch import envs, presets, session, user_modules
 from anybatch.acting.evaluation import Evaluation, Player
-from anybatch.batch.plan import Plan
-from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, EnvConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
+from anybatch.dial import Plan, plan_table
 from anybatch.envs.ids import refuse_unknown
 from anybatch.envs.interface import Interface, interface_of
 from anybatch.envs.protocol import EnvSpec
@@ -20,6 +19,7 @@ from anybatch.errors import ConfigError, UserError
 from anybatch.export import onnx_file
 from anybatch.export.onnx_file import OnnxFile
 from anybatch.networks import own as own_networks
+from anybatch.planning import decoupled_by_default
 from anybatch.reports import advice as advice_report
 from anybatch.reports import plan_text
 from anybatch.reports.advice import Advice
@@ -28,7 +28,6 @@ from anybatch.runs.metrics import METRICS, meant
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.runs.stop import Stopped
 from anybatch.session import Outcome
-from anybatch.session.decoupled import decoupled_by_default
 from anybatch.session.evaluating import evaluation_env, trained_player
 from anybatch.session.own import NOTHING_OWN, OwnParts
 from anybatch.session.training import ShowPlan

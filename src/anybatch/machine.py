@@ -40,16 +40,6 @@ def _meminfo_available() -> int | None:
     return None
 
 
-def readable(count: int) -> str:
-    """A number of bytes with three digits and a decimal unit."""
-    size = float(count)
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 999.5:  # above, three digits would round to 1e+03
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"
-
-
 def device_name(name: str) -> str:
     """The device name, with `auto` resolved to cuda if available and cpu otherwise."""
     if name != "auto":

@@ -49,11 +49,11 @@ def test_below_the_cap_it_is_the_share_of_the_metric(some: list[float]) -> None:
 
 @pytest.mark.parametrize(("lag", "decay"), [(2, 0.5), (16, 8 / 9), (192, 192 / 194), (1536, 1536 / 1538)])
 def test_half_of_the_lag_as_a_decay(lag: int, decay: float) -> None:
-    assert stale_data.half_lag_decay(lag) == pytest.approx(decay, rel=1e-12)
+    assert rescale.half_lag_decay(lag) == pytest.approx(decay, rel=1e-12)
 
 
 @given(st.integers(1, 10**6))
 def test_half_of_the_lag_is_the_center_of_mass_and_the_age_of_a_copy(lag: int) -> None:
-    age = stale_data.half_lag_age(lag)
-    assert rescale.center_of_mass(stale_data.half_lag_decay(lag)) == pytest.approx(age, rel=1e-6)
+    age = rescale.half_lag_age(lag)
+    assert rescale.center_of_mass(rescale.half_lag_decay(lag)) == pytest.approx(age, rel=1e-6)
     assert rescale.copy_every_from_mean_age(age) == lag + 1

@@ -6,10 +6,10 @@ import torch
 from anybatch import networks
 from anybatch.config import NetworkConfig
 from anybatch.envs.layout import ObsLayout
-from anybatch.equations.rescale import decay_from_center_of_mass
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.ewma import EwmaNetwork
 from anybatch.networks.flat import FlatParameters
+from anybatch.rules import decay_from_center_of_mass
 
 DECAY = 8 / 9
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from anybatch import networks
-from anybatch.batch.sizes import automatic_microbatch
 from anybatch.config import NetworkConfig, QNetworkConfig
+from anybatch.dial import automatic_microbatch
 from anybatch.envs.layout import ObsLayout
 from anybatch.errors import ConfigError
 from anybatch.networks import packed

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from anybatch.batch.number_text import number_text
 from anybatch.runs import display as progress
 from anybatch.runs.display import Output, Progress
 from anybatch.runs.metrics import METRICS
+from anybatch.text import number_text
 
 ROW = {
     "charts/SPS": 12345.6,

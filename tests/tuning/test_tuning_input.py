@@ -14,9 +14,9 @@ from toy_runs import toy_config
 
 import anybatch
 from anybatch import presets
-from anybatch.batch.plan import make_plan as make_run_plan
 from anybatch.cli import main
 from anybatch.config.serialization import config_to_dict
+from anybatch.dial import make_plan as make_run_plan
 from anybatch.errors import ConfigError, UserError
 from anybatch.runs import folder as run_folder
 from anybatch.studies import duration
@@ -327,7 +327,7 @@ def test_what_matters_is_found(tmp_path: Path):
 
 def test_names_in_the_help_of_search_are_those_that_there_are():
     from anybatch.cli.documented import documented
-    from anybatch.cli.tune import TuneFlags
+    from anybatch.cli.flags import TuneFlags
 
     told = documented(TuneFlags)["search"]
     assert all(dimension.name in told for dimension in space.DIMENSIONS)

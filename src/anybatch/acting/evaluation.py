@@ -8,13 +8,13 @@ import torch
 
 from anybatch.acting.collector import Actor
 from anybatch.acting.observation_normalizer import ObservationNormalizer
-from anybatch.batch.number_text import counted, number_text
 from anybatch.distributed.shard import Shard
 from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.envs.protocol import EnvStep, VectorEnv
 from anybatch.envs.published_scale import on_published_scale
 from anybatch.errors import note_own_line
 from anybatch.networks.distributions import draw_noise
+from anybatch.text import counted, number_text
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from anybatch.algorithms.arithmetic import compile_choice, native_threads
 from anybatch.algorithms.ppo import state as ppo_state
 from anybatch.algorithms.pqn import state as pqn_state
 from anybatch.algorithms.state import make_collector, place_network
-from anybatch.batch.sizes import automatic_microbatch
 from anybatch.config import CONFIGS, AnyConfig, PPGConfig, PQNConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
+from anybatch.dial import automatic_microbatch
 from anybatch.distributed import collectives, ray_package
 from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec, VectorEnv

@@ -9,10 +9,9 @@ from anybatch import seeding
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.ppo.state import PPOState
 from anybatch.algorithms.pqn.state import PQNState
-from anybatch.batch import controllers
-from anybatch.batch.controllers import Signals
-from anybatch.batch.table import change_of_batch
 from anybatch.config import RunConfig
+from anybatch.dial import change_of_batch, controllers
+from anybatch.dial.controllers import Signals
 from anybatch.distributed import collectives
 from anybatch.equations import divergence
 from anybatch.networks.distributions import kept_log_std, make_distribution

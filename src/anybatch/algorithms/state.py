@@ -19,10 +19,8 @@ from anybatch.acting.rollout import Origin, Rollout, rollout_bytes
 from anybatch.acting.sources import QueueSource, Source, refuse_rollouts_beyond_memory
 from anybatch.algorithms import schedules
 from anybatch.algorithms.schedules import Schedules
-from anybatch.batch.control import BatchControl
-from anybatch.batch.plan import Plan
-from anybatch.batch.sizes import BatchSizes, noise_part
 from anybatch.config import RunConfig
+from anybatch.dial import BatchControl, BatchSizes, Plan, noise_part
 from anybatch.distributed import collectives
 from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec, VectorEnv

@@ -6,23 +6,10 @@ from pathlib import Path
 import tyro
 
 from anybatch import presets
-from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.usage_error import as_user_error
 from anybatch.reports import dial_records, study_parts
 from anybatch.reports.pages import dial as dial_pages
 from anybatch.studies.recorded import SUFFIX
-
-USAGE = """usage: anybatch dial [STUDY...] [--preset FILE...] [--out FILE]
-
-Write a page with a slider for the batch of a preset; every number follows. It
-needs no network and no other file.
-
-  STUDY          studies, as folders or as files of `report --record`, whose
-                 curves are shown at the batch nearest to the chosen one
-  --preset FILE  your own presets, ending in .toml, listed before the built-in
-                 ones
-  --out FILE     the page to write [dial.html]
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +21,6 @@ class DialFlags:
 
 def dial(words: list[str]) -> None:
     """Write the dial as a page."""
-    if HELP_FLAGS & set(words):
-        print(USAGE, end="")
-        return
     with as_user_error():
         flags = tyro.cli(DialFlags, args=words)
     others = [name for name in presets.names() if name != presets.DEFAULT]

@@ -13,8 +13,6 @@ import numpy as np
 import torch
 
 from anybatch import envs, native
-from anybatch.batch.number_text import counted
-from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config import EnvConfig, NetworkConfig
 from anybatch.distributed import group
 from anybatch.envs.layout import ObsLayout
@@ -24,6 +22,7 @@ from anybatch.machine import WITHOUT_AMX, bf16_fails, has_fast_bf16, vector_inst
 from anybatch.networks import make
 from anybatch.networks.encoders import compute_in_bf16
 from anybatch.networks.flat import FlatParameters
+from anybatch.text import counted
 
 PACKAGES = ("torch", "gymnasium", "safetensors", "tensorboard")
 EXTRAS = {
@@ -71,9 +70,6 @@ class Check:
 
 def doctor(words: list[str]) -> None:
     """Check this machine: engines, libraries, speed."""
-    if HELP_FLAGS & set(words):
-        print("usage: anybatch doctor [--json]\n\nCheck this machine: engines, libraries, speed.")
-        return
     unknown = [word for word in words if word != "--json"]
     if unknown:
         raise UserError(f"doctor takes only --json, got {' '.join(unknown)}")

@@ -10,19 +10,18 @@ from rich.table import Table
 from anybatch.cli.documented import documented
 from anybatch.cli.offered import Offered, fields_of, offered_by
 
-HELP_FLAGS = {"-h", "--help", "--help-all"}
-POSITIONAL = ("run", "repository")
+POSITIONAL = ("run", "repository", "study")
 """Positional flags."""
 FIRST = (*POSITIONAL, "preset")
 """Flags at the top of the page."""
 
 
-def show(flags: Any, prog: str, description: str | None) -> None:
+def show(flags: Any) -> None:
     """Print the page. `flags` holds the defaults to show: those of the named preset or run."""
-    console = Console(highlight=False)
+    console, prog = Console(highlight=False), f"anybatch {flags.command}"
     positional = [name for name in documented(type(flags)) if name in POSITIONAL]
     usage = " ".join([prog, *(name.upper() for name in positional), "[OPTIONS]"])
-    console.print(f"usage: {usage}\n\n{inspect.cleandoc(description or '')}\n", markup=False)
+    console.print(f"usage: {usage}\n\n{inspect.getdoc(flags)}\n", markup=False)
 
     common = Table.grid(padding=(0, 2))
     groups = Table.grid(padding=(0, 2))
@@ -36,6 +35,8 @@ def show(flags: Any, prog: str, description: str | None) -> None:
         else:
             common.add_row(f"--{_flag(name)}", meaning, f"[{_shown(value)}]".replace("[", r"\["))
     console.print(common)
+    if not groups.row_count:
+        return
     console.print("\nFurther settings, as --group.name VALUE:\n")
     console.print(groups)
     console.print(f"\n`{prog} --help-all` explains each of them and shows its value.", markup=False)
@@ -46,7 +47,7 @@ def flag_rows(flags: Any) -> list[tuple[str, Any, str]]:
 
     Groups come last. A command that offers only some settings begins with its own flags.
     """
-    config, offered = flags.config, offered_by(flags)
+    config, offered = getattr(flags, "config", None), offered_by(flags)
     own = [
         (field.name, getattr(flags, field.name), documented(type(flags)).get(field.name, ""))
         for field in dataclasses.fields(flags)
@@ -54,7 +55,7 @@ def flag_rows(flags: Any) -> list[tuple[str, Any, str]]:
     ]
     settings = [
         (field.name, getattr(config, field.name), documented(type(config)).get(field.name, ""))
-        for field in fields_of(config, offered)
+        for field in (fields_of(config, offered) if config is not None else ())
     ]
     first = [row for row in own if offered is not None or row[0] in FIRST]
     rows = [*first, *settings, *(row for row in own if row not in first)]
@@ -83,12 +84,15 @@ def setting_names(config: Any, offered: Offered | None = None) -> set[str]:
 
 
 def _flag(name: str) -> str:
-    return name.replace("_", "-")
+    # `study` and `tune` have this one setting of a run, by the name it has in `train`.
+    return "network.factory" if name == "network_factory" else name.replace("_", "-")
 
 
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
-    if value is None:
+    if value is None or value == ():
         return "none"
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
     return f"{value:,}" if isinstance(value, int) else str(value)

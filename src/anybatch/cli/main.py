@@ -2,13 +2,15 @@
 
 import difflib
 import errno
+import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from anybatch import __version__
 from anybatch.cli import lost_output
+from anybatch.cli.words import HELP_FLAGS
 from anybatch.errors import UserError
 from anybatch.runs.stop import Stopped
 
@@ -38,6 +40,25 @@ usage: anybatch COMMAND [OPTIONS]
 `anybatch COMMAND --help` explains a command. For train, plan, resume, evaluate,
 watch, export and push it shows the common flags, and `--help-all` every flag.
 """
+COMMANDS = {
+    "train": "training",
+    "plan": "plan",
+    "resume": "training",
+    "evaluate": "playing",
+    "watch": "playing",
+    "export": "publish",
+    "push": "publish",
+    "pull": "publish",
+    "advise": "playing",
+    "report": "reporting",
+    "plot": "reporting",
+    "dial": "dial",
+    "tune": "tune",
+    "study": "study",
+    "presets": "preset_list",
+    "doctor": "doctor",
+}
+"""The module of each command, imported when the command is typed: most import torch."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -54,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     name, *rest = words
     try:
         refuse_missing_folder()
-        command(name)(rest)
+        run(name, rest)
         sys.stdout.flush()
     except UserError as error:
         if str(error):  # otherwise another rank has reported it
@@ -84,30 +105,16 @@ def refuse_missing_folder() -> None:
         raise UserError("the working folder was removed: change to another one first") from None
 
 
-def command(name: str) -> Callable[[list[str]], None]:
-    # Imported here: `anybatch --help` must not wait for torch.
-    from anybatch.cli import commands, dial, doctor, preset_list, publish, reporting, study, tune
-
-    table = {
-        "train": commands.train,
-        "plan": commands.plan,
-        "resume": commands.resume,
-        "evaluate": commands.evaluate,
-        "watch": commands.watch,
-        "export": publish.export,
-        "push": publish.push,
-        "pull": publish.pull,
-        "advise": commands.advise,
-        "report": reporting.report,
-        "plot": reporting.plot,
-        "dial": dial.dial,
-        "tune": tune.tune,
-        "study": study.study,
-        "presets": preset_list.presets,
-        "doctor": doctor.doctor,
-    }
-    if name not in table:
-        near = difflib.get_close_matches(name, table, n=1)
+def run(name: str, words: list[str]) -> None:
+    """Run a command, or print its help, which imports no engine."""
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean anybatch {near[0]}?" if near else "`anybatch --help` lists the commands"
         raise UserError(f"there is no such command; {hint}")
-    return table[name]
+    if HELP_FLAGS & set(words):
+        from anybatch.cli import helping
+
+        helping.show(name, words)
+    else:
+        module = importlib.import_module(f"anybatch.cli.{COMMANDS[name]}")
+        getattr(module, name)(words)

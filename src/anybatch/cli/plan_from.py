@@ -4,35 +4,17 @@ import json
 
 from rich.console import Console
 
-from anybatch.batch.number_text import counted
-from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config.whole_number import whole_number
+from anybatch.dial.other_plans import OtherPlan, plan_for
+from anybatch.dial.other_trainers import TRAINERS, read_settings, trainer_named
+from anybatch.dial.paste import paste
 from anybatch.errors import UserError
-from anybatch.foreign import TRAINERS, plan_for, read_settings, trainer_named
-from anybatch.foreign.paste import paste
-from anybatch.foreign.plan import ForeignPlan
 from anybatch.reports import plan_text
-
-USAGE = f"""usage: anybatch plan --from TRAINER KEY=VALUE … --num-envs N [--json]
-       anybatch plan --from TRAINER FILE --num-envs N [--json]
-
-Show another trainer's configuration at another number of environments, in its
-own settings.
-
-  TRAINER     {", ".join(TRAINERS)}
-  KEY=VALUE   settings by the trainer's own names, at their tuned batch
-  FILE        the same as a JSON or YAML file; KEY=VALUE words after it override
-              it
-  --num-envs  environments of the planned run
-  --json      print JSON, for programs
-"""
+from anybatch.text import counted
 
 
 def plan_from(words: list[str]) -> None:
     """Show another trainer's configuration at another batch."""
-    if HELP_FLAGS & set(words):
-        print(USAGE, end="")
-        return
     flags, given = split(words)
     if "--from" not in flags:
         raise UserError(f"--from needs a trainer: {', '.join(TRAINERS)}")
@@ -73,7 +55,7 @@ def split(words: list[str]) -> tuple[dict[str, str], list[str]]:
     return flags, given
 
 
-def show(made: ForeignPlan) -> None:
+def show(made: OtherPlan) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = plan_text.WIDTH_IN_A_FILE

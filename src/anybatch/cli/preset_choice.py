@@ -6,8 +6,8 @@ import tyro
 
 from anybatch import envs, presets
 from anybatch.cli.flag_values import FLAG_VALUES
-from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.usage_error import as_user_error
+from anybatch.cli.words import HELP_FLAGS, value_of
 from anybatch.config import EnvConfig
 from anybatch.envs.ids import refuse_unknown
 from anybatch.presets import Choice
@@ -23,6 +23,8 @@ class EnvFlags:
 
 def choice_by_env(words: list[str]) -> Choice | None:
     """The choice for the environment that a command line names; None if it names none."""
+    if value_of("--env", words) is None:
+        return None
     flags = [word for word in words if word not in HELP_FLAGS]
     with as_user_error(), FLAG_VALUES:
         named, _ = tyro.cli(EnvFlags, args=flags, return_unknown_args=True)

@@ -9,32 +9,19 @@ from rich.padding import Padding
 from rich.text import Text
 
 from anybatch import presets as preset_files
-from anybatch.batch.number_text import counted
-from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.errors import UserError
 from anybatch.presets import DEFAULT_ORIGIN, Preset
 from anybatch.presets.by_env import FAMILIES
+from anybatch.text import counted
 
-USAGE = """usage: anybatch presets [NAME | WORD] [--json]
-
-List the named configurations and the sources of their numbers.
-
-  NAME    print this preset, or a file ending in .toml, as one complete file
-          with the origin of each number
-  WORD    list the presets whose name contains it, such as atari
-  --json  print JSON, for programs
-"""
 NEXT = """anybatch presets NAME          print one with the origin of each number
 anybatch plan --preset NAME    show its batches, without training"""
 
 
 def presets(words: list[str]) -> None:
     """List the named configurations, or print one."""
-    if HELP_FLAGS & set(words):
-        print(USAGE, end="")
-        return
     as_json = "--json" in words
     names = [word for word in words if word != "--json"]
     if len(names) > 1 or any(name.startswith("-") for name in names):

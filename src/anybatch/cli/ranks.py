@@ -17,14 +17,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from anybatch.cli.help_page import HELP_FLAGS
-from anybatch.cli.words import value_of, without
-from anybatch.config.whole_number import whole_number
+from anybatch.cli.words import number_of_ranks, value_of, without
 from anybatch.distributed import group
 from anybatch.errors import LostRankError, UserError
 from anybatch.runs.stop import SIGNALS, Stopped
 
-MOST_RANKS = 1024
 MAX_RESTARTS = 8
 """How often lost ranks are restarted in one run."""
 LOST = 1
@@ -36,25 +33,10 @@ STOPPED = "ANYBATCH_STOPPED"
 
 
 def asked_for(words: list[str]) -> int:
-    """The number of processes that `--ranks` requests; 1 without the flag or if help is requested."""
-    named = value_of("--ranks", words) is not None and not HELP_FLAGS & set(words)
-    if named and group.is_rank():
+    """The number of processes that `--ranks` requests; 1 without the flag."""
+    if value_of("--ranks", words) is not None and group.is_rank():
         raise UserError("--ranks starts the ranks by itself: leave it out under torchrun")
-    return number_in(words)
-
-
-def number_in(words: list[str]) -> int:
-    """The value of `--ranks`; 1 without the flag or if help is requested."""
-    word = value_of("--ranks", words)
-    if word is None or HELP_FLAGS & set(words):
-        return 1
-    try:
-        number = whole_number(word)
-    except ValueError:
-        number = 0
-    if not 1 <= number <= MOST_RANKS:
-        raise UserError(f"--ranks {word}: must be a whole number from 1 to {MOST_RANKS:,}")
-    return number
+    return number_of_ranks(words)
 
 
 @contextlib.contextmanager

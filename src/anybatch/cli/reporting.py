@@ -6,7 +6,6 @@ from typing import TypeVar
 
 import tyro
 
-from anybatch.cli.help_page import HELP_FLAGS
 from anybatch.cli.usage_error import as_user_error
 from anybatch.errors import UserError
 from anybatch.reports import compared, report_files, run_charts, study_parts
@@ -21,32 +20,6 @@ from anybatch.tuning import recorded as recorded_tuning
 from anybatch.tuning import tune
 from anybatch.tuning.outcome import Outcome
 
-REPORT_USAGE = """usage: anybatch report STUDY | TUNING | RUN... [--out FOLDER]
-       anybatch report STUDY | TUNING --record FILE
-
-Write a page about a study: its verdicts with their intervals, figures, scores,
-plans and commands; about a tuning: its check, what mattered, its numbers and
-trials; or about runs: overlaid curves, plans, advice and commands. Runs that
-differ only in their seeds are one line with a range.
-
-  STUDY          the folder of a study, or a file that --record wrote
-  TUNING         the folder of a tuning, or a file that --record wrote
-  RUN            a run folder, or a folder of runs, of which the newest is used
-  --out FOLDER   where index.html, figures/ and data/ are written
-                 [STUDY/report or RUN/report; report for several runs; for a
-                 file NAME.jsonl.gz, NAME-report beside it]
-  --record FILE  instead of a page, write all that is needed for it into this
-                 one file, ending in .jsonl.gz, to keep or to share
-"""
-PLOT_USAGE = """usage: anybatch plot RUN... [--metric NAME] --out FILE
-
-Draw one metric of several runs over env steps.
-
-  RUN            a run folder, or a folder of runs, of which the newest is used
-  --metric NAME  a metric named in metrics.jsonl, such as losses/approx_kl
-                 [charts/episodic_return]
-  --out FILE     the picture file to write, ending in .png, .svg or .pdf
-"""
 REPORT_FOLDER = "report"
 
 
@@ -69,9 +42,6 @@ Flags = TypeVar("Flags", ReportFlags, PlotFlags)
 
 def report(words: list[str]) -> None:
     """Write a page about runs, a study or a tuning."""
-    if HELP_FLAGS & set(words):
-        print(REPORT_USAGE, end="")
-        return
     flags = parsed(ReportFlags, words)
     if flags.record is not None:
         record(flags.paths, flags.record, flags.out)
@@ -141,9 +111,6 @@ def show_written(made: Report, out: Path, *, within: Path) -> None:
 
 def plot(words: list[str]) -> None:
     """Draw one metric of runs."""
-    if HELP_FLAGS & set(words):
-        print(PLOT_USAGE, end="")
-        return
     flags = parsed(PlotFlags, words)
     if flags.out is None:
         raise UserError("name the picture file, such as --out curve.png")

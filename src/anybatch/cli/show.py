@@ -4,26 +4,18 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from anybatch.batch.number_text import counted, number_text
-from anybatch.cli import lost_output
 from anybatch.reports import sparkline
 from anybatch.reports.advice import Advice
 from anybatch.reports.plan_text import wrapped
 from anybatch.reports.suites import SuiteResult
 from anybatch.runs.record import RunRecord
 from anybatch.session import Outcome
-
-
-def sentence(text: str, stream: TextIO) -> None:
-    """Print a sentence; on a terminal, wrapped between words."""
-    with lost_output.tolerated():  # a reader who is gone does not end a training
-        print(wrapped(text, Console(file=stream)), file=stream)
+from anybatch.text import counted, number_text
 
 
 def advice(folder: Path, findings: Sequence[Advice]) -> None:

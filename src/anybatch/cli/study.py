@@ -3,15 +3,13 @@
 import contextlib
 import math
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import tyro
 
-from anybatch.batch.number_text import counted
 from anybatch.cli.flag_values import FLAG_VALUES
-from anybatch.cli.help_page import HELP_FLAGS
+from anybatch.cli.flags import StudyFlags
 from anybatch.cli.reporting import REPORT_FOLDER
 from anybatch.cli.usage_error import as_user_error
 from anybatch.config import EnvConfig
@@ -27,50 +25,11 @@ from anybatch.runs.display import Output
 from anybatch.runs.stop import Stopped
 from anybatch.studies import duration, files, opening, runner
 from anybatch.studies import engine as engines
-from anybatch.studies.engine import On
 from anybatch.studies.files import Study
 from anybatch.studies.plan import Request, make_plan
+from anybatch.text import counted
 
 VERDICTS_FILE = "verdicts.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudyFlags:
-    name: tyro.conf.Positional[str] = ""
-    """A study listed by `anybatch study`, or a file ending in .toml."""
-    scale: str = "cpu"
-    """smoke: seconds, to see that it runs. cpu: hours to days on a few cores. paper: as in the papers."""
-    env: tuple[str, ...] = ()
-    """Environments instead of the study's own, such as Acrobot-v1."""
-    range: tuple[float, ...] = ()
-    """Returns of random play and of the tuned base in each of these environments, the fixed scale of all
-    differences. --tune prints them. Environments with a published range need none."""
-    preset: str | None = None
-    """Base for these environments. Default: selected by the environment."""
-    network_factory: Annotated[tuple[str, ...], tyro.conf.arg(name="network.factory")] = ()
-    """Networks of the study file or preset, my_package:make_network. A function is called only if it is named
-    here."""
-    seeds: int | None = None
-    """Number of seeds. Default: the study's."""
-    jobs: int | None = None
-    """Cells that run in parallel. Default: as many as the cores allow, here or in the cluster."""
-    budget: str | None = None
-    """Time limit, such as 20m or 2h: as many parts of the grid and seeds are run as fit, by a short
-    measurement."""
-    on: On = "local"
-    """Where cells run. local: in processes of this machine. ray: on Ray, here or on other machines (extra
-    `ray`)."""
-    ray_address: str | None = None
-    """Address of a Ray cluster, such as auto or 10.0.0.1:6379. None: a private Ray
-    on this machine, reachable only from it."""
-    out: Path | None = None
-    """Folder of the study. Default: named after the study and its flags, in studies/."""
-    tune: bool = False
-    """Sweep the learning rate of the base on separate seeds, instead of running the study."""
-    plan: bool = False
-    """Show what would be run, and run nothing."""
-    retry_failed: bool = False
-    """Run failed cells again."""
 
 
 def study(words: list[str]) -> None:
@@ -78,15 +37,11 @@ def study(words: list[str]) -> None:
     if not words:
         study_text.show_list([files.load(name) for name in files.names()])
         return
-    prog = "anybatch study"
-    if HELP_FLAGS & set(words):
-        with FLAG_VALUES:
-            tyro.cli(StudyFlags, args=["--help"], prog=prog, description=study.__doc__)
     with as_user_error(), FLAG_VALUES:
-        flags = tyro.cli(StudyFlags, args=words, prog=prog, description=study.__doc__)
-    if not flags.name:
+        flags = tyro.cli(StudyFlags, args=words)
+    if not flags.study:
         raise ConfigError("name a study; `anybatch study` lists them")
-    asked = files.load(flags.name)
+    asked = files.load(flags.study)
     verdicts.refuse_unfit(asked)
     request = request_of(flags)
     for env in request.envs:
@@ -123,7 +78,7 @@ def request_of(flags: StudyFlags) -> Request:
     if flags.ray_address is not None and flags.on != "ray":
         raise ConfigError(f"--ray-address {flags.ray_address} is for --on ray, but --on is {flags.on}")
     return Request(
-        study=flags.name,
+        study=flags.study,
         scale=flags.scale,
         envs=flags.env,
         preset=flags.preset,

@@ -2,6 +2,12 @@
 
 from itertools import zip_longest
 
+from anybatch.config.whole_number import whole_number
+from anybatch.errors import UserError
+
+MOST_RANKS = 1024
+HELP_FLAGS = frozenset({"-h", "--help", "--help-all"})
+
 
 def value_of(flag: str, words: list[str]) -> str | None:
     """The value of a flag that must be known before the others are parsed: the last one, as tyro takes it."""
@@ -25,3 +31,17 @@ def is_flag(flag: str, word: str) -> bool:
     """Whether a word is a flag, alone or with its value; tyro also accepts underscores for hyphens."""
     name = word.partition("=")[0]
     return name.startswith("--") and name.replace("_", "-") == flag
+
+
+def number_of_ranks(words: list[str]) -> int:
+    """The value of `--ranks`; 1 without the flag."""
+    word = value_of("--ranks", words)
+    if word is None:
+        return 1
+    try:
+        number = whole_number(word)
+    except ValueError:
+        number = 0
+    if not 1 <= number <= MOST_RANKS:
+        raise UserError(f"--ranks {word}: must be a whole number from 1 to {MOST_RANKS:,}")
+    return number

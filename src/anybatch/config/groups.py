@@ -5,6 +5,9 @@ from typing import Literal
 
 from anybatch.config.require import MOST_ENVS, MOST_THREADS, require, require_layers
 
+ObsKind = Literal["vector", "image", "planes"]
+"""How a network interprets observations: as numbers, as pixels, or as planes of 0 and 1."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EnvConfig:
@@ -82,6 +85,16 @@ class NetworkConfig:
         require_layers("impala-channels", self.impala_channels)
         require_layers("impala-features", (self.impala_features,))
         require_layers("impala-fold", (self.impala_fold,))
+
+    def encoder_for(
+        self, kind: ObsKind, image_size: tuple[int, ...] | None
+    ) -> Literal["mlp", "nature", "impala", "minatar"]:
+        """The encoder with `auto` resolved; `image_size` is the height and width of images."""
+        if self.encoder != "auto" and self.factory is None:
+            return self.encoder
+        if kind == "image":
+            return "nature" if image_size == (84, 84) else "impala"
+        return "mlp" if kind == "vector" else "minatar"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,27 @@
 """Configuration of PPG and PPG-EWMA."""
 
+import math
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from anybatch import rules
+from anybatch.config.planned import (
+    BatchSizes,
+    PhasePlan,
+    Plan,
+    PlanRow,
+    Regime,
+    divided_by,
+    learning_rate_rule,
+    ratio_text,
+)
 from anybatch.config.ppo import PPOConfig
 from anybatch.config.require import require
+from anybatch.config.rescale import rescale_rules
+from anybatch.text import counted, number_text, readable
+
+SMALLEST_AUXILIARY_SHARE = 1 / 4
+"""Smallest auxiliary minibatch, as a share of its tuned size: smaller ones take too long."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,3 +78,146 @@ class PPGConfig(PPOConfig):
             "a PPG phase must have the same size",
         )
         super().__post_init__()
+
+    @property
+    def stores_observations(self) -> bool:
+        return True
+
+    def plan_phase(
+        self, batch: BatchSizes, ratio: float, *, obs_bytes: int | None, largest_share: float
+    ) -> PhasePlan:
+        """The plan of a phase: its env steps stay the same, its auxiliary minibatch follows the iteration
+        batch, which is `ratio` times the tuned one.
+
+        With a minibatch limit it stops growing when the minibatch does, at `largest_share` of its tuned size.
+
+        The paper kept the auxiliary minibatch per worker and rescaled only for the change from 4 workers to 1
+        (arXiv:2110.00641, App. A): for any number of ranks that is this floor.
+        """
+        phase, asked = self.phase, rescale_rules(self.rescale)
+        iterations = int(
+            rules.rescaled_phase_iterations(
+                phase.policy_iterations, asked.ratio("phase-length", ratio), rounded=True
+            )
+        )
+        share = (
+            min(max(ratio, SMALLEST_AUXILIARY_SHARE), largest_share) if "auxiliary-phase" in asked else 1.0
+        )
+        whole_phase = iterations * ratio * self.tuned_batch().iteration_batch
+        minibatch = max(1, round(min(phase.auxiliary_minibatch * share, whole_phase)))
+        env_steps = iterations * batch.iteration_batch
+        return PhasePlan(
+            policy_iterations=iterations,
+            env_steps=env_steps,
+            auxiliary_epochs=phase.auxiliary_epochs,
+            auxiliary_minibatch=minibatch,
+            auxiliary_minibatches=max(1, round(env_steps / minibatch)),
+            auxiliary_learning_rate=rules.rescaled_learning_rate(
+                phase.auxiliary_learning_rate,
+                minibatch / phase.auxiliary_minibatch,
+                "adam",
+                asked.learning_rate,
+            ),
+            obs_bytes=obs_bytes,
+        )
+
+    def plan_rows(self, plan: Plan) -> list[PlanRow]:
+        phase, run, limit = self.phase, plan.phase, plan.minibatch_limit
+        asked, ratio = rescale_rules(self.rescale), plan.ratios.iteration_batch
+        assert run is not None
+        share = run.auxiliary_minibatch / phase.auxiliary_minibatch
+        is_held = limit is not None and ratio > limit.ratio
+        auxiliary: Regime = "minibatch limit" if is_held else "iteration batch"
+        grown = min(ratio, limit.ratio) if limit is not None else ratio
+        return [
+            *super().plan_rows(plan),
+            PlanRow.by_rule(
+                "phase-length",
+                asked,
+                number="iterations per phase",
+                tuned_at=f"{phase.policy_iterations:,}",
+                this_run=f"{run.policy_iterations:,}",
+                rule=f"{divided_by(ratio)} (iteration batch), at least 1",
+                regime="iteration batch",
+            ),
+            PlanRow.by_rule(
+                "auxiliary-phase",
+                asked,
+                number="auxiliary minibatch",
+                tuned_at=f"{phase.auxiliary_minibatch:,}",
+                this_run=f"{run.auxiliary_minibatch:,}",
+                rule=f"× {ratio_text(grown)} (iteration batch), at least a quarter",
+                regime=auxiliary,
+            ),
+            PlanRow.by_rule(
+                "auxiliary-phase",
+                asked,
+                number="auxiliary learning rate",
+                tuned_at=f"{phase.auxiliary_learning_rate:.6g}",
+                this_run=f"{run.auxiliary_learning_rate:.6g}",
+                rule=learning_rate_rule(share, "auxiliary minibatch", "adam", asked),
+                regime=auxiliary,
+            ),
+        ]
+
+    def plan_lines(self, plan: Plan) -> list[str]:
+        """The phase as products, and the memory and disk space of its data."""
+        phase = plan.phase
+        assert phase is not None
+        lines = [
+            *super().plan_lines(plan),
+            f"phase            {counted(phase.policy_iterations, 'iteration')} × "
+            f"{plan.batch.iteration_batch:,} = {counted(phase.env_steps, 'env step')}, then"
+            f" {counted(phase.auxiliary_epochs, 'auxiliary epoch')} of"
+            f" {counted(phase.auxiliary_minibatches, 'gradient step')}",
+        ]
+        if phase.memory_bytes is None:
+            return lines
+        once, twice = readable(phase.memory_bytes), readable(2 * phase.memory_bytes)
+        keeps_env_steps = "phase-length" in rescale_rules(self.rescale) and phase.env_steps == (
+            self.phase.policy_iterations * plan.tuned_at.iteration_batch
+        )
+        at_any_batch = (
+            "; the same at any batch, since the rule keeps a phase's env steps" if keeps_env_steps else ""
+        )
+        on_disk = (
+            f"{once} in checkpoints, up to {twice} while they span two phases (--phase.no-save-data: none)"
+            if self.phase.save_data
+            else "none: checkpoints are saved only between phases"
+        )
+        return [
+            *lines,
+            f"phase memory     {phase.env_steps:,} × {phase.obs_bytes:,} bytes = {once} of observations"
+            + at_any_batch,
+            f"phase disk       {on_disk}",
+        ]
+
+    def plan_warnings(self, plan: Plan, *, rescales: bool) -> list[tuple[bool, str]]:
+        assert plan.phase is not None
+        iterations = rules.rescaled_phase_iterations(
+            self.phase.policy_iterations, plan.ratios.iteration_batch
+        )
+        return [
+            *super().plan_warnings(plan, rescales=rescales),
+            (
+                "phase-length" in rescale_rules(self.rescale)
+                and not math.isclose(iterations, plan.phase.policy_iterations),
+                f"A phase would be {number_text(iterations, 4)} iterations; "
+                f"{plan.phase.policy_iterations:,} is the nearest possible.",
+            ),
+        ]
+
+    def stated(self, plan: Plan) -> dict[str, Any]:
+        assert plan.phase is not None
+        names = ("policy_iterations", "auxiliary_minibatch", "auxiliary_learning_rate")
+        return super().stated(plan) | {"phase": {name: getattr(plan.phase, name) for name in names}}
+
+    @property
+    def plan_settings(self) -> dict[str, Any]:
+        phase = self.phase
+        return super().plan_settings | {
+            "phase.policy-iterations": phase.policy_iterations,
+            "phase.auxiliary-epochs": phase.auxiliary_epochs,
+            "phase.auxiliary-minibatch": phase.auxiliary_minibatch,
+            "phase.auxiliary-learning-rate": phase.auxiliary_learning_rate,
+        }

@@ -1,11 +1,25 @@
 """Configuration of PPO, decoupled PPO and PPO-EWMA."""
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self
 
+from anybatch import rules
 from anybatch.config.groups import DelayConfig, NetworkConfig, NormalizeConfig
+from anybatch.config.planned import (
+    BatchSizes,
+    Hyperparameters,
+    Plan,
+    PlanRow,
+    Ratios,
+    StalePlan,
+    copy_text,
+    decay_text,
+    divided_by,
+)
 from anybatch.config.require import require
+from anybatch.config.rescale import rescale_rules
 from anybatch.config.run import RunConfig
+from anybatch.text import counted, number_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,3 +166,198 @@ class PPOConfig(RunConfig):
             f"{ranks} ranks cannot share: use --normalize.observations none, or collect without actors",
         )
         return super().on_ranks(ranks)
+
+    @property
+    def title(self) -> str:
+        return super().title + ("-EWMA" if self.proximal.policy == "ewma" else "")
+
+    @property
+    def fixed_on_resume(self) -> tuple[str, ...]:
+        return ("normalize.observations", "normalize.rewards")
+
+    @property
+    def proximal_follows_lag(self) -> bool:
+        """Whether the lag of the data decides the age of the proximal policy."""
+        return self.staleness.proximal_age == "half_lag" and self.lag > 0
+
+    def decoupled(self) -> Self | None:
+        """With the decoupled objective, unless the proximal policy is not that of PPO already."""
+        if self.proximal.policy != "behavior":
+            return None
+        return replace(self, proximal=replace(self.proximal, policy="iteration_start"))
+
+    def rescaled(self, ratios: Ratios, stale: StalePlan | None) -> Hyperparameters:
+        asked, proximal = rescale_rules(self.rescale), self.proximal
+        per_gradient_step = ratios.env_steps_per_gradient_step
+        decay = rules.rescaled_proximal_decay(
+            proximal.ewma_decay, asked.ratio("proximal-ewma", per_gradient_step)
+        )
+        copy_every = rules.rescaled_copy_every(
+            proximal.copy_every, asked.ratio("proximal-copy", per_gradient_step), rounded=True
+        )
+        if stale is not None and self.proximal_follows_lag:
+            decay, copy_every = stale.ewma_decay, stale.copy_every
+        return replace(
+            super().rescaled(ratios, stale),
+            proximal_decay=decay,
+            advantage_decay=rules.rescaled_advantage_decay(
+                self.objective.advantage_decay,
+                asked.ratio("advantage-moments", ratios.iteration_batch),
+                floor=True,
+            ),
+            proximal_copy_every=int(copy_every) if proximal.policy == "periodic" else 0,
+        )
+
+    def plan_stale_data(self, batch: BatchSizes) -> StalePlan | None:
+        if self.lag == 0:
+            return None
+        lag = self.lag * batch.gradient_steps_per_iteration
+        half = rules.half_lag_age(lag)
+        return StalePlan(
+            iterations=self.lag,
+            gradient_steps=lag,
+            half_lag=half,
+            ewma_decay=rules.half_lag_decay(lag),
+            copy_every=int(rules.copy_every_from_mean_age(half)),
+        )
+
+    @property
+    def learning_rate_factor(self) -> str:
+        scales = self.lag > 0 and self.staleness.scale_learning_rate
+        return "√(effective samples ÷ samples)" if scales else ""
+
+    def plan_rows(self, plan: Plan) -> list[PlanRow]:
+        rows: list[PlanRow] = []
+        if self.proximal.policy in ("ewma", "periodic"):
+            rows.append(self._proximal_row(plan))
+        if self.objective.advantage_normalization == "iteration":
+            tuned_at, this_run = (
+                decay_text(decay, rules.effective_sample_size, "iterations")
+                for decay in (self.objective.advantage_decay, plan.hyperparameters.advantage_decay)
+            )
+            rows.append(
+                PlanRow.by_rule(
+                    "advantage-moments",
+                    rescale_rules(self.rescale),
+                    number="advantage moments decay",
+                    tuned_at=tuned_at,
+                    this_run=this_run,
+                    rule=f"iterations {divided_by(plan.ratios.iteration_batch)} (iteration batch), "
+                    "at least 1",
+                    regime="iteration batch",
+                )
+            )
+        return rows
+
+    def _proximal_row(self, plan: Plan) -> PlanRow:
+        """The row of the number that sets the age of the proximal policy."""
+        run, proximal = plan.hyperparameters, self.proximal
+        if proximal.policy == "periodic":
+            name, age, number = "proximal-copy", "mean age", "proximal copy every"
+            tuned_at, this_run = copy_text(proximal.copy_every), copy_text(run.proximal_copy_every)
+        else:
+            name, age, number = "proximal-ewma", "center of mass", "proximal EWMA decay"
+            tuned_at, this_run = (
+                decay_text(decay, rules.center_of_mass, age)
+                for decay in (proximal.ewma_decay, run.proximal_decay)
+            )
+        if plan.stale is not None and self.proximal_follows_lag:
+            return PlanRow(
+                number=number,
+                tuned_at=tuned_at,
+                this_run=this_run,
+                rule=f"half of the lag of {plan.stale.gradient_steps:,} gradient steps, not as tuned",
+                regime="lag",
+            )
+        by_ratio = divided_by(plan.ratios.env_steps_per_gradient_step)
+        return PlanRow.by_rule(
+            name,
+            rescale_rules(self.rescale),
+            number=number,
+            tuned_at=tuned_at,
+            this_run=this_run,
+            rule=f"{age} {by_ratio} (env steps per gradient step)",
+            regime=plan.minibatch_regime,
+        )
+
+    def plan_lines(self, plan: Plan) -> list[str]:
+        """The lag of stale data, and what the two options for it choose, or would choose."""
+        stale = plan.stale
+        if stale is None:
+            return []
+        chosen = (
+            f"a proximal copy every {stale.copy_every:,}"
+            if self.proximal.policy == "periodic"
+            else f"a proximal EWMA decay of {stale.ewma_decay:.6g} "
+            f"(center of mass {number_text(stale.half_lag, 4)})"
+        )
+        needed = "" if self.proximal.policy in ("ewma", "periodic") else " with --proximal.policy ewma"
+        age = (
+            f"half of it gives {chosen}"
+            if self.proximal_follows_lag
+            else f"--staleness.proximal-age half_lag{needed} would give {chosen}"
+        )
+        rate = (
+            "the learning rate is multiplied"
+            if self.staleness.scale_learning_rate
+            else "--staleness.scale-learning-rate would multiply the learning rate"
+        )
+        iterations, lag = stale.iterations, stale.gradient_steps
+        return [
+            f"stale data       {counted(iterations, 'iteration')} × {lag // iterations:,} = lag of "
+            f"{counted(lag, 'gradient step')}: {age}; {rate} by √(effective samples ÷ samples) of each "
+            "iteration"
+        ]
+
+    def plan_warnings(self, plan: Plan, *, rescales: bool) -> list[tuple[bool, str]]:
+        run, normalization = plan.hyperparameters, self.objective.advantage_normalization
+        center = rules.center_of_mass(run.proximal_decay)
+        copy_age = rules.mean_copy_age(run.proximal_copy_every)
+        one_sample = self.num_envs * self.num_steps == 1 and run.advantage_decay == 0
+        return [
+            (
+                rescales and normalization == "minibatch",
+                "objective.advantage-normalization = minibatch depends on the minibatch in a way that no "
+                "rule corrects; iteration does not.",
+            ),
+            (
+                rescales and self.update.target_kl is not None,
+                f"update.target-kl = {self.update.target_kl} ends iterations early, by an amount that "
+                "depends on the batch.",
+            ),
+            (
+                self.proximal.policy == "ewma" and round(center, 9) < 1,
+                f"The proximal EWMA's center of mass is {center:.3g} gradient steps: below 1 it hardly holds "
+                "the update back.",
+            ),
+            (
+                self.proximal.policy == "periodic" and copy_age < 1,
+                f"The proximal copy is {copy_age:.3g} gradient steps old on average: below 1 it hardly holds "
+                "the update back.",
+            ),
+            (
+                one_sample and normalization == "iteration",
+                "An iteration of one sample has a normalized advantage of 0: objective.advantage-decay above "
+                "0 compares it with earlier ones.",
+            ),
+        ]
+
+    def stated(self, plan: Plan) -> dict[str, Any]:
+        run, found = plan.hyperparameters, super().stated(plan)
+        if self.objective.advantage_normalization == "iteration":
+            found["objective"] = {"advantage_decay": run.advantage_decay}
+        if not self.proximal_follows_lag and self.proximal.policy == "ewma":
+            found["proximal"] = {"ewma_decay": run.proximal_decay}
+        if not self.proximal_follows_lag and self.proximal.policy == "periodic":
+            found["proximal"] = {"copy_every": run.proximal_copy_every}
+        return found
+
+    @property
+    def plan_settings(self) -> dict[str, Any]:
+        return {
+            "proximal.policy": self.proximal.policy,
+            "proximal.ewma-decay": self.proximal.ewma_decay,
+            "proximal.copy-every": self.proximal.copy_every,
+            "objective.advantage-normalization": self.objective.advantage_normalization,
+            "objective.advantage-decay": self.objective.advantage_decay,
+        }

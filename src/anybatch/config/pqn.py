@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from anybatch.config.groups import OptimizerConfig
+from anybatch.config.groups import ObsKind, OptimizerConfig
+from anybatch.config.planned import Plan
 from anybatch.config.require import require, require_layers
 from anybatch.config.run import RunConfig
+from anybatch.text import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +90,20 @@ class QNetworkConfig:
         require(self.blocks >= 0, f"network.blocks = {self.blocks}: must not be negative")
         require(self.block_width > 0, f"network.block_width = {self.block_width}: must be positive")
 
+    def encoder_for(
+        self, kind: ObsKind, image_size: tuple[int, ...] | None
+    ) -> Literal["mlp", "nature", "minatar"]:
+        """The encoder with `auto` resolved. Images of any size have the same one."""
+        del image_size
+        if self.encoder != "auto" and self.factory is None:
+            return self.encoder
+        encoders: dict[ObsKind, Literal["mlp", "nature", "minatar"]] = {
+            "vector": "mlp",
+            "planes": "minatar",
+            "image": "nature",
+        }
+        return encoders[kind]
+
 
 @dataclass(frozen=True, kw_only=True)
 class PQNConfig(RunConfig):
@@ -110,3 +126,13 @@ class PQNConfig(RunConfig):
             f"update.target-kl = {self.update.target_kl} needs a policy with probabilities, which PQN "
             "does not have",
         )
+
+    @property
+    def final_epsilon(self) -> float:
+        return self.exploration.end
+
+    def plan_lines(self, plan: Plan) -> list[str]:
+        if self.lag == 0 or self.collection is not None:
+            return []
+        lag = counted(self.lag, "iteration")
+        return [f"stale data       lag of {lag}; next values are those of the current network"]

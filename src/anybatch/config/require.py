@@ -18,6 +18,8 @@ LARGEST_COUNT = 10**12
 """Largest whole number in a setting: engines and torch count in 64 bits, and products of counts must fit."""
 LARGEST_FLOAT = 3.4e38
 """Largest number in a setting: losses are computed in 32 bits."""
+DEEPEST_NESTING = 64
+"""Of data in files. What we write has less than half of it; more would exhaust the stack."""
 LARGEST_LAYER = 2**14
 MOST_ENVS = 2**20
 MOST_THREADS = 1024

@@ -35,6 +35,10 @@ class RescaleRules:
     def __bool__(self) -> bool:
         return bool(self.names)
 
+    def ratio(self, name: str, ratio: float) -> float:
+        """The ratio that the rule `name` uses: 1 if it is not asked for."""
+        return ratio if name in self else 1.0
+
 
 def rescale_rules(text: str) -> RescaleRules:
     """The rules in a list such as proximal-ewma,learning-rate=linear, or in `all` or `none`."""

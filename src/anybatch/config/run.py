@@ -1,8 +1,9 @@
 """Configuration shared by the runs of all algorithms."""
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
+from anybatch import rules
 from anybatch.config.collection import Collection, collection_of
 from anybatch.config.controller import CompleteController, ControllerConfig
 from anybatch.config.groups import (
@@ -14,13 +15,26 @@ from anybatch.config.groups import (
     TunedAt,
     UpdateConfig,
 )
+from anybatch.config.planned import (
+    BatchSizes,
+    Hyperparameters,
+    PhasePlan,
+    Plan,
+    PlanRow,
+    Ratios,
+    StalePlan,
+)
 from anybatch.config.require import MOST_ENVS, MOST_THREADS, require, require_sense
 from anybatch.config.rescale import rescale_rules
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Settings of every run. Those outside a group are the common flags of the command line."""
+    """Settings of every run. Those outside a group are the common flags of the command line.
+
+    The methods below `What an algorithm owns` answer what plans, studies and the command line ask about an
+    algorithm. The config of an algorithm overrides those that differ.
+    """
 
     algorithm: ClassVar[str]
 
@@ -234,3 +248,91 @@ class RunConfig:
             f"controller.kind = {kind} needs a signal that {self.algorithm.upper()} does not have; it takes "
             f"{', '.join(kinds)}",
         )
+
+    # What an algorithm owns.
+
+    @property
+    def title(self) -> str:
+        """Name of the algorithm in papers."""
+        return self.algorithm.upper()
+
+    @property
+    def final_epsilon(self) -> float | None:
+        """Share of random actions of the trained policy; None if it samples its actions."""
+        return None
+
+    @property
+    def fixed_on_resume(self) -> tuple[str, ...]:
+        """Settings that a checkpoint depends on, in addition to those of every run."""
+        return ()
+
+    @property
+    def stores_observations(self) -> bool:
+        """Whether it keeps the observations of several iterations, so that a plan needs their size."""
+        return False
+
+    def decoupled(self) -> Self | None:
+        """The config with the objective for data that actors collect; None if this one is suitable."""
+        return None
+
+    def rescaled(self, ratios: Ratios, stale: StalePlan | None) -> Hyperparameters:
+        """Each hyperparameter rescaled by the batch it depends on (arXiv:2110.00641, §3.2 and §4).
+
+        `stale` holds the age of the proximal policy if it is set by the lag of the data.
+        """
+        optimizer, asked = self.optimizer, rescale_rules(self.rescale)
+        beta1, beta2 = (
+            rules.rescaled_adam_beta(beta, asked.ratio("adam-betas", ratios.minibatch), floor=floor)
+            for beta, floor in zip((optimizer.beta1, optimizer.beta2), rules.ADAM_BETA_FLOORS, strict=True)
+        )
+        return Hyperparameters(
+            learning_rate=rules.rescaled_learning_rate(
+                optimizer.learning_rate,
+                asked.ratio("learning-rate", ratios.minibatch),
+                optimizer.name,
+                asked.learning_rate,
+            ),
+            beta1=beta1,
+            beta2=beta2,
+        )
+
+    def plan_stale_data(self, batch: BatchSizes) -> StalePlan | None:
+        """The lag of a run's data, if hyperparameters can follow it; None if the data is fresh."""
+        return None
+
+    def plan_phase(
+        self, batch: BatchSizes, ratio: float, *, obs_bytes: int | None, largest_share: float
+    ) -> PhasePlan | None:
+        """The phases of PPG; None for other algorithms."""
+        return None
+
+    @property
+    def learning_rate_factor(self) -> str:
+        """Factor of the learning rate that changes with each iteration; empty if there is none."""
+        return ""
+
+    def plan_rows(self, plan: Plan) -> list[PlanRow]:
+        """The rows of a plan's table in addition to those of the optimizer."""
+        return []
+
+    def plan_lines(self, plan: Plan) -> list[str]:
+        """The lines above a plan's table in addition to those about batches and collection."""
+        return []
+
+    def plan_warnings(self, plan: Plan, *, rescales: bool) -> list[tuple[bool, str]]:
+        """Reasons why the rules may not hold, in addition to those of every algorithm, and whether each
+        applies. `rescales`: whether the batch differs from the tuned one and some rule follows it."""
+        return []
+
+    def stated(self, plan: Plan) -> dict[str, Any]:
+        """The hyperparameters of a plan as settings, by group."""
+        run = plan.hyperparameters
+        return {
+            "optimizer": {"learning_rate": run.learning_rate, "beta1": run.beta1, "beta2": run.beta2},
+            "update": {"minibatches_per_epoch": plan.batch.minibatches_per_epoch},
+        }
+
+    @property
+    def plan_settings(self) -> dict[str, Any]:
+        """Settings of the algorithm that its plans depend on, named as the flags of the command line."""
+        return {}

@@ -1,21 +1,33 @@
 """Environments: one adapter per engine behind one small protocol. `make` finds the engine for an id."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from anybatch import native, user_modules
+from anybatch import user_modules
 from anybatch.config import EnvConfig
 from anybatch.envs import procgen
-from anybatch.envs.ids import ENGINE_PREFIXES, named_engine, refuse_unknown_game, unknown_to_gymnasium
+from anybatch.envs.ids import (
+    CLASSIC_CONTROL,
+    ENGINE_PREFIXES,
+    named_engine,
+    refuse_unknown_game,
+    unknown_to_gymnasium,
+)
 from anybatch.envs.nearest_names import unknown
-from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import EnvError, UserError
-from anybatch.machine import available_bytes, readable
+from anybatch.machine import available_bytes
+from anybatch.text import readable
+
+if TYPE_CHECKING:
+    from anybatch.envs.protocol import EnvSpec, VectorEnv
+
+# numpy and the engines are imported by the functions that build environments: a plan must not wait for them.
 
 MANY_ENVS = 1024
 """From this number of envs, one env is built first to see whether all fit into memory."""
 
 
-def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int], first_env: int = 0) -> VectorEnv:
+def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int], first_env: int = 0) -> "VectorEnv":
     """One environment `env_id` for each seed, which alone determines its random stream.
 
     Errors name an environment by its number in the whole run, where these begin with `first_env`.
@@ -49,7 +61,7 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int], first_env: int
     return _make_gymnasium(name, config, seeds, first_env, engine_named=engine_named)
 
 
-def spec_of_one(env_id: str, config: EnvConfig) -> EnvSpec | None:
+def spec_of_one(env_id: str, config: EnvConfig) -> "EnvSpec | None":
     """The spec of an environment, from a single env built for it; None if that fails."""
     try:
         env = make(env_id, config, seeds=[0])
@@ -116,9 +128,10 @@ def _resolve(env_id: str, config: EnvConfig) -> tuple[str, str]:
     engine, name = named_engine(env_id, config)
     if engine != "auto":
         return engine, name
-    from anybatch.envs import classic_control, envpool_adapter
+    from anybatch import native
+    from anybatch.envs import envpool_adapter
 
-    if env_id in classic_control.GAMES and not config.options and native.available():
+    if env_id in CLASSIC_CONTROL and not config.options and native.available():
         return "native", env_id
     # A colon means a user's module: EnvPool need not be loaded for it.
     if ":" not in env_id and envpool_adapter.installed() and env_id in envpool_adapter.known_ids():
@@ -126,7 +139,7 @@ def _resolve(env_id: str, config: EnvConfig) -> tuple[str, str]:
     return "gymnasium", env_id
 
 
-def _make_envpool(name: str, config: EnvConfig, seeds: Sequence[int], first_env: int) -> VectorEnv:
+def _make_envpool(name: str, config: EnvConfig, seeds: Sequence[int], first_env: int) -> "VectorEnv":
     from anybatch.envs import envpool_adapter
 
     known = envpool_adapter.known_ids()
@@ -139,7 +152,7 @@ def _make_envpool(name: str, config: EnvConfig, seeds: Sequence[int], first_env:
 
 def _make_gymnasium(
     name: str, config: EnvConfig, seeds: Sequence[int], first_env: int, *, engine_named: bool
-) -> VectorEnv:
+) -> "VectorEnv":
     from anybatch.envs import gymnasium_adapter
 
     if gymnasium_adapter.registered(name):
@@ -148,7 +161,7 @@ def _make_gymnasium(
     raise unknown_to_gymnasium(name, engine_named=engine_named or ":" in name)
 
 
-def _make_minatar(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:
+def _make_minatar(name: str, config: EnvConfig, seeds: Sequence[int]) -> "VectorEnv":
     from anybatch.envs import minatar
 
     env_id = f"minatar:{name}"
@@ -162,7 +175,7 @@ def _make_minatar(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorE
     return minatar.MinAtarEnv(name, config, seeds=seeds)
 
 
-def _make_classic_control(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:
+def _make_classic_control(name: str, config: EnvConfig, seeds: Sequence[int]) -> "VectorEnv":
     from anybatch.envs import classic_control
 
     refuse_unknown_game("native", name)
@@ -170,7 +183,7 @@ def _make_classic_control(name: str, config: EnvConfig, seeds: Sequence[int]) ->
     return classic_control.ClassicControlEnv(name, config, seeds=seeds)
 
 
-def _make_toy(name: str, config: EnvConfig, seeds: Sequence[int]) -> VectorEnv:
+def _make_toy(name: str, config: EnvConfig, seeds: Sequence[int]) -> "VectorEnv":
     from anybatch.envs import toy
 
     refuse_unknown_game("toy", name)

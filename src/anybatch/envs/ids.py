@@ -1,7 +1,6 @@
 """Ids of environments: the engine that one names, and whether it exists."""
 
 import sys
-from collections.abc import Collection
 
 from anybatch import user_modules
 from anybatch.config import EnvConfig
@@ -16,6 +15,39 @@ ENGINE_PREFIXES = {
     "native": "native",
     "toy": "toy",
 }
+CLASSIC_CONTROL = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
+MUJOCO_TASKS = (
+    "Ant",
+    "HalfCheetah",
+    "Hopper",
+    "Humanoid",
+    "HumanoidStandup",
+    "InvertedDoublePendulum",
+    "InvertedPendulum",
+    "Pusher",
+    "Reacher",
+    "Swimmer",
+    "Walker2d",
+)
+OF_GYMNASIUM = frozenset((*CLASSIC_CONTROL, *(f"{task}-v{n}" for task in MUJOCO_TASKS for n in (4, 5))))
+"""Ids of Gymnasium that are known without importing it; it has more."""
+GAMES = {
+    "minatar": ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders"),
+    "native": CLASSIC_CONTROL,
+    "toy": (
+        "Constant",
+        "Corridor",
+        "Match",
+        "Target",
+        "Pixels",
+        "Pixels84",
+        "Masked",
+        "MultiMatch",
+        "MaskedMulti",
+        "Mixed",
+    ),
+}
+"""The environments of our own engines, as in their modules."""
 
 
 def named_engine(env_id: str, config: EnvConfig) -> tuple[str, str]:
@@ -47,12 +79,10 @@ def refuse_unknown(env_id: str, config: EnvConfig) -> None:
 
 def _is_in_tables(name: str, engine: str) -> bool:
     """Whether it is one of the environments that are known without importing an engine."""
-    if engine == "gymnasium":
-        return False
-    from anybatch.envs import classic_control
-
+    if engine in ("auto", "gymnasium") and name in OF_GYMNASIUM:
+        return True
     is_game = atari.game_of(name) is not None or procgen.return_range(name) is not None
-    return is_game or (engine == "auto" and name in classic_control.GAMES)
+    return is_game and engine != "gymnasium"
 
 
 def _in_gymnasium(name: str) -> bool:
@@ -84,15 +114,8 @@ def _without_version(name: str) -> str:
 
 def refuse_unknown_game(engine: str, name: str) -> None:
     """Refuse a game that an engine of our own does not have."""
-    from anybatch.envs import classic_control, minatar, toy
-
-    games: dict[str, Collection[str]] = {
-        "minatar": minatar.GAMES,
-        "native": classic_control.GAMES,
-        "toy": toy.GAMES,
-    }
-    if name not in games[engine]:
-        raise unknown(f"{engine}:{name}", [f"{engine}:{game}" for game in games[engine]])
+    if name not in GAMES[engine]:
+        raise unknown(f"{engine}:{name}", [f"{engine}:{game}" for game in GAMES[engine]])
 
 
 def unknown_to_gymnasium(name: str, *, engine_named: bool = False) -> EnvError:

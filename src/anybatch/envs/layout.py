@@ -8,12 +8,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
-ObsKind = Literal["vector", "image", "planes"]
-"""How a network interprets observations: as numbers, as pixels, or as planes of 0 and 1."""
+from anybatch.config import ObsKind
 
 FLOAT32 = np.dtype(np.float32)
 UINT8 = np.dtype(np.uint8)

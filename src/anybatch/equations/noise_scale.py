@@ -3,7 +3,9 @@
 Both parts are noisy and unbiased, their ratio is biased: average trace and signal separately, then divide.
 """
 
-import math
+from anybatch.rules import noise_scale
+
+__all__ = ["noise_scale", "noise_scale_from_squares"]
 
 
 def noise_scale_from_squares(
@@ -20,8 +22,3 @@ def noise_scale_from_squares(
     """
     trace = (weighted_squares - total * mean_square) / (number - 1)
     return trace, mean_square - trace / total
-
-
-def noise_scale(trace: float, signal: float) -> float:
-    """tr(Σ) / |G|², in samples (arXiv:1812.06162, §2.2); infinite if the noise hides the signal."""
-    return trace / signal if signal > 0 else math.inf

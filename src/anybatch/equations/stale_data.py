@@ -33,16 +33,3 @@ def learning_rate_factor(share: float) -> float:
     Huang et al. 2026 (arXiv:2602.17616), whose weights are of whole responses of a language model.
     """
     return math.sqrt(share)
-
-
-def half_lag_age(lag: float) -> float:
-    """W/2: the mean age of a proximal policy in gradient steps, for data W gradient steps old.
-
-    arXiv:2605.12070: halfway between the policy that acted and the current one, on average.
-    """
-    return lag / 2.0
-
-
-def half_lag_decay(lag: float) -> float:
-    """W/(W+2): the decay of an EWMA whose center of mass is W/2 gradient steps (arXiv:2605.12070)."""
-    return lag / (lag + 2.0)

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from anybatch import session
-from anybatch.batch.number_text import counted
-from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
+from anybatch.dial import plan_table
 from anybatch.errors import DiskError, UserError, cause_of
 from anybatch.export import onnx_file
 from anybatch.export.model_card import Card
@@ -22,6 +21,7 @@ from anybatch.runs.checkpoint import PLACE, Checkpoints
 from anybatch.runs.display import Output
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.session.outcome import naming_flags
+from anybatch.text import counted
 
 CARD, EVALUATION, VIDEO, ONNX = "README.md", "evaluation.json", "replay.mp4", "policy.onnx"
 CONTENT = (
@@ -49,7 +49,7 @@ class HubFolder:
         mean, deviation = self.card.mean_and_deviation
         files = sum(1 for path in self.path.rglob("*") if path.is_file())
         return (
-            f"{self.path}: {files} files, {self.card.method} on {self.card.config.env} after "
+            f"{self.path}: {files} files, {self.card.config.title} on {self.card.config.env} after "
             f"{self.card.env_steps:,} env steps, mean return {mean:.6g} ± {deviation:.3g} over "
             f"{counted(len(self.card.evaluation.episodes), 'episode')}"
         )

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from anybatch.acting.evaluation import Evaluation
-from anybatch.batch.number_text import counted
-from anybatch.batch.plan import Plan
-from anybatch.config import AnyConfig, PPOConfig
+from anybatch.config import AnyConfig
+from anybatch.dial import Plan
 from anybatch.reports import plan_text
 from anybatch.runs.best import BEST
+from anybatch.text import counted
 
 UNNAMED = "USER/NAME"
 """Placeholder in the commands of a card whose repository is not known yet."""
@@ -42,20 +42,13 @@ class Card:
     """Flags for an environment or a network that the folder alone may not name."""
 
     @property
-    def method(self) -> str:
-        """The algorithm's name in papers."""
-        name = self.config.algorithm.upper()
-        averages = isinstance(self.config, PPOConfig) and self.config.proximal.policy == "ewma"
-        return f"{name}-EWMA" if averages else name
-
-    @property
     def mean_and_deviation(self) -> tuple[float, float]:
         """Mean and standard deviation of the episodes' returns."""
         returns = [episode.episode_return for episode in self.evaluation.episodes]
         return float(np.mean(returns)), float(np.std(returns))
 
     def text(self) -> str:
-        parts = [self._front_matter(), f"# {self.method} on {self.config.env}", self._summary()]
+        parts = [self._front_matter(), f"# {self.config.title} on {self.config.env}", self._summary()]
         if self.video is not None:
             parts.append(f"[Video of the agent]({self.video})")
         return "\n\n".join([*parts, self._plan(), self._use(), self._versions()]) + "\n"
@@ -63,7 +56,7 @@ class Card:
     def _front_matter(self) -> str:
         """The metadata for the Hub. JSON strings are valid YAML strings."""
         mean, deviation = self.mean_and_deviation
-        env, method = json.dumps(self.config.env), json.dumps(self.method)
+        env, method = json.dumps(self.config.env), json.dumps(self.config.title)
         score = json.dumps(f"{mean:.2f} +/- {deviation:.2f}")
         return f"""---
 library_name: anybatch

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from anybatch import machine
-from anybatch.batch.rescaling import Hyperparameters
 from anybatch.config import OptimizerConfig
+from anybatch.dial import Hyperparameters
 from anybatch.distributed import collectives
 from anybatch.equations import noise_scale
 from anybatch.errors import RankError, TrainingError

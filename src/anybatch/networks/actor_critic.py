@@ -206,19 +206,9 @@ def assembled(
 
 def encoder_name(config: NetworkConfig, *, layout: ObsLayout) -> EncoderName:
     """The encoder for these observations, with `auto` resolved. Refuses encoders that do not fit them."""
-    name = _own_encoder(layout) if config.encoder == "auto" or config.factory else config.encoder
+    name = config.encoder_for(layout.kind, layout.seen_shape[-2:])
     refuse_unfit(name, layout)
     return name
-
-
-def _own_encoder(layout: ObsLayout) -> EncoderName:
-    match layout.kind:
-        case "vector":
-            return "mlp"
-        case "planes":
-            return "minatar"
-        case "image":
-            return "nature" if layout.seen_shape[-2:] == (84, 84) else "impala"
 
 
 def _make_encoder(name: EncoderName, config: NetworkConfig, layout: ObsLayout) -> Encoder:

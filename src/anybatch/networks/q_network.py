@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from anybatch.config import QNetworkConfig
-from anybatch.envs.layout import ObsKind, ObsLayout
+from anybatch.envs.layout import ObsLayout
 from anybatch.networks.distributions import EpsilonGreedy, forbid
 from anybatch.networks.encoders import (
     MINATAR_CHANNELS,
@@ -275,8 +275,7 @@ def assembled_q_network(
 
 def q_encoder_name(config: QNetworkConfig, *, layout: ObsLayout) -> QEncoderName:
     """The encoder for these observations, with `auto` resolved. Refuses encoders that do not fit them."""
-    own: dict[ObsKind, QEncoderName] = {"vector": "mlp", "planes": "minatar", "image": "nature"}
-    name = own[layout.kind] if config.encoder == "auto" or config.factory else config.encoder
+    name = config.encoder_for(layout.kind, layout.seen_shape[-2:])
     refuse_unfit(name, layout)
     return name
 

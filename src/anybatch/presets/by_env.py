@@ -2,12 +2,15 @@
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from anybatch import envs
-from anybatch.config import EnvConfig
+from anybatch.config import EnvConfig, ObsKind
 from anybatch.envs import atari, procgen
-from anybatch.envs.protocol import EnvSpec
+from anybatch.envs.ids import MUJOCO_TASKS
+
+if TYPE_CHECKING:
+    from anybatch.envs.protocol import EnvSpec
 
 
 class Family(NamedTuple):
@@ -17,12 +20,21 @@ class Family(NamedTuple):
     one: str
     """Clause about one of them, such as: is an Atari game."""
     all: str
+    obs_kind: ObsKind = "vector"
+    image_size: tuple[int, int] | None = None
+    """Height and width, where all of them have the same."""
 
 
-ATARI = Family("atari-ppo-ewma", "is an Atari game", "Atari games")
-PROCGEN = Family("procgen-ppo-ewma", "is a Procgen game", "Procgen games")
-PROCGEN_EASY = Family("procgen-easy-ppo-ewma", "is a Procgen game in easy mode", "Procgen games in easy mode")
-MINATAR = Family("minatar-ppo-ewma", "is a MinAtar game", "MinAtar games")
+ATARI = Family("atari-ppo-ewma", "is an Atari game", "Atari games", "image", (84, 84))
+PROCGEN = Family("procgen-ppo-ewma", "is a Procgen game", "Procgen games", "image", (64, 64))
+PROCGEN_EASY = Family(
+    "procgen-easy-ppo-ewma",
+    "is a Procgen game in easy mode",
+    "Procgen games in easy mode",
+    "image",
+    (64, 64),
+)
+MINATAR = Family("minatar-ppo-ewma", "is a MinAtar game", "MinAtar games", "planes", (10, 10))
 MUJOCO = Family("mujoco-ppo", "is a MuJoCo task", "MuJoCo tasks")
 CLASSIC = Family("cartpole-ppo-ewma", "is a classic control task", "classic control tasks")
 VECTOR = Family(
@@ -34,14 +46,12 @@ IMAGE = Family(
     "image-ppo-ewma",
     "has image observations, and these numbers were not tuned on it",
     "all other environments with image observations",
+    "image",
 )
 FAMILIES = (ATARI, PROCGEN, PROCGEN_EASY, MINATAR, MUJOCO, CLASSIC, VECTOR, IMAGE)
 
 PROCGEN_ID = re.compile(r"(?:envpool:)?([A-Z][a-z]+)(Easy|Hard|Extreme|Memory|Exploration)-v0")
-MUJOCO_ID = re.compile(
-    r"(?:gym:|envpool:)?(Ant|HalfCheetah|Hopper|Humanoid|HumanoidStandup|InvertedDoublePendulum"
-    r"|InvertedPendulum|Pusher|Reacher|Swimmer|Walker2d)-v\d+"
-)
+MUJOCO_ID = re.compile(rf"(?:gym:|envpool:)?({'|'.join(MUJOCO_TASKS)})-v\d+")
 CLASSIC_ID = re.compile(
     r"(?:gym:|envpool:)?(Acrobot|CartPole|MountainCar|MountainCarContinuous|Pendulum)-v\d+"
 )
@@ -66,13 +76,13 @@ def for_env(env_id: str, config: EnvConfig) -> Choice:
     return Choice(family.preset, f"{env_id} {family.one}")
 
 
-def for_spec(spec: EnvSpec) -> Choice:
+def for_spec(spec: "EnvSpec") -> Choice:
     """The preset for an environment that was built already, whose id may say nothing."""
     family = family_by_spec(spec)
     return Choice(family.preset, f"{spec.env_id} {family.one}")
 
 
-def family_by_spec(spec: EnvSpec) -> Family:
+def family_by_spec(spec: "EnvSpec") -> Family:
     """Only MinAtar's games show planes."""
     return {"vector": VECTOR, "image": IMAGE, "planes": MINATAR}[spec.obs_kind]
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
-from anybatch.batch.number_text import counted
-from anybatch.batch.stale import proximal_follows_lag
 from anybatch.config import AnyConfig, PPOConfig
+from anybatch.text import counted
 
 Row = Mapping[str, Any]
 
@@ -123,7 +122,7 @@ def effective_samples(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
 def proximal_age(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
     env_steps = known(rows, "proximal/age_env_steps")
     flag = PROXIMAL_AGE_FLAGS.get(config.proximal.policy)
-    if flag is None or proximal_follows_lag(config) or not env_steps:
+    if flag is None or config.proximal_follows_lag or not env_steps:
         return None
     age = median(env_steps) / config.tuned_batch().iteration_batch
     if PROXIMAL_AGE_LOW <= age <= PROXIMAL_AGE_HIGH:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anybatch.config import AnyConfig, PPOConfig
+from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.errors import UserError
 from anybatch.reports.charts import palette
@@ -143,9 +143,3 @@ def shown_value(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def algorithm_name(config: AnyConfig) -> str:
-    """PPO, PPO-EWMA, PPG, PPG-EWMA or PQN."""
-    averaged = isinstance(config, PPOConfig) and config.proximal.policy == "ewma"
-    return config.algorithm.upper() + ("-EWMA" if averaged else "")

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from anybatch.batch.number_text import counted, number_text
 from anybatch.reports.charts.chart import Chart, Series
 from anybatch.reports.study_charts import with_common_scale
 from anybatch.reports.study_curves import RETURN_LABEL, return_line
 from anybatch.reports.study_parts import Part, StudyView
 from anybatch.reports.verdicts import gates
+from anybatch.text import counted, number_text
 
 WITHOUT_RULES = "none"
 """The arm of studies that changes no number with the batch."""

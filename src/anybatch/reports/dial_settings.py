@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from anybatch.batch import controllers
-from anybatch.config import AnyConfig, PPGConfig, PPOConfig
+from anybatch.config import AnyConfig
+from anybatch.dial import controllers
 
 Settings = dict[str, Any]
 
@@ -31,32 +31,8 @@ def settings_of(config: AnyConfig) -> Settings:
         "tuned-at.num-steps": tuned_at.num_steps,
         "tuned-at.minibatches-per-epoch": tuned_at.minibatches_per_epoch,
         "tuned-at.epochs": tuned_at.epochs,
-        **_of_policy(config),
-        **_of_phase(config),
+        **config.plan_settings,
         **_of_controller(config),
-    }
-
-
-def _of_policy(config: AnyConfig) -> Settings:
-    if not isinstance(config, PPOConfig):
-        return {}
-    return {
-        "proximal.policy": config.proximal.policy,
-        "proximal.ewma-decay": config.proximal.ewma_decay,
-        "proximal.copy-every": config.proximal.copy_every,
-        "objective.advantage-normalization": config.objective.advantage_normalization,
-        "objective.advantage-decay": config.objective.advantage_decay,
-    }
-
-
-def _of_phase(config: AnyConfig) -> Settings:
-    if not isinstance(config, PPGConfig):
-        return {}
-    return {
-        "phase.policy-iterations": config.phase.policy_iterations,
-        "phase.auxiliary-epochs": config.phase.auxiliary_epochs,
-        "phase.auxiliary-minibatch": config.phase.auxiliary_minibatch,
-        "phase.auxiliary-learning-rate": config.phase.auxiliary_learning_rate,
     }
 
 

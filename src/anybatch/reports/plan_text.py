@@ -1,4 +1,4 @@
-"""A plan as text: the batches as products, the table *number · tuned at · this run · rule*, and notes."""
+"""A plan as text: batches as products, the table *hyperparameter · tuned at · this run · rule*, and notes."""
 
 import io
 import re
@@ -9,10 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from anybatch.batch.plan import Plan
-from anybatch.batch.rows import PlanRow
-from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig
+from anybatch.dial import Plan, PlanRow, plan_table
 
 WIDTH_IN_A_FILE = 160
 NOTE = "note: "
@@ -53,8 +51,8 @@ def render(config: AnyConfig, plan: Plan) -> str:
 
 def wide_table(rows: Sequence[PlanRow]) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    for header in ("number", "tuned at", "this run", "rule"):
-        table.add_column(header, overflow="fold", no_wrap=header == "number")
+    for header in ("hyperparameter", "tuned at", "this run", "rule"):
+        table.add_column(header, overflow="fold", no_wrap=header == "hyperparameter")
     for row in rows:
         table.add_row(row.number, row.tuned_at, this_run(row), Text(row.rule, style="dim"))
     return table
@@ -63,7 +61,7 @@ def wide_table(rows: Sequence[PlanRow]) -> Table:
 def narrow_table(rows: Sequence[PlanRow]) -> Table:
     """Two columns, with the rule below the numbers."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("number", no_wrap=True)
+    table.add_column("hyperparameter", no_wrap=True)
     table.add_column("tuned at → this run", overflow="fold")
     for row in rows:
         table.add_row(

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anybatch.batch.number_text import number_text
 from anybatch.reports.run_charts import RETURN, run_line
+from anybatch.text import number_text
 
 BARS = "▁▂▃▄▅▆▇█"
 COLUMNS = 40

@@ -9,13 +9,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from anybatch.batch.number_text import counted
 from anybatch.reports.study_parts import Part, StudyView, interquartile_mean_of, left_out
 from anybatch.reports.verdicts import Verdict
 from anybatch.reports.verdicts.power import Outlook
 from anybatch.studies.cells import RANDOM_ARM, Result
 from anybatch.studies.files import Study
 from anybatch.studies.plan import StudyPlan
+from anybatch.text import counted
 
 COLORS = {
     "holds": "green",

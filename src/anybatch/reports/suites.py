@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from anybatch.acting.evaluation import Evaluation
-from anybatch.batch.number_text import number_text
 from anybatch.envs import atari
 from anybatch.errors import UserError
+from anybatch.text import number_text
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import numpy as np
 
 from anybatch import seeding
 from anybatch.acting.evaluation import Player
-from anybatch.batch.number_text import counted, number_text
 from anybatch.config import AnyConfig
 from anybatch.envs import frames
 from anybatch.envs.episodes import Episode, EpisodeTracker
@@ -20,6 +19,7 @@ from anybatch.runs.display import Output
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.session.evaluating import trained_player
 from anybatch.session.planning import encoder_for, set_threads
+from anybatch.text import counted, number_text
 
 FORMATS = (".gif", ".mp4")
 EXTRA = "install it with pip install 'anybatch[video]'"

@@ -15,7 +15,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
-from anybatch.batch.number_text import number_text
+from anybatch.text import number_text
 
 if TYPE_CHECKING:
     from rich.live import Live

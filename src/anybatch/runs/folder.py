@@ -24,6 +24,8 @@ NAME_SEPARATOR = "__"
 """Between the parts of the name of a run folder."""
 _SAFE_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._+-]{{0,{_LONGEST_NAME - 1}}}")
 
+NEWEST = "newest"
+"""The choice of the newest good checkpoint."""
 CONFIG_FILE, PLAN_FILE, FACTS_FILE, LOCK_FILE = "config.json", "plan.json", "facts.json", "lock"
 
 

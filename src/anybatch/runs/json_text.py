@@ -4,8 +4,7 @@ import json
 import math
 from typing import Any
 
-DEEPEST = 64
-"""Deepest nesting. What we write has less than half of it; more would exhaust the stack."""
+from anybatch.config.require import DEEPEST_NESTING
 
 
 def parse(text: str | bytes) -> Any:
@@ -15,7 +14,7 @@ def parse(text: str | bytes) -> Any:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     level = [content]
-    for _ in range(DEEPEST):
+    for _ in range(DEEPEST_NESTING):
         level = [inner for node in level for inner in _inside(node)]
         if not level:
             return content

@@ -12,9 +12,9 @@ from anybatch.runs import folder as run_folder
 from anybatch.runs import log
 from anybatch.runs.best import BEST, BestCheckpoint
 from anybatch.runs.checkpoint import Checkpoints, Loaded, env_steps_of
+from anybatch.runs.folder import NEWEST
 
 RESULT_FILE = "result.json"
-NEWEST = "newest"
 
 
 class RunRecord:

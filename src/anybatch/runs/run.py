@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 import torch
 
-from anybatch.batch.number_text import counted
 from anybatch.config import RecordConfig, RunConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.distributed import collectives, group
@@ -24,6 +23,7 @@ from anybatch.runs.sinks import open_sinks
 from anybatch.runs.state_tree import StateTree
 from anybatch.runs.stop import GracefulStop
 from anybatch.runs.timer import Timer
+from anybatch.text import counted
 
 
 class Recordable(Protocol):

@@ -12,7 +12,7 @@ from anybatch.acting.collector import Actor
 from anybatch.acting.evaluation import Evaluation, Player, Slots
 from anybatch.algorithms import AnyState, algorithm_of
 from anybatch.algorithms.actors import encoder_for
-from anybatch.config import AnyConfig, PQNConfig
+from anybatch.config import AnyConfig
 from anybatch.distributed import collectives
 from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec, VectorEnv
@@ -129,10 +129,10 @@ def player_of(config: AnyConfig, state: AnyState, shard: Shard) -> Iterator[Play
 
 @contextmanager
 def exploring_as_at_the_end(config: AnyConfig, network: Actor) -> Iterator[None]:
-    if not isinstance(config, PQNConfig) or not isinstance(network, QNetwork):
+    if config.final_epsilon is None or not isinstance(network, QNetwork):
         yield
         return
-    before, network.epsilon = network.epsilon, config.exploration.end
+    before, network.epsilon = network.epsilon, config.final_epsilon
     try:
         yield
     finally:

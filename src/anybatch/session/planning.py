@@ -6,31 +6,13 @@ from anybatch import envs, machine
 from anybatch.algorithms import AnyState
 from anybatch.algorithms.actors import encoder_for, make_kernel, make_network
 from anybatch.algorithms.arithmetic import own_cores
-from anybatch.batch.control import BatchControl
-from anybatch.batch.plan import Plan
 from anybatch.config import AnyConfig
-from anybatch.envs import procgen
 from anybatch.errors import UserError
 from anybatch.networks.flat import FlatParameters
+from anybatch.planning import expected_encoder, plan
 from anybatch.session.own import NOTHING_OWN
 
-
-def plan(config: AnyConfig) -> Plan:
-    """The plan without training. One env is built if its observations must be known."""
-    procgen.engine_id(config.env)  # refuses unknown games; other ids are known only to their engines
-    obs_bytes = envs.observation_bytes(config.env, config.env_config) if config.algorithm == "ppg" else None
-    return BatchControl(config, encoder=expected_encoder(config), obs_bytes=obs_bytes).plan
-
-
-def expected_encoder(config: AnyConfig) -> str:
-    """The encoder of a run. `auto` depends on the observations, so an environment is built to see them.
-
-    If that fails this is mlp, and the run will be refused with the reason.
-    """
-    if config.network.encoder != "auto":
-        return config.network.encoder
-    spec = envs.spec_of_one(config.env, config.env_config)
-    return "mlp" if spec is None else encoder_for(config, spec)
+__all__ = ["encoder_for", "expected_encoder", "leave_cores_to_native_code", "plan", "set_threads"]
 
 
 def notes_on_ranks(config: AnyConfig, ranks: int) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import fields
 
 from anybatch.algorithms import AnyState, algorithm_of
-from anybatch.config import AnyConfig, PPOConfig
+from anybatch.config import AnyConfig
 from anybatch.errors import CheckpointError, ConfigError
 from anybatch.runs import state_fit
 from anybatch.runs.checkpoint import Loaded, Snapshot
@@ -25,8 +25,7 @@ def refuse_another_run(recorded: AnyConfig, config: AnyConfig) -> None:
 def fixed_on_resume(config: AnyConfig) -> list[str]:
     """The settings that a checkpoint depends on. All others may change from one resume to the next."""
     network = [f"network.{field.name}" for field in fields(config.network) if field.name != "log_std"]
-    normalizers = ["normalize.observations", "normalize.rewards"] * isinstance(config, PPOConfig)
-    return ["env", "dtype", *network, "optimizer.name", *normalizers]
+    return ["env", "dtype", *network, "optimizer.name", *config.fixed_on_resume]
 
 
 def refuse_finished(record: RunRecord, config: AnyConfig, env_steps: int) -> None:

@@ -14,10 +14,9 @@ from anybatch.acting.evaluation import Evaluation
 from anybatch.algorithms import AnyState, algorithm_of
 from anybatch.algorithms.actors import encoder_for
 from anybatch.algorithms.arithmetic import native_threads
-from anybatch.batch.plan import Plan
-from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
+from anybatch.dial import Plan, plan_table
 from anybatch.distributed import collectives, group
 from anybatch.runs import folder as run_folder
 from anybatch.runs.checkpoint import Loaded

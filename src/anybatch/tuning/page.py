@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from anybatch.batch.number_text import counted
 from anybatch.reports.charts.chart import Drawing, csv_lines
 from anybatch.reports.pages.drawings import drawing
 from anybatch.reports.pages.markup import Content, Markup, element
@@ -11,6 +10,7 @@ from anybatch.reports.pages.verdicts import intervals_of, shown_verdict
 from anybatch.reports.report_files import Report
 from anybatch.reports.study_curves import curve_panels
 from anybatch.reports.study_parts import StudyView
+from anybatch.text import counted
 from anybatch.tuning import charts
 from anybatch.tuning.charts import words
 from anybatch.tuning.outcome import Outcome

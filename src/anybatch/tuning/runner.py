@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from anybatch.batch.number_text import counted
 from anybatch.errors import UserError
 from anybatch.runs import safe_files
 from anybatch.runs.display import Output
@@ -22,6 +21,7 @@ from anybatch.studies.cells import RUNS, Cell, Result
 from anybatch.studies.engine import DIED, ERROR, LOST, MOST_LOSSES, STOPPED, always_lost
 from anybatch.studies.failures import result_after_death
 from anybatch.studies.processes import Worker
+from anybatch.text import counted
 from anybatch.tuning.optuna_trials import FIRST_REPORT, REPORTS_PER_RUN, TrialBook
 from anybatch.tuning.plan import TuningPlan
 from anybatch.tuning.settings import THREADS

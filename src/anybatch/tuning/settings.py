@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anybatch import presets
-from anybatch.batch.plan import Plan, make_plan
-from anybatch.batch.stale import proximal_follows_lag
-from anybatch.config import AnyConfig, PPGConfig, PPOConfig
+from anybatch.dial import make_plan
 from anybatch.studies.configs import config_of, nested, plain
 from anybatch.tuning.space import BY_NAME
 
@@ -52,27 +50,6 @@ def with_point(base: Mapping[str, Any], point: Mapping[str, float], where: str) 
 def stated(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The same run, tuned at its own batch: the numbers of its plan become settings."""
     config = config_of(settings, where)
-    numbers = make_plan(config, encoder="mlp")  # the encoder decides the microbatch, which is not set here
-    here = presets.overlaid(plain(settings, where), numbers_of(config, numbers))
+    plan = make_plan(config, encoder="mlp")  # the encoder decides the microbatch, which is not set here
+    here = presets.overlaid(plain(settings, where), config.stated(plan))
     return plain(here | {"tuned_at": presets.own_batch(here)}, where)
-
-
-def numbers_of(config: AnyConfig, plan: Plan) -> dict[str, Any]:
-    """The numbers of a plan, at their places in the settings."""
-    numbers = plan.hyperparameters
-    optimizer = {name: getattr(numbers, name) for name in ("learning_rate", "beta1", "beta2")}
-    found: dict[str, Any] = {
-        "optimizer": optimizer,
-        "update": {"minibatches_per_epoch": plan.batch.minibatches_per_epoch},
-    }
-    if isinstance(config, PPOConfig):
-        if config.objective.advantage_normalization == "iteration":
-            found["objective"] = {"advantage_decay": numbers.advantage_decay}
-        if not proximal_follows_lag(config) and config.proximal.policy == "ewma":
-            found["proximal"] = {"ewma_decay": numbers.proximal_decay}
-        if not proximal_follows_lag(config) and config.proximal.policy == "periodic":
-            found["proximal"] = {"copy_every": numbers.proximal_copy_every}
-    if isinstance(config, PPGConfig) and plan.phase is not None:
-        names = ("policy_iterations", "auxiliary_minibatch", "auxiliary_learning_rate")
-        found["phase"] = {name: getattr(plan.phase, name) for name in names}
-    return found

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from anybatch.equations.rescale import center_of_mass, decay_from_center_of_mass
 from anybatch.errors import ConfigError
+from anybatch.rules import center_of_mass, decay_from_center_of_mass
 
 FIXED = "fixed"
 """The word for a number that is not searched."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from anybatch.batch.number_text import number_text
+from anybatch.text import number_text
 
 State = Literal["running", "finished", "pruned", "failed"]
 """pruned: stopped early, because half of the trials had done better by then, or because it diverged."""

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from anybatch.batch.number_text import counted
 from anybatch.errors import ConfigError, UserError
 from anybatch.reports import report_files
 from anybatch.runs import folder as run_folder
@@ -13,6 +12,7 @@ from anybatch.studies import runner as study_runner
 from anybatch.studies.cells import CELLS
 from anybatch.studies.cells import PLAN_FILE as CHECK_FILE
 from anybatch.studies.processes import LOG_FILE, LocalEngine
+from anybatch.text import counted
 from anybatch.tuning import check, opening, optuna_trials, page, runner, tuned_file
 from anybatch.tuning import plan as plans
 from anybatch.tuning.optuna_trials import TrialBook, importances

@@ -18,13 +18,14 @@ from anybatch.distributed import collectives
 from anybatch.errors import ConfigError
 from anybatch.kernels.policy import PolicyKernel
 from anybatch.learning.gradient_steps import GradientSteps
-from anybatch.machine import available_bytes, number_dtype, readable
+from anybatch.machine import available_bytes, number_dtype
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.own import NetworkFactory
 from anybatch.networks.taken import Number
 from anybatch.runs import metrics
 from anybatch.runs.checkpoint import Snapshot
 from anybatch.runs.state_fit import refuse_unlike
+from anybatch.text import readable
 
 
 class AuxiliaryRecord(NamedTuple):

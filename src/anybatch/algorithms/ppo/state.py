@@ -19,7 +19,6 @@ from anybatch.algorithms.state import (
     load_network,
     saved_network,
 )
-from anybatch.batch.stale import proximal_follows_lag
 from anybatch.config import PPOConfig, rescale_rules
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import BoxActions, EnvSpec
@@ -199,7 +198,7 @@ def keep_proximal_age(state: PPOState, config: PPOConfig, before: float) -> None
     If the lag of the data decides the age, there is nothing to keep: it is then an age in gradient steps.
     """
     now, rules = state.batch.env_steps_per_gradient_step, rescale_rules(config.rescale)
-    if before == now or proximal_follows_lag(config):
+    if before == now or config.proximal_follows_lag:
         return
     if state.ewma is not None and "proximal-ewma" in rules:
         state.ewma.rescale_weight(before / now)

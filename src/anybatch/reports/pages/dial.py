@@ -3,11 +3,9 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from anybatch.batch.number_text import counted
 from anybatch.errors import DiskError, cause_of
 from anybatch.presets import Preset
 from anybatch.reports import report_files
-from anybatch.reports.compared import algorithm_name
 from anybatch.reports.dial_records import Record
 from anybatch.reports.dial_settings import settings_of
 from anybatch.reports.pages.dial_words import COLUMNS, WORDS
@@ -15,6 +13,7 @@ from anybatch.reports.pages.drawings import drawing
 from anybatch.reports.pages.markup import Content, Markup, data_element, element, joined, void
 from anybatch.reports.pages.page import page, section
 from anybatch.runs import safe_files
+from anybatch.text import counted
 
 SCRIPTS = ("dial_rules.js", "dial_rows.js", "dial.js")
 RULES = {
@@ -99,7 +98,7 @@ def choice(presets: Mapping[str, Preset]) -> Markup:
     """The presets by algorithm, in the order of their first one."""
     groups: dict[str, list[Markup]] = {}
     for name, preset in presets.items():
-        options = groups.setdefault(algorithm_name(preset.config), [])
+        options = groups.setdefault(preset.config.title, [])
         options.append(element("option", name, value=name))
     return element(
         "div",

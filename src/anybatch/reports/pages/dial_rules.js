@@ -1,4 +1,4 @@
-// The arithmetic of a plan: equations/rescale.py, batch/rescaling.py, batch/minibatch_limit.py and batch/phase.py.
+// The arithmetic of a plan: rules.py, dial/plan.py, dial/sizes.py and the configs of PPO and PPG.
 // Settings are flat, named as the flags of the command line; plans have the names of `anybatch plan --json`.
 // tests/test_dial_page.py compares them with Python's.
 
@@ -6,6 +6,7 @@ const LARGEST_RATIO = 1e6;
 const MOST_ENVS = 2 ** 20;
 const LARGEST_COUNT = 1e12;
 const SMALLEST_AUXILIARY_SHARE = 1 / 4;
+const ADAM_BETA_FLOORS = [0.5, 0.9];
 const LEARNING_RATE_RULE = { adam: "square-root", radam: "square-root", sgd: "linear" };
 const RESCALE_RULES = [
   "learning-rate", "proximal-ewma", "proximal-copy", "advantage-moments", "phase-length", "auxiliary-phase", "adam-betas",
@@ -43,7 +44,7 @@ function rounded(value) {
   return below % 2 === 0 ? below : below + 1;
 }
 
-// equations/rescale.py
+// rules.py
 
 const centerOfMass = (decay) => decay / (1 - decay);
 const effectiveSampleSize = (decay) => (1 + decay) / (1 - decay);
@@ -51,7 +52,7 @@ const meanCopyAge = (every) => (every - 1) / 2;
 const rescaledProximalDecay = (decay, ratio) => decay / (ratio + decay * (1 - ratio));
 const rescaledCopyEvery = (every, ratio) => Math.max(rounded(1 + (every - 1) / ratio), 1);
 const rescaledPhaseIterations = (iterations, ratio) => Math.max(rounded(iterations / ratio), 1);
-const rescaledAdamBeta = (beta, ratio) => beta ** ratio;
+const rescaledAdamBeta = (beta, ratio, floor) => Math.max(beta ** ratio, Math.min(beta, floor));
 
 function rescaledLearningRate(learningRate, ratio, optimizer, form) {
   return learningRate * ((form ?? LEARNING_RATE_RULE[optimizer]) === "linear" ? ratio : Math.sqrt(ratio));
@@ -172,8 +173,8 @@ function rescaledNumbers(settings, ratios) {
     learning_rate: rescaledLearningRate(
       settings["optimizer.learning-rate"], ratio("learning-rate", ratios.minibatch), settings["optimizer.name"], rules.form,
     ),
-    beta1: rescaledAdamBeta(settings["optimizer.beta1"], betaRatio),
-    beta2: rescaledAdamBeta(settings["optimizer.beta2"], betaRatio),
+    beta1: rescaledAdamBeta(settings["optimizer.beta1"], betaRatio, ADAM_BETA_FLOORS[0]),
+    beta2: rescaledAdamBeta(settings["optimizer.beta2"], betaRatio, ADAM_BETA_FLOORS[1]),
     proximal_decay: hasPolicy(settings)
       ? rescaledProximalDecay(settings["proximal.ewma-decay"], ratio("proximal-ewma", stepRatio)) : 0,
     advantage_decay: hasPolicy(settings)

@@ -95,7 +95,9 @@ def plan_rows(plan_json: dict[str, object]) -> Markup:
     sentences = (
         element("p", str(note), class_="soft") for note in (notes if isinstance(notes, list) else [])
     )
-    return joined(table(("number", "tuned at", "this run", "rule"), rows, kind="stacked plan"), *sentences)
+    return joined(
+        table(("hyperparameter", "tuned at", "this run", "rule"), rows, kind="stacked plan"), *sentences
+    )
 
 
 def command(words: Sequence[str]) -> Markup:

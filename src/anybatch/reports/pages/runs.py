@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import Any
 
-from anybatch.batch.number_text import counted, number_text
 from anybatch.reports.advice import advise, known
 from anybatch.reports.charts.chart import Chart, csv_lines
-from anybatch.reports.compared import Group, RunView, algorithm_name, grouped
+from anybatch.reports.compared import Group, RunView, grouped
 from anybatch.reports.pages.drawings import drawing, legend, swatch
 from anybatch.reports.pages.markup import Content, Markup, element, joined
 from anybatch.reports.pages.page import command, page, plan_rows, section, table
 from anybatch.reports.report_files import Report
 from anybatch.reports.run_charts import RETURN, RUN_CHARTS, charts_of, range_note
+from anybatch.text import counted, number_text
 
 RUN_COLUMNS = (
     "run",
@@ -43,7 +43,7 @@ def report(runs: Sequence[RunView], words: Sequence[str]) -> Report:
     envs = list(dict.fromkeys(group.config.env for group in groups))
     content = page(
         title=title(groups, envs),
-        kicker=f"{', '.join(envs)} · {', '.join(dict.fromkeys(algorithm_name(run.config) for run in runs))}",
+        kicker=f"{', '.join(envs)} · {', '.join(dict.fromkeys(run.config.title for run in runs))}",
         lead=lead(groups),
         body=body,
         foot="Made by anybatch. The folder of this page has its figures as PNG and SVG in "

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from anybatch.batch.number_text import counted
 from anybatch.reports import statistics
 from anybatch.reports.charts.chart import Drawing, Intervals, csv_lines
 from anybatch.reports.pages.drawings import drawing
@@ -29,6 +28,7 @@ from anybatch.reports.verdicts.compare import METRIC_NAMES
 from anybatch.studies.cells import RANDOM_ARM
 from anybatch.studies.duration import in_words, written
 from anybatch.studies.plan import Request, StudyPlan
+from anybatch.text import counted
 
 
 def report(view: StudyView, words: Sequence[str]) -> Report:

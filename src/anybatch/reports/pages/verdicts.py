@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from anybatch.batch.number_text import probability_text
 from anybatch.reports.charts.chart import IntervalRow, Intervals
 from anybatch.reports.pages.drawings import drawing
 from anybatch.reports.pages.markup import Content, Markup, element
 from anybatch.reports.pages.page import table
 from anybatch.reports.verdicts import Verdict
+from anybatch.text import probability_text
 
 STATE_COLORS = {
     "holds": "green",

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from anybatch.batch.number_text import probability_text
 from anybatch.reports import statistics
 from anybatch.reports.statistics import Difference
 from anybatch.reports.verdicts.rule import EQUALITIES, Rule, Selector
 from anybatch.reports.verdicts.scores import Lack, Scores, Selection
 from anybatch.reports.verdicts.verdict import Comparison, State
+from anybatch.text import probability_text
 
 Strata = Mapping[str, Sequence[float]]
 

@@ -6,13 +6,13 @@ from itertools import chain
 
 import numpy as np
 
-from anybatch.batch.number_text import counted
 from anybatch.reports import statistics
 from anybatch.reports.verdicts import compare
 from anybatch.reports.verdicts.rule import Rule
 from anybatch.reports.verdicts.scores import Scores
 from anybatch.reports.verdicts.verdict import Comparison, State, overall
 from anybatch.studies.cells import Cell, Result
+from anybatch.text import counted
 
 NOISE_SCALE = "batch/noise_scale"
 FEWEST_POINTS = 8

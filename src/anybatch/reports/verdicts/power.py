@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anybatch.batch.number_text import counted, probability_text
 from anybatch.reports import statistics
 from anybatch.reports.verdicts.compare import FEWEST_SEEDS, METRIC_NAMES
 from anybatch.reports.verdicts.rule import Rule, Selector, parse
 from anybatch.reports.verdicts.scores import Scores
 from anybatch.studies.plan import StudyPlan
+from anybatch.text import counted, probability_text
 
 WANTED_POWER = 0.8
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from anybatch.batch.number_text import probability_text
 from anybatch.reports import statistics
 from anybatch.reports.verdicts.compare import FEWEST_SEEDS, METRIC_NAMES, missing_runs, without_result
 from anybatch.reports.verdicts.rule import Rule, Selector
 from anybatch.reports.verdicts.scores import Scores, Selection
 from anybatch.reports.verdicts.verdict import Comparison, State
 from anybatch.studies.plan import setting_name
+from anybatch.text import probability_text
 
 DRAWS = 10_000
 SURE = 0.95

@@ -1,29 +1,31 @@
-"""A foreign configuration at another batch: the dial's arithmetic between a trainer's own keys.
+"""Another trainer's configuration at another batch: the dial's arithmetic between the trainer's own keys.
 
 The number of gradient steps per iteration stays the same. All batches then change by one ratio ρ, the
 learning rate follows the minibatch, and numbers that should follow but have no setting are named.
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from anybatch.batch.number_text import counted, number_text
-from anybatch.batch.rows import PlanRow
+from anybatch import rules
+from anybatch.config.planned import PlanRow, ratio_text, root_text
 from anybatch.config.require import LARGEST_COUNT, LARGEST_FLOAT
-from anybatch.equations import rescale
+from anybatch.dial.other_trainers import RLLIB, RSL_RL, Settings, Trainer, shown
 from anybatch.errors import UserError
-from anybatch.foreign import limits
-from anybatch.foreign.trainers import RLLIB, RSL_RL, Settings, Trainer, shown
+from anybatch.text import counted, number_text
 
 SCHEDULED = "lin_"
 """Prefix of a learning rate that falls linearly to 0, in configurations of the RL Zoo."""
 OPTIMIZERS: dict[str, Literal["adam", "sgd"]] = {"adam": "adam", "adamw": "adam", "sgd": "sgd"}
 """Optimizers by the rule that their learning rate follows."""
+ADAPTIVE = "where it starts: the schedule adapts it"
+FEWEST_STEPS = 8
+"""Shorter rollouts are not suggested: advantages over fewer steps are little more than the value function."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """The batches of a foreign configuration, over all of its learners."""
+    """The batches of another trainer's configuration, over all of its learners."""
 
     num_envs: int
     num_steps: float
@@ -37,7 +39,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForeignPlan:
+class OtherPlan:
     """A trainer's configuration at another batch."""
 
     trainer: Trainer
@@ -60,7 +62,7 @@ class ForeignPlan:
         }
 
 
-def plan_for(trainer: Trainer, given: Settings, *, num_envs: int) -> ForeignPlan:
+def plan_for(trainer: Trainer, given: Settings, *, num_envs: int) -> OtherPlan:
     """The settings `given`, tuned at the batch they describe, for `num_envs` environments."""
     complete = trainer.complete(given)
     tuned_at = sizes_of(trainer, complete)
@@ -72,20 +74,19 @@ def plan_for(trainer: Trainer, given: Settings, *, num_envs: int) -> ForeignPlan
     rate = complete[trainer.learning_rate]
     changed[trainer.learning_rate] = rescaled_rate(trainer, rate, ratio, optimizer_of(trainer, complete))
     run = complete | changed
-    return ForeignPlan(
+    return OtherPlan(
         trainer=trainer,
         tuned_at=tuned_at,
         this_run=this_run,
         settings={key: run[key] for key in run if key in given or key in trainer.read},
         rows=rows(trainer, complete, run, tuned_at, this_run),
-        notes=limits.notes(trainer, complete, tuned_at.iteration_batch, this_run.iteration_batch),
+        notes=notes(trainer, complete, tuned_at.iteration_batch, this_run.iteration_batch),
     )
 
 
 def sizes_of(trainer: Trainer, settings: Settings) -> Sizes:
     """The batches that the settings describe, or an error if they do not fit together."""
-    # With 0 remote runners or learners, RLlib uses its one local runner or learner.
-    at_least = 0 if trainer is RLLIB else 1
+    at_least = 0 if trainer.zero_means_one else 1
     num_envs = 1
     for key in trainer.num_envs:
         num_envs *= max(1, whole(settings, key, at_least=at_least))
@@ -136,7 +137,7 @@ def rescaled_rate(trainer: Trainer, rate: Any, ratio: float, optimizer: str) -> 
     """The learning rate for a minibatch `ratio` times as large, in the given form."""
 
     def scaled(number: float) -> float:
-        return float(f"{rescale.rescaled_learning_rate(number, ratio, OPTIMIZERS[optimizer]):.6g}")
+        return float(f"{rules.rescaled_learning_rate(number, ratio, OPTIMIZERS[optimizer]):.6g}")
 
     if isinstance(rate, str) and rate.startswith(SCHEDULED):
         return f"{SCHEDULED}{scaled(positive(trainer, rate.removeprefix(SCHEDULED))):.6g}"
@@ -146,8 +147,9 @@ def rescaled_rate(trainer: Trainer, rate: Any, ratio: float, optimizer: str) -> 
 
 
 def pairs(trainer: Trainer, rate: Any) -> list[tuple[Any, Any]]:
-    points = [tuple(point) for point in rate if isinstance(point, list | tuple) and len(point) == 2]
-    if not points or len(points) != len(rate):
+    entries = cast("list[list[Any]]", rate)
+    points = [(entry[0], entry[1]) for entry in entries if type(entry) in (list, tuple) and len(entry) == 2]
+    if not points or len(points) != len(entries):
         raise UserError(
             f"{trainer.learning_rate} = {shown(rate)}: a schedule must be pairs of env steps and number"
         )
@@ -189,35 +191,34 @@ def optimizer_of(trainer: Trainer, settings: Settings) -> str:
 def rows(
     trainer: Trainer, tuned: Settings, run: Settings, tuned_at: Sizes, this_run: Sizes
 ) -> tuple[PlanRow, ...]:
-    """The table *number · tuned at · this run · rule*."""
+    """The table *hyperparameter · tuned at · this run · rule*."""
     ratio, minibatch_ratio = (
         this_run.iteration_batch / tuned_at.iteration_batch,
         this_run.minibatch / tuned_at.minibatch,
     )
-    root = "√" * (rescale.LEARNING_RATE_RULE[OPTIMIZERS[optimizer_of(trainer, tuned)]] == "square-root")
+    is_root = rules.LEARNING_RATE_RULE[OPTIMIZERS[optimizer_of(trainer, tuned)]] == "square-root"
+    factor = root_text(minibatch_ratio) if is_root else ratio_text(minibatch_ratio)
     rate = trainer.learning_rate
     return (
         PlanRow(
             number="iteration batch",
             tuned_at=tuned_at.product(),
             this_run=this_run.product(),
-            rule=f"× {number_text(ratio, 4)}",
+            rule=f"× {ratio_text(ratio)}",
             regime="iteration batch",
         ),
         PlanRow(
             number=f"minibatch ({trainer.minibatch or trainer.minibatches})",
             tuned_at=number_text(tuned_at.minibatch, 6),
             this_run=number_text(this_run.minibatch, 6),
-            rule=f"× {number_text(minibatch_ratio, 4)}: the same number of gradient steps per iteration",
+            rule=f"× {ratio_text(minibatch_ratio)}: the same number of gradient steps per iteration",
             regime="iteration batch",
         ),
         PlanRow(
             number=f"learning rate ({rate})",
             tuned_at=f"{tuned[rate]}",
             this_run=f"{run[rate]}",
-            rule=limits.ADAPTIVE
-            if trainer is RSL_RL and limits.adapts(tuned)
-            else f"× {root}{number_text(minibatch_ratio, 4)} (minibatch)",
+            rule=ADAPTIVE if trainer is RSL_RL and adapts(tuned) else f"× {factor} (minibatch)",
             regime="minibatch",
         ),
         PlanRow(
@@ -228,3 +229,89 @@ def rows(
             regime="iteration batch",
         ),
     )
+
+
+def notes(trainer: Trainer, settings: Settings, tuned: int, run: int) -> tuple[str, ...]:
+    """Sentences about settings tuned at iteration batches of `tuned` samples and used at `run`."""
+    if tuned == run:
+        return ()
+    sentences = [
+        proximal(trainer, tuned, run),
+        shorter_rollouts(trainer, settings, tuned, run),
+        epochs(trainer, settings),
+        normalization(trainer, settings, tuned, run),
+        early_stop(settings),
+        adaptation(trainer, settings),
+        trainer.measured if run > tuned else "",
+    ]
+    return tuple(sentence for sentence in sentences if sentence)
+
+
+def proximal(trainer: Trainer, tuned: int, run: int) -> str:
+    times = number_text(max(run / tuned, tuned / run), 4)
+    older = f"{times} times as old" if run > tuned else f"{times} times younger"
+    return (
+        f"{trainer.title} keeps updates close to the policy that collected the data, which is {older} in env "
+        "steps at this batch. No setting corrects that; PPO-EWMA does: anybatch train --proximal.policy ewma."
+    )
+
+
+def shorter_rollouts(trainer: Trainer, settings: Settings, tuned: int, run: int) -> str:
+    """How to have more envs and still the tuned batch, which such a trainer does better with."""
+    steps = settings[trainer.num_steps] if trainer.num_steps is not None else 0
+    if run % tuned or steps % (run // tuned) or steps * tuned // run < FEWEST_STEPS:
+        return ""
+    return (
+        f"{trainer.num_steps} = {steps * tuned // run} keeps the iteration batch at {tuned:,} samples with "
+        "these envs: then every other number stays as it was tuned, and only the rollouts are shorter."
+    )
+
+
+def epochs(trainer: Trainer, settings: Settings) -> str:
+    count = settings[trainer.epochs]
+    return (
+        f"The rule assumes one policy epoch; {trainer.epochs} = {count} makes it approximate."
+        if count > 1
+        else ""
+    )
+
+
+def normalization(trainer: Trainer, settings: Settings, tuned: int, run: int) -> str:
+    """A sentence about the normalization of advantages."""
+    key = trainer.normalizes_minibatches
+    if key is True:
+        return f"{trainer.title} normalizes advantages within each minibatch, which no rule corrects."
+    if key and settings.get(key):
+        return f"{key} = {settings[key]} normalizes advantages within each minibatch, which no rule corrects."
+    if trainer.normalizes_iterations and run < tuned:
+        return (
+            "Advantages are normalized over one iteration, which has fewer samples at this batch; "
+            f"{trainer.title} has no average over several iterations."
+        )
+    return ""
+
+
+def early_stop(settings: Settings) -> str:
+    target = settings.get("target_kl")
+    if target is None:
+        return ""
+    return f"target_kl = {target} ends iterations early, by an amount that depends on the batch."
+
+
+def adapts(settings: Settings) -> bool:
+    """Whether RSL-RL changes the learning rate by itself."""
+    return settings.get("schedule") == "adaptive" and settings.get("desired_kl") is not None
+
+
+def adaptation(trainer: Trainer, settings: Settings) -> str:
+    if trainer is RSL_RL and adapts(settings):
+        return (
+            f"schedule = adaptive changes learning_rate at every minibatch to keep the KL divergence near "
+            f"desired_kl = {settings['desired_kl']}: the number here is only its initial value."
+        )
+    if trainer is RLLIB and settings.get("use_kl_loss"):
+        return (
+            "use_kl_loss = True adapts kl_coeff once per iteration: in env steps, that is less often at a "
+            "larger batch and more often at a smaller one."
+        )
+    return ""

@@ -1,10 +1,10 @@
-"""A foreign plan as text to paste, in the trainer's own form."""
+"""A plan for another trainer as text to paste, in the trainer's own form."""
 
 import shlex
 from typing import Any
 
-from anybatch.foreign.plan import SCHEDULED, ForeignPlan
-from anybatch.foreign.trainers import CLEANRL, PUREJAXRL, RSL_RL, SB3, Settings, words
+from anybatch.dial.other_plans import SCHEDULED, OtherPlan
+from anybatch.dial.other_trainers import CLEANRL, PUREJAXRL, RSL_RL, SB3, Settings, words
 
 ZOO_ONLY = ("policy", "n_timesteps", "normalize", "env_wrapper", "vec_env_wrapper", "frame_stack", "callback")
 """Settings of the RL Zoo in addition to those of SB3's PPO."""
@@ -20,7 +20,7 @@ DERIVED = ("batch_size", "minibatch_size", "num_iterations", "MINIBATCH_SIZE", "
 """Numbers that CleanRL and PureJaxRL compute from the others."""
 
 
-def paste(plan: ForeignPlan) -> str:
+def paste(plan: OtherPlan) -> str:
     """The settings of this run, ready to paste."""
     forms = {SB3.name: sb3, CLEANRL.name: cleanrl, RSL_RL.name: rsl_rl, PUREJAXRL.name: purejaxrl}
     return forms.get(plan.trainer.name, rllib)(plan.settings)

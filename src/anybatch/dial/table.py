@@ -1,15 +1,11 @@
-"""A plan in words: its batches, the table *number · tuned at · this run · rule*, and notes."""
+"""A plan in words: its batches, the table *hyperparameter · tuned at · this run · rule*, and notes."""
 
 from dataclasses import asdict, dataclass, replace
 
-from anybatch.batch.number_text import counted, number_text
-from anybatch.batch.plan import Plan
-from anybatch.batch.preconditions import broken_preconditions
-from anybatch.batch.rows import PlanRow, plan_rows
-from anybatch.batch.sizes import BatchSizes
-from anybatch.batch.stale import proximal_follows_lag
-from anybatch.config import PPGConfig, PPOConfig, PQNConfig, RunConfig, rescale_rules
-from anybatch.machine import readable
+from anybatch.config import RunConfig, rescale_rules
+from anybatch.config.planned import BatchSizes, Plan, PlanRow
+from anybatch.dial.rows import plan_rows
+from anybatch.text import counted, number_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +29,7 @@ def plan_table(config: RunConfig, plan: Plan) -> PlanTable:
             *limit_lines(config, plan),
             *controller_lines(config, plan),
             *collection_lines(config),
-            *stale_lines(config, plan),
-            *phase_lines(config, plan),
+            *config.plan_lines(plan),
         ),
         rows=tuple(plan_rows(config, plan)),
         warnings=tuple(broken_preconditions(config, plan)),
@@ -88,73 +83,11 @@ def controller_lines(config: RunConfig, plan: Plan) -> list[str]:
 
 
 def collection_lines(config: RunConfig) -> list[str]:
-    """Who collects the data, and how old it is when it is trained on."""
+    """Who collects the data while the learner learns, and how old it is when it is trained on."""
+    if config.collection is None:
+        return []
     lag = counted(config.lag, "iteration")
-    if config.collection is not None:
-        return [f"collected by     {config.collection}, while the learner learns: lag of {lag}"]
-    if config.lag and isinstance(config, PQNConfig):
-        return [f"stale data       lag of {lag}; next values are those of the current network"]
-    return []
-
-
-def stale_lines(config: RunConfig, plan: Plan) -> list[str]:
-    """The lag of stale data, and what the two options for it choose, or would choose."""
-    stale = plan.stale
-    if stale is None or not isinstance(config, PPOConfig):
-        return []
-    chosen = (
-        f"a proximal copy every {stale.copy_every:,}"
-        if config.proximal.policy == "periodic"
-        else f"a proximal EWMA decay of {stale.ewma_decay:.6g} "
-        f"(center of mass {number_text(stale.half_lag, 4)})"
-    )
-    needed = " with --proximal.policy ewma" * (config.proximal.policy not in ("ewma", "periodic"))
-    age = (
-        f"half of it gives {chosen}"
-        if proximal_follows_lag(config)
-        else f"--staleness.proximal-age half_lag{needed} would give {chosen}"
-    )
-    rate = (
-        "the learning rate is multiplied"
-        if config.staleness.scale_learning_rate
-        else "--staleness.scale-learning-rate would multiply the learning rate"
-    )
-    iterations, lag = stale.iterations, stale.gradient_steps
-    return [
-        f"stale data       {counted(iterations, 'iteration')} × {lag // iterations:,} = lag of "
-        f"{counted(lag, 'gradient step')}: {age}; {rate} by √(effective samples ÷ samples) of each iteration"
-    ]
-
-
-def phase_lines(config: RunConfig, plan: Plan) -> list[str]:
-    """The phase of PPG as products, and the memory and disk space of its data."""
-    phase = plan.phase
-    if phase is None or not isinstance(config, PPGConfig):
-        return []
-    lines = [
-        f"phase            {counted(phase.policy_iterations, 'iteration')} × {plan.batch.iteration_batch:,}"
-        f" = {counted(phase.env_steps, 'env step')}, then"
-        f" {counted(phase.auxiliary_epochs, 'auxiliary epoch')} of"
-        f" {counted(phase.auxiliary_minibatches, 'gradient step')}"
-    ]
-    if phase.memory_bytes is None:
-        return lines
-    once, twice = readable(phase.memory_bytes), readable(2 * phase.memory_bytes)
-    keeps_env_steps = "phase-length" in rescale_rules(config.rescale) and phase.env_steps == (
-        config.phase.policy_iterations * plan.tuned_at.iteration_batch
-    )
-    at_any_batch = "; the same at any batch, since the rule keeps a phase's env steps" * keeps_env_steps
-    on_disk = (
-        f"{once} in checkpoints, up to {twice} while they span two phases (--phase.no-save-data: none)"
-        if config.phase.save_data
-        else "none: checkpoints are saved only between phases"
-    )
-    return [
-        *lines,
-        f"phase memory     {phase.env_steps:,} × {phase.obs_bytes:,} bytes = {once} of observations"
-        + at_any_batch,
-        f"phase disk       {on_disk}",
-    ]
+    return [f"collected by     {config.collection}, while the learner learns: lag of {lag}"]
 
 
 def change_of_batch(before: BatchSizes, now: Plan, env_steps: int) -> str:
@@ -172,3 +105,28 @@ def change_of_batch(before: BatchSizes, now: Plan, env_steps: int) -> str:
         f"{counted(batch.epochs, 'epoch')}, "
         f"learning rate {now.hyperparameters.learning_rate:.4g}"
     )
+
+
+def broken_preconditions(config: RunConfig, plan: Plan) -> list[str]:
+    """One sentence for each reason why the rules may not hold in this run, as far as known beforehand."""
+    epochs, tuned_steps = config.update.epochs, plan.tuned_at.num_steps
+    anneal_until, anneals_to_0 = config.optimizer.anneal_until, config.optimizer.anneal_to == 0
+    rescales = bool(rescale_rules(config.rescale)) and not plan.ratios.are_one
+    reasons = [
+        (
+            rescales and epochs > 1,
+            f"The rule assumes one policy epoch; update.epochs = {epochs} makes it approximate.",
+        ),
+        (
+            config.num_steps != tuned_steps,
+            f"num-steps = {config.num_steps} instead of the tuned {tuned_steps} also changes how far "
+            "returns look before they bootstrap; changing num-envs does not.",
+        ),
+        (
+            anneal_until is not None and anneals_to_0 and anneal_until < config.total_env_steps,
+            f"The learning rate reaches 0 at optimizer.anneal-until = {anneal_until}, before "
+            f"total-env-steps = {config.total_env_steps}.",
+        ),
+        *config.plan_warnings(plan, rescales=rescales),
+    ]
+    return [sentence for broken, sentence in reasons if broken]

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from anybatch.batch import controllers
-from anybatch.batch.controllers import ControllerState, Signals
-from anybatch.batch.minibatch_limit import moved_limit, usable_limit
-from anybatch.batch.plan import Plan, make_plan
 from anybatch.config import RunConfig
+from anybatch.config.planned import Plan
+from anybatch.dial import controllers
+from anybatch.dial.controllers import ControllerState, Signals
+from anybatch.dial.plan import make_plan
+from anybatch.dial.sizes import moved_limit, usable_limit
 from anybatch.errors import ConfigError
 
 

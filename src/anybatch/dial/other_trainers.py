@@ -1,12 +1,23 @@
-"""Each trainer's names for the numbers that depend on the batch, and what it cannot express."""
+"""Other trainers: their names for the settings that depend on the batch, one record each; reading them."""
 
+import ast
 import difflib
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
-from anybatch.errors import UserError
+from anybatch.config.require import DEEPEST_NESTING
+from anybatch.config.whole_number import MOST_DIGITS
+from anybatch.errors import UserError, cause_of
 
 Settings = dict[str, Any]
+FILES = (".json", ".yaml", ".yml")
+MOST_VALUES = 10_000
+"""Most values in a setting."""
+SECTIONS = {"algorithm", "training", "env_runners", "learners"}
+"""Groups of settings within a trainer's configuration; other tables are values or names of environments."""
 
 LONGEST_SHOWN = 60
 """Letters of a value in an error message."""
@@ -44,6 +55,14 @@ class Trainer:
     """Key of the number of learners, each with its own batch."""
     optimizer: str | None = None
     """Key of the optimizer's name; without a key it is Adam."""
+    zero_means_one: bool = False
+    """Whether a number of 0 remote runners or learners means one local one."""
+    normalizes_minibatches: str | bool = False
+    """Whether advantages are normalized within each minibatch: always, never, or the key that decides it."""
+    normalizes_iterations: bool = False
+    """Whether advantages are otherwise normalized over one iteration."""
+    measured: str = ""
+    """What was measured with plans for more envs: results/foreign."""
     defaults: Settings
     """Defaults of the trainer. A setting without a default must be given."""
     others: tuple[str, ...]
@@ -92,6 +111,10 @@ SB3 = Trainer(
     minibatch="batch_size",
     epochs="n_epochs",
     learning_rate="learning_rate",
+    normalizes_minibatches="normalize_advantage",
+    measured="Measured with Stable-Baselines3 at 8 times the envs, area under the curve at its own batch, "
+    "with such a plan and without: 435, 336 and 305 on CartPole-v1 (5 seeds), 689, -177 and -183 on "
+    "HalfCheetah-v4 (3 seeds). The plan alone does not keep the curve.",
     defaults={
         "n_steps": 2048,
         "batch_size": 64,
@@ -116,6 +139,7 @@ CLEANRL = Trainer(
     minibatches="num_minibatches",
     epochs="update_epochs",
     learning_rate="learning_rate",
+    normalizes_minibatches="norm_adv",
     defaults={"norm_adv": True, "target_kl": None},  # sizes differ from script to script: they must be given
     others=words(
         "exp_name seed torch_deterministic cuda track wandb_project_name wandb_entity capture_video "
@@ -133,6 +157,8 @@ RSL_RL = Trainer(
     epochs="num_learning_epochs",
     learning_rate="learning_rate",
     optimizer="optimizer",
+    normalizes_minibatches="normalize_advantage_per_mini_batch",
+    normalizes_iterations=True,
     defaults={
         "num_mini_batches": 4,
         "num_learning_epochs": 5,
@@ -157,6 +183,7 @@ PUREJAXRL = Trainer(
     minibatches="NUM_MINIBATCHES",
     epochs="UPDATE_EPOCHS",
     learning_rate="LR",
+    normalizes_minibatches=True,
     defaults={},
     others=words(
         "TOTAL_TIMESTEPS GAMMA GAE_LAMBDA CLIP_EPS ENT_COEF VF_COEF MAX_GRAD_NORM ACTIVATION ENV_NAME "
@@ -173,6 +200,8 @@ RLLIB = Trainer(
     epochs="num_epochs",
     learning_rate="lr",
     num_learners="num_learners",
+    zero_means_one=True,
+    normalizes_iterations=True,
     defaults={
         "num_env_runners": 2,
         "num_envs_per_env_runner": 1,
@@ -197,3 +226,106 @@ def trainer_named(name: str) -> Trainer:
     if name not in TRAINERS:
         raise UserError(f"--from {name}: must be one of {', '.join(TRAINERS)}")
     return TRAINERS[name]
+
+
+def read_settings(trainer: Trainer, given: Sequence[str]) -> Settings:
+    """The settings in the given words; later ones override earlier ones. The names are the trainer's."""
+    settings: Settings = {}
+    for word in given:
+        key, equals, value = word.partition("=")
+        if Path(key).suffix.lower() in FILES and not equals:
+            settings |= read_file(trainer, Path(word))
+        elif equals and key:
+            settings[plain_key(key)] = parsed(value)
+        else:
+            raise UserError(
+                f"{word}: settings of {trainer.title} must be key=value, such as "
+                f"{trainer.learning_rate}=3e-4, or a file that ends in {', '.join(FILES)}"
+            )
+    for key, value in settings.items():
+        refuse_unplain(key, value)
+    return settings
+
+
+def refuse_unplain(key: str, setting: Any) -> None:
+    """Refuse what is not text, numbers, and lists and tables of these, or cannot be printed again.
+
+    `key` is the name of the setting, or of a file with several.
+    """
+    level = [setting]
+    for _ in range(DEEPEST_NESTING):
+        for value in level:
+            if isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
+                raise UserError(f"{key}: numbers must have at most {MOST_DIGITS} digits")
+            if value is not None and not isinstance(value, str | int | float | list | tuple | dict):
+                raise UserError(f"{key} = {shown(value)}: must be a number, a string, a list or a table")
+        level = [inner for value in level for inner in inside(value)]
+        if len(level) > MOST_VALUES:  # references within YAML can multiply a few lines without limit
+            raise UserError(f"{key}: must have at most {MOST_VALUES:,} values")
+        if not level:
+            return
+    raise UserError(f"{key}: it is nested too deeply")
+
+
+def inside(value: Any) -> list[Any]:
+    """The values inside a list or a table, and the keys of the latter."""
+    if isinstance(value, dict):
+        return [*value, *value.values()]
+    return list(cast("list[Any]", value)) if isinstance(value, list | tuple) else []
+
+
+def plain_key(key: str) -> str:
+    """The key of a command-line flag: --num-envs is num_envs."""
+    return key.removeprefix("--").replace("-", "_")
+
+
+def parsed(text: str) -> Any:
+    """A number, True, None or a list as Python writes them; anything else is a string."""
+    try:
+        return ast.literal_eval({"true": "True", "false": "False", "null": "None"}.get(text, text))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+
+
+def read_file(trainer: Trainer, path: Path) -> Settings:
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text) if path.suffix.lower() == ".json" else from_yaml(path, text)
+    except RecursionError:
+        raise UserError(f"{path} cannot be read: it is nested too deeply") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {cause_of(error)}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} must hold a table of settings")
+    refuse_unplain(str(path), content)
+    return flattened(trainer, cast("Settings", content), path)
+
+
+def from_yaml(path: Path, text: str) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise UserError(f"{path} needs the package pyyaml: install it with pip install pyyaml") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error).replace("\n", " ")) from None
+    except (LookupError, TypeError, AttributeError) as error:  # of a value that is not what its tag says
+        raise ValueError(f"it has a value that is not what its tag says ({error!r})") from None
+
+
+def flattened(trainer: Trainer, content: Settings, path: Path) -> Settings:
+    """One table, from sections of one configuration or from a file with one configuration by name."""
+    tables = {str(key): cast("Settings", value) for key, value in content.items() if isinstance(value, dict)}
+    named = [key for key in tables if key not in SECTIONS and key not in trainer.known]
+    if named and len(tables) == len(content):
+        if len(named) > 1:
+            raise UserError(f"{path} has several configurations, {', '.join(named[:5])}: it must have one")
+        return flattened(trainer, tables[named[0]], path)
+    settings: Settings = {}
+    for key, value in content.items():
+        if key in SECTIONS and isinstance(value, dict):
+            settings |= value
+        else:
+            settings[str(key)] = value
+    return settings

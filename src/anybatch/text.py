@@ -18,3 +18,13 @@ def counted(count: float, noun: str) -> str:
     """0 samples, 1 sample, 1.5 samples, 1,024 samples: at most one decimal."""
     number = f"{count:,.0f}" if float(count).is_integer() else f"{count:,.1f}"
     return f"{number} {noun}{'s' * (count != 1)}"
+
+
+def readable(count: int) -> str:
+    """A number of bytes with three digits and a decimal unit."""
+    size = float(count)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 999.5:  # above, three digits would round to 1e+03
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

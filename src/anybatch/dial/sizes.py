@@ -1,15 +1,33 @@
-"""The minibatch limit: a larger batch has larger minibatches up to it, and more minibatches beyond it."""
+"""The batches of a run: the automatic microbatch, the ratios to the tuned batch, and the minibatch limit.
+
+The limit: a larger batch has larger minibatches up to it, and more minibatches beyond it.
+"""
 
 import math
-from dataclasses import dataclass
+from dataclasses import replace
 
-from anybatch.batch.controllers import Signals
-from anybatch.batch.number_text import number_text
-from anybatch.batch.sizes import BatchSizes
+from anybatch import rules
 from anybatch.config import RunConfig, TunedAt
-from anybatch.equations.noise_scale import noise_scale
+from anybatch.config.planned import BatchSizes, MinibatchLimit, Ratios
+from anybatch.dial.controllers import Signals
 from anybatch.errors import CheckpointError, ConfigError
+from anybatch.text import number_text
 
+# Samples per forward and backward pass. On a CPU, memory of large activations is mapped and unmapped at every
+# step, so images are processed in small parts. A fixed rule instead of a timing keeps two runs on one machine
+# bitwise equal.
+AUTO_MICROBATCH = {
+    ("mlp", "cpu"): 4096,
+    ("nature", "cpu"): 128,
+    ("impala", "cpu"): 64,
+    ("minatar", "cpu"): 1024,
+    ("mlp", "gpu"): 65536,
+    ("nature", "gpu"): 8192,
+    ("impala", "gpu"): 4096,
+    ("minatar", "gpu"): 65536,
+}
+LARGEST_RATIO = 1e6
+"""No rule holds beyond this ratio, and decays would round to 1."""
 LEAST_NOISE_WEIGHT = 0.4
 """Weight that the average noise scale must have before it moves the limit: that of ten measurements."""
 LEAST_CHANGE = math.sqrt(2)
@@ -20,24 +38,44 @@ LARGEST_GROWTH = 2.0
 measured on is hardly more than a guess, and larger minibatches measure it better. The limit falls at once."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MinibatchLimit:
-    """The current limit and its effect."""
+def automatic_microbatch(encoder: str, device: str) -> int:
+    """The fixed rule behind `--microbatch 0`."""
+    return AUTO_MICROBATCH[encoder, "cpu" if device == "cpu" else "gpu"]
 
-    samples: float
-    measured: bool
-    """Whether it follows the measured noise scale; otherwise it is a number from the config."""
-    ratio: float
-    """Limit ÷ tuned minibatch."""
-    reached: bool
-    """Whether the minibatch would exceed the limit, so that there are more minibatches instead."""
-    holds_numbers: bool
-    """Whether the numbers that follow the minibatch are those of the limit. If a controller changes the batch
-    without compensation, they may refer to another batch than the current one."""
+
+def noise_part(encoder: str) -> int:
+    """Most samples in each of the parts of a minibatch that its noise scale is measured by.
+
+    Neither the microbatch nor the device decides it: they must not change what a run measures.
+    """
+    return AUTO_MICROBATCH[encoder, "cpu"]
+
+
+def batch_ratios(batch: BatchSizes, tuned_at: TunedAt) -> Ratios:
+    """The ratios of all batches."""
+    tuned = replace(
+        batch,
+        num_envs=tuned_at.num_envs,
+        num_steps=tuned_at.num_steps,
+        minibatches_per_epoch=tuned_at.minibatches_per_epoch,
+        epochs=tuned_at.epochs,
+    )
+    ratios = Ratios(
+        minibatch=batch.minibatch / tuned.minibatch,
+        env_steps_per_gradient_step=batch.env_steps_per_gradient_step / tuned.env_steps_per_gradient_step,
+        iteration_batch=batch.iteration_batch / tuned.iteration_batch,
+    )
+    for ratio in (ratios.minibatch, ratios.env_steps_per_gradient_step, ratios.iteration_batch):
+        if not 1 / LARGEST_RATIO <= ratio <= LARGEST_RATIO:
+            raise ConfigError(
+                f"the batch is {number_text(ratio, 3)} times the tuned one, {tuned_at}: "
+                f"must be within a factor of {LARGEST_RATIO:,.0f}"
+            )
+    return ratios
 
 
 def refuse_limit_below(tuned_at: TunedAt, config: RunConfig) -> None:
-    """Refuse a limit below the tuned minibatch: it would change the numbers at the tuned batch."""
+    """Refuse a limit below the tuned minibatch: it would change the hyperparameters at the tuned batch."""
     limit = config.minibatch_limit
     if isinstance(limit, int) and limit < tuned_at.minibatch:
         raise ConfigError(
@@ -92,7 +130,7 @@ def moved_limit(limit: MinibatchLimit, signals: Signals, *, tuned: float, unlimi
     trace, signal, weight = signals.noise_trace, signals.noise_signal, signals.noise_weight
     if trace is None or signal is None or weight < LEAST_NOISE_WEIGHT:
         return limit.samples
-    scale = noise_scale(trace, signal)
+    scale = rules.noise_scale(trace, signal)
     if math.isnan(scale):
         return limit.samples
     target = min(max(tuned, min(scale, unlimited)), LARGEST_GROWTH * limit.samples)

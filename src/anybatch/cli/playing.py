@@ -1,0 +1,95 @@
+"""`anybatch evaluate`, `watch` and `advise`: what a trained policy does, and what its metrics say."""
+
+import json
+import sys
+from itertools import takewhile
+from pathlib import Path
+
+from anybatch import session
+from anybatch.cli import show
+from anybatch.cli.flags import EvaluateFlags, WatchFlags
+from anybatch.cli.parsing import with_run
+from anybatch.cli.words import value_of, without
+from anybatch.errors import UserError
+from anybatch.reports import advice, video
+from anybatch.reports import suites as suite
+from anybatch.runs import folder as run_folder
+from anybatch.runs.display import Output
+from anybatch.runs.record import RunRecord
+
+
+def evaluate(words: list[str]) -> None:
+    """Evaluate a checkpoint of a run, or of all runs on a suite of games."""
+    name = value_of("--suite", words)
+    if name is not None:
+        evaluate_suite(name, words)
+        return
+    flags = with_run(EvaluateFlags, words)
+    played = play(flags)
+    print(json.dumps(played.to_json(), indent=2) if flags.json else played.text())
+
+
+def evaluate_suite(name: str, words: list[str]) -> None:
+    """Evaluate each of the named runs as `evaluate` does, then summarize them."""
+    suite.refuse_unknown(name)
+    others = without("--suite", words)
+    named = list(takewhile(lambda word: not word.startswith("-"), others))
+    if not named:
+        raise UserError("name the run folders before the other flags, such as runs/ for all runs in it")
+    folders = dict.fromkeys(run for path in named for run in run_folder.find_runs(Path(path)))
+    options = others[len(named) :]
+    for folder in [folder for folder in folders if not RunRecord(folder).has_checkpoint]:
+        print(f"{folder} has no checkpoint yet and is left out", file=sys.stderr)
+        del folders[folder]
+    if not folders:
+        raise UserError("none of the named runs has a checkpoint to evaluate")
+    runs = [with_run(EvaluateFlags, [str(folder), *options]) for folder in folders]
+    wanted = [flags for flags in runs if suite.contains(name, flags.config.env)]
+    left_out = sorted({flags.config.env for flags in runs} - {flags.config.env for flags in wanted})
+    if not wanted:
+        raise UserError(f"none of the named runs is on a game of {name}: {', '.join(left_out)}")
+    played: list[suite.PlayedRun] = []
+    for flags in wanted:
+        played.append(play(flags))
+        if not flags.json:
+            print(played[-1].text())  # immediately: the others may take hours
+    result = suite.summarize(name, played, left_out)
+    if wanted[0].json:
+        print(json.dumps(result.to_json(), indent=2))
+    else:
+        show.suite(result)
+
+
+def play(flags: EvaluateFlags) -> suite.PlayedRun:
+    output = Output(shown=True, stream=sys.stderr)  # stdout is for the result
+    result, env_steps = session.evaluate_run(
+        RunRecord(flags.run), flags.config, output=output, checkpoint=flags.checkpoint
+    )
+    return suite.PlayedRun(str(flags.run), flags.config.env, env_steps, result)
+
+
+def watch(words: list[str]) -> None:
+    """Make a video of an agent, from a checkpoint of its run."""
+    flags = with_run(WatchFlags, words)
+    played = video.watch(
+        RunRecord(flags.run),
+        flags.config,
+        flags.out,
+        steps=flags.steps,
+        frames_per_second=flags.frames_per_second,
+        output=Output(shown=True, stream=sys.stderr),
+        checkpoint=flags.checkpoint,
+    )
+    print(played.sentence())
+
+
+def advise(words: list[str]) -> None:
+    """Say what a run's metrics suggest about its settings."""
+    if len(words) != 1 or words[0].startswith("-"):
+        raise UserError("name one run folder, such as runs/ for the newest run in that folder")
+    record = RunRecord(Path(words[0]))
+    rows = record.rows
+    if not rows:
+        print(f"\nadvice: {record.folder.name} has no metrics yet")
+        return
+    show.advice(record.folder, advice.advise(rows, record.config))

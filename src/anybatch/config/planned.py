@@ -1,0 +1,243 @@
+"""What a plan consists of: the batches of a run, and the hyperparameters that follow from them.
+
+Plain data. `anybatch.dial` computes a plan; the config of each algorithm contributes what is its own.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+from anybatch import rules
+from anybatch.config.groups import TunedAt
+from anybatch.config.rescale import RescaleRules
+from anybatch.text import counted, number_text
+
+Regime = Literal["kept", "minibatch", "minibatch limit", "iteration batch", "lag"]
+"""What a hyperparameter follows at this batch: nothing; the minibatch; its limit, at which the hyperparameter
+stays; the iteration batch; the lag of stale data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSizes:
+    """The three batches of a run. All but the microbatch are over all ranks."""
+
+    num_envs: int
+    num_steps: int
+    minibatches_per_epoch: int
+    epochs: int
+    microbatch: int
+
+    @property
+    def iteration_batch(self) -> int:
+        """Samples collected between two optimizations, reset steps included."""
+        return self.num_envs * self.num_steps
+
+    @property
+    def minibatch(self) -> float:
+        """Samples behind one gradient step."""
+        return self.iteration_batch / self.minibatches_per_epoch
+
+    @property
+    def gradient_steps_per_iteration(self) -> int:
+        """Gradient steps between two rollouts."""
+        return self.minibatches_per_epoch * self.epochs
+
+    @property
+    def env_steps_per_gradient_step(self) -> float:
+        """Env steps for each gradient step: the clock of the proximal EWMA."""
+        return self.iteration_batch / self.gradient_steps_per_iteration
+
+    def within(self, minibatch_limit: float | None) -> "BatchSizes":
+        """The same batch with enough minibatches per epoch to keep the minibatch within a limit."""
+        if minibatch_limit is None:
+            return self
+        minibatches = rules.minibatches_within(
+            minibatch_limit,
+            iteration_batch=self.iteration_batch,
+            minibatches=self.minibatches_per_epoch,
+            rounded=True,
+        )
+        return replace(self, minibatches_per_epoch=int(minibatches))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratios:
+    """Nominal batches of this run ÷ those tuned at. The paper's c is the inverse."""
+
+    minibatch: float
+    env_steps_per_gradient_step: float
+    iteration_batch: float
+
+    @property
+    def are_one(self) -> bool:
+        """Whether the batch is the tuned one."""
+        return self.minibatch == self.iteration_batch == self.env_steps_per_gradient_step == 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters:
+    """The hyperparameters that depend on the batch."""
+
+    learning_rate: float
+    beta1: float
+    beta2: float
+    proximal_decay: float = 0.0
+    """Decay of the proximal EWMA; 0 if there is none."""
+    advantage_decay: float = 0.0
+    """Decay of the advantage moments; 0 if there are no advantages."""
+    proximal_copy_every: int = 0
+    """Gradient steps between two copies of the weights as the proximal policy; 0 if there are none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinibatchLimit:
+    """The current minibatch limit and its effect."""
+
+    samples: float
+    measured: bool
+    """Whether it follows the measured noise scale; otherwise it is a number from the config."""
+    ratio: float
+    """Limit ÷ tuned minibatch."""
+    reached: bool
+    """Whether the minibatch would exceed the limit, so that there are more minibatches instead."""
+    holds_numbers: bool
+    """Whether the hyperparameters that follow the minibatch are those of the limit. If a controller changes
+    the batch without compensation, they may refer to another batch than the current one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StalePlan:
+    """The lag of waiting data, and the proximal policies whose mean age is half of it."""
+
+    iterations: int
+    gradient_steps: int
+    """Gradient steps that the policy takes while a rollout waits."""
+    half_lag: float
+    """Half of the lag, in gradient steps."""
+    ewma_decay: float
+    """Decay of an average of weights with that center of mass."""
+    copy_every: int
+    """Gradient steps between two copies of the weights with that mean age."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhasePlan:
+    """A phase of PPG, over all ranks, including reset steps as in every nominal batch."""
+
+    policy_iterations: int
+    env_steps: int
+    auxiliary_epochs: int
+    auxiliary_minibatch: int
+    """Samples behind one gradient step of the auxiliary phase."""
+    auxiliary_minibatches: int
+    """Gradient steps of an auxiliary epoch."""
+    auxiliary_learning_rate: float
+    obs_bytes: int | None
+    """Bytes of one observation; None if no environment could be built."""
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Memory of the observations, which are nearly all of a phase's data."""
+        return None if self.obs_bytes is None else self.env_steps * self.obs_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The batches of a run and the hyperparameters it uses with them."""
+
+    batch: BatchSizes
+    tuned_at: TunedAt
+    ratios: Ratios
+    hyperparameters: Hyperparameters
+    phase: PhasePlan | None = None
+    minibatch_limit: MinibatchLimit | None = None
+    stale: StalePlan | None = None
+    step_range: tuple[int, int] | None = None
+    """The shortest and the longest rollout that a controller may choose; None if the length is fixed."""
+
+    @property
+    def minibatch_regime(self) -> Regime:
+        """What hyperparameters of the minibatch follow at this batch."""
+        limit = self.minibatch_limit
+        return "minibatch limit" if limit is not None and limit.holds_numbers else "minibatch"
+
+    def to_json(self) -> dict[str, object]:
+        batches = {
+            "iteration_batch": self.batch.iteration_batch,
+            "minibatch": self.batch.minibatch,
+            "env_steps_per_gradient_step": self.batch.env_steps_per_gradient_step,
+        }
+        return {
+            "batch": asdict(self.batch) | batches,
+            "tuned_at": asdict(self.tuned_at),
+            "ratios": asdict(self.ratios),
+            "hyperparameters": asdict(self.hyperparameters),
+            "phase": asdict(self.phase) | {"memory_bytes": self.phase.memory_bytes} if self.phase else None,
+            "minibatch_limit": asdict(self.minibatch_limit) if self.minibatch_limit else None,
+            "stale": asdict(self.stale) if self.stale else None,
+            "step_range": self.step_range,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRow:
+    """One line of the table *hyperparameter · tuned at · this run · rule*."""
+
+    number: str
+    """Name of the hyperparameter."""
+    tuned_at: str
+    this_run: str
+    rule: str
+    regime: Regime
+    """What it follows at this batch."""
+
+    @classmethod
+    def by_rule(
+        cls,
+        name: str,
+        asked: RescaleRules,
+        *,
+        number: str,
+        tuned_at: str,
+        this_run: str,
+        rule: str,
+        regime: Regime,
+    ) -> "PlanRow":
+        """The row of a hyperparameter that follows the rule `name`, or is kept if --rescale leaves it out."""
+        if name not in asked:
+            rule, regime = f"kept (--rescale without {name})", "kept"
+        return cls(number=number, tuned_at=tuned_at, this_run=this_run, rule=rule, regime=regime)
+
+
+def ratio_text(ratio: float) -> str:
+    """A ratio as people write it: 4, 1.5, or 1/256."""
+    inverse = round(1 / ratio)
+    return f"1/{inverse:,}" if inverse > 1 and abs(inverse * ratio - 1) < 1e-9 else number_text(ratio, 4)
+
+
+def root_text(ratio: float) -> str:
+    """√4, √1.5, or √(1/256)."""
+    text = ratio_text(ratio)
+    return f"√({text})" if "/" in text else f"√{text}"
+
+
+def divided_by(ratio: float) -> str:
+    """÷ 4, ÷ 1.5, or × 256 for a ratio of 1/256."""
+    text = ratio_text(ratio)
+    return f"× {text.removeprefix('1/')}" if "/" in text else f"÷ {text}"
+
+
+def learning_rate_rule(ratio: float, batch: str, optimizer: str, asked: RescaleRules) -> str:
+    """How a learning rate follows a batch: × √4 (minibatch)."""
+    form = asked.learning_rate or rules.LEARNING_RATE_RULE[optimizer]
+    factor = root_text(ratio) if form == "square-root" else ratio_text(ratio)
+    requested = f", {asked.learning_rate} rule requested" if asked.learning_rate is not None else ""
+    return f"× {factor} ({batch}){requested}"
+
+
+def decay_text(decay: float, meaning: Callable[[float], float], unit: str) -> str:
+    return f"{decay:.6g} ({unit} {number_text(meaning(decay), 4)})"
+
+
+def copy_text(every: int) -> str:
+    return f"{counted(every, 'gradient step')} (mean age {number_text(rules.mean_copy_age(every), 4)})"

@@ -1,0 +1,43 @@
+"""The dial: from a config to its batches, the hyperparameters that follow them, and a table. No torch.
+
+    config = presets.load("cartpole-ppo-ewma").config
+    plan = dial.make_plan(replace(config, num_envs=64), encoder="mlp")
+    plan.hyperparameters.learning_rate
+
+`controllers` change the batch within a run, and `other_trainers` plan for other libraries.
+"""
+
+from anybatch.config.planned import (
+    BatchSizes,
+    Hyperparameters,
+    MinibatchLimit,
+    PhasePlan,
+    Plan,
+    PlanRow,
+    Ratios,
+    StalePlan,
+)
+from anybatch.dial.batch_control import BatchControl
+from anybatch.dial.plan import make_plan
+from anybatch.dial.rows import plan_rows
+from anybatch.dial.sizes import automatic_microbatch, noise_part
+from anybatch.dial.table import PlanTable, change_of_batch, plan_table
+
+__all__ = [
+    "BatchControl",
+    "BatchSizes",
+    "Hyperparameters",
+    "MinibatchLimit",
+    "PhasePlan",
+    "Plan",
+    "PlanRow",
+    "PlanTable",
+    "Ratios",
+    "StalePlan",
+    "automatic_microbatch",
+    "change_of_batch",
+    "make_plan",
+    "noise_part",
+    "plan_rows",
+    "plan_table",
+]
