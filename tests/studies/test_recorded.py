@@ -145,6 +145,19 @@ def test_entries_that_plans_do_not_have_today_are_kept_in_the_hash(file: Path, p
     assert view.plan.hash == header["plan"]["hash"] != plan.hash and len(view.verdicts) == 1
 
 
+def test_a_plan_that_this_version_would_not_record_whole_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    data = json.loads((folder / "plan.json").read_text()) | {"gates": ["learned"]}
+    data["hash"] = hash_of({name: data[name] for name in data if name not in plans.KIND["not_hashed"]})
+    (folder / "plan.json").write_text(json.dumps(data))
+    for path in (folder / "cells").iterdir():
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"plan_hash": data["hash"]}))
+    assert len(study_parts.read(folder).results) == 25
+    said = error_of(["report", str(folder), "--record", str(tmp_path / "new.jsonl.gz")], capsys)
+    assert "made by a version of anybatch whose plans have other entries" in said
+
+
 def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-20])
 
@@ -308,12 +321,13 @@ def test_the_dial_takes_recorded_studies_and_no_tunings(tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize("path", sorted(RECORDED.glob("*/*.jsonl.gz")), ids=lambda path: path.name)
-def test_the_files_in_results_are_as_this_version_writes_them(path: Path, tmp_path: Path):
+def test_the_files_in_results_can_be_read_and_are_as_this_version_writes_them(path: Path, tmp_path: Path):
     record, again = recorded.read(path), tmp_path / path.name
     if record.kind == recorded.STUDY:
-        recorded.write_study(again, *recorded.study_in(record))
+        plan, results = recorded.study_in(record)
+        assert len(results) == sum(row["status"] != "not run" for row in record.rows) <= len(plan.cells)
     else:
         outcome = recorded_tuning.outcome_in(record)
         assert outcome.preset_file.name == f"{path.name.removesuffix(recorded.SUFFIX)}.toml"
-        recorded.write(again, record.header, record.rows)
+    recorded.write(again, record.header, record.rows)
     assert content(again) == content(path)

@@ -88,6 +88,11 @@ class StudyPlan:
     def hash(self) -> str:
         return self.recorded_hash or self._hash
 
+    @property
+    def is_known_whole(self) -> bool:
+        """Whether this version knows all that decides the results: of a plan that was read, it may not."""
+        return self.hash == self._hash
+
     @cached_property  # takes milliseconds, and every cell is compared with it
     def _hash(self) -> str:
         return hash_of(self._decisive())

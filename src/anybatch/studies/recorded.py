@@ -63,6 +63,11 @@ def packed(plan: StudyPlan, results: Iterable[Result]) -> tuple[dict[str, Any], 
         by_name[cell.name].to_json() if cell.name in by_name else cell.to_json() | {"status": NOT_RUN}
         for cell in plan.cells
     ]
+    if not plan.is_known_whole:
+        raise UserError(
+            "the plan was made by a version of anybatch whose plans have other entries: record it with that "
+            f"version ({plan.facts.get('git_commit') or 'of unknown commit'})"
+        )
     return {name: value for name, value in plan.to_json().items() if name != "cells"}, rows
 
 

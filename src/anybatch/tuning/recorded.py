@@ -11,7 +11,7 @@ A trial is a row with the keys of a cell. Its arm is `trial`, its point the numb
 the list of its seeds, and its config the settings that its runs share. Its status is done, pruned or failed,
 without a reason. It has two results: `area`, the mean over its seeds or null, and `reports`, [[tenths of a
 run, mean return until then], …]. After the trials come those of their runs whose cells were kept, and the
-final check's cells.
+cells of the final check.
 """
 
 from collections.abc import Iterator
