@@ -25,8 +25,8 @@ from typing import Literal
 
 from anybatch.native import layout
 
-SECONDS_TO_COMPILE = 120
-"""Seconds after which compiling is given up; seven are usual."""
+SECONDS_TO_COMPILE = 300
+"""Seconds after which compiling is given up; seven are usual, and more on a busy machine."""
 FLAGS = (
     "-O3",
     "-march=native",
@@ -90,7 +90,7 @@ def attempt(precision: Precision) -> ctypes.CDLL | CompileError:
 def _kept_or_compiled(precision: Precision) -> Path:
     until = time.monotonic() + SECONDS_TO_COMPILE
     sources, compiler, folder = _sources(), _compiler(), _cache_folder()
-    extra = tuple(shlex.split(os.environ.get(EXTRA_FLAGS, "")))
+    extra = _words(EXTRA_FLAGS)
     flags = (
         *FLAGS,
         *(X86_FLAGS if platform.machine() in ("x86_64", "AMD64") else ()),
@@ -121,16 +121,21 @@ def _sources() -> dict[str, str]:
 
 def _compiler() -> list[str]:
     """The command of the C compiler: CC, else the usual names."""
-    try:
-        named = shlex.split(os.environ.get("CC", ""))
-    except ValueError as error:
-        raise CompileError(f"CC is not a command: {error}") from None
+    named = _words("CC")
     for command in [named] if named else [["cc"], ["gcc"], ["clang"]]:
         if shutil.which(command[0]):
             return command
     if named:
         raise CompileError(f"the C compiler {named[0]}, which CC names, is not installed")
     raise CompileError("there is no C compiler (install gcc or clang)")
+
+
+def _words(variable: str) -> list[str]:
+    """The words of an environment variable, as a shell would separate them."""
+    try:
+        return shlex.split(os.environ.get(variable, ""))
+    except ValueError as error:
+        raise CompileError(f"{variable} cannot be read: {error}") from None
 
 
 def _cache_folder() -> Path:
