@@ -164,7 +164,7 @@ def test_plan_shows_the_table_and_writes_nothing(
     flags = ["--proximal.policy", "ewma", "--objective.advantage-normalization", "iteration"]
     out = said(capsys, "plan", "--preset", "cartpole-ppo", "--num-envs", "1", *flags)
     assert "1 env × 128 steps = 128 samples" in out
-    assert "0.000125" in out and "√0.25" in out and "center of mass 32" in out
+    assert "0.000125" in out and "√(1/4)" in out and "center of mass 32" in out
     assert "note: The rule assumes one policy epoch" in out
     assert not list(tmp_path.iterdir())
 
@@ -180,7 +180,7 @@ def test_the_plan_breaks_no_word_on_a_terminal(
     assert max(len(line.rstrip()) for line in lines) <= columns
     text = " ".join(" ".join(lines).split())
     assert "8 gradient steps per iteration" in text and "6 auxiliary epochs of 2,048 gradient steps" in text
-    assert any("center of mass ÷ 0.0625 (env steps per gradient step)" in line for line in lines)
+    assert any("center of mass × 16 (env steps per gradient step)" in line for line in lines)
 
 
 @pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS), ["plan", "--from", "sb3"]])
@@ -323,7 +323,7 @@ def test_names_of_other_libraries_stand_for_flags_that_exist():
 
 
 @pytest.mark.parametrize(
-    ("encoding", "root"), [("latin-1", "× ?0.25"), ("ascii", "? ?0.25"), ("utf-8", "× √0.25")]
+    ("encoding", "root"), [("latin-1", "× ?(1/4)"), ("ascii", "? ?(1/4)"), ("utf-8", "× √(1/4)")]
 )
 def test_what_an_encoding_lacks_is_replaced(encoding: str, root: str):
     for words in (["presets"], ["plan", "--num-envs=2"]):
