@@ -33,14 +33,28 @@ def set_state(env: gymnasium.Env, env_id: str, state: np.ndarray) -> None:
         env.unwrapped.steps_beyond_terminated = None  # pyright: ignore[reportAttributeAccessIssue]
 
 
+FASTEST = {
+    "CartPole-v1": [2.4, 5, 0.21, 5],
+    "Acrobot-v1": [np.pi, np.pi, 4 * np.pi, 9 * np.pi],
+    "MountainCar-v0": [0.6, 0.07, 0, 0],
+    "MountainCarContinuous-v0": [0.6, 0.07, 0, 0],
+    "Pendulum-v1": [20, 8, 0, 0],
+}
+"""Bounds of what a state can be, which random play hardly reaches."""
+
+
+@pytest.mark.parametrize("from_anywhere", [False, True])
 @pytest.mark.parametrize("env_id", classic_control.GAMES)
-def test_every_step_is_that_of_gymnasium(env_id: str):
+def test_every_step_is_that_of_gymnasium(env_id: str, from_anywhere: bool):
     ours = ClassicControlEnv(env_id, EnvConfig(), seeds=SEEDS)
     theirs = gymnasium.make(env_id).unwrapped
     theirs.reset(seed=0)
     ours.reset()
     generator = np.random.default_rng(0)
     for _ in range(STEPS):
+        if from_anywhere:
+            state = generator.uniform(-1, 1, size=(len(SEEDS), 4)) * FASTEST[env_id]
+            ours.load_state_dict(ours.state_dict() | {"state": state})
         before, action = ours.state_dict(), actions_of(ours, generator)
         step = ours.step(action)
         for env in range(len(SEEDS)):
