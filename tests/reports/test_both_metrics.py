@@ -125,7 +125,7 @@ def test_a_page_of_a_claim_that_is_not_tested_says_so_first():
     page = html.unescape(study_page.report(view, []).page)
     lead = page.partition('class="lead">')[2].partition("</p>")[0]
     assert lead.startswith(
-        "Not tested: on toy:Match, a control passes the same test, so it is not known whether"
+        "Not tested: on toy:Match, a control passes the same test; it is not known whether"
     )
     assert "– not tested</span>" in page and ">curve p<" in page
     assert "0 and 1 are the fixed returns 0 and 10." in page
