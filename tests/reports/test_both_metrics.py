@@ -1,5 +1,6 @@
 """Verdicts by final return and area: controls, Holm's correction, and the curves themselves."""
 
+import html
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from scipy import stats
 from small_studies import plan_of
 
 from anybatch.reports import study_parts, verdicts
+from anybatch.reports.pages import studies as study_page
 from anybatch.reports.verdicts import Scores, Verdict
 from anybatch.reports.verdicts.rule import Selector
 from anybatch.studies.cells import BOTH, RANDOM_ARM, Cell, Result
@@ -117,6 +119,18 @@ def test_an_equality_that_its_control_passes_too_is_not_tested():
     assert verdict.comparisons[1].details["control"]["value"] == pytest.approx(0.009)
 
 
+def test_a_page_of_a_claim_that_is_not_tested_says_so_first():
+    plan = plan_of(FIVE)
+    view = study_parts.StudyView(plan, results_of(plan, levels(none=(0.51, 1.0))))
+    page = html.unescape(study_page.report(view, []).page)
+    lead = page.partition('class="lead">')[2].partition("</p>")[0]
+    assert lead.startswith(
+        "Not tested: on toy:Match, a control passes the same test; it is not known whether"
+    )
+    assert "– not tested</span>" in page and ">curve p<" in page
+    assert "0 and 1 are the fixed returns 0 and 10." in page
+
+
 @pytest.mark.parametrize("none", [(0.2, 0.4), (0.5, 0.6), (0.2, 1.0)])
 def test_a_control_that_fails_by_one_metric_fails(none: Ends):
     verdict = judged(plan_of(FIVE), levels(none=none))
@@ -158,6 +172,14 @@ def test_a_control_may_have_a_ratio_of_its_own():
         verdict.state == "holds"
         and "; the control, no rule at ratio 1, has -0.900" in verdict.comparisons[0].sentence
     )
+
+
+@pytest.mark.parametrize(("p", "state"), [(0.02, "fails"), (0.03, "undecided")])
+def test_failing_by_one_of_two_metrics_is_corrected_for_both(p: float, state: str):
+    verdict = judged(plan_of(FIVE, DEFAULT_MARGINS), levels((0.5, 0.9 - with_p(p))))
+    final, area = verdict.comparisons
+    assert (final.state, area.state, verdict.state) == (state, "holds", state)
+    assert ("not at the level of one of 2 comparisons" in final.sentence) == (state == "undecided")
 
 
 # --- superiority ------------------------------------------------------------------------------------------

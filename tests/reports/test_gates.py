@@ -241,6 +241,18 @@ def test_a_best_setting_that_rests_on_a_single_seed_is_noted():
     assert note.endswith("learning rate 0.0005, rests on a single seed.")
 
 
+def test_only_the_sweep_of_the_reference_speaks_about_it():
+    both = ('arms = ["all"]\nseeds = [101, 102]', 'arms = ["all", "none"]\nseeds = [101, 102]')
+    tuning, study = plan_of(both, tune=True), plan_of(FIVE)
+    results = results_of(
+        tuning,
+        returns=lambda cell: (
+            9.0 * cell.factors[RATE] if cell.arm == "none" else 5 - abs(cell.factors[RATE] - 1)
+        ),
+    )
+    assert gates.sweep_notes(Scores(study, results_of(study)), [Scores(tuning, results)]) == []
+
+
 def test_two_sweeps_of_one_base_are_one():
     """Their cells have the same names, since they multiply different numbers by the same factors."""
     study, tuning = plan_of(FIVE), plan_of(tune=True)

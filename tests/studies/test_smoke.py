@@ -2,6 +2,8 @@
 
 import html
 import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from small_studies import STUDY
 
 from anybatch.cli import main
 from anybatch.reports.pages.studies import as_a_sentence
+from anybatch.reports.statistics import scipy_stats
 from anybatch.runs import folder as run_folder
 from anybatch.studies import files
 
@@ -60,13 +63,28 @@ def answers(lead: str, verdict: dict[str, Any]) -> None:
 
 def test_tuning_says_where_the_optimum_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     main(["study", "invariance", "--scale=smoke", "--tune", "--jobs=1", f"--out={tmp_path}"])
-    assert "the best learning rate is ×" in " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "the best learning rate is ×" in shown
+    assert re.search(
+        r'range "toy:Match" = \[1\.\d+, \d[\d.]*\]: random play, and the mean final return of 2 ', shown
+    )
+    assert "note: In toy:Match, the best setting of the sweep, learning rate 0.08, is at the edge" in shown
     (verdict,) = json.loads((tmp_path / "verdicts.json").read_text())
     assert verdict["name"] == "tuned" and set(verdict["comparisons"][0]["details"]["means"]) == {
         "0.25",
         "1.0",
         "4.0",
     }
+
+
+def test_a_study_without_scipy_is_refused_before_anything_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    scipy_stats.stats.cache_clear()
+    said = refusal(capsys, "invariance", "--scale=smoke", f"--out={tmp_path / 'out'}")
+    scipy_stats.stats.cache_clear()
+    assert "pip install 'anybatch[lab]'" in said and not (tmp_path / "out").exists()
 
 
 def test_a_plan_is_shown_without_running_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

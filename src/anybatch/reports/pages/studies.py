@@ -90,7 +90,7 @@ ANSWERS = {
     "undecided": "Undecided: {seeds} on {where} cannot tell whether {claim}",
     "unfinished": "Not finished: on {where}, it is not known yet whether {claim}",
     "not run": "Not run yet: on {where}, it is not known whether {claim}",
-    "not tested": "Not tested: on {where}, the control passes the test too that {claim}",
+    "not tested": "Not tested: on {where}, a control passes the same test; it is not known whether {claim}",
 }
 """The first sentence of a page, by the state of the study's first verdict."""
 

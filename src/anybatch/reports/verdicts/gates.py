@@ -129,7 +129,7 @@ def sweep_notes(scores: Scores, sweeps: Sequence[Scores]) -> list[str]:
             result
             for sweep in sweeps
             for result in sweep.results.values()
-            if (result.cell.env, result.cell.base) == (like.env, like.base) and result.cell.factors
+            if place_of(result.cell) == place_of(like) and result.cell.factors
         ]
         settings = list(dict.fromkeys(name for result in swept for name in result.cell.factors))
         areas: dict[Values, list[float]] = {}
@@ -141,6 +141,10 @@ def sweep_notes(scores: Scores, sweeps: Sequence[Scores]) -> list[str]:
             f"In {stratum}, {words}." for words in weaknesses(areas, settings, values_of(like, settings))
         ]
     return found
+
+
+def place_of(cell: Cell) -> tuple[str, ...]:
+    return cell.env, cell.base, cell.arm, cell.ratio
 
 
 Values = tuple[float, ...]
