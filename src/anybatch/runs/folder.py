@@ -44,8 +44,19 @@ def refuse_unsafe(name: str) -> None:
         )
 
 
+def refuse_undecodable(folder: Path) -> None:
+    """Refuse a folder whose name is not text, before anything is written to it."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"{folder}: must be a name in UTF-8, since checkpoints in it could not be read again"
+        ) from None
+
+
 def create(base: Path, stem: str) -> Path:
     """Make `base`/`stem`/, with a number appended if it exists already."""
+    refuse_undecodable(base)
     try:
         base.mkdir(parents=True, exist_ok=True)
         for attempt in range(1, 10_000):
@@ -98,6 +109,7 @@ def lock(folder: Path, *, patience_seconds: float = 0.0) -> Iterator[None]:
 @contextlib.contextmanager
 def made_and_locked(folder: Path, *, what: str) -> Iterator[None]:
     """Make a folder for `what` unless it exists, and lock it. A new one that stays empty is removed."""
+    refuse_undecodable(folder.resolve())  # the path that worker processes get
     is_new = not folder.exists()
     try:
         with Folder.opened(folder, make=True) as place:

@@ -13,6 +13,7 @@ from anybatch.runs import log
 from anybatch.runs.best import BEST, BestCheckpoint
 from anybatch.runs.checkpoint import Checkpoints, Loaded, env_steps_of
 from anybatch.runs.folder import NEWEST
+from anybatch.runs.json_text import is_number
 
 RESULT_FILE = "result.json"
 
@@ -44,20 +45,17 @@ class RunRecord:
         path = self.folder / RESULT_FILE
         if not path.exists():
             return None
-        data = self._object(RESULT_FILE)
-        if wrong := _wrong_entry(data):
-            raise UserError(f"{path} is damaged: a run does not write such {wrong}")
-        return data
+        return self._checked(RESULT_FILE, _wrong_entry)
 
     @property
     def plan(self) -> dict[str, Any]:
         """Numbers, rows and warnings of the plan that the run was started or last resumed with."""
-        return self._object(run_folder.PLAN_FILE)
+        return self._checked(run_folder.PLAN_FILE, _wrong_part_of_plan)
 
     @property
     def facts(self) -> dict[str, Any]:
         """Versions, commit and command of the process that trained it last; earlier ones are in `earlier`."""
-        return self._object(run_folder.FACTS_FILE)
+        return self._checked(run_folder.FACTS_FILE, _wrong_fact)
 
     @property
     def has_checkpoint(self) -> bool:
@@ -84,10 +82,13 @@ class RunRecord:
             raise CheckpointError(self._has_no(choice))
         return loaded
 
-    def _object(self, name: str) -> dict[str, Any]:
+    def _checked(self, name: str, wrong_entry: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
+        """The content of a file, if a page can show it."""
         data = run_folder.read_json(self.folder / name)
         if not isinstance(data, dict):
             raise UserError(f"{self.folder / name} is damaged: it is not a JSON object")
+        if wrong := wrong_entry(data):
+            raise UserError(f"{self.folder / name} is damaged: a run does not write such {wrong}")
         return data
 
     def _has_no(self, choice: str) -> str:
@@ -114,6 +115,31 @@ def _wrong_entry(result: dict[str, Any]) -> str:
     if played is not None:
         numbers |= {name: played.get(name) for name in ("mean_return", "standard_error")}
     return next((name for name, number in numbers.items() if not isinstance(number, int | float)), "")
+
+
+def _wrong_part_of_plan(plan: dict[str, Any]) -> str:
+    """The part of a plan that could not be shown; empty if there is none."""
+    batch, rows = plan.get("batch"), plan.get("rows")
+    sizes = ("num_envs", "num_steps", "iteration_batch", "minibatch", "epochs")
+    if isinstance(batch, dict) and not all(is_number(batch.get(name)) for name in sizes):
+        return "batch"
+    words = ("number", "tuned_at", "this_run", "rule")
+    for row in rows if isinstance(rows, list) else []:
+        if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in words):
+            return "rows"
+    return ""
+
+
+def _wrong_fact(facts: dict[str, Any]) -> str:
+    """The fact that could not be shown; empty if there is none."""
+    earlier = facts.get("earlier", [])
+    if not isinstance(earlier, list) or not all(isinstance(process, dict) for process in earlier):
+        return "earlier"
+    commands = [process.get("command") or [] for process in (*earlier, facts)]
+    are_words = (
+        isinstance(words, list) and all(isinstance(word, str) for word in words) for words in commands
+    )
+    return "" if all(are_words) else "command"
 
 
 def _env_steps_chosen(choice: str) -> int:

@@ -3,6 +3,7 @@
 Each tracker's package is imported when its sink is started, since all of them are slow to import.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -139,6 +140,8 @@ class WandbSink:
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         import wandb  # pyright: ignore[reportMissingImports]
 
+        with contextlib.suppress(FileNotFoundError), Folder.opened(folder / "wandb", within=folder):
+            pass  # its client writes there, and would follow a link
         self._run = wandb.init(
             project=PROJECT, name=folder.name, id=folder.name, resume="allow", dir=str(folder), config=config
         )
