@@ -38,8 +38,7 @@ from anybatch.batch.controllers import Signals
 from anybatch.batch.table import plan_table
 from anybatch.config import AnyConfig, PPOConfig, PQNConfig
 from anybatch.learning.normalizers import AdvantageNormalizer
-from anybatch.networks.ewma import EwmaNetwork
-from anybatch.networks.taken import Taken
+from anybatch.networks.weight_average import EwmaNetwork
 from anybatch.runs.checkpoint import Checkpoints
 from anybatch.runs.run import Run
 from anybatch.session.restoring import snapshot_of
@@ -222,9 +221,9 @@ def test_proximal_and_advantage_decay_follow_only_if_compensated(
     update_average, update_moments = EwmaNetwork.update, AdvantageNormalizer.update
     count_updates = EwmaNetwork.count_updates
 
-    def average(self: EwmaNetwork, decay: float, env_steps: float, taken: Taken) -> None:
+    def average(self: EwmaNetwork, decay: float, env_steps: float) -> None:
         proximal.append((env_steps, decay))
-        update_average(self, decay, env_steps, taken)
+        update_average(self, decay, env_steps)
 
     def counted(self: EwmaNetwork, count: int, decay: float, env_steps: float) -> None:
         proximal.extend([(env_steps, decay)] * count)

@@ -3,9 +3,7 @@ applied.
 
 k microbatches equal one big batch up to float rounding, so the microbatch affects only memory and speed.
 
-A non-finite gradient changes nothing. On a CPU the program checks each norm. Elsewhere that would make it
-wait for the device at every step: there flags on the device decide, and `settle` reads all norms of an
-iteration at once.
+A non-finite gradient changes nothing: the norm is read once per step, on any device.
 """
 
 import math
@@ -17,7 +15,6 @@ from typing import NoReturn, TypeVar
 import torch
 from torch import Tensor
 
-from anybatch import machine
 from anybatch.batch.rescaling import Hyperparameters
 from anybatch.config import OptimizerConfig
 from anybatch.distributed import collectives
@@ -29,7 +26,6 @@ from anybatch.learning.minibatch import microbatches
 from anybatch.learning.noise import NoiseAverage
 from anybatch.learning.optimizers import FlatAdam, first_state, make_optimizer
 from anybatch.networks.flat import FlatParameters
-from anybatch.networks.taken import Taken
 from anybatch.runs.state_fit import refuse_unlike
 
 CLIP_EPSILON = 1e-6
@@ -127,14 +123,11 @@ class GradientSteps:
         self.noise = {name: NoiseAverage() for name in networks}
         self.counts = StepCounts()
         self.kernel: AdamKernel | None = None
-        self._reads_norms = machine.reads_are_free(flat.values.device)
-        self._unread: list[tuple[Tensor, Culprit]] = []
-        """Norms of steps that have not been counted yet."""
 
     @property
     def number(self) -> int:
-        """Number of the next step. A skipped step counts until the device has been read."""
-        return self.counts.taken + len(self._unread)
+        """Number of the next step."""
+        return self.counts.taken
 
     def use_native_code(self) -> None:
         """Take norms and Adam's steps without torch's overhead."""
@@ -198,10 +191,8 @@ class GradientSteps:
                 noise.add(*noise_scale.noise_scale_from_squares(squares, mean, count, len(parts)))
         return records
 
-    def apply(self, culprit: Culprit = unknown_culprit) -> Taken:
+    def apply(self, culprit: Culprit = unknown_culprit) -> bool:
         """Clip and step with the gradient in the buffer, if it is finite. Returns whether it was."""
-        if not self._reads_norms:
-            return self._apply_unread(culprit)
         kernel, limit = self.kernel, self.config.max_grad_norm
         norm = torch.linalg.vector_norm(self.flat.grads).item() if kernel is None else kernel.norm()
         taken = math.isfinite(norm)
@@ -256,26 +247,6 @@ class GradientSteps:
             self.counts.add(schedule[place].norm, partial(culprit_of, place))
         return used
 
-    def _apply_unread(self, culprit: Culprit) -> Tensor:
-        """`apply` without reading the norm: the step is multiplied by a flag, which is returned."""
-        limit = self.config.max_grad_norm
-        norm = torch.linalg.vector_norm(self.flat.grads).to(machine.number_dtype(self.flat.grads.device))
-        taken = torch.isfinite(norm).to(norm.dtype)
-        clips = math.inf if limit is None else limit
-        scale = (clips / (norm + CLIP_EPSILON)).where(norm > clips, 1.0)
-        self.optimizer.take_flagged_step(taken, scale)
-        self._unread.append((norm, culprit))
-        return taken
-
-    def settle(self) -> None:
-        """Count the steps since the last call: one read of the device, however many there were."""
-        if not self._unread:
-            return
-        norms, culprits = zip(*self._unread, strict=True)
-        self._unread.clear()
-        for norm, culprit in zip(torch.stack(norms).tolist(), culprits, strict=True):
-            self.counts.add(norm, culprit)
-
     def metrics(self) -> dict[str, float | None]:
         """Mean norm of this iteration's gradients, and the share of them that was clipped."""
         limit, norms = self.config.max_grad_norm, self.counts.norms
@@ -313,7 +284,6 @@ class GradientSteps:
         self.say(f"Out of memory: trying again with a microbatch of {self.microbatch}.")
 
     def state_dict(self) -> dict[str, object]:
-        self.settle()
         return {
             "optimizer": dict(self.optimizer.state.get(self.parameter, {})),
             "taken": self.counts.taken,

@@ -62,17 +62,6 @@ class FlatSGD(_NotCompiled, torch.optim.SGD):
             self.parameter.grad.mul_(scale)
         self.step()
 
-    @torch.no_grad()
-    def take_flagged_step(self, taken: Tensor, scale: Tensor) -> None:
-        """`take_step` if the flag `taken` is 1, without reading it; nothing changes if it is 0."""
-        self.parameter.sub_(flagged_gradient(self.parameter, taken, scale), alpha=self.param_groups[0]["lr"])
-
-
-def flagged_gradient(parameter: nn.Parameter, taken: Tensor, scale: Tensor) -> Tensor:
-    """The gradient times `scale`; zeros where the flag is 0, since non-finite numbers times 0 are not 0."""
-    assert parameter.grad is not None
-    return (parameter.grad * scale).where(taken > 0, 0.0)
-
 
 class FlatAdam(_NotCompiled, torch.optim.Adam):
     """Adam (Kingma & Ba 2015) or, `rectified`, RAdam (Liu et al. 2019, arXiv:1908.03265).
@@ -155,30 +144,6 @@ class FlatAdam(_NotCompiled, torch.optim.Adam):
         self.step()
         group["lr"], group["eps"] = kept
 
-    @torch.no_grad()
-    def take_flagged_step(self, taken: Tensor, scale: Tensor) -> None:
-        """`take_step` if the flag `taken` is 1, without looking at it; nothing changes if it is 0.
-
-        The step number is also on the device, since only the device knows how many steps were skipped.
-        """
-        group, state, dtype = self.param_groups[0], self.moments(), self.parameter.dtype
-        lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
-        gradient = flagged_gradient(self.parameter, taken, scale)
-        first, second = state["exp_avg"], state["exp_avg_sq"]
-        state["step"].add_(taken)
-        first.lerp_(gradient, (taken * (1 - beta1)).to(dtype))
-        second.lerp_(gradient.square(), (taken * (1 - beta2)).to(dtype))
-        number = state["step"].to(taken.dtype).clamp(min=1)
-        root = (1 - beta2**number).sqrt()
-        size = taken * lr / (1 - beta1**number)
-        if self.rectified:
-            rectification, is_tractable = flagged_rectification(number, beta2)
-            by_both = rectification * root * first / (second.sqrt() + eps)
-            step = by_both.where(is_tractable, first)
-        else:
-            step = first / (second.sqrt() / root + eps)
-        self.parameter.sub_(step * size)
-
     def moments(self) -> dict[str, Tensor]:
         """The moments of the gradients, zeros before the first step; names are torch's."""
         state = self.state[self.parameter]
@@ -197,15 +162,3 @@ def rectification_of(step: int, beta2: float) -> float | None:
     if length <= SHORTEST_TRACTABLE:
         return None
     return math.sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length))
-
-
-def flagged_rectification(step: Tensor, beta2: float) -> tuple[Tensor, Tensor]:
-    """`rectification_of` a step whose number is on a device, and whether the variance is tractable."""
-    longest = 2 / (1 - beta2) - 1
-    power = beta2**step
-    length = longest - 2 * step * power / (1 - power)
-    is_tractable = length > SHORTEST_TRACTABLE
-    length = length.clamp(min=SHORTEST_TRACTABLE)
-    # Never tractable if even the longest average is too short; the divisor is then not used.
-    divisor = (longest - 4) * (longest - 2) if longest > SHORTEST_TRACTABLE else 1.0
-    return ((length - 4) * (length - 2) * longest / (divisor * length)).sqrt(), is_tractable

@@ -108,7 +108,6 @@ def improve_value(
         for batch in minibatches(samples.all_valid, state, config, device=samples.obs.device):
             errors += steps.gradient(batch.own, by_autograd(loss_of), batch.count)
             steps.apply(lambda: VALUE_CULPRIT)
-    steps.settle()
     if not errors:  # reset steps only
         return {}
     seen = torch.cat([error for (error,) in errors])
@@ -139,7 +138,6 @@ def auxiliary_phase(config: PPGConfig, state: PPGState, run: Run) -> None:
             run.save_if_due(state)
             if run.is_to_stop:
                 return
-        state.auxiliary_steps.settle()
         progress.epoch, progress.minibatch = progress.epoch + 1, 0
     begin_phase(state)
     run.display.update(state.env_steps, {"auxiliary/epochs": None})

@@ -18,10 +18,9 @@ from anybatch.distributed import collectives
 from anybatch.errors import ConfigError
 from anybatch.kernels.policy import PolicyKernel
 from anybatch.learning.gradient_steps import GradientSteps
-from anybatch.machine import available_bytes, number_dtype, readable
+from anybatch.machine import available_bytes, readable
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.own import NetworkFactory
-from anybatch.networks.taken import Number
 from anybatch.runs import metrics
 from anybatch.runs.checkpoint import Snapshot
 from anybatch.runs.gathering import FROZEN_POLICY
@@ -46,20 +45,20 @@ class AuxiliaryProgress:
     epoch: int = 0
     minibatch: int = 0
     """The next minibatch of this epoch."""
-    sums: list[Number] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-    """Sums of the losses, on the device: reading them would make the program wait at every step."""
+    sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    """Sums of the losses over all samples so far."""
     samples: int = 0
 
     def add(self, records: list[AuxiliaryRecord], count: float) -> None:
         """Count the losses of one gradient step, which has `count` samples over all ranks."""
         columns = [torch.cat(column) for column in zip(*records, strict=True)]
-        dtype = number_dtype(columns[0].device)
-        sums = collectives.sum_over_ranks(torch.stack([column.sum().to(dtype) for column in columns]))
-        self.sums = [total + added for total, added in zip(self.sums, sums.unbind(), strict=True)]
+        sums = torch.stack([column.sum() for column in columns]).cpu().double()
+        added = collectives.sum_over_ranks(sums).tolist()
+        self.sums = [total + here for total, here in zip(self.sums, added, strict=True)]
         self.samples += int(count)
 
     def means(self) -> list[float]:
-        return [float(total) / max(self.samples, 1) for total in self.sums]
+        return [total / max(self.samples, 1) for total in self.sums]
 
     def state_dict(self) -> dict[str, Any]:
         """Everything except the policy's outputs, which are a segment."""
@@ -67,7 +66,7 @@ class AuxiliaryProgress:
             "log_std": self.frozen_log_std,
             "epoch": self.epoch,
             "minibatch": self.minibatch,
-            "sums": list(map(float, self.sums)),
+            "sums": list(self.sums),
             "samples": self.samples,
         }
 

@@ -3,6 +3,7 @@
 One pass of the loop is one iteration. The three differ in one choice: the policy the update is held near.
 """
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -24,9 +25,7 @@ from anybatch.equations import divergence, returns
 from anybatch.equations.moments import EPSILON
 from anybatch.learning.gradient_steps import AddGradient, by_autograd
 from anybatch.learning.staging import on_device, take
-from anybatch.machine import number_dtype
 from anybatch.networks.distributions import Distribution, kept_log_std, make_distribution
-from anybatch.networks.taken import Number
 from anybatch.runs.run import Run
 
 UNCHANGED = 0.0, 1.0
@@ -147,8 +146,8 @@ def improve_policy(
     learning_rate, stale_metrics = scaled_learning_rate(learning_rate, samples, state, config)
     samples = on_device(samples, state.device)
     state.steps.begin_iteration(learning_rate, state.plan.hyperparameters)
-    if state.periodic_copy is not None:
-        state.periodic_copy.begin_iteration()
+    if state.proximal_network is not None:
+        state.proximal_network.begin_iteration()
     records: list[PolicyRecord] = []
     epochs_done = 0
     for _ in range(state.batch.epochs):
@@ -160,7 +159,6 @@ def improve_policy(
             break
     if not records:  # reset steps only, which happens if an iteration is a step or two
         return {"batch/valid_fraction": 0.0}
-    state.settle()
     return iteration_metrics(records, samples, state, config, epochs_done) | stale_metrics
 
 
@@ -183,7 +181,10 @@ def one_epoch(
                 records += seen
                 return None
             taken = state.steps.apply(partial(bad_value, samples, state, left[0].own))
-            state.advance_proximal(taken)
+            if taken and state.proximal_network is not None:
+                state.proximal_network.follow(
+                    state.plan.hyperparameters, state.batch.env_steps_per_gradient_step
+                )
         records += seen
         left = left[used:]
     return seen
@@ -230,7 +231,7 @@ def minibatch_gradient(
     if config.objective.advantage_normalization == "minibatch":
         shift, scale = minibatch_moments(samples.advantage[indices], count)
     if state.kernel is not None:
-        objective = native.objective(config.objective, float(shift), float(scale))
+        objective = native.objective(config.objective, shift, scale)
         return native.add_gradient(state.kernel, samples, objective)
 
     def loss_of(part: Tensor) -> tuple[Tensor, PolicyRecord]:
@@ -268,14 +269,13 @@ def gather(samples: Samples, part: Tensor, state: PPOState, config: PPOConfig) -
     )
 
 
-def minibatch_moments(advantage: Tensor, count: float) -> tuple[Number, Number]:
+def minibatch_moments(advantage: Tensor, count: float) -> tuple[float, float]:
     """Mean and sample standard deviation over one minibatch, all ranks; (0, 1) for a single sample."""
     if count < 2:
         return UNCHANGED
-    dtype = number_dtype(advantage.device)
-    mean = collectives.sum_over_ranks(advantage.sum()).to(dtype) / count
-    squares = collectives.sum_over_ranks((advantage - mean).square().sum()).to(dtype)
-    return mean, (squares / (count - 1)).sqrt() + EPSILON
+    mean = float(collectives.sum_over_ranks(advantage.sum())) / count
+    squares = float(collectives.sum_over_ranks((advantage - mean).square().sum()))
+    return mean, math.sqrt(squares / (count - 1)) + EPSILON
 
 
 def moved_too_far(records: list[PolicyRecord], config: PPOConfig) -> bool:

@@ -28,10 +28,8 @@ from anybatch.kernels.choice import policy_kernel
 from anybatch.kernels.policy import PolicyKernel
 from anybatch.learning.normalizers import AdvantageNormalizer, RewardNormalizer
 from anybatch.networks.actor_critic import ActorCritic
-from anybatch.networks.ewma import EwmaNetwork
 from anybatch.networks.own import NetworkFactory, own_actor_critic
-from anybatch.networks.periodic_copy import PeriodicCopy
-from anybatch.networks.taken import Taken
+from anybatch.networks.weight_average import EwmaNetwork, PeriodicCopy, WeightAverage
 from anybatch.runs.checkpoint import Snapshot
 
 
@@ -52,23 +50,9 @@ class PPOState(TrainState[ActorCritic]):
         return self.source.normalizer
 
     @property
-    def proximal_network(self) -> EwmaNetwork | PeriodicCopy | None:
+    def proximal_network(self) -> WeightAverage | None:
         """The weights that the update is held near; None if stored log-probabilities are enough."""
         return self.ewma or self.periodic_copy
-
-    def advance_proximal(self, taken: Taken) -> None:
-        """Let the proximal policy follow the weights after a policy gradient step, if it was `taken`."""
-        env_steps, numbers = self.batch.env_steps_per_gradient_step, self.plan.hyperparameters
-        if self.ewma is not None:
-            self.ewma.update(numbers.proximal_decay, env_steps, taken)
-        if self.periodic_copy is not None:
-            self.periodic_copy.update(numbers.proximal_copy_every, env_steps, taken)
-
-    def settle(self) -> None:
-        """Read what gradient steps have left on the device, at the end of an iteration."""
-        self.steps.settle()
-        if self.proximal_network is not None:
-            self.proximal_network.settle()
 
     def metrics(self) -> dict[str, float | None]:
         """Current values, apart from this iteration's losses."""
@@ -198,13 +182,11 @@ def keep_proximal_age(state: PPOState, config: PPOConfig, before: float) -> None
 
     If the lag of the data decides the age, there is nothing to keep: it is then an age in gradient steps.
     """
-    now, rules = state.batch.env_steps_per_gradient_step, rescale_rules(config.rescale)
-    if before == now or proximal_follows_lag(config):
+    now, average = state.batch.env_steps_per_gradient_step, state.proximal_network
+    if before == now or average is None or proximal_follows_lag(config):
         return
-    if state.ewma is not None and "proximal-ewma" in rules:
-        state.ewma.rescale_weight(before / now)
-    if state.periodic_copy is not None and "proximal-copy" in rules:
-        state.periodic_copy.rescale_clock(before / now)
+    if average.rule in rescale_rules(config.rescale):
+        average.rescale(before / now)
 
 
 def make_network(

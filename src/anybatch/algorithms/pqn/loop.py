@@ -134,7 +134,6 @@ def improve_values(
             left = left[used:]
     if not records:  # reset steps only
         return {"batch/valid_fraction": 0.0}
-    steps.settle()
     return iteration_metrics(records, samples, state)
 
 
