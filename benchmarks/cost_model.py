@@ -87,7 +87,7 @@ def iteration_costs(config: AnyConfig) -> tuple[float, int, int]:
     state = our_loop.start(config)
     stopwatch = ProcessorStopwatch(0.0, warm_up_iterations=1)
     our_loop.train(config, state, stopwatch)
-    flat = state.steps.flat.grads
+    flat = state.backend.flat.grads
     iterations = state.learner.env_steps / (config.num_envs * config.num_steps)
     steps = round(state.steps.counts.taken / max(1.0, round(iterations)))
     return stopwatch.elapsed / stopwatch.env_steps, steps, flat.numel() * flat.element_size()

@@ -22,6 +22,7 @@ from toy_runs import (
     train,
 )
 
+from anybatch.backends.noise import NOISE_DECAY
 from anybatch.batch.control import BatchControl
 from anybatch.batch.controllers import Signals
 from anybatch.batch.minibatch_limit import LEAST_NOISE_WEIGHT
@@ -31,7 +32,6 @@ from anybatch.cli import main
 from anybatch.config import RESCALE_RULES, AnyConfig, PPOConfig
 from anybatch.equations.rescale import center_of_mass, minibatches_within
 from anybatch.errors import CheckpointError, ConfigError
-from anybatch.learning.noise import NOISE_DECAY
 
 # 64 envs × 64 steps in 8 minibatches of 512, one epoch.
 TUNED: dict[str, Any] = {

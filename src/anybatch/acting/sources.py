@@ -13,9 +13,10 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from anybatch.acting.collector import Actor, Collector
+from anybatch.acting.collector import Collector
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import Origin, Rollout
+from anybatch.backends import Actor
 from anybatch.envs.episodes import EPISODES
 from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import ConfigError
@@ -46,10 +47,6 @@ class Source(Protocol):
 
     def example(self, num_steps: int) -> Rollout:
         """A rollout of this length without data: its parts, shapes and types."""
-        ...
-
-    def use_torch(self) -> None:
-        """Act without native code from now on."""
         ...
 
     def metrics(self) -> dict[str, float | None]:
@@ -101,9 +98,6 @@ class QueueSource:
 
     def example(self, num_steps: int) -> Rollout:
         return self.collector.example(num_steps)
-
-    def use_torch(self) -> None:
-        self.collector.kernel = None
 
     def metrics(self) -> dict[str, float | None]:
         return {}

@@ -3,7 +3,7 @@
 
 #define BLOCK 1024
 #define CHAINS 4           /* additions that do not wait for each other */
-#define CLIP_EPSILON 1e-6  /* as learning/gradient_steps.py has it */
+#define CLIP_EPSILON 1e-6  /* as backends/torch_backend.py has it */
 
 /* Of one block: blocks keep float sums accurate, and the order of summation fixed. */
 static double squared_block(const real *x) {

@@ -3,9 +3,8 @@
 import torch
 
 from anybatch import envs
-from anybatch.algorithms import AnyState
-from anybatch.algorithms.actors import encoder_for
-from anybatch.algorithms.arithmetic import own_cores
+from anybatch.algorithms import AnyState, algorithm_of
+from anybatch.backends.threads import own_cores
 from anybatch.batch.control import BatchControl
 from anybatch.batch.plan import Plan
 from anybatch.config import AnyConfig
@@ -27,7 +26,7 @@ def expected_encoder(config: AnyConfig) -> str:
     if config.network.encoder != "auto":
         return config.network.encoder
     spec = envs.spec_of_one(config.env, config.env_config)
-    return "mlp" if spec is None else encoder_for(config, spec)
+    return "mlp" if spec is None else algorithm_of(config).encoder_name(config, spec)
 
 
 def set_threads(config: AnyConfig, encoder: str) -> None:
@@ -39,7 +38,7 @@ def set_threads(config: AnyConfig, encoder: str) -> None:
 def leave_cores_to_native_code(state: AnyState) -> None:
     """One thread of torch beside native code: further ones would keep the cores busy that it needs.
 
-    PPG's auxiliary phase has those that were asked for (`torch_beside_native_code`).
+    PPG's auxiliary phase has those that were asked for (`NativeBackend.torch_threads`).
     """
-    if state.kernel is not None:
+    if state.backend.is_native:
         torch.set_num_threads(1)

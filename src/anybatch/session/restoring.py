@@ -41,6 +41,12 @@ def refuse_finished(record: RunRecord, config: AnyConfig, env_steps: int) -> Non
         )
 
 
+def was_native(loaded: Loaded) -> bool:
+    """Whether a checkpoint's run has been trained with native code, by what it says before it is checked."""
+    shared: object = loaded.tree.get("shared")
+    return isinstance(shared, dict) and bool(shared.get("native"))
+
+
 def restore(
     config: AnyConfig, state: AnyState, loaded: Loaded, recorded: AnyConfig, *, say: Callable[[str], None]
 ) -> None:

@@ -2,15 +2,23 @@
 
 import math
 from inspect import unwrap
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from anybatch.config import OptimizerConfig
-from anybatch.kernels.adam import AdamKernel, StepNumbers
 
 SHORTEST_TRACTABLE = 5
 """RAdam: the length ρ_t of an average above which its variance is tractable, as in torch."""
+
+
+class StepNumbers(NamedTuple):
+    """What is particular to one step: value -= size × first ÷ (√second ÷ root_correction + eps)."""
+
+    size: float
+    root_correction: float
+    eps: float
 
 
 def make_optimizer(parameter: nn.Parameter, config: OptimizerConfig) -> "FlatAdam | FlatSGD":
@@ -86,19 +94,6 @@ class FlatAdam(_NotCompiled, torch.optim.Adam):
         super().__init__([parameter], lr=lr, betas=betas, eps=eps, fused=True)
         self.parameter = parameter
         self.rectified = rectified
-        self.kernel: AdamKernel | None = None
-        """Native code for the step, if it is used."""
-
-    def take_step(self, scale: float = 1.0) -> None:
-        """One step, with the gradient times `scale`."""
-        number = self.steps_taken + 1
-        if self.kernel is not None:
-            self.kernel.step(
-                self.moments(), self.numbers_of(number), betas=self.param_groups[0]["betas"], scale=scale
-            )
-            self.count_steps(1)
-        else:
-            self._take_step_in_torch(number, scale)
 
     @property
     def steps_taken(self) -> int:
@@ -109,33 +104,41 @@ class FlatAdam(_NotCompiled, torch.optim.Adam):
         self.moments()["step"] += count
 
     def numbers_of(self, number: int) -> StepNumbers:
-        """What is particular to step `number`."""
+        """What native code needs to know of step `number`."""
         group = self.param_groups[0]
-        lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
-        size, root_correction = lr / (1 - beta1**number), math.sqrt(1 - beta2**number)
-        if not self.rectified:
-            return StepNumbers(size, root_correction, eps)
-        rectification = rectification_of(number, beta2)
-        if rectification is None:
-            return StepNumbers(size, math.inf, 1.0)  # only the mean of the gradients
-        return StepNumbers(size * rectification, root_correction, eps / root_correction)
+        beta1, beta2 = group["betas"]
+        first_correction, root_correction = 1 - beta1**number, math.sqrt(1 - beta2**number)
+        adapted = self._rate_and_eps(number)
+        if adapted is None:
+            return StepNumbers(group["lr"] / first_correction, math.inf, 1.0)  # only the mean
+        rate, eps = adapted
+        return StepNumbers(rate / first_correction, root_correction, eps)
 
     @torch.no_grad()
-    def _take_step_in_torch(self, number: int, scale: float) -> None:
-        group = self.param_groups[0]
-        lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
+    def take_step(self, scale: float = 1.0) -> None:
+        """One step, with the gradient times `scale`."""
+        number, group = self.steps_taken + 1, self.param_groups[0]
         if scale != 1.0 and self.parameter.grad is not None:
             self.parameter.grad.mul_(scale)
+        adapted = self._rate_and_eps(number)
+        if adapted is None:
+            # Torch's kernel still counts the step and keeps the moments.
+            self._step_with(0.0, group["eps"])
+            mean = self.state[self.parameter]["exp_avg"]
+            self.parameter.add_(mean, alpha=-group["lr"] / (1 - group["betas"][0] ** number))
+        else:
+            self._step_with(*adapted)
+
+    def _rate_and_eps(self, number: int) -> tuple[float, float] | None:
+        """The learning rate and ε with which Adam's step is this optimizer's; None: only the mean counts."""
+        group = self.param_groups[0]
+        rate, eps, (_, beta2) = group["lr"], group["eps"], group["betas"]
         if not self.rectified:
-            return self._step_with(lr, eps)
+            return rate, eps
         rectification = rectification_of(number, beta2)
         if rectification is None:
-            # Torch's kernel still counts the step and keeps the moments.
-            self._step_with(0.0, eps)
-            mean = self.state[self.parameter]["exp_avg"]
-            self.parameter.add_(mean, alpha=-lr / (1 - beta1**number))
-        else:
-            self._step_with(lr * rectification, eps / math.sqrt(1 - beta2**number))
+            return None
+        return rate * rectification, eps / math.sqrt(1 - beta2**number)
 
     def _step_with(self, lr: float, eps: float) -> None:
         group = self.param_groups[0]

@@ -112,8 +112,6 @@ class ObjectiveStruct(ctypes.Structure):
                 "entropy_coefficient",
                 "value_coefficient",
                 "value_clip",
-                "advantage_shift",
-                "advantage_scale",
                 "count",
             )
         ),
