@@ -15,9 +15,8 @@ from time import perf_counter
 
 from cases import CASES
 
-from anybatch.algorithms.pqn import loop as pqn
-from anybatch.algorithms.pqn import state as pqn_state
-from anybatch.algorithms.pqn.state import PQNState
+from anybatch.algorithms import pqn
+from anybatch.algorithms.pqn import PQNState
 from anybatch.algorithms.state import make_env
 from anybatch.config import ControllerConfig, PQNConfig
 from anybatch.dial.controllers import Signals
@@ -36,7 +35,7 @@ def main() -> None:
     options = parser.parse_args()
     config = scheduled_config()
     set_threads(config, expected_encoder(config))
-    state = pqn_state.start(config, make_env(config, env_steps=0), say=print)
+    state = pqn.start(config, make_env(config, env_steps=0), say=print)
     iterate(state, config, SORTED)  # warm up
     with_changes: list[float] = []
     without: list[float] = []
@@ -69,7 +68,7 @@ def iterate(state: PQNState, config: PQNConfig, lengths: list[int]) -> float:
         state.learner.control.decide(asking_for(length, state))
         assert state.batch.num_steps == length
         rollout = state.source.collector.collect(state.network, length)
-        pqn.improve_values(pqn.prepare(rollout, config), state, config, learning_rate=1e-4)
+        pqn.update_values(pqn.prepare(rollout, config), state, config, learning_rate=1e-4)
     return perf_counter() - began
 
 

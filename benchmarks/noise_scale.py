@@ -6,19 +6,13 @@ Gradient steps with and without the measurement take turns, on one rollout of th
 """
 
 import argparse
-from collections.abc import Callable
 from statistics import median
 from time import perf_counter
 
-from torch import Tensor
-
 from anybatch import presets
-from anybatch.algorithms.pqn import loop as pqn
-from anybatch.algorithms.pqn import state as pqn_state
+from anybatch.algorithms import pqn
 from anybatch.algorithms.state import make_env
-from anybatch.algorithms.steps import minibatches
 from anybatch.config import PQNConfig
-from anybatch.learning.gradient_steps import LossOf, Record
 from anybatch.session.planning import expected_encoder, set_threads
 
 PAIRS = 30
@@ -43,33 +37,27 @@ def measure(name: str) -> tuple[float, float, float, int, int]:
     config = presets.load(name).config
     assert isinstance(config, PQNConfig)
     set_threads(config, expected_encoder(config))
-    state = pqn_state.start(config, make_env(config, env_steps=0), say=print)
+    state = pqn.start(config, make_env(config, env_steps=0), say=print)
     state.source.collector.collect(state.network, state.batch.num_steps)
     began = perf_counter()
     rollout = state.source.collector.collect(state.network, state.batch.num_steps)
     rollout_seconds = perf_counter() - began
     samples = pqn.prepare(rollout, config)
-    loss_of = loss(samples, state.network.locate)
-    parts = minibatches(samples.valid, state, config, device=samples.obs.device)
-    times: dict[str, list[float]] = {"gradient": [], "measured_gradient": []}
+    parts, backend = state.minibatches(samples, config), state.backend
+    times: dict[str, list[float]] = {"plain": [], "measured": []}
     for number in range(PAIRS):
-        indices, count = parts[number % len(parts)]
+        part = parts[number % len(parts)]
         for kind, seconds in times.items():
             began = perf_counter()
-            getattr(state.steps, kind)(indices, loss_of, count)
-            state.steps.apply()
+            if kind == "plain":
+                backend.gradient(backend.main, samples, part)
+            else:
+                backend.measured_gradient(backend.main, samples, part, part.of_all)
+            backend.apply(backend.main)
             seconds.append(perf_counter() - began)
     plain, measured = (median(seconds) for seconds in times.values())
     steps = state.batch.gradient_steps_per_iteration
     return plain, measured, rollout_seconds, steps, config.update.noise_scale_every
-
-
-def loss(samples: pqn.QSamples, values: Callable[[Tensor], Tensor]) -> LossOf:
-    def loss_of(part: Tensor) -> tuple[Tensor, Record]:
-        taken = values(samples.obs[part]).gather(1, samples.action[part, None]).squeeze(1)
-        return (taken - samples.target[part]).square(), ()
-
-    return loss_of
 
 
 if __name__ == "__main__":

@@ -12,9 +12,8 @@ from time import perf_counter
 
 from cases import ATARI_PQN
 
-from anybatch.algorithms.pqn import loop as pqn
-from anybatch.algorithms.pqn import state as pqn_state
-from anybatch.algorithms.pqn.state import PQNState
+from anybatch.algorithms import pqn
+from anybatch.algorithms.pqn import PQNState
 from anybatch.algorithms.state import make_env
 from anybatch.config import PQNConfig
 from anybatch.session.planning import expected_encoder, set_threads
@@ -46,7 +45,7 @@ def main() -> None:
 
 
 def start(config: PQNConfig) -> PQNState:
-    return pqn_state.start(config, make_env(config, env_steps=0), say=print)
+    return pqn.start(config, make_env(config, env_steps=0), say=print)
 
 
 def iterate(state: PQNState, iterations: int) -> float:
@@ -54,7 +53,7 @@ def iterate(state: PQNState, iterations: int) -> float:
     began, samples = perf_counter(), 0
     for _ in range(iterations):
         rollout = state.source.collector.collect(state.network, state.batch.num_steps)
-        pqn.improve_values(pqn.prepare(rollout, ATARI_PQN), state, ATARI_PQN, learning_rate=1e-4)
+        pqn.update_values(pqn.prepare(rollout, ATARI_PQN), state, ATARI_PQN, learning_rate=1e-4)
         samples += rollout.num_valid
     return (perf_counter() - began) / samples
 

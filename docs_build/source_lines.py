@@ -1,7 +1,7 @@
 """Where a name of the package is defined: links from a page to the lines that do what it says.
 
 A page says `{source equations.objectives:decoupled_objective}`, module and name within anybatch, or the
-module alone. A text after a bar, `{source algorithms.ppo.loop:train | control_batch}`, means the first line
+module alone. A text after a bar, `{source algorithms.ppo:train | control_batch}`, means the first line
 of that definition which contains it. What cannot be found is an error: no page points at code that has moved.
 """
 

@@ -8,7 +8,7 @@ import pytest
 from toy_runs import SMALL, train
 
 from anybatch import presets
-from anybatch.algorithms.ppg import loop as ppg
+from anybatch.algorithms import ppg
 from anybatch.config import PPGConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.runs import log

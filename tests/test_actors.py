@@ -81,13 +81,13 @@ def test_every_actor_acts_with_the_weights_that_the_learner_has_at_that_version(
     with started(toy_config(actors="local:2", num_envs=4)) as state:
 
         def locations(obs: torch.Tensor, version: int) -> torch.Tensor:
-            state.steps.flat.values.fill_(0.1 * (version + 1))
+            state.backend.flat.values.fill_(0.1 * (version + 1))
             with torch.no_grad():
                 return state.network.locate(obs)
 
         rollouts: list[Any] = []
         for version in range(4):
-            state.steps.flat.values.fill_(0.1 * (version + 1))
+            state.backend.flat.values.fill_(0.1 * (version + 1))
             rollouts.append(state.source.next(state.network, 5, Origin(version, 7 * version, version)))
         assert rollouts.pop(0) is None
         assert [due.origin for due in rollouts] == [Origin(number, 7 * number, number) for number in range(3)]

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -81,9 +82,9 @@ def test_an_actor_that_ray_takes_long_to_start_again_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     class SlowActor(ray_engine.RemoteActor):
-        def __init__(self) -> None:
+        def __init__(self, build: Any) -> None:
             time.sleep(SLOW_START_SECONDS)
-            super().__init__()
+            super().__init__(build)
 
     monkeypatch.setattr(ray_engine, "RemoteActor", SlowActor)
     submit = ActorPool.submit

@@ -29,16 +29,15 @@ from toy_runs import (
 )
 
 from anybatch import session
+from anybatch.acting.normalizers import AdvantageNormalizer
 from anybatch.acting.rollout import Rollout
-from anybatch.algorithms.control import control_batch, policy_change, probe
-from anybatch.algorithms.ppo.state import PPOState
-from anybatch.algorithms.pqn.state import PQNState
+from anybatch.algorithms.batch_control import control_batch, policy_change, probe
+from anybatch.algorithms.ppo_state import PPOState
+from anybatch.algorithms.pqn import PQNState
 from anybatch.config import AnyConfig, PPOConfig, PQNConfig
 from anybatch.dial import controllers, plan_table
 from anybatch.dial.controllers import Signals
-from anybatch.learning.normalizers import AdvantageNormalizer
-from anybatch.networks.ewma import EwmaNetwork
-from anybatch.networks.taken import Taken
+from anybatch.networks.weight_average import EwmaNetwork
 from anybatch.runs.checkpoint import Checkpoints
 from anybatch.runs.run import Run
 from anybatch.session.restoring import snapshot_of
@@ -221,9 +220,9 @@ def test_proximal_and_advantage_decay_follow_only_if_compensated(
     update_average, update_moments = EwmaNetwork.update, AdvantageNormalizer.update
     count_updates = EwmaNetwork.count_updates
 
-    def average(self: EwmaNetwork, decay: float, env_steps: float, taken: Taken) -> None:
+    def average(self: EwmaNetwork, decay: float, env_steps: float) -> None:
         proximal.append((env_steps, decay))
-        update_average(self, decay, env_steps, taken)
+        update_average(self, decay, env_steps)
 
     def counted(self: EwmaNetwork, count: int, decay: float, env_steps: float) -> None:
         proximal.extend([(env_steps, decay)] * count)
@@ -438,13 +437,13 @@ def test_a_divergence_is_measured_on_so_many_valid_states_at_most(states: int):
     state = start_pqn(config)
     data = state.source.collector.collect(state.network, 11)
     seen: list[Tensor] = []
-    over = state.learner.over
+    over = state.backend.outputs
 
     def run_and_keep(network: Any, obs: Tensor) -> Tensor:
         seen.append(obs)
         return over(network, obs)
 
-    state.learner.over = run_and_keep  # type: ignore[method-assign]
+    state.backend.outputs = run_and_keep  # type: ignore[method-assign]
     assert policy_change(config, state, probe(config, state, data)) == 0.0  # nothing has moved
     state.learner.iterations += 1
     stale = probe(config, state, data)  # asks the policy again
@@ -492,7 +491,7 @@ def test_the_batch_goes_to_the_noise_scale_in_samples(tmp_path: Path):
         controller={"kind": "noise_scale", "min_steps": 1, "max_steps": 99, "every": 1, "smoothing": 1.0},
     )
     state = start(config)
-    state.learner.steps.noise["policy"].add(120.0, 1.0)  # a noise scale of 120 samples
+    state.steps.noise["policy"].add(120.0, 1.0)  # a noise scale of 120 samples
     with Run.silent(tmp_path) as run:
         control_batch(config, state, None, run)
     assert state.batch.minibatch == 120
@@ -507,7 +506,7 @@ def test_a_minibatch_limit_does_not_lengthen_the_rollouts_that_a_noise_scale_ask
     )
     state = start(config)
     assert state.batch.minibatches_per_epoch == 60 * ENVS / 30
-    state.learner.steps.noise["policy"].add(120.0, 1.0)  # a noise scale of 120 samples
+    state.steps.noise["policy"].add(120.0, 1.0)  # a noise scale of 120 samples
     with Run.silent(tmp_path) as run:
         control_batch(config, state, None, run)
     assert state.batch.num_steps == 2 * 120 / ENVS  # two minibatches, as below the limit

@@ -18,7 +18,7 @@ from torch import Tensor
 from toy_runs import changed, newest_state, toy_config, toy_pqn_config, train
 
 from anybatch import session
-from anybatch.algorithms.ppg import loop as ppg
+from anybatch.algorithms import ppg
 from anybatch.config import AnyConfig
 from anybatch.errors import UserError
 from anybatch.runs.display import QUIET

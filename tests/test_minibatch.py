@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from anybatch.learning import minibatch
+from anybatch.backends import minibatches as minibatch
 
 SIZES = {"num_steps": st.integers(1, 13), "num_envs": st.integers(1, 11), "seed": st.integers(0, 99)}
 

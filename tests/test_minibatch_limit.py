@@ -22,13 +22,13 @@ from toy_runs import (
     train,
 )
 
+from anybatch.backends.noise import NOISE_DECAY
 from anybatch.cli import main
 from anybatch.config import RESCALE_RULES, AnyConfig, PPOConfig
 from anybatch.dial import BatchControl, Plan, PlanTable, make_plan, plan_table
 from anybatch.dial.controllers import Signals
 from anybatch.dial.sizes import LEAST_NOISE_WEIGHT
 from anybatch.errors import CheckpointError, ConfigError
-from anybatch.learning.noise import NOISE_DECAY
 from anybatch.rules import center_of_mass, minibatches_within
 
 # 64 envs × 64 steps in 8 minibatches of 512, one epoch.

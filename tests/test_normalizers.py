@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anybatch.acting.normalizers import AdvantageNormalizer, RewardNormalizer
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.errors import EnvError
-from anybatch.learning.normalizers import AdvantageNormalizer, RewardNormalizer
 
 T, N = 7, 3
 

@@ -11,17 +11,16 @@ from toy_runs import differences, newest_learner, newest_state, resume, train
 
 from anybatch import networks, presets, session
 from anybatch.acting.rollout import Rollout
-from anybatch.algorithms.ppg import loop as ppg
-from anybatch.algorithms.ppg import state as ppg_state
+from anybatch.algorithms import ppg
 from anybatch.algorithms.state import make_env
-from anybatch.algorithms.steps import Minibatch
+from anybatch.backends import Minibatch
+from anybatch.backends import minibatches as minibatch
 from anybatch.cli import main
 from anybatch.config import NetworkConfig, PPGConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.dial import PhasePlan, make_plan, plan_table
 from anybatch.envs.layout import ObsLayout
 from anybatch.errors import ConfigError
-from anybatch.learning import minibatch
 
 STEPS, ENVS, ITERATIONS = 7, 3, 3
 # Everything that must survive a resume.
@@ -384,11 +383,11 @@ def test_an_epoch_of_an_auxiliary_phase_sees_the_whole_phase(tmp_path: Path, mon
     seen: list[tuple[int, int, torch.Tensor]] = []
     step = ppg.auxiliary_step
 
-    def remember(batch: Minibatch, state: ppg_state.PPGState, rest: PPGConfig) -> None:
+    def remember(batch: Minibatch, state: ppg.PPGState) -> None:
         assert state.progress is not None and batch.count == len(batch.own)
         seen.append((state.phases, state.progress.epoch, batch.own))
         valid = state.data.valid.flatten().nonzero().squeeze(1).tolist()
-        step(batch, state, rest)
+        step(batch, state)
         expected[state.phases] = valid
 
     expected: dict[int, list[int]] = {}
@@ -408,12 +407,12 @@ def test_an_epoch_of_an_auxiliary_phase_sees_the_whole_phase(tmp_path: Path, mon
 
 def test_every_epoch_of_every_phase_has_an_order_of_its_own():
     config = phase_config()
-    state = ppg_state.start(config, make_env(config, env_steps=0), say=print)
+    state = ppg.start(config, make_env(config, env_steps=0), say=print)
     state.data.valid.fill_(True)
     orders = set()
     for state.phases in range(3):
         for epoch in range(2):
-            state.progress = ppg_state.AuxiliaryProgress(torch.empty(0), None, epoch=epoch)
+            state.progress = ppg.AuxiliaryProgress(torch.empty(0), None, epoch=epoch)
             parts = ppg.auxiliary_minibatches(state, config)
             orders.add(tuple(torch.cat([part.own for part in parts]).tolist()))
     assert len(orders) == 6
@@ -463,10 +462,10 @@ def test_the_gradients_of_the_auxiliary_phase_are_clipped_like_the_others(
 
 def test_the_betas_of_the_auxiliary_adam_do_not_follow_the_policy_minibatch():
     config = with_changes(phase_config(), num_envs=1, rescale="adam-betas")
-    state = ppg_state.start(config, make_env(config, env_steps=0), say=lambda _: None)
-    state.steps.begin_iteration(1e-3, state.plan.hyperparameters)
+    state = ppg.start(config, make_env(config, env_steps=0), say=lambda _: None)
+    state.backend.begin_iteration(1e-3, state.plan)
     assert state.plan.hyperparameters.beta1 == pytest.approx(0.9 ** (1 / 3))
-    assert state.auxiliary_steps.optimizer.param_groups[0]["betas"] == (0.9, 0.999)
+    assert state.backend.losses["auxiliary"].optimizer.param_groups[0]["betas"] == (0.9, 0.999)
 
 
 @pytest.mark.parametrize("delay", [0, 3])
@@ -612,7 +611,7 @@ def test_a_phase_beyond_memory_is_refused_with_its_numbers_before_anything_is_co
     def refuse(*_: Any) -> Rollout:
         raise AssertionError("something was computed")
 
-    monkeypatch.setattr(ppg_state, "available_bytes", lambda: needed - 1)
+    monkeypatch.setattr(ppg, "available_bytes", lambda: needed - 1)
     with monkeypatch.context() as patch, pytest.raises(ConfigError) as error:
         patch.setattr("anybatch.acting.collector.Collector.collect", refuse)
         train(phase_config(), tmp_path)
@@ -621,7 +620,7 @@ def test_a_phase_beyond_memory_is_refused_with_its_numbers_before_anything_is_co
         "rollouts; 2.22 kB are available. phase.policy-iterations, 3 at the tuned batch, can be at most 2"
     )
     assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(ppg_state, "available_bytes", lambda: needed)
+    monkeypatch.setattr(ppg, "available_bytes", lambda: needed)
     train(phase_config(), tmp_path)
 
 

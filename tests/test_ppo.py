@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,10 +26,10 @@ from toy_runs import (
 )
 
 from anybatch.acting.rollout import Rollout
-from anybatch.algorithms.ppo import loop as ppo
-from anybatch.algorithms.ppo.samples import PolicyBatch, PolicyRecord
-from anybatch.algorithms.ppo.state import PPOState
-from anybatch.learning.gradient_steps import GradientSteps
+from anybatch.algorithms import ppo
+from anybatch.algorithms.ppo import PolicyRecord, Samples
+from anybatch.algorithms.ppo_state import PPOState
+from anybatch.backends import NativeBackend, TorchBackend
 from anybatch.networks.actor_critic import ActorCritic
 
 Weights = dict[str, Tensor]
@@ -172,7 +173,7 @@ def test_one_iteration_equals_a_straight_line_ppo(env: str):
     shuffler = torch.Generator()
     shuffler.set_state(state.rank.minibatch_generator.get_state())
 
-    metrics = ppo.improve_policy(prepare(data, state, config), state, config, LEARNING_RATE)
+    metrics = ppo.update_policy(prepare(data, state, config), state, config, LEARNING_RATE)
     norms = plain_ppo(weights, plain_batch(data), shuffler)
     assert metrics["losses/clipfrac"] > 0.02 and min(norms) < MAX_GRAD_NORM < max(norms)
     assert state.steps.counts.norms == pytest.approx(norms, rel=1e-9)
@@ -188,12 +189,12 @@ def test_one_iteration_equals_a_straight_line_ppo_ewma(env: str):
     shuffler = torch.Generator()
     shuffler.set_state(state.rank.minibatch_generator.get_state())
 
-    metrics = ppo.improve_policy(prepare(data, state, config), state, config, LEARNING_RATE)
+    metrics = ppo.update_policy(prepare(data, state, config), state, config, LEARNING_RATE)
     average = plain_ppo_ewma(weights, plain_batch(data), shuffler)
     assert metrics["losses/clipfrac"] > 0.02
     for name, weight in state.network.state_dict().items():
         torch.testing.assert_close(weight, weights[name].detach(), rtol=1e-9, atol=1e-9)
-    for name, weight in state.ewma.policy.state_dict().items():
+    for name, weight in state.backend.average.policy.state_dict().items():
         torch.testing.assert_close(weight, average[f"policy.{name}"], rtol=1e-9, atol=1e-9)
 
 
@@ -203,7 +204,7 @@ def test_decoupled_from_the_start_of_the_iteration_is_ppo_on_fresh_data():
         config = changed(CLEANRL, proximal={"policy": policy})
         state = start(config)
         one_iteration(config, state)
-        states.append(state.steps.flat.values)
+        states.append(state.backend.flat.values)
     assert torch.equal(*states)
 
 
@@ -229,7 +230,7 @@ def test_the_average_is_not_reset_between_iterations():
     state = start(config)
     kl = [one_iteration(config, state)["proximal/kl"] for _ in range(7)]
     assert kl[0] < 1e-10 and min(kl[2:]) > 1e-5
-    assert state.ewma.total_weight == pytest.approx(sum(DECAY**k for k in range(8)))
+    assert state.backend.average.total_weight == pytest.approx(sum(DECAY**k for k in range(8)))
 
 
 @pytest.mark.parametrize(
@@ -256,7 +257,7 @@ def test_importance_is_capped_at_100_unless_told_otherwise(ratio: float, used: f
     samples = prepare(in_float64(collect(config)), state, config)
     samples.behavior_logp -= math.log(ratio)
     samples.advantage.fill_(1.0)
-    metrics = ppo.improve_policy(samples, state, config, learning_rate=0.0)
+    metrics = ppo.update_policy(samples, state, config, learning_rate=0.0)
     assert metrics["losses/policy_loss"] == pytest.approx(-used, rel=1e-4)
     assert metrics["importance/capped_fraction"] == (ratio > 100)
 
@@ -275,10 +276,16 @@ def test_target_kl_limits_the_mean_divergence_from_the_behavior_policy():
 
 def test_an_epoch_is_judged_by_its_last_minibatch():
     config = toy_config(num_steps=31, update={"minibatches_per_epoch": 5, "target_kl": 1.0})
-    state, records = start(config), list[PolicyRecord]()
-    last = ppo.one_epoch(prepare(collect(config), state, config), state, config, records)
-    assert len(records) == 5 and last is not None
-    assert [id(record) for record in last] == [id(records[-1])]
+    for compiled in ("on", "off"):
+        state = start(changed(config, compile=compiled))
+        samples = prepare(collect(config), state, config)
+        state.backend.begin_iteration(1e-2, state.plan)
+        minibatches = state.minibatches(samples, config)
+        seen = state.backend.take_steps(samples, minibatches)
+        assert len(torch.cat([record.logp for record in seen.records])) == int(samples.valid.sum())
+        (last,) = seen.last
+        assert len(last.logp) == int(minibatches[-1].count)
+        assert torch.equal(last.logp, seen.records[-1].logp[-len(last.logp) :])
 
 
 def test_target_kl_that_is_not_reached_stops_nothing():
@@ -308,14 +315,15 @@ def test_every_algorithm_takes_its_steps_at_the_annealed_learning_rate(
     taken: list[float] = []
 
     def remember(step: Callable[..., Any]) -> Callable[..., Any]:
-        def remembering(steps: GradientSteps, *arguments: Any) -> Any:
-            taken.append(steps.optimizer.param_groups[0]["lr"])
-            return step(steps, *arguments)
+        def remembering(backend: TorchBackend[Any], *arguments: Any, **named: Any) -> Any:
+            taken.append(backend.main.learning_rate)
+            return step(backend, *arguments, **named)
 
         return remembering
 
-    for way in ("apply", "schedule"):  # one by one, and several in native code
-        monkeypatch.setattr(GradientSteps, way, remember(getattr(GradientSteps, way)))
+    monkeypatch.setattr(TorchBackend, "apply", remember(TorchBackend.apply))  # one by one,
+    # and several in native code
+    monkeypatch.setattr(NativeBackend, "_take_together", remember(NativeBackend._take_together))
     shown = rows(train(config, tmp_path).folder)
     done = [0, *(row["env_steps"] for row in shown[:-1])]
     expected = [0.01 * (1 - env_steps / 150) for env_steps in done]
@@ -323,12 +331,12 @@ def test_every_algorithm_takes_its_steps_at_the_annealed_learning_rate(
     assert sorted(set(taken), reverse=True) == pytest.approx(expected) and len(expected) > 5
 
 
-def by_hand(state: PPOState, batch: PolicyBatch) -> dict[str, Tensor]:
+def by_hand(state: PPOState, batch: Samples) -> dict[str, Tensor]:
     """What the metrics are means of, for the samples of a microbatch as the policies are at its time."""
     with torch.no_grad():
         policy, value = state.network(batch.obs)
         logp = policy.log_prob(batch.action)
-        proximal_logp = state.ewma.policy_at(batch.obs).log_prob(batch.action)
+        proximal_logp = state.backend.average.policy_at(batch.obs).log_prob(batch.action)
     ratio, moved = (logp - batch.behavior_logp).exp(), (logp - proximal_logp).exp()
     capped_logp = torch.maximum(batch.behavior_logp, logp - math.log(1.2))
     free = (logp - capped_logp).exp()
@@ -345,7 +353,7 @@ def by_hand(state: PPOState, batch: PolicyBatch) -> dict[str, Tensor]:
     }
 
 
-def test_metrics_are_means_over_all_samples_of_the_iteration(monkeypatch: pytest.MonkeyPatch):
+def test_metrics_are_means_over_all_samples_of_the_iteration():
     config = changed(
         EWMA,
         update={"epochs": 2, "minibatches_per_epoch": 3},
@@ -353,16 +361,16 @@ def test_metrics_are_means_over_all_samples_of_the_iteration(monkeypatch: pytest
         compile="off",
     )
     state, samples = moved_policy_and_samples(config)
-    state.steps.microbatch = 5
+    state.backend.microbatch = 5
     seen: list[dict[str, Tensor]] = []
     policy_loss = ppo.policy_loss
 
-    def watched(network: ActorCritic, batch: PolicyBatch, *rest: Any, **named: Any) -> Any:
+    def watched(network: ActorCritic, batch: Samples, *rest: Any, **named: Any) -> Any:
         seen.append(by_hand(state, batch))
         return policy_loss(network, batch, *rest, **named)
 
-    monkeypatch.setattr(ppo, "policy_loss", watched)
-    metrics = ppo.improve_policy(samples, state, config, LEARNING_RATE)
+    state.steps.loss = replace(state.steps.loss, function=watched)
+    metrics = ppo.update_policy(samples, state, config, LEARNING_RATE)
 
     columns = {name: torch.cat([part[name] for part in seen]) for name in seen[0]}
     ratio = columns.pop("ratio")
@@ -394,10 +402,10 @@ def test_an_iteration_of_reset_steps_only_changes_nothing():
     )
     state = start(config)
     first = one_iteration(config, state)
-    before = state.steps.flat.values.clone()
+    before = state.backend.flat.values.clone()
     second = one_iteration(config, state)
     assert (first["batch/valid_fraction"], second["batch/valid_fraction"]) == (1.0, 0.0)
-    assert torch.equal(state.steps.flat.values, before) and state.steps.counts.taken == 2
+    assert torch.equal(state.backend.flat.values, before) and state.steps.counts.taken == 2
 
 
 @pytest.mark.parametrize("proximal", ["behavior", "ewma"])

@@ -24,8 +24,8 @@ from toy_runs import (
 )
 
 from anybatch.acting.rollout import Rollout
-from anybatch.algorithms.pqn import loop as pqn
-from anybatch.algorithms.pqn.state import PQNState, for_playing
+from anybatch.algorithms import pqn
+from anybatch.algorithms.pqn import PQNState, for_inference
 from anybatch.algorithms.schedules import Schedules
 from anybatch.cli import main
 from anybatch.config import PQNConfig
@@ -54,8 +54,8 @@ def collect(config: PQNConfig, epsilon: float = 0.5) -> Rollout:
 def improved(config: PQNConfig, data: Rollout, microbatch: int | None = None) -> tuple[PQNState, dict]:
     """A float64 state after one iteration on `data`, and its metrics."""
     state = start_pqn_in_float64(config)
-    state.steps.microbatch = microbatch or state.steps.microbatch
-    metrics = pqn.improve_values(pqn.prepare(in_float64(data), config), state, config, RATE)
+    state.backend.microbatch = microbatch or state.backend.microbatch
+    metrics = pqn.update_values(pqn.prepare(in_float64(data), config), state, config, RATE)
     return state, metrics
 
 
@@ -78,10 +78,10 @@ def test_what_stands_in_reset_steps_reaches_no_loss():
         numbers[gone] = 1e9
     poisoned.action[gone] = 4
     found, metrics = improved(config, poisoned)
-    assert torch.equal(found.steps.flat.values, clean.steps.flat.values)
+    assert torch.equal(found.backend.flat.values, clean.backend.flat.values)
     assert metrics == clean_metrics and found.steps.noise == clean.steps.noise
     poisoned.reward[data.valid] += 1
-    assert not torch.equal(improved(config, poisoned)[0].steps.flat.values, clean.steps.flat.values)
+    assert not torch.equal(improved(config, poisoned)[0].backend.flat.values, clean.backend.flat.values)
 
 
 def test_values_are_fitted_for_the_action_that_was_taken():
@@ -93,7 +93,7 @@ def test_values_are_fitted_for_the_action_that_was_taken():
     with torch.no_grad():
         table = state.network.locate(samples.obs[valid])
     value = table[range(len(table)), samples.action[valid]]
-    metrics = pqn.improve_values(samples, state, config, RATE)
+    metrics = pqn.update_values(samples, state, config, RATE)
     error = (value - samples.target[valid]) ** 2
     assert metrics["losses/td_loss"] == pytest.approx(float(error.mean()), rel=1e-12)
     assert metrics["losses/q_values"] == pytest.approx(float(value.mean()), rel=1e-12)
@@ -140,10 +140,10 @@ def test_the_gradient_is_clipped_before_the_optimizer_sees_it():
         optimizer={"name": "sgd", "max_grad_norm": 0.25},
     )
     state = start_pqn_in_float64(config)
-    before = state.steps.flat.values.clone()
-    metrics = pqn.improve_values(pqn.prepare(in_float64(collect(config)), config), state, config, 0.125)
+    before = state.backend.flat.values.clone()
+    metrics = pqn.update_values(pqn.prepare(in_float64(collect(config)), config), state, config, 0.125)
     assert metrics["losses/grad_norm"] > 1 and metrics["losses/grad_clip_fraction"] == 1.0
-    moved = torch.linalg.vector_norm(state.steps.flat.values - before)
+    moved = torch.linalg.vector_norm(state.backend.flat.values - before)
     assert float(moved) == pytest.approx(0.125 * 0.25, rel=1e-5)
 
 
@@ -165,10 +165,12 @@ def test_microbatches_equal_one_batch():
     whole, whole_metrics = improved(config, data, minibatch)
     for number in (2, 3, 5, minibatch):
         parts, metrics = improved(config, data, -(-minibatch // number))
-        torch.testing.assert_close(parts.steps.flat.values, whole.steps.flat.values, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            parts.backend.flat.values, whole.backend.flat.values, rtol=1e-12, atol=1e-12
+        )
         assert parts.steps.counts.norms == pytest.approx(whole.steps.counts.norms, rel=1e-12)
         assert metrics == pytest.approx(whole_metrics, rel=1e-12)
-    assert (whole.steps.flat.values - start_pqn_in_float64(config).steps.flat.values).abs().max() > 1e-3
+    assert (whole.backend.flat.values - start_pqn_in_float64(config).backend.flat.values).abs().max() > 1e-3
 
 
 def test_a_step_that_is_no_number_ends_the_run_naming_what_was_bad():
@@ -176,10 +178,10 @@ def test_a_step_that_is_no_number_ends_the_run_naming_what_was_bad():
     samples = pqn.prepare(in_float64(collect(config)), config)
     samples.target[3 * 17 + 2] = torch.nan  # env 2 at step 17 of three envs
     state = start_pqn_in_float64(config)
-    before = state.steps.flat.values.clone()
+    before = state.backend.flat.values.clone()
     with pytest.raises(TrainingError, match=r"the first is the target of environment 2 at step 17 of the"):
-        pqn.improve_values(samples, state, config, RATE)
-    assert torch.equal(state.steps.flat.values, before)
+        pqn.update_values(samples, state, config, RATE)
+    assert torch.equal(state.backend.flat.values, before)
 
 
 def test_an_iteration_of_reset_steps_only_changes_nothing(tmp_path: Path):
@@ -233,7 +235,7 @@ def test_an_evaluation_explores_as_little_as_the_end_of_the_run(tmp_path: Path):
     assert rows(outcome.folder)[-1]["charts/epsilon"] > 0.25
     assert evaluate(outcome.folder, config)[0] == outcome.evaluation
     spec = start_pqn(config).source.collector.env.spec
-    network, normalizer = for_playing(config, spec, newest_state(outcome.folder)["shared"])
+    network, normalizer = for_inference(config, spec, newest_state(outcome.folder)["shared"])
     assert network.epsilon == 0.25 and normalizer is None
 
 
@@ -359,7 +361,7 @@ def test_the_way_out_of_a_corridor_is_learned_with_its_values():
         state.network.epsilon = state.learner.schedules.epsilon(config, state.env_steps)
         data = state.source.collector.collect(state.network, config.num_steps)
         rate = 3e-3 * (1 - state.env_steps / config.total_env_steps)
-        pqn.improve_values(pqn.prepare(data, config), state, config, rate)
+        pqn.update_values(pqn.prepare(data, config), state, config, rate)
         state.learner.env_steps += data.num_valid
     with torch.no_grad():
         value, action = state.network.locate(torch.eye(5)).max(1)
@@ -374,7 +376,7 @@ def test_next_values_of_stale_data_are_the_current_networks_but_at_the_ends_of_e
     data = in_float64(collect(config))
     assert pqn.valued_now(data, state) is data  # fresh
     state.learner.iterations += 2
-    state.steps.flat.values += 0.3
+    state.backend.flat.values += 0.3
     with torch.no_grad():
         now = state.network.locate(data.obs[1:].flatten(0, 1)).amax(1).view_as(data.next_value)
     again = pqn.valued_now(data, state).next_value

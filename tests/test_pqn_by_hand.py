@@ -20,8 +20,7 @@ from torch import Tensor
 from toy_runs import toy_pqn_config, train
 
 from anybatch import envs, seeding
-from anybatch.algorithms.pqn import loop as pqn
-from anybatch.algorithms.pqn import state as pqn_state
+from anybatch.algorithms import pqn
 from anybatch.algorithms.state import make_env
 from anybatch.config import PQNConfig
 from anybatch.runs import state_tree
@@ -237,7 +236,7 @@ class ByHand:
 
 
 def by_hand(config: PQNConfig) -> ByHand:
-    network = pqn_state.start(config, make_env(config, env_steps=0), say=lambda _: None).network
+    network = pqn.start(config, make_env(config, env_steps=0), say=lambda _: None).network
     weights = {name: weight.clone().requires_grad_() for name, weight in network.state_dict().items()}
     return ByHand(config, weights)
 

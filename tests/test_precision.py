@@ -8,7 +8,7 @@ import torch
 from toy_runs import changed, newest_learner, prepare, start, start_pqn, toy_config, toy_pqn_config, train
 
 from anybatch import machine
-from anybatch.algorithms.ppo import loop as ppo
+from anybatch.backends import Minibatch
 from anybatch.config import PPOConfig
 from anybatch.errors import ConfigError
 
@@ -27,9 +27,8 @@ def gradient(config: PPOConfig, precision: str) -> torch.Tensor:
     data = start(changed(config, precision="float32")).source.collector.collect(state.network, 40)
     samples = prepare(data, state, config)
     indices = samples.valid.flatten().nonzero().flatten()
-    add = ppo.minibatch_gradient(samples, indices, 1.0, state, config)
-    state.steps.gradient(indices, add, float(len(indices)))
-    return state.steps.flat.grads
+    state.backend.gradient(state.steps, samples, Minibatch.of(indices, state.shard, state.device))
+    return state.backend.flat.grads
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -45,7 +44,10 @@ def test_heads_and_what_they_give_are_float32():
     obs = torch.randn(5, *state.source.collector.env.spec.obs_shape)
     policy, value = state.network(obs)
     assert policy.location.dtype == value.dtype == torch.float32
-    assert state.ewma is not None and state.ewma.policy_at(obs).location.dtype == torch.float32
+    assert (
+        state.backend.average is not None
+        and state.backend.average.policy_at(obs).location.dtype == torch.float32
+    )
     assert not torch.equal(policy.location, start(toy_config()).network(obs)[0].location)
     assert all(weight.dtype == torch.float32 for weight in state.network.parameters())
 

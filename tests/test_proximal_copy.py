@@ -182,11 +182,11 @@ def test_at_a_change_of_the_batch_the_clock_counts_the_coming_gradient_steps():
     for _ in range(3):
         one_iteration(config, saved)
     saved.learner.iterations, saved.learner.env_steps = 3, 96
-    assert saved.periodic_copy.clock == 12
+    assert saved.backend.average.clock == 12
     fewer = start_from(changed(config, num_envs=1), saved.snapshot())
-    assert fewer.periodic_copy.clock == 48 and fewer.plan.hyperparameters.proximal_copy_every == 65
+    assert fewer.backend.average.clock == 48 and fewer.plan.hyperparameters.proximal_copy_every == 65
     kept = start_from(changed(config, num_envs=1, rescale="learning-rate"), saved.snapshot())
-    assert kept.periodic_copy.clock == 12 and kept.plan.hyperparameters.proximal_copy_every == 17
+    assert kept.backend.average.clock == 12 and kept.plan.hyperparameters.proximal_copy_every == 17
 
 
 def test_a_run_can_change_between_a_copy_and_an_average(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from anybatch.learning.optimizers import FlatAdam, rectification_of
+from anybatch.backends.optimizers import FlatAdam, rectification_of
 
 
 @pytest.mark.parametrize("betas", [(0.9, 0.999), (0.5, 0.9), (0.0, 0.99)])

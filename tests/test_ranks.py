@@ -13,12 +13,12 @@ from toy_runs import cut_back
 from traces import BASE, DIVERGENCE, EWMA, PHASE, STALE
 
 from anybatch import session
-from anybatch.algorithms.steps import imbalances
+from anybatch.backends.minibatches import imbalances
+from anybatch.backends.torch_backend import give_up
 from anybatch.config import CONFIGS, AnyConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.distributed import collectives, group
 from anybatch.errors import EnvError, UserError
-from anybatch.learning.gradient_steps import give_up
 from anybatch.presets import overlaid
 from anybatch.runs import log
 from anybatch.runs.checkpoint import Checkpoints

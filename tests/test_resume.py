@@ -22,7 +22,7 @@ from toy_runs import (
 )
 
 from anybatch import envs
-from anybatch.algorithms.ppo import loop as ppo
+from anybatch.algorithms import ppo
 from anybatch.config import EnvConfig, PPOConfig
 from anybatch.errors import ConfigError, UserError
 from anybatch.runs import folder as run_folder
@@ -49,7 +49,7 @@ def train_until_killed(
     config: PPOConfig, base: Path, iterations: int, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """A run that dies within the update after so many whole iterations."""
-    improve, calls = ppo.improve_policy, []
+    improve, calls = ppo.update_policy, []
 
     def improve_or_die(*arguments: Any) -> Any:
         calls.append(1)
@@ -59,7 +59,7 @@ def train_until_killed(
         return metrics
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(ppo, "improve_policy", improve_or_die)
+        patch.setattr(ppo, "update_policy", improve_or_die)
         train(config, base)
     (folder,) = base.iterdir()
     return folder
@@ -180,7 +180,7 @@ def test_without_its_rule_the_average_is_not_touched_by_another_batch():
         one_iteration(config, saved)
     fewer = start_from(changed(config, num_envs=1), saved.snapshot())
     assert fewer.plan.hyperparameters.proximal_decay == 32 / 33
-    assert fewer.ewma.age_gradient_steps == saved.ewma.age_gradient_steps
+    assert fewer.backend.average.age_gradient_steps == saved.backend.average.age_gradient_steps
 
 
 def test_a_run_that_had_several_ranks_keeps_recording_their_number(tmp_path: Path):

@@ -11,7 +11,8 @@ from toy_runs import changed, collect, differences, prepare, start, start_from, 
 from anybatch.acting.collector import Collector
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import Rollout
-from anybatch.algorithms.ppo import loop as ppo
+from anybatch.algorithms import ppo
+from anybatch.backends import TorchActing
 from anybatch.config import PPOConfig
 from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec, EnvStep, VectorEnv
@@ -117,7 +118,7 @@ def test_reset_steps_reach_no_loss_and_no_statistic(rewards: str):
             invalid = ~samples.valid.flatten()
             for tensor in (samples.obs, samples.advantage, samples.value_target, samples.behavior_logp):
                 tensor[invalid] = torch.nan
-        metrics = ppo.improve_policy(samples, state, config, 1e-2)
+        metrics = ppo.update_policy(samples, state, config, 1e-2)
         outcomes.append({"state": vars(state.snapshot()), "metrics": metrics})
     assert not differences(*outcomes)
 
@@ -308,6 +309,7 @@ def test_what_is_not_a_number_is_refused_with_the_env_it_came_from(field: str, s
         time_limit_is_terminal=False,
         chunk=64,
         device=torch.device("cpu"),
+        acting=TorchActing(torch.device("cpu")),
     )
     with pytest.raises(EnvError, match=f"environment 7 returned {said}"):
         collector.collect(state.network, config.num_steps)

@@ -27,11 +27,8 @@ from toy_runs import (
 )
 
 from anybatch.acting.rollout import Rollout
-from anybatch.algorithms.control import Probe, policy_change
-from anybatch.algorithms.ppg import loop as ppg
-from anybatch.algorithms.ppg import state as ppg_state
-from anybatch.algorithms.ppo import loop as ppo
-from anybatch.algorithms.pqn import loop as pqn
+from anybatch.algorithms import ppg, ppo, pqn
+from anybatch.algorithms.batch_control import Probe, policy_change
 from anybatch.algorithms.state import make_env
 from anybatch.cli import main
 from anybatch.config import AnyConfig
@@ -93,16 +90,16 @@ def test_ppo_takes_allowed_actions_only_and_stays_finite(env: str, reset: str, p
     for _ in range(4):
         data = state.source.collector.collect(state.network, config.num_steps)
         allowed = refuse_forbidden(data, spec.obs_layout, spec.action_counts)
-        metrics = ppo.improve_policy(prepare(data, state, config), state, config, 3e-2)
+        metrics = ppo.update_policy(prepare(data, state, config), state, config, 3e-2)
         assert all(value is None or math.isfinite(value) for value in metrics.values())
         counts = spec.action_counts or (spec.action_width,)
         most = sum(part.sum(-1).log() for part in allowed[data.valid].split(counts, -1)).mean()
         assert 0 < metrics["losses/entropy"] <= float(most) + 1e-6
-    assert state.steps.flat.values.isfinite().all()
+    assert state.backend.flat.values.isfinite().all()
     location = state.network.locate(data.obs[0])
     assert torch.equal(location == FORBIDDEN, ~allowed[0])
-    if state.ewma is not None:
-        averaged = state.ewma.policy_at(data.obs[0])
+    if state.backend.average is not None:
+        averaged = state.backend.average.policy_at(data.obs[0])
         assert torch.equal(averaged.location == FORBIDDEN, ~allowed[0])
         assert not torch.equal(averaged.location, location)
 
@@ -118,7 +115,7 @@ def test_a_masked_update_is_that_of_the_policies_of_the_allowed_actions():
     part = samples.valid.flatten().nonzero().squeeze(1)
     _, record = sample_losses(samples, part, state, config)
     layout = state.source.collector.env.spec.obs_layout
-    assert state.ewma is not None
+    assert state.backend.average is not None
     for row, index in enumerate(part.tolist()):
         obs, action = samples.obs[index : index + 1], int(samples.action[index])
         allowed = allowed_in(layout, obs)[0]
@@ -128,7 +125,7 @@ def test_a_masked_update_is_that_of_the_policies_of_the_allowed_actions():
             logits = policy.head(policy.encoder(obs))[0][allowed].detach()
             return torch.distributions.Categorical(logits=logits)
 
-        now, anchor = few(state.network.policy), few(state.ewma.policy)
+        now, anchor = few(state.network.policy), few(state.backend.average.policy)
         torch.testing.assert_close(record.logp[row], now.log_prob(torch.tensor(place)))
         torch.testing.assert_close(record.proximal_logp[row], anchor.log_prob(torch.tensor(place)))
         torch.testing.assert_close(record.entropy[row], now.entropy())
@@ -170,12 +167,12 @@ def test_the_auxiliary_phase_clones_the_masked_policy():
     config = phase_config(
         env="toy:Masked", env_config={"max_episode_steps": 5}, optimizer={"learning_rate": 3e-2}
     )
-    state = ppg_state.start(config, make_env(config, env_steps=0), say=lambda _: None)
+    state = ppg.start(config, make_env(config, env_steps=0), say=lambda _: None)
     layout = state.source.collector.env.spec.obs_layout
     for _ in range(config.phase.policy_iterations):
         data = state.source.collector.collect(state.network, config.num_steps)
-        samples = prepare(data, state.policy, config)
-        ppo.improve_policy(samples, state.policy, config, 3e-2)
+        samples = prepare(data, state, config)
+        ppo.update_policy(samples, state, config, 3e-2)
         state.data.add(
             state.iterations, obs=samples.obs, value_target=samples.value_target, valid=samples.valid
         )
@@ -183,14 +180,14 @@ def test_the_auxiliary_phase_clones_the_masked_policy():
     allowed = allowed_in(layout, state.data.flat_obs)
     frozen = ppg.frozen_policy(state)
     assert torch.equal(frozen == FORBIDDEN, ~allowed) and not allowed.all()
-    state.progress = ppg_state.AuxiliaryProgress(frozen_location=frozen, frozen_log_std=None)
+    state.progress = ppg.AuxiliaryProgress(frozen_location=frozen, frozen_log_std=None)
     for part in ppg.auxiliary_minibatches(state, config):
-        ppg.auxiliary_step(part, state, config)
+        ppg.auxiliary_step(part, state)
         policy, _, _ = state.network.auxiliary(state.data.flat_obs)
         assert torch.equal(policy.location == FORBIDDEN, ~allowed)
     clone = policy.kl_from(Categorical(frozen))
     assert clone.isfinite().all() and (clone >= -1e-6).all() and clone.max() > 1e-6
-    assert state.steps.flat.values.isfinite().all()
+    assert state.backend.flat.values.isfinite().all()
 
 
 @pytest.mark.parametrize("env", ["toy:Masked", "toy:MaskedMulti", "toy:Mixed"])
@@ -235,7 +232,7 @@ def test_pqn_explores_bootstraps_and_acts_among_the_allowed_actions(env: str, re
         assert epsilon > 0 or torch.equal(data.action, greedy)
         share = epsilon / allowed.sum(-1) + (1 - epsilon) * (data.action == greedy)
         torch.testing.assert_close(data.behavior_logp, share.log())
-        metrics = pqn.improve_values(pqn.prepare(data, config), state, config, 3e-2)
+        metrics = pqn.update_values(pqn.prepare(data, config), state, config, 3e-2)
         assert all(value is None or math.isfinite(value) for value in metrics.values())
         assert abs(metrics["losses/q_values"]) < 100
     assert explored
@@ -265,7 +262,7 @@ def test_the_kl_of_several_choices_is_measured_by_the_controller():
     data = state.source.collector.collect(state.network, 30)
     noise = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        values = state.steps.flat.values
+        values = state.backend.flat.values
         values += 0.3 * torch.randn(values.shape, generator=noise)
         current = MultiCategorical(state.network.locate(data.obs[:-1][data.valid]), (2, 3, 5))
     probe = Probe(data.obs[:-1][data.valid], data.location[data.valid], data.log_std)

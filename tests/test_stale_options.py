@@ -23,16 +23,15 @@ from toy_runs import (
     train,
 )
 
-from anybatch.algorithms.ppo import loop as ppo
-from anybatch.algorithms.ppo.samples import Samples
-from anybatch.algorithms.ppo.stale import current_logp, effective_share
-from anybatch.algorithms.ppo.state import PPOState, keep_proximal_age
+from anybatch.algorithms import ppo
+from anybatch.algorithms.ppo import Samples, current_logp, effective_share
+from anybatch.algorithms.ppo_state import PPOState
+from anybatch.backends import TorchBackend
 from anybatch.cli import main
 from anybatch.config import PPOConfig
 from anybatch.dial import make_plan, plan_table
 from anybatch.equations import rescale
 from anybatch.errors import ConfigError
-from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.reports.advice import advise
 
 SCALED = {"staleness": {"scale_learning_rate": True}}
@@ -45,7 +44,7 @@ def stale_samples(**changes: Any) -> tuple[PPOConfig, PPOState, Samples]:
     data = in_float64(collect(config, iterations=2))
     state = start_in_float64(config)
     state.learner.iterations = 2
-    values = state.steps.flat.values
+    values = state.backend.flat.values
     values += 0.5 * torch.randn(values.shape, generator=torch.Generator().manual_seed(1), dtype=values.dtype)
     return config, state, ppo.prepare(data, state, config)
 
@@ -77,7 +76,7 @@ def test_the_share_by_hand_is_that_of_the_current_policy_on_valid_samples(policy
     by_hand = sum(weights) ** 2 / sum(weight**2 for weight in weights) / len(weights)
     assert effective_share(samples, state, config) == pytest.approx(by_hand, rel=1e-9)
 
-    metrics = ppo.improve_policy(samples, state, config, 1e-2)
+    metrics = ppo.update_policy(samples, state, config, 1e-2)
     used = state.steps.optimizer.param_groups[0]["lr"]
     assert used == metrics["charts/learning_rate"] == pytest.approx(1e-2 * math.sqrt(by_hand), rel=1e-9)
     assert metrics["staleness/effective_samples"] == pytest.approx(by_hand, rel=1e-9)
@@ -89,7 +88,7 @@ def test_a_weight_that_is_not_finite_leaves_the_learning_rate_as_it_is():
     bad = int(samples.valid.flatten().nonzero()[3])
     samples.behavior_logp[bad] = math.nan
     assert effective_share(samples, state, config) == 1.0
-    ppo.improve_policy(samples, state, config, 1e-2)
+    ppo.update_policy(samples, state, config, 1e-2)
     assert state.steps.optimizer.param_groups[0]["lr"] == 1e-2
     samples.valid[:] = False
     assert effective_share(samples, state, config) == 1.0
@@ -151,15 +150,15 @@ def test_the_value_function_of_its_own_keeps_its_learning_rate(
         optimizer={"learning_rate": 5e-2},
         total_env_steps=200,
     )
-    begin, seen = GradientSteps.begin_iteration, []
+    begin, seen = TorchBackend.begin_iteration, []
 
-    def watched(self: GradientSteps, learning_rate: float, hyperparameters: Any) -> None:
-        seen.append((id(self), learning_rate))
-        begin(self, learning_rate, hyperparameters)
+    def watched(self: Any, learning_rate: float, plan: Any, loss: str | None = None) -> None:
+        seen.append((loss, learning_rate))
+        begin(self, learning_rate, plan, loss)
 
-    monkeypatch.setattr(GradientSteps, "begin_iteration", watched)
+    monkeypatch.setattr(TorchBackend, "begin_iteration", watched)
     train(config, tmp_path)
-    of_policy, of_value = ([rate for owner, rate in seen if owner == one] for one in (seen[0][0], seen[1][0]))
+    of_policy, of_value = ([rate for loss, rate in seen if loss == one] for one in (None, "value"))
     assert set(of_value) == {5e-2} and len(of_policy) == len(of_value)
     assert min(of_policy) < 0.999 * 5e-2
 
@@ -263,9 +262,9 @@ def test_the_age_of_a_run_becomes_half_of_its_lag(policy: str, tmp_path: Path):
 def test_an_age_that_follows_the_lag_is_not_kept_in_env_steps_when_the_batch_changes():
     config, state, _ = stale_samples(proximal={"policy": "ewma"})
     for changes, factor in (({}, 2.0), (HALF_LAG, 1.0)):
-        state.ewma.load_state_dict(state.ewma.state_dict() | {"total_weight": 5.0})
-        keep_proximal_age(state, changed(config, **changes), 2 * state.batch.env_steps_per_gradient_step)
-        assert state.ewma.total_weight == 1 + 4 * factor
+        state.backend.average.load_state_dict(state.backend.average.state_dict() | {"total_weight": 5.0})
+        state.batch_changed(changed(config, **changes), 2 * state.batch.env_steps_per_gradient_step)
+        assert state.backend.average.total_weight == 1 + 4 * factor
 
 
 @pytest.mark.parametrize("policy", ["ewma", "periodic"])

@@ -35,12 +35,13 @@ from anybatch.acting import sources as staleness
 from anybatch.acting.collector import Collector
 from anybatch.acting.rollout import Origin, Rollout
 from anybatch.acting.sources import QueueSource
-from anybatch.algorithms.ppo import loop as ppo
-from anybatch.algorithms.ppo.samples import Samples
-from anybatch.algorithms.ppo.state import PPOState
+from anybatch.algorithms import ppo
+from anybatch.algorithms.ppo import Samples
+from anybatch.algorithms.ppo_state import PPOState
 from anybatch.cli import main
 from anybatch.config import AnyConfig, PPOConfig
 from anybatch.errors import ConfigError
+from anybatch.networks.weight_average import EwmaNetwork, PeriodicCopy
 
 STEPS, ENVS, ACTIONS = 7, 3, 5
 DECOUPLED = {"policy": "iteration_start", "importance": "behavior"}
@@ -70,13 +71,13 @@ def test_without_delay_a_run_is_the_plain_loop_to_the_bit(policy: str, tmp_path:
     state = start(config)
     while state.env_steps < 100:
         data = state.source.collector.collect(state.network, STEPS)
-        ppo.improve_policy(prepare(data, state, config), state, config, 1e-2)
+        ppo.update_policy(prepare(data, state, config), state, config, 1e-2)
         state.learner.iterations += 1
         state.learner.env_steps += data.num_valid
     assert not differences(run["learner"]["network"], dict(state.network.state_dict()))
-    assert run["ewma"] is None or not differences(run["ewma"], state.ewma.state_dict())
+    assert run["ewma"] is None or not differences(run["ewma"], state.backend.average.state_dict())
     copy = run["periodic_copy"]
-    assert copy is None or not differences(copy, state.periodic_copy.state_dict())
+    assert copy is None or not differences(copy, state.backend.average.state_dict())
 
 
 def test_without_delay_the_three_losses_are_one_to_the_bit(tmp_path: Path):
@@ -92,7 +93,7 @@ def test_fresh_data_use_the_log_probabilities_that_were_stored():
     config = toy_config(proximal=DECOUPLED)
     state = start(config)
     data = state.source.collector.collect(state.network, STEPS)
-    state.steps.flat.values.add_(1.0)  # the policy now is another one, which must not be asked
+    state.backend.flat.values.add_(1.0)  # the policy now is another one, which must not be asked
     samples = ppo.prepare(data, state, config)
     assert torch.equal(samples.proximal_logp, data.behavior_logp.flatten())
     assert torch.equal(samples.behavior_logp, data.behavior_logp.flatten())
@@ -117,13 +118,13 @@ def test_what_is_used_at_an_iteration_was_collected_so_many_before(delay: int):
 def test_a_run_trains_on_the_rollout_of_three_iterations_ago(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     config = toy_config(staleness={"iterations": 3}, total_env_steps=130)
     used: list[Samples] = []
-    improve = ppo.improve_policy
+    improve = ppo.update_policy
 
     def remember(samples: Samples, *rest: Any) -> Any:
         used.append(samples)
         return improve(samples, *rest)
 
-    monkeypatch.setattr(ppo, "improve_policy", remember)
+    monkeypatch.setattr(ppo, "update_policy", remember)
     train(config, tmp_path)
     # The policy does not move before the first update: these rollouts can be collected again.
     for iteration in range(4):
@@ -196,7 +197,7 @@ def test_age_is_told_in_iterations_and_in_gradient_steps(
 
 
 def logits_by_hand(state: PPOState, obs: torch.Tensor, prefix: str = "policy") -> torch.Tensor:
-    network = state.network if prefix == "policy" else state.proximal_network.policy
+    network = state.network if prefix == "policy" else state.backend.average.policy
     weights = network.state_dict()
     name = "policy." if prefix == "policy" else ""
     hidden = torch.tanh(
@@ -219,7 +220,7 @@ def logp_by_hand(logits: torch.Tensor, action: torch.Tensor) -> list[float]:
 
 
 def moved(state: PPOState, seed: int, size: float) -> None:
-    values = state.steps.flat.values
+    values = state.backend.flat.values
     noise = torch.Generator().manual_seed(seed)
     values += size * torch.randn(values.shape, generator=noise, dtype=values.dtype)
 
@@ -237,10 +238,11 @@ def stale(proximal: dict[str, str], env: str = "toy:Match") -> tuple[PPOConfig, 
     state = start_in_float64(config)
     state.learner.iterations = 2
     moved(state, seed=1, size=0.3)
-    if state.ewma is not None:
-        state.ewma.update(0.5)
-    if state.periodic_copy is not None:  # taken between the policy that acted and the current one
-        state.periodic_copy.update(1)
+    if isinstance(state.backend.average, EwmaNetwork):
+        state.backend.average.update(0.5)
+    if isinstance(state.backend.average, PeriodicCopy):
+        # Taken between the policy that acted and the current one.
+        state.backend.average.update(1)
         moved(state, seed=4, size=0.2)
     return config, state, data
 
@@ -255,7 +257,7 @@ def test_each_loss_by_hand(proximal: dict[str, str]):
     moved(state, seed=2, size=0.2)  # as if within the iteration
     now = logits_by_hand(state, obs)
     logp = logp_by_hand(now, action)
-    kept = logp_by_hand(logits_by_hand(state, obs, "proximal"), action) if state.proximal_network else []
+    kept = logp_by_hand(logits_by_hand(state, obs, "proximal"), action) if state.backend.average else []
 
     behavior = recent if proximal is RECENT_ANCHORED else stored
     anchors = {"behavior": stored, "iteration_start": recent, "ewma": kept, "periodic": kept}
@@ -303,8 +305,8 @@ def test_the_exact_penalty_is_the_divergence_of_the_current_policy_from_the_prox
     moved(state, seed=2, size=0.2)  # as if within the iteration
     current = policy_by_hand(state.network.state_dict(), obs)
     policies = {"behavior": behavior, "iteration_start": recent}
-    if state.proximal_network is not None:
-        policies[proximal["policy"]] = policy_by_hand(state.proximal_network.policy.state_dict(), obs)
+    if state.backend.average is not None:
+        policies[proximal["policy"]] = policy_by_hand(state.backend.average.policy.state_dict(), obs)
 
     indices = samples.valid.flatten().nonzero().squeeze(1)
     losses = [

@@ -25,13 +25,10 @@ from toy_runs import (
 )
 
 from anybatch import machine, native
-from anybatch.algorithms.arithmetic import native_threads
-from anybatch.algorithms.ppg import loop as ppg
-from anybatch.algorithms.ppo import loop as ppo
-from anybatch.algorithms.pqn import loop as pqn
+from anybatch.algorithms import ppg, ppo, pqn
+from anybatch.backends import threads as module
+from anybatch.backends.threads import LONGEST_INTERVAL, Threads, native_threads
 from anybatch.config import PPOConfig
-from anybatch.kernels import threads as module
-from anybatch.kernels.threads import LONGEST_INTERVAL, Threads
 
 WIDE = {"hidden_sizes": [192, 160]}
 """Layers for which a second thread is worth its while."""
@@ -66,13 +63,13 @@ def assert_same_policy(config: PPOConfig) -> None:
     for threads in (1, *NUMBERS):
         state = start(changed(config, threads=threads))
         metrics = [one_iteration(config, state) for _ in range(2)]
-        assert state.ewma is not None
+        assert state.backend.average is not None
         left.append(
             {
-                "parameters": state.steps.flat.values,
+                "parameters": state.backend.flat.values,
                 "moments": list(state.steps.state_dict()["optimizer"].values()),
                 "norms": torch.tensor(state.steps.counts.norms),
-                "proximal": state.ewma.values,
+                "proximal": state.backend.average.values,
                 "metrics": metrics,
                 "rollout": state.source.collector.collect(state.network, 5).tensors(),
             }
@@ -121,9 +118,9 @@ def test_threads_do_not_change_action_values(env: str):
         state.network.epsilon = 0.3
         for _ in range(3):
             data = state.source.collector.collect(state.network, config.num_steps)
-            metrics = pqn.improve_values(pqn.prepare(data, config), state, config, 1e-2)
+            metrics = pqn.update_values(pqn.prepare(data, config), state, config, 1e-2)
         left.append(
-            {"parameters": state.steps.flat.values, "rollout": data.tensors(), "metrics": dict(metrics)}
+            {"parameters": state.backend.flat.values, "rollout": data.tensors(), "metrics": dict(metrics)}
         )
     for other in left[1:]:
         torch.testing.assert_close(other, left[0], rtol=0, atol=0, equal_nan=True)
@@ -147,9 +144,9 @@ def test_steps_before_a_non_finite_one_are_kept_by_all_threads():
         state = start(config)
         samples = prepare(state.source.collector.collect(state.network, config.num_steps), state, config)
         samples.value_target[3] = float("nan")
-        ppo.improve_policy(samples, state, config, 1e-2)
+        ppo.update_policy(samples, state, config, 1e-2)
         assert (state.steps.counts.taken, state.steps.counts.skipped) == (4, 2)
-        left.append(state.steps.flat.values)
+        left.append(state.backend.flat.values)
     torch.testing.assert_close(left[0], left[1], rtol=0, atol=0)
 
 

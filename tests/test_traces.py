@@ -11,9 +11,12 @@ NOISE_SCALE = "batch/noise_scale"
 """A quotient of small differences, in which another processor's rounding is seen first."""
 
 
+@pytest.mark.parametrize("compiled", ["auto", "off"])
 @pytest.mark.parametrize("name", CASES)
-def test_a_run_has_the_recorded_metrics_and_weights(name: str, tmp_path: Path):
-    found, recorded = trace(name, tmp_path), RECORDED[name]
+def test_a_run_has_the_recorded_metrics_and_weights_on_both_backends(
+    name: str, compiled: str, tmp_path: Path
+):
+    found, recorded = trace(name, tmp_path, compiled), RECORDED[name]
     assert len(found["weights"]) == len(recorded["weights"]) > 12
     for here, there in zip(found["weights"], recorded["weights"], strict=True):
         assert here == pytest.approx(there, rel=1e-9, abs=1e-9)

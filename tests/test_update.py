@@ -4,6 +4,7 @@ import copy
 import itertools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import plain_noise_scale
 import pytest
@@ -19,16 +20,15 @@ from toy_runs import (
     toy_config,
 )
 
-from anybatch.algorithms.ppo import loop as ppo
-from anybatch.algorithms.steps import Minibatch, first_bad_value, gradient
+from anybatch.algorithms import ppo
+from anybatch.backends import Loss, Minibatch, TorchBackend
+from anybatch.backends import torch_backend as update
+from anybatch.backends.minibatches import microbatches
+from anybatch.backends.noise import NoiseAverage
+from anybatch.backends.torch_backend import first_bad_value
 from anybatch.config import OptimizerConfig, PPOConfig
 from anybatch.distributed.shard import Shard
 from anybatch.errors import TrainingError
-from anybatch.learning import gradient_steps as update
-from anybatch.learning.gradient_steps import GradientSteps, by_autograd
-from anybatch.learning.minibatch import microbatches
-from anybatch.learning.noise import NoiseAverage
-from anybatch.networks.flat import FlatParameters
 
 CLIPPED = {"clip": 0.2, "entropy_coefficient": 0.01}
 OBJECTIVES = {
@@ -55,17 +55,17 @@ def problem(proximal: str = "ewma", objective: str = "clip", env: str = "toy:Mat
 def improved(config: PPOConfig, microbatch: int) -> dict[str, object]:
     """Everything that an iteration leaves behind, with microbatches of at most so many samples."""
     state, samples = moved_policy_and_samples(config)
-    state.steps.microbatch = microbatch
-    metrics = ppo.improve_policy(samples, state, config, 1e-2)
+    state.backend.microbatch = microbatch
+    metrics = ppo.update_policy(samples, state, config, 1e-2)
     return {
-        "parameters": state.steps.flat.values,
+        "parameters": state.backend.flat.values,
         "moments": list(state.steps.state_dict()["optimizer"].values()),
         "norms": torch.tensor(state.steps.counts.norms),
         "metrics": {name: value for name, value in metrics.items() if value is not None},
         "proximal": None
-        if state.proximal_network is None
-        else torch.cat([p.flatten() for p in state.proximal_network.policy.parameters()]),
-        "weight": None if state.ewma is None else state.ewma.total_weight,
+        if state.backend.average is None
+        else torch.cat([p.flatten() for p in state.backend.average.policy.parameters()]),
+        "weight": getattr(state.backend.average, "total_weight", None),
     }
 
 
@@ -99,31 +99,31 @@ def test_any_microbatch_gives_the_same_step():
 def test_the_average_advances_once_per_gradient_step_not_per_microbatch():
     config = problem()
     state, samples = moved_policy_and_samples(config)
-    state.ewma.reset()
-    state.steps.microbatch = 2
-    ppo.improve_policy(samples, state, config, 1e-3)
+    state.backend.average.reset()
+    state.backend.microbatch = 2
+    ppo.update_policy(samples, state, config, 1e-3)
     assert state.steps.counts.taken == 6
-    assert state.ewma.total_weight == pytest.approx(sum((8 / 9) ** k for k in range(7)), rel=1e-12)
+    assert state.backend.average.total_weight == pytest.approx(sum((8 / 9) ** k for k in range(7)), rel=1e-12)
     # Its age is the mean distance of what it averages: 0 for the newest, 6 for where it started.
     weights = [(8 / 9) ** k for k in range(7)]
     age = sum(k * weight for k, weight in enumerate(weights)) / sum(weights)
-    assert state.ewma.age_gradient_steps == pytest.approx(age, rel=1e-12)
-    assert state.ewma.age_env_steps == pytest.approx(age * 3 * 31 / 6, rel=1e-12)
+    assert state.backend.average.age_gradient_steps == pytest.approx(age, rel=1e-12)
+    assert state.backend.average.age_env_steps == pytest.approx(age * 3 * 31 / 6, rel=1e-12)
 
 
 def test_a_copy_is_taken_by_gradient_steps_not_by_microbatches_or_skipped_steps():
     config = problem("periodic")  # a copy every 4 of the 6 gradient steps
     state, samples = moved_policy_and_samples(config)
-    copy = state.periodic_copy
+    copy = state.backend.average
     copy.reset()
-    state.steps.microbatch = 2
-    ppo.improve_policy(samples, state, config, 1e-3)
+    state.backend.microbatch = 2
+    ppo.update_policy(samples, state, config, 1e-3)
     assert state.steps.counts.taken == 6
     assert copy.clock == 2
     assert copy.age_gradient_steps == pytest.approx((0 + 1 + 2 + 3 + 0 + 1) / 6, rel=1e-12)
     assert copy.age_env_steps == pytest.approx(7 / 6 * 3 * 31 / 6, rel=1e-12)
     samples.advantage[int(samples.valid.flatten().nonzero()[11])] = torch.nan
-    ppo.improve_policy(samples, state, config, 1e-3)
+    ppo.update_policy(samples, state, config, 1e-3)
     assert (state.steps.counts.taken, state.steps.counts.skipped) == (10, 2)
     assert copy.clock == 10 % 4
 
@@ -131,14 +131,14 @@ def test_a_copy_is_taken_by_gradient_steps_not_by_microbatches_or_skipped_steps(
 def test_a_gradient_that_is_not_a_number_skips_the_step_and_the_average():
     config = problem()
     state, samples = moved_policy_and_samples(config)
-    state.ewma.reset()
+    state.backend.average.reset()
     bad = int(samples.valid.flatten().nonzero()[11])
     samples.advantage[bad] = torch.nan
-    metrics = ppo.improve_policy(samples, state, config, 1e-3)
+    metrics = ppo.update_policy(samples, state, config, 1e-3)
     # One of the three minibatches of each of the two epochs holds the bad sample.
     assert (state.steps.counts.taken, state.steps.counts.skipped) == (4, 2)
-    assert state.ewma.total_weight == pytest.approx(sum((8 / 9) ** k for k in range(5)), rel=1e-12)
-    assert torch.isfinite(state.steps.flat.values).all()
+    assert state.backend.average.total_weight == pytest.approx(sum((8 / 9) ** k for k in range(5)), rel=1e-12)
+    assert torch.isfinite(state.backend.flat.values).all()
     assert metrics["losses/grad_norm"] is not None and math.isfinite(metrics["losses/grad_norm"])
     assert state.metrics()["losses/skipped_steps"] == 2
 
@@ -146,29 +146,30 @@ def test_a_gradient_that_is_not_a_number_skips_the_step_and_the_average():
 @pytest.mark.parametrize("optimizer", ["adam", "radam", "sgd"])
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_a_skipped_step_changes_no_parameter_and_no_optimizer_state(optimizer: str, bad: float):
-    steps, _ = linear_problem(OptimizerConfig(name=optimizer, learning_rate=0.1))
-    steps.flat.grads.fill_(1.0)
-    assert steps.apply()
-    before = copy.deepcopy({"values": steps.flat.values, "optimizer": steps.state_dict()["optimizer"]})
-    steps.flat.grads.fill_(1.0)[2] = bad
-    assert not steps.apply()
-    after = {"values": steps.flat.values, "optimizer": steps.state_dict()["optimizer"]}
+    backend, _ = linear_problem(OptimizerConfig(name=optimizer, learning_rate=0.1))
+    flat, steps = backend.flat, backend.main
+    flat.grads.fill_(1.0)
+    assert backend.apply(steps)
+    before = copy.deepcopy({"values": flat.values, "optimizer": steps.state_dict()["optimizer"]})
+    flat.grads.fill_(1.0)[2] = bad
+    assert not backend.apply(steps)
+    after = {"values": flat.values, "optimizer": steps.state_dict()["optimizer"]}
     assert not differences(before, after)
     assert (steps.counts.taken, steps.counts.skipped, steps.counts.skipped_in_a_row) == (1, 1, 1)
-    steps.flat.grads.fill_(1.0)
-    assert steps.apply()
+    flat.grads.fill_(1.0)
+    assert backend.apply(steps)
     assert steps.counts.skipped_in_a_row == 0 and len(steps.counts.norms) == 2
 
 
 def test_a_resume_continues_to_count_skipped_steps():
     """Else a run that is restarted again and again would never give up."""
-    steps, _ = linear_problem()
+    backend, _ = linear_problem()
     for bad in (1.0, torch.nan, torch.nan):
-        steps.flat.grads.fill_(bad)
-        steps.apply()
+        backend.flat.grads.fill_(bad)
+        backend.apply(backend.main)
     resumed, _ = linear_problem()
-    resumed.load_state_dict(steps.state_dict())
-    counts = resumed.counts
+    resumed.main.load_state_dict(backend.main.state_dict())
+    counts = resumed.main.counts
     assert (counts.taken, counts.skipped, counts.skipped_in_a_row) == (1, 2, 2)
 
 
@@ -182,7 +183,7 @@ def test_five_skipped_steps_in_a_row_end_the_run_naming_env_step_and_value(field
     step, env = next((t, n) for t, n in samples.valid.nonzero().tolist() if t == 4)
     getattr(samples, field)[step * 3 + env] = torch.nan
     with pytest.raises(TrainingError, match=f"{said} of environment {env} at step {step} "):
-        ppo.improve_policy(samples, state, config, 1e-3)
+        ppo.update_policy(samples, state, config, 1e-3)
     assert (state.steps.counts.taken, state.steps.counts.skipped) == (0, 5)
 
 
@@ -227,12 +228,11 @@ def test_out_of_memory_halves_the_microbatch_and_says_so(error: Exception, measu
             raise error
         return data.loss(part)
 
-    take = steps.measured_gradient if measured else steps.gradient
-    take(torch.arange(67), by_autograd(loss), 67.0)
+    gradient(steps, loss, measured=measured)
     torch.testing.assert_close(steps.flat.grads, data.gradients[:67].mean(0), rtol=1e-12, atol=1e-12)
     assert steps.microbatch == 20
     assert said == ["Out of memory: trying again with a microbatch of 20."]
-    take(torch.arange(67), by_autograd(OutOfMemory(data.loss, limit=3, error=error)), 67.0)
+    gradient(steps, OutOfMemory(data.loss, limit=3, error=error), measured=measured)
     torch.testing.assert_close(steps.flat.grads, data.gradients[:67].mean(0), rtol=1e-12, atol=1e-12)
     assert steps.microbatch == 3 and len(said) == 4
 
@@ -247,51 +247,45 @@ def test_a_part_of_a_measurement_without_memory_halfway_is_counted_once():
             raise MemoryError
         return data.loss(part)
 
-    steps.measured_gradient(torch.arange(67), by_autograd(loss), 67.0)
+    gradient(steps, loss, measured=True)
     torch.testing.assert_close(steps.flat.grads, data.gradients[:67].mean(0), rtol=1e-12, atol=1e-12)
 
 
 def test_memory_for_not_even_one_sample_is_an_error():
     steps, data = linear_problem()
     with pytest.raises(MemoryError):
-        steps.gradient(
-            torch.arange(67), by_autograd(OutOfMemory(data.loss, limit=0, error=MemoryError())), 67.0
-        )
+        gradient(steps, OutOfMemory(data.loss, limit=0, error=MemoryError()))
 
 
 def test_other_errors_of_a_loss_are_not_taken_for_missing_memory():
     steps, data = linear_problem()
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        steps.gradient(
-            torch.arange(67),
-            by_autograd(OutOfMemory(data.loss, 0, RuntimeError("mat1 and mat2 shapes cannot be multiplied"))),
-            67.0,
-        )
+        gradient(steps, OutOfMemory(data.loss, 0, RuntimeError("mat1 and mat2 shapes cannot be multiplied")))
     assert steps.microbatch == 10**6
 
 
 @pytest.mark.parametrize("size", [0.01, 0.4999, 0.5001, 30.0])
 def test_clipping_equals_torch(size: float):
-    steps, _ = linear_problem(OptimizerConfig(name="sgd", learning_rate=1.0, max_grad_norm=0.5))
+    backend, _ = linear_problem(OptimizerConfig(name="sgd", learning_rate=1.0, max_grad_norm=0.5))
     gradient = torch.randn(5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     gradient *= size / gradient.norm()
     parameter = nn.Parameter(torch.zeros(5, dtype=torch.float64))
     parameter.grad = gradient.clone()
     norm = torch.nn.utils.clip_grad_norm_([parameter], 0.5)
 
-    before = steps.flat.values.clone()
-    steps.flat.grads.copy_(gradient)
-    assert steps.apply()
-    torch.testing.assert_close(before - steps.flat.values, parameter.grad, rtol=1e-12, atol=1e-12)
-    assert steps.counts.norms == [pytest.approx(float(norm), rel=1e-12)]
-    assert steps.metrics()["losses/grad_clip_fraction"] == (1.0 if size > 0.5 else 0.0)
+    before = backend.flat.values.clone()
+    backend.flat.grads.copy_(gradient)
+    assert backend.apply(backend.main)
+    torch.testing.assert_close(before - backend.flat.values, parameter.grad, rtol=1e-12, atol=1e-12)
+    assert backend.main.counts.norms == [pytest.approx(float(norm), rel=1e-12)]
+    assert backend.main.metrics()["losses/grad_clip_fraction"] == (1.0 if size > 0.5 else 0.0)
 
 
 def test_the_clipped_fraction_is_absent_without_clipping():
-    steps, _ = linear_problem()
-    steps.flat.grads.fill_(100.0)
-    steps.apply()
-    assert steps.metrics()["losses/grad_clip_fraction"] is None
+    backend, _ = linear_problem()
+    backend.flat.grads.fill_(100.0)
+    backend.apply(backend.main)
+    assert backend.main.metrics()["losses/grad_clip_fraction"] is None
 
 
 SIGNAL = torch.tensor([1.0, -0.5, 0.25, 0.0, 2.0], dtype=torch.float64)
@@ -310,25 +304,62 @@ class LinearData:
         self.parts.append(part)
         return self.gradients[part] @ self._weight, ()
 
+    def rows(self, part: Tensor, _device: torch.device) -> Tensor:
+        """The losses take indices."""
+        return part
+
 
 def linear_problem(
     config: OptimizerConfig | None = None, say: Callable[[str], None] = lambda _: None, seed: int = 0
-) -> tuple[GradientSteps, LinearData]:
+) -> tuple[TorchBackend[Any], LinearData]:
     module = nn.ParameterList([nn.Parameter(torch.ones(5, dtype=torch.float64))])
-    steps = GradientSteps(
-        FlatParameters(module),
-        config or OptimizerConfig(),
-        microbatch=10**6,
+    backend = linear_backend(module, config or OptimizerConfig(), say=say)
+    return backend, LinearData(module[0], torch.Generator().manual_seed(seed))
+
+
+def linear_backend(
+    module: Any, optimizer: OptimizerConfig, run: PPOConfig | None = None, say: Callable[[str], None] = print
+) -> TorchBackend[Any]:
+    loss = Loss(function=lambda *_: None, objective=None, record=tuple, optimizer=optimizer)
+    return TorchBackend(
+        run or toy_config(),
+        module,
+        {"policy": loss},
+        noise_of={"policy": slice(None)},
         noise_part=10**6,
+        microbatch=10**6,
+        device=module[0].device,
         say=say,
-        networks={"policy": slice(None)},
     )
-    return steps, LinearData(module[0], torch.Generator().manual_seed(seed))
 
 
-def measurement(steps: GradientSteps) -> tuple[float, float]:
+def of_indices(loss: Callable[[Tensor], Any]) -> Loss:
+    """The loss of a minibatch whose rows are indices."""
+    return Loss(
+        function=lambda _, part, *__: loss(part), objective=None, record=tuple, optimizer=OptimizerConfig()
+    )
+
+
+def gradient(
+    backend: TorchBackend[Any],
+    loss: Callable[[Tensor], Any],
+    *,
+    measured: bool = False,
+    minibatch: Minibatch | None = None,
+) -> None:
+    """Leave the mean gradient of a loss in the buffer, by default of 67 samples."""
+    backend.main.loss = of_indices(loss)
+    samples: Any = LinearData(nn.Parameter(), torch.Generator())
+    minibatch = minibatch or Minibatch.of(torch.arange(67), Shard.whole(67), torch.device("cpu"))
+    if measured:
+        backend.measured_gradient(backend.main, samples, minibatch, minibatch.of_all)
+    else:
+        backend.gradient(backend.main, samples, minibatch)
+
+
+def measurement(backend: TorchBackend[Any]) -> tuple[float, float]:
     """tr(Σ) and |G|² of the only measurement so far."""
-    noise = steps.noise["policy"]
+    noise = backend.main.noise["policy"]
     return noise.trace / noise.weight, noise.signal / noise.weight
 
 
@@ -340,8 +371,8 @@ def test_noise_and_signal_are_unbiased_on_a_problem_of_known_noise(part: int):
     measurements = []
     for _ in range(600):
         data.gradients = SIGNAL + NOISE * torch.randn(67, 5, generator=generator, dtype=torch.float64)
-        steps.noise = {"policy": NoiseAverage()}
-        steps.measured_gradient(torch.arange(67), by_autograd(data.loss), 67.0)
+        steps.main.noise = {"policy": NoiseAverage()}
+        gradient(steps, data.loss, measured=True)
         measurements.append(measurement(steps))
     found = torch.tensor(measurements)
     error = found.std(0) / math.sqrt(len(found))
@@ -354,23 +385,23 @@ def test_noise_and_signal_are_unbiased_on_a_problem_of_known_noise(part: int):
 def test_the_measurement_is_that_of_the_equation(part: int):
     steps, data = linear_problem()
     steps.noise_part = part
-    steps.measured_gradient(torch.arange(67), by_autograd(data.loss), 67.0)
+    gradient(steps, data.loss, measured=True)
     assert len(data.parts) == max(2, math.ceil(67 / part))
     assert sorted(torch.cat(data.parts).tolist()) == list(range(67))
     means = torch.stack([data.gradients[part].mean(0) for part in data.parts])
     counts = torch.tensor([len(part) for part in data.parts])
     trace, signal = plain_noise_scale.from_microbatches(means, counts)
     assert measurement(steps) == pytest.approx((trace, signal), rel=1e-9)
-    assert steps.noise["policy"].scale == pytest.approx(trace / signal, rel=1e-9)
+    assert steps.main.noise["policy"].scale == pytest.approx(trace / signal, rel=1e-9)
 
 
 @pytest.mark.parametrize("microbatch", [30, 4, 1])
 def test_any_microbatch_gives_the_same_measurement(microbatch: int):
     whole, data = linear_problem()
-    whole.measured_gradient(torch.arange(67), by_autograd(data.loss), 67.0)
+    gradient(whole, data.loss, measured=True)
     steps, data = linear_problem()
     steps.microbatch = microbatch
-    steps.measured_gradient(torch.arange(67), by_autograd(data.loss), 67.0)
+    gradient(steps, data.loss, measured=True)
     assert len(data.parts) > 2
     assert measurement(steps) == pytest.approx(measurement(whole), rel=1e-9)
     torch.testing.assert_close(steps.flat.grads, whole.flat.grads, rtol=1e-12, atol=1e-12)
@@ -378,11 +409,13 @@ def test_any_microbatch_gives_the_same_measurement(microbatch: int):
 
 def test_parts_of_a_measurement_are_drawn_at_random_by_run_and_step():
     def first_part(seed: int, gradient_steps: int) -> list[int]:
-        steps, data = linear_problem()
-        steps.counts.taken = gradient_steps
         config = changed(problem(), seed=seed, update={"noise_scale_every": 1})
+        module = nn.ParameterList([nn.Parameter(torch.ones(5, dtype=torch.float64))])
+        backend = linear_backend(module, OptimizerConfig(), config)
+        data: Any = LinearData(module[0], torch.Generator().manual_seed(0))
+        backend.main.loss, backend.main.counts.taken = of_indices(data.loss), gradient_steps
         all_samples = Minibatch.of(torch.arange(67), Shard.whole(67), torch.device("cpu"))
-        gradient(config, steps, all_samples, by_autograd(data.loss))
+        backend.take_steps(data, [all_samples])
         return data.parts[0].tolist()
 
     draws = [first_part(seed=1, gradient_steps=0), first_part(1, 1), first_part(2, 0)]
@@ -405,11 +438,11 @@ def test_means_of_noise_and_signal_are_divided_last():
 def test_measuring_the_noise_scale_changes_no_step_of_the_run():
     plain, measuring = (problem(), changed(problem(), update={"noise_scale_every": 1}))
     measured_state, measured_samples = moved_policy_and_samples(measuring)
-    ppo.improve_policy(measured_samples, measured_state, measuring, 1e-2)
+    ppo.update_policy(measured_samples, measured_state, measuring, 1e-2)
     state, samples = moved_policy_and_samples(plain)
-    ppo.improve_policy(samples, state, plain, 1e-2)
+    ppo.update_policy(samples, state, plain, 1e-2)
     torch.testing.assert_close(
-        measured_state.steps.flat.values, state.steps.flat.values, rtol=1e-9, atol=1e-10
+        measured_state.backend.flat.values, state.backend.flat.values, rtol=1e-9, atol=1e-10
     )
     assert measured_state.metrics()["batch/noise_scale"] > 0
     assert state.metrics()["batch/noise_scale"] is None
@@ -419,14 +452,12 @@ def test_the_noise_scale_is_that_of_the_training_loss_before_clipping():
     config = changed(problem(), update={"noise_scale_every": 1, "epochs": 1, "minibatches_per_epoch": 1})
     state, samples = moved_policy_and_samples(config)
     indices = samples.valid.flatten().nonzero().flatten()
-    count = float(len(indices))
-    add_gradient = ppo.minibatch_gradient(samples, indices, count, state, config)
     per_sample = []
     for index in indices:
-        state.steps.gradient(index[None], add_gradient, 1.0)
-        per_sample.append(state.steps.flat.grads.clone())
-    state.steps.noise_part = 1
-    ppo.improve_policy(samples, state, config, 1e-2)
+        state.backend.gradient(state.steps, samples, Minibatch.of(index[None], state.shard, state.device))
+        per_sample.append(state.backend.flat.grads.clone())
+    state.backend.noise_part = 1
+    ppo.update_policy(samples, state, config, 1e-2)
     assert state.steps.counts.norms[0] > 0.2  # it was clipped
     policy = state.network.policy_numel
     for metric, network in (
@@ -442,7 +473,7 @@ def test_the_noise_scale_is_measured_by_parts_of_all_ranks(monkeypatch: pytest.M
     """Each of two ranks has some samples of a part, or none of them; both measure what one rank would."""
     alone, data = linear_problem()
     alone.noise_part = 20
-    alone.measured_gradient(torch.arange(67), by_autograd(data.loss), 67.0)
+    gradient(alone, data.loss, measured=True)
 
     for has in (lambda part: part < 25, lambda part: part >= 25):
         steps, data = linear_problem()
@@ -451,10 +482,17 @@ def test_the_noise_scale_is_measured_by_parts_of_all_ranks(monkeypatch: pytest.M
         monkeypatch.setattr(
             update.collectives, "sum_over_ranks", lambda own, rest=elsewhere: own.add_(next(rest))
         )
-        steps.measured_gradient(
-            torch.arange(67), by_autograd(data.loss), 67.0, lambda part, has=has: part[has(part)]
-        )
+        whole = torch.arange(67)
+        gradient(steps, data.loss, measured=True, minibatch=PartOfMinibatch(whole[has(whole)], whole, has))
         assert measurement(steps) == pytest.approx(measurement(alone), rel=1e-9)
+
+
+class PartOfMinibatch(Minibatch):
+    """The samples that a rank has, by a function of their indices."""
+
+    def own_among(self, indices: Tensor) -> Tensor:
+        has: Any = self.shard
+        return indices[has(indices)]
 
 
 def rest_of(data: LinearData, has: Callable[[Tensor], Tensor]) -> list[Tensor]:
@@ -465,18 +503,12 @@ def rest_of(data: LinearData, has: Callable[[Tensor], Tensor]) -> list[Tensor]:
 
 
 def test_a_loaded_optimizer_is_on_the_device_of_the_parameters():
-    steps, data = linear_problem()
-    steps.gradient(torch.arange(8), by_autograd(data.loss), 8.0)
-    steps.apply()
-    elsewhere = GradientSteps(
-        FlatParameters(nn.ParameterList([nn.Parameter(torch.ones(5, dtype=torch.float64, device="meta"))])),
-        OptimizerConfig(),
-        microbatch=8,
-        noise_part=8,
-        say=print,
-        networks={"policy": slice(None)},
-    )
-    elsewhere.load_state_dict(steps.state_dict())
+    backend, data = linear_problem()
+    gradient(backend, data.loss)
+    backend.apply(backend.main)
+    there = nn.ParameterList([nn.Parameter(torch.ones(5, dtype=torch.float64, device="meta"))])
+    elsewhere = linear_backend(there, OptimizerConfig()).main
+    elsewhere.load_state_dict(backend.main.state_dict())
     (moments,) = elsewhere.optimizer.state.values()
     assert {value.device.type for value in moments.values()} == {"meta"}
 
@@ -500,7 +532,7 @@ def test_hyperparameters_reach_the_optimizer():
         },
     )
     state = start_in_float64(config)
-    state.steps.begin_iteration(state.plan.hyperparameters.learning_rate, state.plan.hyperparameters)
+    state.backend.begin_iteration(state.plan.hyperparameters.learning_rate, state.plan)
     group = state.steps.optimizer.param_groups[0]
     assert group["lr"] == pytest.approx(2.5e-4 / 2)
     assert group["betas"] == (pytest.approx(0.9 ** (1 / 4)), pytest.approx(0.999 ** (1 / 4)))
@@ -510,6 +542,6 @@ def test_uneven_microbatches_weigh_each_sample_the_same():
     steps, data = linear_problem()
     for microbatch in (67, 66, 20, 7, 2, 1):
         steps.microbatch = microbatch
-        steps.gradient(torch.arange(67), by_autograd(data.loss), 67.0)
+        gradient(steps, data.loss)
         torch.testing.assert_close(steps.flat.grads, data.gradients.mean(0), rtol=1e-12, atol=1e-12)
     assert len({len(part) for part in microbatches(torch.arange(67), 20)}) == 2

@@ -12,17 +12,14 @@ import torch
 from anybatch import presets, session
 from anybatch.acting.evaluation import Evaluation
 from anybatch.acting.rollout import Rollout
-from anybatch.algorithms import algorithm_of
-from anybatch.algorithms.ppo import loop as ppo
-from anybatch.algorithms.ppo import state as ppo_state
-from anybatch.algorithms.ppo.loss import policy_loss
-from anybatch.algorithms.ppo.samples import PolicyRecord, Samples
-from anybatch.algorithms.ppo.state import PPOState
-from anybatch.algorithms.pqn import state as pqn_state
-from anybatch.algorithms.pqn.state import PQNState
+from anybatch.algorithms import algorithm_of, ppo, pqn
+from anybatch.algorithms.ppo import PolicyRecord, Samples, policy_loss
+from anybatch.algorithms.ppo_state import PPOState
+from anybatch.algorithms.pqn import PQNState
 from anybatch.algorithms.state import make_env
 from anybatch.config import AnyConfig, PPOConfig, PQNConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
+from anybatch.networks.weight_average import EwmaNetwork, PeriodicCopy
 from anybatch.runs.checkpoint import Checkpoints, Snapshot
 from anybatch.runs.display import QUIET, Output
 from anybatch.runs.record import RESULT_FILE, RunRecord
@@ -66,7 +63,7 @@ def changed(config: Config, **changes: Any) -> Config:
 
 
 def start(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> PPOState:
-    return ppo_state.start(config, make_env(config, env_steps=0), say=say)
+    return ppo.start(config, make_env(config, env_steps=0), say=say)
 
 
 def start_in_float64(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> PPOState:
@@ -75,7 +72,7 @@ def start_in_float64(config: PPOConfig, say: Callable[[str], None] = lambda _: N
 
 
 def start_pqn(config: PQNConfig, say: Callable[[str], None] = lambda _: None) -> PQNState:
-    return pqn_state.start(config, make_env(config, env_steps=0), say=say)
+    return pqn.start(config, make_env(config, env_steps=0), say=say)
 
 
 def start_pqn_in_float64(config: PQNConfig, say: Callable[[str], None] = lambda _: None) -> PQNState:
@@ -109,15 +106,15 @@ def sample_losses(
     samples: Samples, indices: torch.Tensor, state: PPOState, config: PPOConfig
 ) -> tuple[torch.Tensor, PolicyRecord]:
     """The loss of each sample as torch computes it, and what is kept of it for the metrics."""
-    batch = ppo.gather(samples, indices, state, config)
-    return policy_loss(state.network, batch, config.objective)
+    batch = samples.rows(indices, state.device)
+    return policy_loss(state.network, batch, config.objective, state.backend.average)
 
 
 def one_iteration(config: PPOConfig, state: PPOState) -> dict[str, float | None]:
     """Collect, prepare and improve, as the loop does."""
     data = state.source.collector.collect(state.network, config.num_steps)
     samples = prepare(data, state, config)
-    return ppo.improve_policy(samples, state, config, state.plan.hyperparameters.learning_rate)
+    return ppo.update_policy(samples, state, config, state.plan.hyperparameters.learning_rate)
 
 
 def learned(config: PPOConfig) -> float:
@@ -140,12 +137,12 @@ def moved_policy_and_samples(config: PPOConfig) -> tuple[PPOState, Samples]:
     samples = prepare(data, state, config)
     noise = torch.Generator().manual_seed(5)
     for _ in range(2):
-        values = state.steps.flat.values
+        values = state.backend.flat.values
         values += 0.15 * torch.randn(values.shape, generator=noise, dtype=values.dtype)
-        if state.ewma is not None:
-            state.ewma.update(0.5)
-        if state.periodic_copy is not None:
-            state.periodic_copy.update(5)
+        if isinstance(state.backend.average, EwmaNetwork):
+            state.backend.average.update(0.5)
+        if isinstance(state.backend.average, PeriodicCopy):
+            state.backend.average.update(5)
     return state, samples
 
 
@@ -187,7 +184,8 @@ def cut_back(folder: Path, copy: Path, env_steps: int) -> Path:
 def start_from(config: AnyConfig, saved: Snapshot, say: Callable[[str], None] = lambda _: None) -> Any:
     """A state of `config` that continues from `saved`."""
     algorithm = algorithm_of(config)
-    state = algorithm.start(config, make_env(config, env_steps=0), say=say)
+    was_native = saved.shared["native"]
+    state = algorithm.start(config, make_env(config, env_steps=0), say=say, was_native=was_native)
     algorithm.restore(state, saved, config, say)
     return state
 

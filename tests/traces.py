@@ -101,17 +101,19 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
 }
 
 
-def config_of(name: str) -> AnyConfig:
+def config_of(name: str, compiled: str = "auto") -> AnyConfig:
     algorithm, overlays = CASES[name]
     settings = config_to_dict(CONFIGS[algorithm]())
-    for overlay in (BASE, *overlays):
+    for overlay in (BASE, *overlays, {"compile": compiled}):
         settings = overlaid(settings, overlay)
     return config_from_dict(CONFIGS[algorithm], settings)
 
 
-def trace(name: str, base: Path) -> dict[str, Any]:
+def trace(name: str, base: Path, compiled: str = "auto") -> dict[str, Any]:
     """Metrics of some iterations, and two numbers of the weights after each of them."""
-    outcome = session.train(config_of(name), preset=name, base=base, show_plan=lambda *_: None, output=QUIET)
+    outcome = session.train(
+        config_of(name, compiled), preset=name, base=base, show_plan=lambda *_: None, output=QUIET
+    )
     rows = [
         {key: value for key, value in row.items() if not key.startswith(WALL_CLOCK)}
         for row in log.read(outcome.folder)

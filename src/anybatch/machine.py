@@ -64,18 +64,6 @@ def usable_device(name: str) -> "torch.device":
     return device
 
 
-def reads_are_free(device: "torch.device") -> bool:
-    """Whether the program can read a number on `device` without waiting for all earlier work."""
-    return device.type == "cpu"
-
-
-def number_dtype(device: "torch.device") -> "torch.dtype":
-    """The type of single numbers kept on `device`: double if it is supported."""
-    import torch
-
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
 def fits_beside_training(count: int, device: "torch.device") -> bool:
     """Whether `count` bytes take at most half of the free memory of `device`: networks need the rest."""
     if device.type != "cuda":

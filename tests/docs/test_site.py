@@ -114,8 +114,8 @@ def test_a_link_to_a_line_shows_what_it_says(site: Path):
     [
         "{source equations.objectives:no_such_name}",
         "{source no.such.module:name}",
-        "{source algorithms.ppo.loop:train | no such line}",
-        "{source networks.ewma:EwmaNetwork.no_such_method}",
+        "{source algorithms.ppo:train | no such line}",
+        "{source networks.weight_average:EwmaNetwork.no_such_method}",
     ],
 )
 def test_a_link_to_code_that_is_gone_is_an_error(mark: str):

@@ -7,8 +7,8 @@ from anybatch import networks
 from anybatch.config import NetworkConfig
 from anybatch.envs.layout import ObsLayout
 from anybatch.networks.actor_critic import ActorCritic
-from anybatch.networks.ewma import EwmaNetwork
 from anybatch.networks.flat import FlatParameters
+from anybatch.networks.weight_average import EwmaNetwork
 from anybatch.rules import decay_from_center_of_mass
 
 DECAY = 8 / 9
@@ -125,7 +125,7 @@ def test_the_age_in_env_steps_goes_on_through_a_batch_change(
             ewma.update(decay_from_center_of_mass(128 / steps_before), steps_before)
         assert ewma.age_env_steps == pytest.approx(128, rel=1e-6)
         if rescaled:
-            ewma.rescale_weight(steps_before / steps_after)
+            ewma.rescale(steps_before / steps_after)
         seen = []
         for _ in range(2000):
             ewma.update(decay_from_center_of_mass(128 / steps_after), steps_after)

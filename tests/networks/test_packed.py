@@ -15,9 +15,9 @@ from anybatch.errors import ConfigError
 from anybatch.networks import packed
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.distributions import FORBIDDEN, Categorical, MultiCategorical
-from anybatch.networks.ewma import EwmaNetwork
 from anybatch.networks.flat import FlatParameters
 from anybatch.networks.q_network import QNetwork
+from anybatch.networks.weight_average import EwmaNetwork
 
 BATCH, ACTIONS, VECTOR = 7, 5, 3
 IMAGE = (3, 40, 36)

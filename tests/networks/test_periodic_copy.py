@@ -8,7 +8,7 @@ from anybatch.config import NetworkConfig
 from anybatch.envs.layout import ObsLayout
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.flat import FlatParameters
-from anybatch.networks.periodic_copy import PeriodicCopy
+from anybatch.networks.weight_average import PeriodicCopy
 
 
 def pair() -> tuple[ActorCritic, FlatParameters, PeriodicCopy]:
@@ -106,7 +106,7 @@ def test_the_time_since_the_copy_continues_in_env_steps_through_a_batch_change(
     while done < period / 2:
         copy.update(int(period / before), before)
         done += before
-    copy.rescale_clock(before / after)
+    copy.rescale(before / after)
     flat.values.fill_(1.0)
     while copied_number(copy) == 0:
         copy.update(int(period / after), after)

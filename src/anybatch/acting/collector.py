@@ -7,24 +7,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anybatch.acting import native_rollout
-from anybatch.acting.buffers import Buffers
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import START_OF_RUN, Origin, Rollout
+from anybatch.backends import Acting, Actor
+from anybatch.backends.buffers import Buffers
 from anybatch.distributed.shard import Shard
 from anybatch.envs.episodes import EpisodeTracker
-from anybatch.envs.protocol import BoxActions, EnvSpec, EnvStep, NativeEnv, RestorableEnv, VectorEnv
+from anybatch.envs.protocol import BoxActions, EnvSpec, EnvStep, RestorableEnv, VectorEnv
 from anybatch.errors import EnvError
-from anybatch.kernels.policy import PolicyKernel
-from anybatch.kernels.q import QKernel
-from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.chunks import in_chunks
 from anybatch.networks.distributions import draw_noise, kept_log_std
-from anybatch.networks.q_network import QNetwork
 from anybatch.runs.state_fit import refuse_unlike
-
-Actor = ActorCritic | QNetwork
-"""A network that acts and estimates values. A Q-network's locations are action values."""
 
 
 class Collector:
@@ -40,13 +33,10 @@ class Collector:
         time_limit_is_terminal: bool,
         chunk: int,
         device: torch.device,
+        acting: Acting,
         dtype: torch.dtype = torch.float32,
-        kernel: PolicyKernel | QKernel | None = None,
     ):
-        """`env` holds the environments of `shard`; `generator` draws the noise of the whole run's.
-
-        `kernel` is native code for a network; any other network is run by torch.
-        """
+        """`env` holds the environments of `shard`; `generator` draws the noise of the whole run's."""
         self.env = env
         self.shard = shard
         self.generator = generator
@@ -55,7 +45,7 @@ class Collector:
         self.chunk = chunk
         self.device = device
         self.dtype = dtype
-        self.kernel = kernel
+        self.acting = acting
         self.episodes = EpisodeTracker(env.spec.num_envs)
         self._env_numbers = np.arange(shard.first, shard.first + shard.count)
         self.obs = self._first_seen()
@@ -80,14 +70,8 @@ class Collector:
         policy = network.distribution(buffers.location.flatten(0, 1).to(self.device))
         with torch.no_grad():
             logp = policy.log_prob(buffers.action.flatten(0, 1).to(self.device)).cpu()
-        return Rollout(
-            obs=buffers.obs,
-            action=buffers.action,
-            reward=buffers.reward,
-            terminated=buffers.terminated,
-            truncated=buffers.truncated,
-            valid=buffers.valid,
-            location=buffers.location,
+        return rollout_of(
+            buffers,
             log_std=kept_log_std(policy.log_std),
             behavior_logp=logp.view(buffers.reward.shape),
             value=value,
@@ -103,16 +87,18 @@ class Collector:
         noise = draw_noise(
             (steps, self.shard.total, width), self.generator, continuous=continuous, dtype=self.dtype
         )[:, self.shard.envs]
-        kernel = self.kernel if self.kernel is not None and self.kernel.network is network else None
         refuse_misfit(self.obs, self.env.spec)
         buffers.obs.numpy()[0] = self.obs
-        if kernel is None:
-            self._step_by_step(decisions(network, buffers, noise.to(self.device)), buffers)
-        elif self._collects_natively:
-            self._collect_natively(kernel, buffers, noise, with_value=network.shares_encoder)
+        # A normalizer has to look at the observations between two steps.
+        ended = (
+            self.acting.whole_rollout(network, self.env, buffers, noise) if self.normalizer is None else None
+        )
+        if ended is None:
+            self._step_by_step(self.acting.decisions(network, buffers, noise), buffers)
         else:
-            decide = native_decisions(kernel, buffers, noise, with_value=network.shares_encoder)
-            self._step_by_step(decide, buffers)
+            self.obs = buffers.obs[-1].numpy().copy()
+            reward, _, truncated, valid = buffers.views
+            self.episodes.update_all(reward, valid, ended, truncated)
 
     def _step_by_step(self, decide: Callable[[int], None], buffers: Buffers) -> None:
         # Everything per step is in this loop; at one env its cost per call is what decides the speed.
@@ -123,24 +109,6 @@ class Collector:
                 step = self.env.step(engine_actions[t])
                 self._keep(buffers, t, step)
                 obs_views[t + 1] = self.obs
-
-    @property
-    def _collects_natively(self) -> bool:
-        """Whether native code can step the envs too: nothing else looks at observations in between."""
-        return (
-            self.normalizer is None
-            and isinstance(self.env, NativeEnv)
-            and native_rollout.is_possible(self.env.spec, self.dtype)
-        )
-
-    def _collect_natively(
-        self, kernel: PolicyKernel | QKernel, buffers: Buffers, noise: Tensor, *, with_value: bool
-    ) -> None:
-        assert isinstance(self.env, NativeEnv)
-        ended = native_rollout.collect(kernel, self.env, buffers, noise, with_value=with_value)
-        self.obs = buffers.obs[-1].numpy().copy()
-        reward, _, truncated, valid = buffers.views
-        self.episodes.update_all(reward, valid, ended, truncated)
 
     def _keep(self, buffers: Buffers, t: int, step: EnvStep) -> None:
         reward, terminated, truncated, valid = buffers.views
@@ -229,7 +197,18 @@ def example_rollout(spec: EnvSpec, num_steps: int, dtype: torch.dtype) -> Rollou
     with torch.device("meta"):
         buffers = Buffers.allocate(spec, num_steps, dtype)
         log_std = torch.empty(spec.action_width, dtype=dtype)
-    per_step = buffers.reward
+    return rollout_of(
+        buffers,
+        log_std=log_std if isinstance(spec.actions, BoxActions) else None,
+        behavior_logp=buffers.reward,
+        value=buffers.reward,
+        next_value=buffers.reward,
+        episodes=[],
+    )
+
+
+def rollout_of(buffers: Buffers, **rest: Any) -> Rollout:
+    """The rollout that was collected in `buffers`, with what is computed after it."""
     return Rollout(
         obs=buffers.obs,
         action=buffers.action,
@@ -238,11 +217,7 @@ def example_rollout(spec: EnvSpec, num_steps: int, dtype: torch.dtype) -> Rollou
         truncated=buffers.truncated,
         valid=buffers.valid,
         location=buffers.location,
-        log_std=log_std if isinstance(spec.actions, BoxActions) else None,
-        behavior_logp=per_step,
-        value=per_step,
-        next_value=per_step,
-        episodes=[],
+        **rest,
     )
 
 
@@ -258,40 +233,6 @@ def drop_episodes_unlike(here: dict[str, Any], saved: dict[str, Any]) -> None:
         saved.pop(part, None)
         if here:
             saved[part] = None
-
-
-def decisions(network: Actor, buffers: Buffers, noise: Tensor) -> Callable[[int], None]:
-    """A function that decides the actions of row t and stores the policy's outputs."""
-    obs, action, location = buffers.obs.unbind(), buffers.action.unbind(), buffers.location.unbind()
-    values, noises = buffers.acting_value.unbind(), noise.unbind()
-
-    def decide(t: int) -> None:
-        seen = obs[t].to(noise.device)
-        if network.shares_encoder:
-            policy, value = network(seen)
-            values[t].copy_(value)
-        else:
-            policy = network.distribution(network.locate(seen))
-        location[t].copy_(policy.location)
-        action[t].copy_(policy.sample(noises[t]))
-
-    return decide
-
-
-def native_decisions(
-    kernel: PolicyKernel | QKernel, buffers: Buffers, noise: Tensor, *, with_value: bool
-) -> Callable[[int], None]:
-    """The same in native code, which reads and writes the rows in place."""
-    rows = [buffers.obs, noise, buffers.location, buffers.action]
-    if with_value:
-        rows.append(buffers.acting_value)
-    places = [(tensor.data_ptr(), tensor.stride(0) * tensor.element_size()) for tensor in rows]
-    num_envs = buffers.reward.shape[1]
-
-    def decide(t: int) -> None:
-        kernel.act(num_envs, *(start + t * row for start, row in places))
-
-    return decide
 
 
 def engine_view(actions: Tensor) -> "np.ndarray | RoundedRows":

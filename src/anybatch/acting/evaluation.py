@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from anybatch.acting.collector import Actor
 from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.backends import Actor
 from anybatch.distributed.shard import Shard
 from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.envs.protocol import EnvStep, VectorEnv

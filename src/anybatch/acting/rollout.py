@@ -72,11 +72,6 @@ class Rollout:
         return self.terminated | self.truncated
 
 
-def observation_dtype(spec: EnvSpec, dtype: torch.dtype) -> torch.dtype:
-    """The type of stored observations: images and planes unchanged, numbers as `dtype`."""
-    return {"uint8": torch.uint8, "bool": torch.bool}.get(spec.obs_dtype.name, dtype)
-
-
 def rollout_bytes(spec: EnvSpec, num_steps: int) -> int:
     """Memory of one rollout, nearly all of which is observations."""
     return (num_steps + 1) * spec.num_envs * spec.obs_bytes

@@ -14,9 +14,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from anybatch.acting.collector import Actor, Collector
+from anybatch.acting.collector import Collector
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import Origin, Rollout
+from anybatch.backends import Actor
 from anybatch.envs.episodes import EPISODES
 from anybatch.envs.protocol import Actions, BoxActions, DiscreteActions, EnvSpec
 from anybatch.errors import CheckpointError, ConfigError
@@ -48,10 +49,6 @@ class Source(Protocol):
 
     def example(self, num_steps: int) -> Rollout:
         """A rollout of this length without data: its parts, shapes and types."""
-        ...
-
-    def use_torch(self) -> None:
-        """Act without native code from now on."""
         ...
 
     def metrics(self) -> dict[str, float | None]:
@@ -103,9 +100,6 @@ class QueueSource:
 
     def example(self, num_steps: int) -> Rollout:
         return self.collector.example(num_steps)
-
-    def use_torch(self) -> None:
-        self.collector.kernel = None
 
     def metrics(self) -> dict[str, float | None]:
         return {}

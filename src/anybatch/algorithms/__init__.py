@@ -1,71 +1,81 @@
-"""The algorithms, each with its loop, loss and state."""
+"""The algorithms, one file each, and what a run needs from any of them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Protocol
 
-from anybatch.acting.collector import Actor
 from anybatch.acting.observation_normalizer import ObservationNormalizer
-from anybatch.algorithms.ppg import loop as ppg_loop
-from anybatch.algorithms.ppg import state as ppg_state
-from anybatch.algorithms.ppg.state import PPGState
-from anybatch.algorithms.ppo import loop as ppo_loop
-from anybatch.algorithms.ppo import state as ppo_state
-from anybatch.algorithms.ppo.state import PPOState
-from anybatch.algorithms.pqn import loop as pqn_loop
-from anybatch.algorithms.pqn import state as pqn_state
-from anybatch.algorithms.pqn.state import PQNState
-from anybatch.config import AnyConfig, PPGConfig, PPOConfig, PQNConfig
+from anybatch.algorithms import ppg, ppo, pqn
+from anybatch.algorithms.state import Environments, TrainState
+from anybatch.backends import Actor
+from anybatch.config import AnyConfig
 from anybatch.envs.protocol import EnvSpec
 from anybatch.networks.own import NetworkFactory
 from anybatch.runs.checkpoint import Snapshot
 from anybatch.runs.run import Run
 
-AnyState = PPOState | PPGState | PQNState
-Config = TypeVar("Config", bound=AnyConfig)
-State = TypeVar("State", bound=AnyState)
+AnyState = TrainState[Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Algorithm(Generic[Config, State]):
-    """What a run needs from an algorithm."""
+class Algorithm(Protocol):
+    """A module with these functions. Each gets a config of the algorithm's own class."""
 
-    start: Callable[..., State]
-    """`start(config, env, say=…, factory=…)`: a fresh state."""
-    restore: Callable[[State, Snapshot, Config, Callable[[str], None]], None]
-    """Continue a fresh state from a snapshot, at the batch of the config."""
-    train: Callable[[Config, State, Run], None]
-    """Train a state in place until the run is over or a stop is requested."""
-    for_playing: Callable[
-        [Config, EnvSpec, Mapping[str, Any], NetworkFactory | None],
-        tuple[Actor, ObservationNormalizer | None],
-    ]
-    """The network of a checkpoint's shared state and its view of observations."""
+    @property
+    def start(self) -> "Start":
+        """`start(config, env, say=…, factory=…, was_native=…)`: a fresh state."""
+        ...
+
+    @property
+    def restore(self) -> Callable[[Any, Snapshot, Any, Callable[[str], None]], None]:
+        """`restore(state, saved, config, say)`: continue from a snapshot, at the batch of the config."""
+        ...
+
+    @property
+    def train(self) -> Callable[[Any, Any, Run], None]:
+        """`train(config, state, run)`: train in place until the run is over or a stop is requested."""
+        ...
+
+    @property
+    def for_inference(
+        self,
+    ) -> Callable[
+        [Any, EnvSpec, Mapping[str, Any], NetworkFactory | None], tuple[Actor, ObservationNormalizer | None]
+    ]:
+        """`for_inference(config, spec, shared, factory)`: the network of a checkpoint, and how it sees
+        observations."""
+        ...
+
+    @property
+    def make_network(self) -> Callable[[Any, EnvSpec, NetworkFactory | None], Actor]:
+        """`make_network(config, spec, factory)`: the network before its first step, also for actors."""
+        ...
+
+    @property
+    def encoder_name(self) -> Callable[[Any, EnvSpec], str]:
+        """`encoder_name(config, spec)`: determines the automatic microbatch and the threads of torch."""
+        ...
+
+    @property
+    def make_observation_normalizer(self) -> Callable[[Any, EnvSpec], ObservationNormalizer | None]: ...
 
 
-PPO: Algorithm[PPOConfig, PPOState] = Algorithm(
-    start=ppo_state.start,
-    restore=ppo_state.restore,
-    train=ppo_loop.train,
-    for_playing=ppo_state.for_playing,
-)
-PPG: Algorithm[PPGConfig, PPGState] = Algorithm(
-    start=ppg_state.start,
-    restore=ppg_state.restore,
-    train=ppg_loop.train,
-    for_playing=ppo_state.for_playing,
-)
-PQN: Algorithm[PQNConfig, PQNState] = Algorithm(
-    start=pqn_state.start,
-    restore=pqn_state.restore,
-    train=pqn_loop.train,
-    for_playing=pqn_state.for_playing,
-)
+class Start(Protocol):
+    def __call__(
+        self,
+        config: Any,
+        env: Environments,
+        *,
+        say: Callable[[str], None],
+        factory: NetworkFactory | None = None,
+        was_native: bool | None = None,
+    ) -> TrainState[Any]: ...
 
 
-def algorithm_of(config: AnyConfig) -> Algorithm[Any, Any]:
+ALGORITHMS: dict[str, Algorithm] = {"ppo": ppo, "ppg": ppg, "pqn": pqn}
+
+
+def algorithm_of(config: AnyConfig) -> Algorithm:
     """The algorithm of a config."""
-    return {"ppo": PPO, "ppg": PPG, "pqn": PQN}[config.algorithm]
+    return ALGORITHMS[config.algorithm]
 
 
-__all__ = ["PPG", "PPO", "PQN", "Algorithm", "AnyState", "algorithm_of"]
+__all__ = ["ALGORITHMS", "Algorithm", "AnyState", "algorithm_of"]

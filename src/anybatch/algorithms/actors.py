@@ -6,32 +6,22 @@ from typing import Any
 
 import torch
 
-from anybatch import envs, networks, seeding, user_modules
+from anybatch import backends, envs, seeding, user_modules
 from anybatch.acting.actors.engine import Engine
 from anybatch.acting.actors.local import LocalEngine
 from anybatch.acting.actors.source import ActorPool
 from anybatch.acting.actors.worker import ActorWorker
-from anybatch.acting.collector import Actor
-from anybatch.acting.observation_normalizer import ObservationNormalizer
-from anybatch.algorithms.arithmetic import compile_choice, native_threads
-from anybatch.algorithms.ppo import state as ppo_state
-from anybatch.algorithms.pqn import state as pqn_state
+from anybatch.algorithms import algorithm_of
 from anybatch.algorithms.state import make_collector, place_network
-from anybatch.config import CONFIGS, AnyConfig, PPGConfig, PQNConfig
+from anybatch.config import CONFIGS, AnyConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.dial import automatic_microbatch
 from anybatch.distributed import collectives, ray_package
 from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec, VectorEnv
-from anybatch.kernels.choice import policy_kernel, q_kernel
-from anybatch.kernels.policy import PolicyKernel
-from anybatch.kernels.q import QKernel
 from anybatch.machine import device_name
-from anybatch.networks.flat import FlatParameters
-from anybatch.networks.own import NetworkFactory, import_factory
-from anybatch.networks.q_network import QNetwork
-
-BUILDER = f"{__name__}:build_worker"
+from anybatch.networks.own import import_factory
+from anybatch.runs import message
 
 
 def start_actors(
@@ -52,7 +42,6 @@ def start_actors(
 
     def recipe(shard: Shard, env_steps: int) -> dict[str, Any]:
         return {
-            "builder": BUILDER,
             "sys_path": list(sys.path),
             "algorithm": config.algorithm,
             "config": config_to_dict(config),
@@ -76,7 +65,16 @@ def make_engine(config: AnyConfig) -> Engine:
         return LocalEngine(collection.actors, timeout_seconds=config.actor_timeout)
     with ray_package.needed_for(f"actors = {config.actors}", address=config.ray_address):
         from anybatch.acting.actors.ray_engine import RayEngine
-    return RayEngine(collection.actors, address=config.ray_address, timeout_seconds=config.actor_timeout)
+    return RayEngine(
+        collection.actors, build, address=config.ray_address, timeout_seconds=config.actor_timeout
+    )
+
+
+def build(recipe: bytes) -> ActorWorker:
+    """The worker that a recipe describes, in an actor."""
+    described = message.unpack(recipe)
+    sys.path[:] = described["sys_path"]  # so that this process can import what the learner can
+    return build_worker(described)
 
 
 def build_worker(recipe: dict[str, Any]) -> ActorWorker:
@@ -88,18 +86,19 @@ def build_worker(recipe: dict[str, Any]) -> ActorWorker:
     seeds = seeding.env_seeds(config.seed, role="train", num_envs=shard.total, env_steps=env_steps)
     env = make_env(config, recipe["env_factory"], seeds[shard.envs], shard.first)
     path = recipe["network_factory"]
-    network = make_network(config, env.spec, None if path is None else import_factory(path, trusted=False))
-    encoder = encoder_for(config, env.spec)
+    factory = None if path is None else import_factory(path, trusted=False)
+    algorithm = algorithm_of(config)
+    network = algorithm.make_network(config, env.spec, factory)
+    encoder = algorithm.encoder_name(config, env.spec)
     device = place_network(config, network)
-    FlatParameters(network)  # native code reads parameters from there
     collector = make_collector(
         config,
         env,
         shard=shard,
-        normalizer=make_normalizer(config, env.spec),
+        normalizer=algorithm.make_observation_normalizer(config, env.spec),
         chunk=config.microbatch or automatic_microbatch(encoder, device_name(config.device)),
         device=device,
-        kernel=make_kernel(config, network, env.spec),
+        acting=backends.acting_for(config, network, env.spec, device),
     )
     return ActorWorker(collector, network)
 
@@ -111,33 +110,3 @@ def make_env(config: AnyConfig, factory: str | None, seeds: Sequence[int], first
     from anybatch.envs import own  # imports gymnasium
 
     return own.own_env(user_modules.named_object(factory)).make(config.env_config, seeds, first_env)
-
-
-def make_network(config: AnyConfig, spec: EnvSpec, factory: NetworkFactory | None) -> Actor:
-    if isinstance(config, PQNConfig):
-        return pqn_state.make_network(config, spec, factory)
-    return ppo_state.make_network(config, spec, factory, auxiliary=isinstance(config, PPGConfig))
-
-
-def encoder_for(config: AnyConfig, spec: EnvSpec) -> str:
-    """The name of the encoder, which determines the automatic microbatch and the threads of torch."""
-    if isinstance(config, PQNConfig):
-        return networks.q_encoder_name(config.network, layout=spec.obs_layout)
-    return networks.encoder_name(config.network, layout=spec.obs_layout)
-
-
-def make_normalizer(config: AnyConfig, spec: EnvSpec) -> ObservationNormalizer | None:
-    return None if isinstance(config, PQNConfig) else ppo_state.make_observation_normalizer(config, spec)
-
-
-def make_kernel(config: AnyConfig, network: Actor, spec: EnvSpec) -> PolicyKernel | QKernel | None:
-    """Native code to act with, if the learner could use it; each request says whether it does."""
-
-    def unsaid(sentence: str) -> None:
-        """The learner has said it, for all actors."""
-        del sentence
-
-    choice, threads = compile_choice(config), native_threads(config)
-    if isinstance(network, QNetwork):
-        return q_kernel(choice, network, spec, threads=threads, say=unsaid)
-    return policy_kernel(choice, network, None, spec, threads=threads, say=unsaid)

@@ -4,14 +4,14 @@ All ranks share the `Learner`; each rank has its own `RankState`. Each algorithm
 module, with one function that starts them and one that restores them.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from anybatch import envs, machine, seeding
+from anybatch import backends, envs, machine, seeding
 from anybatch.acting.actors.source import ActorPool, ActorSource
 from anybatch.acting.collector import Collector
 from anybatch.acting.observation_normalizer import ObservationNormalizer
@@ -19,20 +19,19 @@ from anybatch.acting.rollout import Origin, Rollout, rollout_bytes
 from anybatch.acting.sources import QueueSource, Source, refuse_rollouts_beyond_memory
 from anybatch.algorithms import schedules
 from anybatch.algorithms.schedules import Schedules
+from anybatch.backends import Acting, Backend, Loss, LossSteps, Minibatch, minibatches
 from anybatch.config import RunConfig
 from anybatch.dial import BatchControl, BatchSizes, Plan, noise_part
 from anybatch.distributed import collectives
 from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import CheckpointError, ConfigError
-from anybatch.kernels.policy import PolicyKernel
-from anybatch.kernels.q import QKernel
-from anybatch.learning.gradient_steps import GradientSteps
 from anybatch.networks.actor_critic import ActorCritic
-from anybatch.networks.chunks import in_chunks
 from anybatch.networks.encoders import compute_in_bf16
-from anybatch.networks.flat import FlatParameters
 from anybatch.networks.q_network import QNetwork
+from anybatch.networks.weight_average import WeightAverage
+from anybatch.runs.checkpoint import Snapshot
+from anybatch.runs.run import Run
 from anybatch.runs.state_fit import refuse_unlike
 
 Network = TypeVar("Network", ActorCritic, QNetwork)
@@ -42,46 +41,49 @@ Environments = VectorEnv | ActorPool
 
 @dataclass(kw_only=True)
 class Learner(Generic[Network]):
-    """The network, its gradient steps, the current plan and the counters: the same on every rank."""
+    """The backend, the current plan and the counters: the same on every rank."""
 
-    network: Network
-    steps: GradientSteps
+    backend: Backend[Network]
     control: BatchControl
     schedules: Schedules
-    device: torch.device
     env_steps: int = 0
     iterations: int = 0
+    imbalances: list[float] = field(default_factory=list[float])
+    """How unevenly this iteration's minibatches are spread over several ranks; empty for one rank."""
 
     @classmethod
     def fresh(
         cls,
         config: RunConfig,
         network: Network,
+        losses: Mapping[str, Loss],
+        spec: EnvSpec,
         *,
         encoder: str,
-        obs_bytes: int,
         noise_of: Mapping[str, slice],
+        average: type[WeightAverage] | None = None,
+        was_native: bool | None,
         say: Callable[[str], None],
     ) -> "Learner[Network]":
-        """A learner before its first step.
-
-        `noise_of` names the slices of the network's parameters whose noise scales are measured separately.
-        """
+        """A learner before its first step; for the arguments see `backends.choose`."""
         device = place_network(config, network)
         if config.precision == "bf16" and device.type == "cpu":
             check_bf16(say)
-        control = BatchControl(config, encoder=encoder, obs_bytes=obs_bytes)
-        steps = GradientSteps(
-            FlatParameters(network),
-            config.optimizer,
-            microbatch=control.plan.batch.microbatch,
+        control = BatchControl(config, encoder=encoder, obs_bytes=spec.obs_bytes)
+        backend = backends.choose(
+            config,
+            network,
+            losses,
+            spec,
+            average=average,
+            noise_of=noise_of,
             noise_part=noise_part(encoder),
+            microbatch=control.plan.batch.microbatch,
+            device=device,
+            was_native=was_native,
             say=say,
-            networks=noise_of,
         )
-        return cls(
-            network=network, steps=steps, control=control, schedules=Schedules.of(config), device=device
-        )
+        return cls(backend=backend, control=control, schedules=Schedules.of(config))
 
     @property
     def plan(self) -> Plan:
@@ -96,54 +98,52 @@ class Learner(Generic[Network]):
     def origin(self) -> Origin:
         """The origin of a rollout collected now."""
         return Origin(
-            iteration=self.iterations, gradient_steps=self.steps.counts.taken, version=self.iterations
+            iteration=self.iterations, gradient_steps=self.backend.main.counts.taken, version=self.iterations
         )
 
     def age_of(self, rollout: Rollout) -> int:
         """Iterations since a rollout was collected: 0 if the current policy acted."""
         return self.iterations - rollout.origin.iteration
 
-    def over(self, network: Callable[[Tensor], Tensor], obs: Tensor) -> Tensor:
-        """`network` over any number of observations [B, …]; the result is on the CPU."""
-        return in_chunks(network, obs, chunk=self.plan.batch.microbatch, device=self.device)
-
-    def count(self, due: Rollout) -> None:
+    def count(self, rollout: Rollout) -> None:
         """Count an iteration and the valid env steps of the rollout it trained on, over all ranks."""
         self.iterations += 1
-        self.env_steps += int(collectives.sum_over_ranks(torch.tensor(due.num_valid)))
+        self.env_steps += int(collectives.sum_over_ranks(torch.tensor(rollout.num_valid)))
 
     def metrics(self) -> dict[str, float | None]:
         """Counters, batches and noise scale."""
-        acting, *others = self.steps.noise.values()
-        batch = self.plan.batch
+        steps, batch = self.backend.main, self.plan.batch
+        acting, *others = steps.noise.values()
+        uneven = self.imbalances
         return {
             "charts/iterations": self.iterations,
-            "charts/gradient_steps": self.steps.counts.taken,
-            "losses/skipped_steps": self.steps.counts.skipped,
+            "charts/gradient_steps": steps.counts.taken,
+            "losses/skipped_steps": steps.counts.skipped,
             "batch/iteration": batch.iteration_batch,
             "batch/minibatch": batch.minibatch,
             "batch/num_steps": batch.num_steps,
             "batch/minibatch_limit": self.plan.minibatch_limit.samples if self.plan.minibatch_limit else None,
-            "batch/microbatch": self.steps.microbatch,
+            "batch/microbatch": self.backend.microbatch,
             "batch/noise_scale": acting.scale,
             "batch/noise_scale_value": others[0].scale if others else None,
+            "batch/rank_imbalance": sum(uneven) / len(uneven) if uneven else None,
         }
 
     def state_dict(self) -> dict[str, Any]:
         return {
             "env_steps": self.env_steps,
             "iterations": self.iterations,
-            "network": dict(self.network.state_dict()),
-            "steps": self.steps.state_dict(),
+            "network": dict(self.backend.network.state_dict()),
+            "steps": self.backend.main.state_dict(),
             "control": self.control.state_dict(),
             "schedules": self.schedules.to_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any], config: RunConfig, say: Callable[[str], None]) -> None:
         """Continue from `state`, possibly at another batch or to another end: the plan is this run's."""
-        load_network(self.network, state["network"])
+        load_network(self.backend.network, state["network"])
         self.env_steps, self.iterations = state["env_steps"], state["iterations"]
-        self.steps.load_state_dict(state["steps"])
+        self.backend.main.load_state_dict(state["steps"])
         self.control.load_state_dict(state["control"], env_steps=self.env_steps)
         before = Schedules.from_dict(state["schedules"])
         self.schedules = before.continued(config, self.env_steps)
@@ -167,14 +167,13 @@ class RankState:
         learner: Learner[Any],
         *,
         normalizer: ObservationNormalizer | None = None,
-        kernel: PolicyKernel | QKernel | None = None,
     ) -> "RankState":
         if isinstance(env, ActorPool):
             source: Source = ActorSource(
                 env,
                 config.lag,
                 normalizer=normalizer,
-                native=kernel is not None,
+                native=learner.backend.is_native,
                 dtype=getattr(torch, config.dtype),
             )
         else:
@@ -184,8 +183,8 @@ class RankState:
                 shard=collectives.own_shard(config.num_envs),
                 normalizer=normalizer,
                 chunk=learner.plan.batch.microbatch,
-                device=learner.device,
-                kernel=kernel,
+                device=learner.backend.device,
+                acting=learner.backend.acting,
             )
             source = QueueSource(collector, config.lag)
         return cls(
@@ -224,7 +223,7 @@ def make_collector(
     normalizer: ObservationNormalizer | None,
     chunk: int,
     device: torch.device,
-    kernel: PolicyKernel | QKernel | None,
+    acting: Acting,
 ) -> Collector:
     """The collector of a shard's environments, in the learner's process or in an actor."""
     return Collector(
@@ -236,29 +235,94 @@ def make_collector(
         chunk=chunk,
         device=device,
         dtype=getattr(torch, config.dtype),
-        kernel=kernel,
+        acting=acting,
     )
 
 
+class IterationSamples(Protocol):
+    """What minibatches are made of."""
+
+    @property
+    def obs(self) -> Tensor: ...
+
+    @property
+    def all_valid(self) -> Tensor:
+        """[T, N] over all envs of the run, on the host."""
+        ...
+
+
+@dataclass(kw_only=True)
 class TrainState(Generic[Network]):
-    """Short names for the parts that every state has. States are dataclasses that list their parts."""
+    """What the state of every algorithm consists of, and short names for its parts."""
 
     learner: Learner[Network]
     rank: RankState
-    kernel: Any
-    """Native code for the network, if it is used."""
+
+    def rollouts(self, config: RunConfig, run: Run) -> Iterator[Rollout]:
+        """Rollouts to train on, one per iteration, until the run is over or a stop is requested.
+
+        The first of them may arrive some iterations late: until then there is nothing to learn from, or to
+        count.
+        """
+        while self.is_to_continue(config, run):
+            self.begin_rollout(config)
+            with run.timer("rollout"):
+                rollout = self.source.next(self.network, self.batch.num_steps, self.learner.origin)
+            if rollout is None:
+                self.learner.iterations += 1
+                run.save_if_due(self)
+            else:
+                self.learner.imbalances.clear()
+                yield rollout
+
+    def is_to_continue(self, config: RunConfig, run: Run) -> bool:
+        return self.env_steps < config.total_env_steps and not run.is_to_stop
+
+    def begin_rollout(self, config: Any) -> None:
+        """Set what the policy that collects depends on, apart from its weights."""
+
+    def batch_changed(self, config: Any, env_steps_before: float) -> None:
+        """Adapt what counts in gradient steps, which stood for `env_steps_before` each."""
+
+    def snapshot(self) -> Snapshot | None:
+        """The state to be saved; None at a point that a resume could not continue from."""
+        raise NotImplementedError
+
+    def shared(self) -> dict[str, Any]:
+        """The part of a snapshot that all ranks share."""
+        raise NotImplementedError
+
+    def minibatches(self, samples: IterationSamples, config: RunConfig) -> list[Minibatch]:
+        """The minibatches of one epoch: one draw over the samples of all ranks, which are not moved."""
+        parts = minibatches.epoch(
+            samples.all_valid,
+            self.batch.minibatches_per_epoch,
+            config.update.minibatch_of,
+            self.rank.minibatch_generator,
+            config.update.draw,
+        )
+        shard, device = self.shard, samples.obs.device
+        drawn = [Minibatch.of(part, shard, device) for part in parts if part.numel()]
+        if not shard.is_whole:
+            self.learner.imbalances += minibatches.imbalances([part.of_all for part in drawn], shard.total)
+        return drawn
+
+    @property
+    def backend(self) -> Backend[Network]:
+        return self.learner.backend
 
     @property
     def network(self) -> Network:
-        return self.learner.network
+        return self.learner.backend.network
 
     @property
-    def steps(self) -> GradientSteps:
-        return self.learner.steps
+    def steps(self) -> LossSteps:
+        """The gradient steps on the main loss."""
+        return self.learner.backend.main
 
     @property
     def device(self) -> torch.device:
-        return self.learner.device
+        return self.learner.backend.device
 
     @property
     def plan(self) -> Plan:

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from anybatch.acting.collector import Actor
 from anybatch.acting.evaluation import Player
+from anybatch.backends import Actor
 from anybatch.envs.protocol import BoxActions, EnvSpec, VectorEnv
 from anybatch.errors import UserError
 from anybatch.export.policy_graph import inputs_of

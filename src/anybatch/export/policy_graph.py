@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from anybatch.acting.collector import Actor
 from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.backends import Actor
 from anybatch.envs.layout import ObsLayout
 from anybatch.envs.protocol import BoxActions, EnvSpec
 from anybatch.errors import UserError

@@ -95,8 +95,6 @@ class ObjectiveStruct(ctypes.Structure):
         ("entropy_coefficient", ctypes.c_double),
         ("value_coefficient", ctypes.c_double),
         ("value_clip", ctypes.c_double),
-        ("advantage_shift", ctypes.c_double),
-        ("advantage_scale", ctypes.c_double),
         ("count", ctypes.c_double),
         ("exact_kl", ctypes.c_int32),
     ]

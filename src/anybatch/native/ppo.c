@@ -1,6 +1,6 @@
 /* Acting, and the gradient of the PPO family's loss, for small networks.
 
-   The same arithmetic as networks/actor_critic.py and algorithms/ppo/loss.py, which are the reference: tests
+   The same arithmetic as networks/actor_critic.py and algorithms/ppo.py, which are the reference: tests
    compare the two in double precision. */
 #include "network.h"
 #include "rollout.h"
@@ -35,7 +35,6 @@ typedef struct {
   double lower_log_clip, upper_log_clip, log_max_importance;
   double kl_penalty, entropy_coefficient, value_coefficient;
   double value_clip; /* infinite if values are not clipped */
-  double advantage_shift, advantage_scale;
   double count; /* the loss is divided by it */
   int32_t exact_kl;
 } Objective;
@@ -243,7 +242,7 @@ static void sample_gradient(const Learning *g, int64_t i, real *here, real *ther
   const int64_t sample = g->index[i];
   const int actions = policy->head.outputs, exact = o->exact_kl && o->kl_penalty > 0;
   const real *proximal_log_std = proximal ? proximal->log_std : s->proximal_log_std;
-  const real advantage = (s->advantage[sample] - (real)o->advantage_shift) / (real)o->advantage_scale;
+  const real advantage = s->advantage[sample];
   if (!proximal && exact) memcpy(there, s->proximal_location + sample * actions, actions * sizeof(real));
   real logp, proximal_logp = proximal ? 0 : s->proximal_logp[sample], slope, value_slope, kl = 0, entropy;
   if (policy->log_std) {

@@ -1,5 +1,5 @@
 /* Acting with action values, and the gradient of their squared errors. Reference: networks/q_network.py and
-   algorithms/pqn/loop.py. */
+   algorithms/pqn.py. */
 #include "network.h"
 #include "rollout.h"
 #include "step.h"

@@ -10,6 +10,7 @@ import numpy as np
 
 from anybatch import seeding
 from anybatch.acting.evaluation import Player
+from anybatch.algorithms import algorithm_of
 from anybatch.config import AnyConfig
 from anybatch.envs import frames
 from anybatch.envs.episodes import Episode, EpisodeTracker
@@ -18,7 +19,7 @@ from anybatch.runs import safe_files
 from anybatch.runs.display import Output
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.session.evaluating import trained_player
-from anybatch.session.planning import encoder_for, set_threads
+from anybatch.session.planning import set_threads
 from anybatch.text import counted, number_text
 
 FORMATS = (".gif", ".mp4")
@@ -63,7 +64,7 @@ def watch(
     drawn = frames.make(config.env, config.env_config, seed=seed)
     tracker = EpisodeTracker(1)
     try:
-        set_threads(config, encoder_for(config, drawn.env.spec))
+        set_threads(config, algorithm_of(config).encoder_name(config, drawn.env.spec))
         player = trained_player(loaded, config, drawn.env.spec)
         write(out, play(player, drawn, tracker, steps), frames_per_second)
     finally:

@@ -8,10 +8,9 @@ import torch
 
 from anybatch import envs, machine, seeding
 from anybatch.acting import evaluation
-from anybatch.acting.collector import Actor
 from anybatch.acting.evaluation import Evaluation, Player, Slots
 from anybatch.algorithms import AnyState, algorithm_of
-from anybatch.algorithms.actors import encoder_for
+from anybatch.backends import Actor
 from anybatch.config import AnyConfig
 from anybatch.distributed import collectives
 from anybatch.distributed.shard import Shard
@@ -39,7 +38,7 @@ def evaluate_run(
     """Evaluate a checkpoint of a run. Also returns the env steps it was trained for."""
     loaded = record.load_checkpoint(output.say, checkpoint, with_segments=False)
     with opened_env(config, own) as env:
-        set_threads(config, encoder_for(config, env.spec))
+        set_threads(config, algorithm_of(config).encoder_name(config, env.spec))
         played = play_episodes(config, trained_player(loaded, config, env.spec, own), env, output)
     return played, loaded.env_steps
 
@@ -212,7 +211,7 @@ def trained_player(loaded: Loaded, config: AnyConfig, spec: EnvSpec, own: OwnPar
     shared: object = loaded.tree.get("shared")
     factory = own.network_factory(config)
     with state_fit.naming(loaded.path):
-        network, normalizer = algorithm_of(config).for_playing(
+        network, normalizer = algorithm_of(config).for_inference(
             config, spec, shared if isinstance(shared, dict) else {}, factory
         )
     return Player(

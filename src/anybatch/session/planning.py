@@ -2,17 +2,16 @@
 
 import torch
 
-from anybatch import envs, machine
-from anybatch.algorithms import AnyState
-from anybatch.algorithms.actors import encoder_for, make_kernel, make_network
-from anybatch.algorithms.arithmetic import own_cores
+from anybatch import envs, machine, native
+from anybatch.algorithms import AnyState, algorithm_of
+from anybatch.backends import why_not_native
+from anybatch.backends.threads import own_cores
 from anybatch.config import AnyConfig
 from anybatch.errors import UserError
-from anybatch.networks.flat import FlatParameters
 from anybatch.planning import expected_encoder, plan
 from anybatch.session.own import NOTHING_OWN
 
-__all__ = ["encoder_for", "expected_encoder", "leave_cores_to_native_code", "plan", "set_threads"]
+__all__ = ["expected_encoder", "leave_cores_to_native_code", "plan", "set_threads"]
 
 
 def notes_on_ranks(config: AnyConfig, ranks: int) -> list[str]:
@@ -32,12 +31,12 @@ def notes_on_ranks(config: AnyConfig, ranks: int) -> list[str]:
 def runs_natively(config: AnyConfig) -> bool:
     """Whether native code would run the network of a config; one env is built to know."""
     spec = envs.spec_of_one(config.env, config.env_config)
-    if spec is None or config.compile == "off" or machine.device_name(config.device) != "cpu":
+    if spec is None or machine.device_name(config.device) != "cpu" or not native.available():
         return False
     try:
-        network = make_network(config, spec, NOTHING_OWN.network_factory(config))
-        FlatParameters(network)  # native code reads parameters from there
-        return make_kernel(config, network, spec) is not None
+        factory = NOTHING_OWN.network_factory(config)
+        network = algorithm_of(config).make_network(config, spec, factory)
+        return why_not_native(config, network, spec) is None
     except UserError:  # the run will be refused with the reason
         return False
 
@@ -51,7 +50,7 @@ def set_threads(config: AnyConfig, encoder: str) -> None:
 def leave_cores_to_native_code(state: AnyState) -> None:
     """One thread of torch beside native code: further ones would keep the cores busy that it needs.
 
-    PPG's auxiliary phase has those that were asked for (`torch_beside_native_code`).
+    PPG's auxiliary phase has those that were asked for (`NativeBackend.torch_threads`).
     """
-    if state.kernel is not None:
+    if state.backend.is_native:
         torch.set_num_threads(1)

@@ -39,6 +39,12 @@ def refuse_finished(record: RunRecord, config: AnyConfig, env_steps: int) -> Non
         )
 
 
+def was_native(loaded: Loaded) -> bool:
+    """Whether a checkpoint's run has been trained with native code, by what it says before it is checked."""
+    shared: object = loaded.tree.get("shared")
+    return isinstance(shared, dict) and bool(shared.get("native"))
+
+
 def restore(config: AnyConfig, state: AnyState, loaded: Loaded, *, say: Callable[[str], None]) -> None:
     """Continue a fresh state from the part of a checkpoint that belongs to this rank."""
     with state_fit.refusing_misfits(loaded.path):

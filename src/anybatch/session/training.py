@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from anybatch.acting.evaluation import Evaluation
 from anybatch.algorithms import AnyState, algorithm_of
-from anybatch.algorithms.actors import encoder_for
-from anybatch.algorithms.arithmetic import native_threads
+from anybatch.backends.threads import native_threads
 from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.dial import Plan, plan_table
@@ -31,7 +31,7 @@ from anybatch.session.outcome import Outcome, outcome_of, result_json, resume_of
 from anybatch.session.own import NOTHING_OWN, OwnParts
 from anybatch.session.periodic import PeriodicEvaluation, refuse_one_env_for_two
 from anybatch.session.planning import leave_cores_to_native_code, set_threads
-from anybatch.session.restoring import refuse_another_run, refuse_finished, restore
+from anybatch.session.restoring import refuse_another_run, refuse_finished, restore, was_native
 
 ShowPlan = Callable[[AnyConfig, Plan], None]
 
@@ -87,30 +87,35 @@ def locked(folder: Path) -> AbstractContextManager[None]:
     return run_folder.lock(folder, patience_seconds=elastic.PATIENCE_SECONDS if elastic.is_job() else 0.0)
 
 
-def start(config: AnyConfig, own: OwnParts, output: Output, *, env_steps: int) -> AnyState:
-    """A fresh state. `env_steps` are those that a resumed run has done."""
-    factory = own.network_factory(config)
+def start(
+    config: AnyConfig, own: OwnParts, output: Output, *, env_steps: int, was_native: bool | None = None
+) -> AnyState:
+    """A fresh state. `env_steps` are those that a resumed run has done, `was_native` its backend."""
+    algorithm = algorithm_of(config)
+    parts: Any = {"say": output.say, "factory": own.network_factory(config), "was_native": was_native}
     if config.collection is None:
         env = own.training_env(config, env_steps=env_steps)
         with closing_on_failure(lambda: own.close(env)):
-            set_threads(config, encoder_for(config, env.spec))
-            state = algorithm_of(config).start(config, env, say=output.say, factory=factory)
+            set_threads(config, algorithm.encoder_name(config, env.spec))
+            state = algorithm.start(config, env, **parts)
             leave_cores_to_native_code(state)
             return state
     spec = own.spec_for_actors(config)
-    set_threads(config, encoder_for(config, spec))  # actors use as many threads as the learner
+    set_threads(config, algorithm.encoder_name(config, spec))  # actors use as many threads as the learner
     pool = own.actors(config, spec, env_steps=env_steps, say=output.say)
     try:
-        return algorithm_of(config).start(config, pool, say=output.say, factory=factory)
+        return algorithm.start(config, pool, **parts)
     except BaseException:
         pool.engine.close()
         raise
 
 
 @contextmanager
-def started(config: AnyConfig, own: OwnParts, output: Output, *, env_steps: int) -> Iterator[AnyState]:
+def started(
+    config: AnyConfig, own: OwnParts, output: Output, *, env_steps: int, was_native: bool | None = None
+) -> Iterator[AnyState]:
     """A fresh state, whose collection is always ended."""
-    state = start(config, own, output, env_steps=env_steps)
+    state = start(config, own, output, env_steps=env_steps, was_native=was_native)
     try:
         with closing_on_failure(lambda: own.close_source(state.source)):
             yield state
@@ -152,7 +157,8 @@ def resume(
         with group.failing_together():
             loaded = record.load_checkpoint(output.say)
             refuse_finished(record, config, loaded.env_steps)
-            state = stack.enter_context(started(config, own, output, env_steps=loaded.env_steps))
+            earlier: Any = {"env_steps": loaded.env_steps, "was_native": was_native(loaded)}
+            state = stack.enter_context(started(config, own, output, **earlier))
             restore(config, state, loaded, say=output.say)
         return run_to_end(
             config, state, record.folder, show_plan=show_plan, output=output, own=own, loaded=loaded
@@ -229,12 +235,12 @@ def record_facts(folder: Path, config: AnyConfig, state: AnyState) -> None:
     facts = run_folder.facts(
         engine=state.source.spec.engine,
         device=str(state.device),
-        native_code=state.kernel is not None,
-        threads=torch.get_num_threads() if state.kernel is None else native_threads(config),
+        native_code=state.backend.is_native,
+        threads=native_threads(config) if state.backend.is_native else torch.get_num_threads(),
     )
-    run_folder.add_facts(folder, facts | {"from_env_steps": state.env_steps})
+    run_folder.add_facts(folder, facts | {"backend": state.backend.reason, "from_env_steps": state.env_steps})
 
 
 def computed_by(state: AnyState) -> str:
     """What computes the networks, for display."""
-    return f"{state.device} with native code" if state.kernel is not None else str(state.device)
+    return f"{state.device} with native code" if state.backend.is_native else str(state.device)

@@ -7,7 +7,6 @@ behind.
 Nothing heavy is imported before the first sign of life: importing torch takes longer than some timeouts.
 """
 
-import importlib
 import os
 import queue
 import struct
@@ -32,7 +31,7 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 libc = ctypes.CDLL(None)
 if hasattr(libc, "prctl"):
     libc.prctl(1, signal.SIGKILL)
-from anybatch.acting.actors.process import main
+from anybatch.actor_process import main
 main()
 """
 """Signals that end a run reach the whole process group; actors ignore them, because the learner lets the
@@ -55,8 +54,8 @@ def read_frame(stream: IO[bytes]) -> tuple[bytes, bytes] | None:
     return (kind, payload) if len(payload) == length else None
 
 
-def main() -> None:
-    """Handle frames until there are no more."""
+def main(build: Callable[[bytes], "ActorWorker"]) -> None:
+    """Handle frames until there are no more. `build` makes the worker that a recipe describes."""
     answers = _private_stdout()
     lock = threading.Lock()
 
@@ -64,7 +63,7 @@ def main() -> None:
         with lock:
             write_frame(answers, kind, payload)
 
-    actor = _Actor()
+    actor = _Actor(build)
     frames = _frames()
     threading.Thread(target=_give_signs_of_life, args=(actor, write), daemon=True).start()
     while True:
@@ -74,7 +73,8 @@ def main() -> None:
 
 
 class _Actor:
-    def __init__(self) -> None:
+    def __init__(self, build: Callable[[bytes], "ActorWorker"]) -> None:
+        self._build = build
         self.worker: ActorWorker | None = None
         self.working = False
         self._weights = b""
@@ -88,7 +88,7 @@ class _Actor:
 
         try:
             if kind == SET_UP:
-                self.worker = build(payload)
+                self.worker = self._build(payload)
                 return self.worker.first_answer()
             assert self.worker is not None
             self.working = True
@@ -97,16 +97,6 @@ class _Actor:
             return packed_error(error)
         finally:
             self.working = False
-
-
-def build(recipe: bytes) -> "ActorWorker":
-    """The worker that `recipe` describes, built by the function it names."""
-    from anybatch.runs import message
-
-    described = message.unpack(recipe)
-    sys.path[:] = described["sys_path"]  # so that this process can import what the learner can
-    module, _, name = described["builder"].partition(":")
-    return getattr(importlib.import_module(module), name)(described)
 
 
 def _private_stdout() -> IO[bytes]:

@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import ray
@@ -16,7 +17,6 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
 from anybatch.acting.actors.engine import CHECK_SECONDS, START_SECONDS, ActorLost, Watch
 from anybatch.acting.actors.failures import packed_error
-from anybatch.acting.actors.process import build
 from anybatch.acting.actors.worker import ActorWorker
 from anybatch.distributed.ray_connection import CONNECT_SECONDS, connect
 
@@ -31,13 +31,14 @@ OPTIONS: dict[str, Any] = {
 class RemoteActor:
     """An actor as Ray runs it. Signs of life have their own thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, build: Callable[[bytes], ActorWorker]) -> None:
+        self._build = build
         self._worker: ActorWorker | None = None
         self._working = False
 
     def set_up(self, recipe: bytes) -> bytes:
         try:
-            self._worker = build(recipe)
+            self._worker = self._build(recipe)
             return self._worker.first_answer()
         except Exception as error:
             return packed_error(error)
@@ -65,7 +66,16 @@ class RemoteActor:
 class RayEngine:
     """Ray actors, which Ray restarts by itself if their process or machine is lost."""
 
-    def __init__(self, actors: int, *, address: str | None, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        actors: int,
+        build: Callable[[bytes], ActorWorker],
+        *,
+        address: str | None,
+        timeout_seconds: float,
+    ) -> None:
+        """`build` makes, in an actor, the worker that a recipe describes."""
+        self._build = build
         self._owns_connection = connect(address, actors)
         self._make: Any = ray.remote(**OPTIONS)(RemoteActor)
         self._timeout = timeout_seconds
@@ -74,7 +84,7 @@ class RayEngine:
     def set_up(self, actor: int, recipe: bytes) -> None:
         there = self._actors[actor]
         if there is None or there.hangs:
-            there = self._actors[actor] = _RayActor(self._make.remote(), self._timeout)
+            there = self._actors[actor] = _RayActor(self._make.remote(self._build), self._timeout)
         there.set_up(recipe)
 
     def publish(self, weights: bytes) -> Any:

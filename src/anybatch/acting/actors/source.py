@@ -17,10 +17,11 @@ from torch import Tensor
 from anybatch.acting.actors import shards
 from anybatch.acting.actors.engine import ActorLost, Engine
 from anybatch.acting.actors.failures import raise_if_error
-from anybatch.acting.collector import Actor, drop_episodes_unlike, example_rollout
+from anybatch.acting.collector import drop_episodes_unlike, example_rollout
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import Origin, Rollout
 from anybatch.acting.sources import Say, Segments, WaitingRollouts
+from anybatch.backends import Actor
 from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import TrainingError
@@ -217,9 +218,6 @@ class ActorSource:
 
     def example(self, num_steps: int) -> Rollout:
         return example_rollout(self.spec, num_steps, self._dtype)
-
-    def use_torch(self) -> None:
-        self._native = False
 
     def metrics(self) -> dict[str, float | None]:
         now = time.perf_counter()

@@ -3,8 +3,9 @@
 import time
 from typing import Any
 
-from anybatch.acting.collector import Actor, Collector
+from anybatch.acting.collector import Collector
 from anybatch.acting.rollout import Origin
+from anybatch.backends import Actor, TorchActing
 from anybatch.networks.q_network import QNetwork
 from anybatch.runs import message
 
@@ -15,7 +16,7 @@ class ActorWorker:
     def __init__(self, collector: Collector, network: Actor) -> None:
         self.collector = collector
         self.network = network
-        self._kernel = collector.kernel
+        self._acting, self._in_torch = collector.acting, TorchActing(collector.device)
         self._rollouts = 0
 
     @property
@@ -59,4 +60,4 @@ class ActorWorker:
         self.network.load_state_dict(weights)  # in place, where native code reads them
         if isinstance(self.network, QNetwork):
             self.network.epsilon = asked["epsilon"]
-        self.collector.kernel = self._kernel if asked["native"] else None
+        self.collector.acting = self._acting if asked["native"] else self._in_torch

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anybatch.acting.buffers import Buffers
+from anybatch.backends.buffers import Buffers
+from anybatch.backends.policy_kernel import PolicyKernel
+from anybatch.backends.q_kernel import QKernel
+from anybatch.backends.structs import pointer
 from anybatch.envs.protocol import EnvSpec, NativeEnv
-from anybatch.kernels.policy import PolicyKernel
-from anybatch.kernels.q import QKernel
-from anybatch.kernels.structs import pointer
 from anybatch.native.layout import FinalsStruct, RolloutStruct
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from anybatch.acting.rollout import observation_dtype
+from anybatch.backends.buffers import observation_dtype
 from anybatch.envs.protocol import EnvSpec
 from anybatch.runs.state_fit import refuse_unlike
 

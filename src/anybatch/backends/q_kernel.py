@@ -2,18 +2,28 @@
 
 import ctypes
 from ctypes import byref
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from anybatch import native
+from anybatch.backends import structs
+from anybatch.backends.structs import Schedule, pointer
+from anybatch.backends.threads import Threads
+from anybatch.backends.workspace import Workspace
+from anybatch.config.pqn import QLearningConfig
 from anybatch.envs.protocol import EnvSpec
-from anybatch.kernels import structs
-from anybatch.kernels.structs import Schedule, pointer
-from anybatch.kernels.threads import Threads
-from anybatch.kernels.workspace import Workspace
 from anybatch.native.layout import MOST_LAYERS, QSamplesStruct, RolloutStruct, WeightsStruct
 from anybatch.networks.q_network import NormalizedLayers, NormalizedMinAtar, QNetwork, Scaled
+
+
+class ValueSamples(Protocol):
+    """Columns of samples, by the names that native code has for them."""
+
+    obs: Tensor
+    action: Tensor
+    target: Tensor
 
 
 def unsupported(network: QNetwork, spec: EnvSpec) -> str | None:
@@ -81,6 +91,14 @@ class QKernel:
                 threads,
             ),
         )
+
+    def addresses(self, samples: ValueSamples) -> QSamplesStruct:
+        """Where the samples are in memory."""
+        return QSamplesStruct(pointer(samples.obs), pointer(samples.action), pointer(samples.target))
+
+    def objective(self, config: QLearningConfig) -> float:
+        """The number of the objective."""
+        return config.loss_coefficient
 
     def add_gradient(
         self, samples: QSamplesStruct, coefficient: float, part: Tensor, count: float

@@ -2,15 +2,23 @@
 
 import math
 from inspect import unwrap
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from anybatch.config import OptimizerConfig
-from anybatch.kernels.adam import AdamKernel, StepNumbers
 
 SHORTEST_TRACTABLE = 5
 """RAdam: the length ρ_t of an average above which its variance is tractable, as in torch."""
+
+
+class StepNumbers(NamedTuple):
+    """What is particular to one step: value -= size × first ÷ (√second ÷ root_correction + eps)."""
+
+    size: float
+    root_correction: float
+    eps: float
 
 
 def make_optimizer(parameter: nn.Parameter, config: OptimizerConfig) -> "FlatAdam | FlatSGD":
@@ -62,17 +70,6 @@ class FlatSGD(_NotCompiled, torch.optim.SGD):
             self.parameter.grad.mul_(scale)
         self.step()
 
-    @torch.no_grad()
-    def take_flagged_step(self, taken: Tensor, scale: Tensor) -> None:
-        """`take_step` if the flag `taken` is 1, without reading it; nothing changes if it is 0."""
-        self.parameter.sub_(flagged_gradient(self.parameter, taken, scale), alpha=self.param_groups[0]["lr"])
-
-
-def flagged_gradient(parameter: nn.Parameter, taken: Tensor, scale: Tensor) -> Tensor:
-    """The gradient times `scale`; zeros where the flag is 0, since non-finite numbers times 0 are not 0."""
-    assert parameter.grad is not None
-    return (parameter.grad * scale).where(taken > 0, 0.0)
-
 
 class FlatAdam(_NotCompiled, torch.optim.Adam):
     """Adam (Kingma & Ba 2015) or, `rectified`, RAdam (Liu et al. 2019, arXiv:1908.03265).
@@ -97,19 +94,6 @@ class FlatAdam(_NotCompiled, torch.optim.Adam):
         super().__init__([parameter], lr=lr, betas=betas, eps=eps, fused=True)
         self.parameter = parameter
         self.rectified = rectified
-        self.kernel: AdamKernel | None = None
-        """Native code for the step, if it is used."""
-
-    def take_step(self, scale: float = 1.0) -> None:
-        """One step, with the gradient times `scale`."""
-        number = self.steps_taken + 1
-        if self.kernel is not None:
-            self.kernel.step(
-                self.moments(), self.numbers_of(number), betas=self.param_groups[0]["betas"], scale=scale
-            )
-            self.count_steps(1)
-        else:
-            self._take_step_in_torch(number, scale)
 
     @property
     def steps_taken(self) -> int:
@@ -120,33 +104,41 @@ class FlatAdam(_NotCompiled, torch.optim.Adam):
         self.moments()["step"] += count
 
     def numbers_of(self, number: int) -> StepNumbers:
-        """What is particular to step `number`."""
+        """What native code needs to know of step `number`."""
         group = self.param_groups[0]
-        lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
-        size, root_correction = lr / (1 - beta1**number), math.sqrt(1 - beta2**number)
-        if not self.rectified:
-            return StepNumbers(size, root_correction, eps)
-        rectification = rectification_of(number, beta2)
-        if rectification is None:
-            return StepNumbers(size, math.inf, 1.0)  # only the mean of the gradients
-        return StepNumbers(size * rectification, root_correction, eps / root_correction)
+        beta1, beta2 = group["betas"]
+        first_correction, root_correction = 1 - beta1**number, math.sqrt(1 - beta2**number)
+        adapted = self._rate_and_eps(number)
+        if adapted is None:
+            return StepNumbers(group["lr"] / first_correction, math.inf, 1.0)  # only the mean
+        rate, eps = adapted
+        return StepNumbers(rate / first_correction, root_correction, eps)
 
     @torch.no_grad()
-    def _take_step_in_torch(self, number: int, scale: float) -> None:
-        group = self.param_groups[0]
-        lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
+    def take_step(self, scale: float = 1.0) -> None:
+        """One step, with the gradient times `scale`."""
+        number, group = self.steps_taken + 1, self.param_groups[0]
         if scale != 1.0 and self.parameter.grad is not None:
             self.parameter.grad.mul_(scale)
+        adapted = self._rate_and_eps(number)
+        if adapted is None:
+            # Torch's kernel still counts the step and keeps the moments.
+            self._step_with(0.0, group["eps"])
+            mean = self.state[self.parameter]["exp_avg"]
+            self.parameter.add_(mean, alpha=-group["lr"] / (1 - group["betas"][0] ** number))
+        else:
+            self._step_with(*adapted)
+
+    def _rate_and_eps(self, number: int) -> tuple[float, float] | None:
+        """The learning rate and ε with which Adam's step is this optimizer's; None: only the mean counts."""
+        group = self.param_groups[0]
+        rate, eps, (_, beta2) = group["lr"], group["eps"], group["betas"]
         if not self.rectified:
-            return self._step_with(lr, eps)
+            return rate, eps
         rectification = rectification_of(number, beta2)
         if rectification is None:
-            # Torch's kernel still counts the step and keeps the moments.
-            self._step_with(0.0, eps)
-            mean = self.state[self.parameter]["exp_avg"]
-            self.parameter.add_(mean, alpha=-lr / (1 - beta1**number))
-        else:
-            self._step_with(lr * rectification, eps / math.sqrt(1 - beta2**number))
+            return None
+        return rate * rectification, eps / math.sqrt(1 - beta2**number)
 
     def _step_with(self, lr: float, eps: float) -> None:
         group = self.param_groups[0]
@@ -154,30 +146,6 @@ class FlatAdam(_NotCompiled, torch.optim.Adam):
         group["lr"], group["eps"] = lr, eps
         self.step()
         group["lr"], group["eps"] = kept
-
-    @torch.no_grad()
-    def take_flagged_step(self, taken: Tensor, scale: Tensor) -> None:
-        """`take_step` if the flag `taken` is 1, without looking at it; nothing changes if it is 0.
-
-        The step number is also on the device, since only the device knows how many steps were skipped.
-        """
-        group, state, dtype = self.param_groups[0], self.moments(), self.parameter.dtype
-        lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
-        gradient = flagged_gradient(self.parameter, taken, scale)
-        first, second = state["exp_avg"], state["exp_avg_sq"]
-        state["step"].add_(taken)
-        first.lerp_(gradient, (taken * (1 - beta1)).to(dtype))
-        second.lerp_(gradient.square(), (taken * (1 - beta2)).to(dtype))
-        number = state["step"].to(taken.dtype).clamp(min=1)
-        root = (1 - beta2**number).sqrt()
-        size = taken * lr / (1 - beta1**number)
-        if self.rectified:
-            rectification, is_tractable = flagged_rectification(number, beta2)
-            by_both = rectification * root * first / (second.sqrt() + eps)
-            step = by_both.where(is_tractable, first)
-        else:
-            step = first / (second.sqrt() / root + eps)
-        self.parameter.sub_(step * size)
 
     def moments(self) -> dict[str, Tensor]:
         """The moments of the gradients, zeros before the first step; names are torch's."""
@@ -197,15 +165,3 @@ def rectification_of(step: int, beta2: float) -> float | None:
     if length <= SHORTEST_TRACTABLE:
         return None
     return math.sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length))
-
-
-def flagged_rectification(step: Tensor, beta2: float) -> tuple[Tensor, Tensor]:
-    """`rectification_of` a step whose number is on a device, and whether the variance is tractable."""
-    longest = 2 / (1 - beta2) - 1
-    power = beta2**step
-    length = longest - 2 * step * power / (1 - power)
-    is_tractable = length > SHORTEST_TRACTABLE
-    length = length.clamp(min=SHORTEST_TRACTABLE)
-    # Never tractable if even the longest average is too short; the divisor is then not used.
-    divisor = (longest - 4) * (longest - 2) if longest > SHORTEST_TRACTABLE else 1.0
-    return ((length - 4) * (length - 2) * longest / (divisor * length)).sqrt(), is_tractable

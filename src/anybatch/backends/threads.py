@@ -4,6 +4,10 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TypeVar
 
+from anybatch import machine
+from anybatch.config import RunConfig
+from anybatch.distributed import group
+
 Result = TypeVar("Result")
 
 FIRST_INTERVAL, LONGEST_INTERVAL = 4, 256
@@ -49,3 +53,15 @@ class Threads:
         self._calls = 0
         self._interval = min(2 * self._interval, LONGEST_INTERVAL)
         return 1 if faster == self._most else self._most
+
+
+def own_cores() -> int:
+    """The cores that this process may use: ranks on one machine share them."""
+    return max(1, machine.available_cores() // group.local_ranks())
+
+
+def native_threads(config: RunConfig) -> int:
+    """The most threads that native code may use; it uses as many as pay off. Actors leave none to spare."""
+    if config.threads:
+        return config.threads
+    return own_cores() if config.collection is None else 1

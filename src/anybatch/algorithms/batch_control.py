@@ -1,14 +1,13 @@
 """The signals of an iteration for a controller, and the effect of its decision."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from anybatch import seeding
 from anybatch.acting.rollout import Rollout
-from anybatch.algorithms.ppo.state import PPOState
-from anybatch.algorithms.pqn.state import PQNState
+from anybatch.algorithms.state import TrainState
 from anybatch.config import RunConfig
 from anybatch.dial import change_of_batch, controllers
 from anybatch.dial.controllers import Signals
@@ -29,7 +28,7 @@ class Probe(NamedTuple):
 
 
 @torch.no_grad()
-def probe(config: RunConfig, state: PPOState | PQNState, due: Rollout) -> Probe | None:
+def probe(config: RunConfig, state: TrainState[Any], rollout: Rollout) -> Probe | None:
     """The policy at some states of the next rollout, before it is trained on; None if not measured.
 
     A fresh rollout holds the policy's outputs. A stale one holds those of an earlier policy, so the current
@@ -38,17 +37,17 @@ def probe(config: RunConfig, state: PPOState | PQNState, due: Rollout) -> Probe 
     iteration = state.iterations + 1
     if not controllers.measures_at(config.complete_controller, iteration):
         return None
-    chosen = probed_states(config, state, due, iteration)
-    obs = due.obs[:-1].flatten(0, 1)[chosen]
-    if state.learner.age_of(due) == 0:
-        return Probe(obs, due.location.flatten(0, 1)[chosen], due.log_std)
-    location = state.learner.over(state.network.locate, obs)
+    chosen = probed_states(config, state, rollout, iteration)
+    obs = rollout.obs[:-1].flatten(0, 1)[chosen]
+    if state.learner.age_of(rollout) == 0:
+        return Probe(obs, rollout.location.flatten(0, 1)[chosen], rollout.log_std)
+    location = state.backend.outputs(state.network.locate, obs)
     return Probe(obs, location, kept_log_std(state.network.distribution(location).log_std))
 
 
-def probed_states(config: RunConfig, state: PPOState | PQNState, due: Rollout, iteration: int) -> Tensor:
+def probed_states(config: RunConfig, state: TrainState[Any], rollout: Rollout, iteration: int) -> Tensor:
     """Indices into [T · N] of this rank's part of the measured states, drawn from all valid ones."""
-    all_valid = collectives.envs_of_all_ranks(due.valid, state.batch.num_envs, axis=1)
+    all_valid = collectives.envs_of_all_ranks(rollout.valid, state.batch.num_envs, axis=1)
     states = all_valid.flatten().nonzero().squeeze(1)
     generator = seeding.torch_generator(config.seed, role="probe", draw=(iteration,))
     drawn = torch.randperm(len(states), generator=generator)[: config.controller.states]
@@ -56,7 +55,7 @@ def probed_states(config: RunConfig, state: PPOState | PQNState, due: Rollout, i
 
 
 def control_batch(
-    config: RunConfig, state: PPOState | PQNState, before_updates: Probe | None, run: Run
+    config: RunConfig, state: TrainState[Any], before_updates: Probe | None, run: Run
 ) -> dict[str, float]:
     """Let the controller decide the next batch. Call after an iteration has been counted."""
     if config.controller.kind == "fixed" and config.minibatch_limit != "noise-scale":
@@ -76,14 +75,16 @@ def control_batch(
     )
     if state.learner.control.decide(signals):
         run.say(change_of_batch(before, state.plan, state.env_steps))
+    if config.rescales_within_a_run:
+        state.batch_changed(config, before.env_steps_per_gradient_step)
     name = "batch/behavioral_divergence" if config.controller.kind == "divergence" else "batch/policy_kl"
     return {} if moved is None else {name: moved}
 
 
 @torch.no_grad()
-def policy_change(config: RunConfig, state: PPOState | PQNState, before: Probe) -> float:
+def policy_change(config: RunConfig, state: TrainState[Any], before: Probe) -> float:
     """How far an iteration moved the policy, measured on some of the states that it trained on."""
-    after = state.learner.over(state.network.locate, before.obs)
+    after = state.backend.outputs(state.network.locate, before.obs)
     if config.controller.kind == "divergence":
         moved = divergence.greedy_action_churn(before.location, after)
     else:
@@ -95,7 +96,7 @@ def policy_change(config: RunConfig, state: PPOState | PQNState, before: Probe) 
     return float(sums[0] / sums[1])
 
 
-def policy_kl(state: PPOState | PQNState, before: Probe, after: Tensor) -> Tensor:
+def policy_kl(state: TrainState[Any], before: Probe, after: Tensor) -> Tensor:
     """Exact KL(current ‖ before the updates), averaged over the states."""
     counts = state.network.action_counts
     current = make_distribution(after, state.network.distribution(after).log_std, counts)

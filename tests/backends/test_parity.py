@@ -1,4 +1,4 @@
-"""Native code against the torch code that it replaces."""
+"""The native backend against the torch backend: every configuration through both."""
 
 import itertools
 import json
@@ -25,15 +25,14 @@ from toy_runs import (
     train,
 )
 
-from anybatch import native
-from anybatch.acting import native_rollout
-from anybatch.acting.collector import Collector
-from anybatch.algorithms.actors import make_kernel
-from anybatch.algorithms.ppo import loop as ppo
-from anybatch.algorithms.pqn import loop as pqn
+from anybatch import backends, native
+from anybatch.algorithms import ppo, pqn
+from anybatch.backends import Minibatch, native_backend, native_rollout
+from anybatch.backends.acting import NativeActing, TorchActing
+from anybatch.backends.policy_kernel import PolicyKernel
 from anybatch.config import PPOConfig
 from anybatch.envs.episodes import EpisodeTracker
-from anybatch.errors import ConfigError
+from anybatch.errors import ConfigError, TrainingError
 
 UPDATES = 20
 OBJECTIVES = {
@@ -72,21 +71,21 @@ def improved(config: PPOConfig, compiled: str, microbatch: int = 10**6) -> dict[
     config = changed(config, compile=compiled)
     state, _ = moved_policy_and_samples(config)
     _, samples = moved_policy_and_samples(changed(config, compile="off"))  # the same data for both
-    assert (state.kernel is not None) == (compiled == "on")
-    state.steps.microbatch = microbatch
+    assert state.backend.is_native == (compiled == "on")
+    state.backend.microbatch = microbatch
     metrics: dict[str, float | None] = {}
     for _ in range(UPDATES // (config.update.epochs * 3) + 1):
-        metrics = ppo.improve_policy(samples, state, config, 1e-2)
+        metrics = ppo.update_policy(samples, state, config, 1e-2)
     return {
-        "parameters": state.steps.flat.values,
+        "parameters": state.backend.flat.values,
         "moments": list(state.steps.state_dict()["optimizer"].values()),
         "norms": torch.tensor(state.steps.counts.norms),
         # Not their ratio: where the signal is 0 up to rounding, that may be anything.
         "noise": [(noise.trace, noise.signal) for noise in state.steps.noise.values()],
         "metrics": {name: value for name, value in metrics.items() if value is not None},
         "proximal": None
-        if state.proximal_network is None
-        else list(state.proximal_network.policy.state_dict().values()),
+        if state.backend.average is None
+        else list(state.backend.average.policy.state_dict().values()),
     }
 
 
@@ -130,14 +129,14 @@ def test_action_values_in_native_code_equal_torch(env: str, microbatch: int):
     left: list[dict[str, object]] = []
     for compiled in ("on", "off"):
         state = start_pqn(changed(config, compile=compiled))
-        assert (state.kernel is not None) == (compiled == "on")
-        state.steps.microbatch, state.network.epsilon = microbatch, 0.3
+        assert state.backend.is_native == (compiled == "on")
+        state.backend.microbatch, state.network.epsilon = microbatch, 0.3
         for _ in range(UPDATES // 6 + 1):
             data = state.source.collector.collect(state.network, config.num_steps)
-            metrics = pqn.improve_values(pqn.prepare(data, config), state, config, 1e-2)
+            metrics = pqn.update_values(pqn.prepare(data, config), state, config, 1e-2)
         left.append(
             {
-                "parameters": state.steps.flat.values,
+                "parameters": state.backend.flat.values,
                 "moments": list(state.steps.state_dict()["optimizer"].values()),
                 "rollout": data.tensors(),
                 "metrics": {name: value for name, value in metrics.items() if value is not None},
@@ -188,31 +187,33 @@ def test_a_rollout_in_one_native_call_is_the_one_collected_step_by_step(
         compile="on",
         dtype="float32",
     )
-    assert_same_rollouts(lambda: start(config).source.collector, monkeypatch)
+    assert_same_rollouts(lambda: start(config), monkeypatch)
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "minatar:Asterix"])
 def test_so_is_a_rollout_by_action_values(env: str, monkeypatch: pytest.MonkeyPatch):
     config = toy_pqn_config(env=env, env_config={"max_episode_steps": 9}, compile="on", dtype="float32")
 
-    def collector() -> Collector:
+    def exploring() -> Any:
         state = start_pqn(config)
         state.network.epsilon = 0.3
-        return state.source.collector
+        return state
 
-    assert_same_rollouts(collector, monkeypatch)
+    assert_same_rollouts(exploring, monkeypatch)
 
 
-def assert_same_rollouts(collector: Callable[[], Collector], monkeypatch: pytest.MonkeyPatch) -> None:
-    one_call, step_by_step = collector(), collector()
+def assert_same_rollouts(begin: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    states = [begin(), begin()]
+    assert all(state.backend.is_native for state in states)
+    one_call, step_by_step = (state.source.collector for state in states)
+    one, other = (state.network for state in states)
     for _ in range(3):
-        assert one_call.kernel is not None and step_by_step.kernel is not None
         with monkeypatch.context() as patch:
             patch.setattr(EpisodeTracker, "update", None)  # which steps in Python would call
-            here = one_call.collect(one_call.kernel.network, 31)
+            here = one_call.collect(one, 31)
         with monkeypatch.context() as patch:
             patch.setattr(native_rollout, "is_possible", lambda *_: False)
-            there = step_by_step.collect(step_by_step.kernel.network, 31)
+            there = step_by_step.collect(other, 31)
         assert here.episodes == there.episodes and len(here.episodes) >= 2
         torch.testing.assert_close(here.tensors(), there.tensors(), rtol=0, atol=0)
     torch.testing.assert_close(one_call.state_dict(), step_by_step.state_dict(), rtol=0, atol=0)
@@ -231,7 +232,7 @@ def test_float32_has_the_accuracy_of_float32():
     for precision, compiled in itertools.product(("float32", "float64"), ("on", "off")):
         state, samples = moved_policy_and_samples(changed(config, compile="off"))
         exact = start(changed(config, dtype=precision, compile=compiled))
-        exact.steps.flat.values.copy_(state.steps.flat.values)
+        exact.backend.flat.values.copy_(state.backend.flat.values)
         if precision == "float32":
             samples = type(samples)(
                 **{
@@ -242,9 +243,8 @@ def test_float32_has_the_accuracy_of_float32():
                 }
             )
         indices = samples.valid.flatten().nonzero().flatten()
-        add = ppo.minibatch_gradient(samples, indices, 1.0, exact, config)
-        exact.steps.gradient(indices, add, float(len(indices)))
-        gradients.append(exact.steps.flat.grads.double())
+        exact.backend.gradient(exact.steps, samples, Minibatch.of(indices, exact.shard, exact.device))
+        gradients.append(exact.backend.flat.grads.double())
     native_error = (gradients[0] - gradients[3]).norm() / gradients[3].norm()
     torch_error = (gradients[1] - gradients[3]).norm() / gradients[3].norm()
     assert native_error < 4 * torch_error + 1e-7
@@ -254,11 +254,11 @@ def test_a_non_finite_sample_is_seen():
     config = problem("toy:Match", "behavior", "clip", compile="on")
     state, samples = moved_policy_and_samples(config)
     samples.value_target[3] = float("nan")
-    before = state.steps.flat.values.clone()
+    before = state.backend.flat.values.clone()
     state.steps.counts.skipped_in_a_row = -100
-    ppo.improve_policy(samples, state, config, 1e-2)
-    assert state.steps.counts.skipped == 2 and torch.isfinite(state.steps.flat.values).all()
-    assert not torch.equal(before, state.steps.flat.values)
+    ppo.update_policy(samples, state, config, 1e-2)
+    assert state.steps.counts.skipped == 2 and torch.isfinite(state.backend.flat.values).all()
+    assert not torch.equal(before, state.backend.flat.values)
 
 
 def test_steps_around_a_non_finite_one_are_taken_as_in_torch():
@@ -268,12 +268,12 @@ def test_steps_around_a_non_finite_one_are_taken_as_in_torch():
         state, _ = moved_policy_and_samples(changed(config, compile=compiled))
         _, samples = moved_policy_and_samples(changed(config, compile="off"))
         samples.value_target[3] = float("nan")
-        ppo.improve_policy(samples, state, config, 1e-2)
-        ewma = state.ewma
+        ppo.update_policy(samples, state, config, 1e-2)
+        ewma = state.backend.average
         assert ewma is not None and (state.steps.counts.taken, state.steps.counts.skipped) == (8, 2)
         left.append(
             {
-                "parameters": state.steps.flat.values,
+                "parameters": state.backend.flat.values,
                 "moments": list(state.steps.state_dict()["optimizer"].values()),
                 "proximal": ewma.values,
                 "ages": [ewma.total_weight, ewma.age_env_steps, ewma.age_gradient_steps],
@@ -281,6 +281,48 @@ def test_steps_around_a_non_finite_one_are_taken_as_in_torch():
             }
         )
     close(*left)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 10.0])
+def test_calls_take_as_many_steps_as_their_time_allows_and_always_the_same(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+):
+    config = problem("toy:Match", "ewma", "clip", update={"minibatches_per_epoch": 5, "noise_scale_every": 0})
+    expected = improved(config, "on")
+    monkeypatch.setattr(native_backend, "LONGEST_CALL_SECONDS", seconds)
+    take, sizes = PolicyKernel.take_steps, list[int]()
+
+    def counted(self: PolicyKernel, *arguments: Any) -> Any:
+        sizes.append(len(arguments[-1]))
+        return take(self, *arguments)
+
+    monkeypatch.setattr(PolicyKernel, "take_steps", counted)
+    torch.testing.assert_close(improved(config, "on"), expected, rtol=0, atol=0)
+    # The first call finds out how long a step takes.
+    assert set(sizes) == ({1} if seconds == 0 else {1, 4, 5}) and sizes[0] == 1
+
+
+def test_a_non_finite_advantage_is_found_in_a_normalized_minibatch():
+    config = problem(
+        "toy:Match",
+        "ewma",
+        "minibatch advantages and value clip",
+        update={"epochs": 9, "minibatches_per_epoch": 1},
+    )
+    for compiled in ("on", "off"):
+        state, _ = moved_policy_and_samples(changed(config, compile=compiled))
+        _, samples = moved_policy_and_samples(changed(config, compile="off"))
+        step, env = next((t, n) for t, n in samples.valid.nonzero().tolist() if t == 4)
+        samples.advantage[step * 3 + env] = float("nan")
+        with pytest.raises(TrainingError, match=f"advantage of environment {env} at step {step} "):
+            ppo.update_policy(samples, state, config, 1e-2)
+
+
+def test_a_backend_says_why_it_was_chosen():
+    assert start(toy_config(compile="on")).backend.reason.startswith("native code: ")
+    assert start(toy_config(compile="off")).backend.reason == "torch: compile = off"
+    assert "float32 and float64" in start(toy_config(precision="bf16")).backend.reason
+    assert "several choices" in start(toy_config(env="toy:MultiMatch")).backend.reason
 
 
 def test_a_run_in_native_code_repeats_and_resumes_bit_for_bit(tmp_path: Path):
@@ -303,8 +345,8 @@ def test_a_resumed_run_keeps_its_arithmetic_unless_told_otherwise():
     ]:
         saved = start(changed(config, compile=was)).snapshot()
         state = start_from(changed(config, compile=now), saved, said.append)
-        assert (state.kernel is not None) == native_after == (state.steps.kernel is not None)
-        assert (state.source.collector.kernel is not None) == native_after
+        assert state.backend.is_native == native_after
+        assert isinstance(state.source.collector.acting, NativeActing) == native_after
     assert any("continues with it; --compile on is faster" in sentence for sentence in said)
 
 
@@ -328,7 +370,7 @@ def test_without_a_compiler_torch_is_used_and_that_is_said(
     said: list[str] = []
     try:
         state = start(toy_config(), said.append)
-        assert state.kernel is None and any(reason in sentence for sentence in said)
+        assert not state.backend.is_native and any(reason in sentence for sentence in said)
         with pytest.raises(ConfigError, match=f"compile = on: .*{reason}"):
             start(toy_config(compile="on"))
     finally:
@@ -345,7 +387,8 @@ def test_without_a_compiler_actors_do_not_repeat_what_the_learner_says(
             (start(toy_config(), said.append), toy_config()),
             (start_pqn(toy_pqn_config(), said.append), toy_pqn_config()),
         ):
-            assert make_kernel(config, state.network, state.source.spec) is None
+            acting = backends.acting_for(config, state.network, state.source.spec, state.device)
+            assert type(acting) is TorchActing
     finally:
         native.attempt.cache_clear()
     assert len(said) == 2 and capsys.readouterr() == ("", "")
@@ -353,7 +396,7 @@ def test_without_a_compiler_actors_do_not_repeat_what_the_learner_says(
 
 def test_what_cannot_be_compiled_is_refused_only_if_it_is_asked_for():
     config = toy_config(env="toy:Pixels", network={"impala_channels": [4], "impala_features": 8})
-    assert start(config).kernel is None
+    assert not start(config).backend.is_native
     with pytest.raises(ConfigError, match=r"compile = on: .*encoders mlp"):
         start(changed(config, compile="on"))
     with pytest.raises(ConfigError, match="several choices"):
@@ -364,7 +407,7 @@ def test_what_cannot_be_compiled_is_refused_only_if_it_is_asked_for():
 def test_linear_networks_are_left_to_torch(heads: str):
     network: dict[str, Any] = {"hidden_sizes": []}
     config, q_config = toy_config(network=network | {"heads": heads}), toy_pqn_config(network=network)
-    assert start(config).kernel is None and start_pqn(q_config).kernel is None
+    assert not start(config).backend.is_native and not start_pqn(q_config).backend.is_native
     with pytest.raises(ConfigError, match=r"compile = on: .*at least one layer"):
         start(changed(config, compile="on"))
     with pytest.raises(ConfigError, match=r"compile = on: .*at least one layer"):
@@ -377,8 +420,8 @@ def test_the_convolution_of_planes_needs_no_layer_behind_it():
     for compiled in ("on", "off"):
         state = start_pqn(changed(config, compile=compiled))
         data = state.source.collector.collect(state.network, config.num_steps)
-        pqn.improve_values(pqn.prepare(data, config), state, config, 1e-2)
-        left.append({"parameters": state.steps.flat.values, "rollout": data.tensors()})
+        pqn.update_values(pqn.prepare(data, config), state, config, 1e-2)
+        left.append({"parameters": state.backend.flat.values, "rollout": data.tensors()})
     close(*left)
 
 

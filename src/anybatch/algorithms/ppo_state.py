@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from anybatch import networks, seeding
+from anybatch.acting.normalizers import AdvantageNormalizer, RewardNormalizer
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
-from anybatch.algorithms.arithmetic import compile_choice, keep_arithmetic, native_threads
 from anybatch.algorithms.state import (
     Environments,
     Learner,
@@ -19,18 +19,14 @@ from anybatch.algorithms.state import (
     load_network,
     saved_network,
 )
+from anybatch.backends import Loss
 from anybatch.config import PPOConfig, rescale_rules
 from anybatch.distributed import collectives
 from anybatch.envs.protocol import BoxActions, EnvSpec
 from anybatch.errors import ConfigError
-from anybatch.kernels.choice import policy_kernel
-from anybatch.kernels.policy import PolicyKernel
-from anybatch.learning.normalizers import AdvantageNormalizer, RewardNormalizer
 from anybatch.networks.actor_critic import ActorCritic
-from anybatch.networks.ewma import EwmaNetwork
 from anybatch.networks.own import NetworkFactory, own_actor_critic
-from anybatch.networks.periodic_copy import PeriodicCopy
-from anybatch.networks.taken import Taken
+from anybatch.networks.weight_average import EwmaNetwork, PeriodicCopy, WeightAverage
 from anybatch.runs.checkpoint import Snapshot
 
 
@@ -38,41 +34,28 @@ from anybatch.runs.checkpoint import Snapshot
 class PPOState(TrainState[ActorCritic]):
     """The state that training a policy and its value function changes."""
 
-    learner: Learner[ActorCritic]
-    ewma: EwmaNetwork | None
-    periodic_copy: PeriodicCopy | None
-    kernel: PolicyKernel | None
     reward_normalizer: RewardNormalizer | None
     advantage_normalizer: AdvantageNormalizer
-    rank: RankState
 
     @property
     def observation_normalizer(self) -> ObservationNormalizer | None:
         return self.source.normalizer
 
-    @property
-    def proximal_network(self) -> EwmaNetwork | PeriodicCopy | None:
-        """The weights that the update is held near; None if stored log-probabilities are enough."""
-        return self.ewma or self.periodic_copy
+    def batch_changed(self, config: PPOConfig, env_steps_before: float) -> None:
+        """Keep the proximal policy's age in env steps when those per gradient step change.
 
-    def advance_proximal(self, taken: Taken) -> None:
-        """Let the proximal policy follow the weights after a policy gradient step, if it was `taken`."""
-        env_steps, numbers = self.batch.env_steps_per_gradient_step, self.plan.hyperparameters
-        if self.ewma is not None:
-            self.ewma.update(numbers.proximal_decay, env_steps, taken)
-        if self.periodic_copy is not None:
-            self.periodic_copy.update(numbers.proximal_copy_every, env_steps, taken)
-
-    def settle(self) -> None:
-        """Read what gradient steps have left on the device, at the end of an iteration."""
-        self.steps.settle()
-        if self.proximal_network is not None:
-            self.proximal_network.settle()
+        If the lag of the data decides the age, there is nothing to keep: it is then an age in gradient steps.
+        """
+        now, average = self.batch.env_steps_per_gradient_step, self.backend.average
+        if env_steps_before == now or average is None or config.proximal_follows_lag:
+            return
+        if average.rule in rescale_rules(config.rescale):
+            average.rescale(env_steps_before / now)
 
     def metrics(self) -> dict[str, float | None]:
         """Current values, apart from this iteration's losses."""
         mean, std = self.advantage_normalizer.mean_std
-        proximal = self.proximal_network
+        proximal = self.backend.average
         return (
             self.learner.metrics()
             | self.source.metrics()
@@ -84,7 +67,7 @@ class PPOState(TrainState[ActorCritic]):
             }
         )
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> Snapshot | None:
         rewards = self.reward_normalizer
         return Snapshot(
             shared=self.shared(),
@@ -98,11 +81,12 @@ class PPOState(TrainState[ActorCritic]):
     def shared(self) -> dict[str, Any]:
         """The part that all ranks share."""
         observations, rewards = self.observation_normalizer, self.reward_normalizer
+        average = self.backend.average
         return {
             "learner": self.learner.state_dict(),
-            "native": self.kernel is not None,
-            "ewma": self.ewma.state_dict() if self.ewma else None,
-            "periodic_copy": self.periodic_copy.state_dict() if self.periodic_copy else None,
+            "native": self.backend.is_native,
+            "ewma": average.state_dict() if isinstance(average, EwmaNetwork) else None,
+            "periodic_copy": average.state_dict() if isinstance(average, PeriodicCopy) else None,
             "observation_normalizer": observations.state_dict() if observations else None,
             "reward_normalizer": rewards.state_dict() if rewards else None,
             "advantage_normalizer": self.advantage_normalizer.state_dict(),
@@ -112,49 +96,37 @@ class PPOState(TrainState[ActorCritic]):
 def start(
     config: PPOConfig,
     env: Environments,
+    losses: Mapping[str, Loss],
     *,
     say: Callable[[str], None],
     factory: NetworkFactory | None = None,
+    was_native: bool | None = None,
     auxiliary: bool = False,
 ) -> PPOState:
-    """A fresh state. `factory` makes the user's own network.
+    """A fresh state. `factory` makes the user's own network; `was_native` is the backend of a resumed run.
 
     `auxiliary` adds the head that PPG's auxiliary phases train.
     """
     refuse_rollouts_beyond_memory(config.lag, rollout_bytes(env.spec, config.step_range[1]))
     normalizer = make_observation_normalizer(config, env.spec)
     network = make_network(config, env.spec, factory, auxiliary=auxiliary)
+    averages: dict[str, type[WeightAverage]] = {"ewma": EwmaNetwork, "periodic": PeriodicCopy}
     learner = Learner.fresh(
         config,
         network,
-        encoder=networks.encoder_name(config.network, layout=env.spec.obs_layout),
-        obs_bytes=env.spec.obs_bytes,
-        noise_of=separate_networks(network),
-        say=say,
-    )
-    weights, policy = (learner.network, learner.steps.flat), config.proximal.policy
-    ewma = EwmaNetwork(*weights) if policy == "ewma" else None
-    periodic_copy = PeriodicCopy(*weights) if policy == "periodic" else None
-    kept = ewma or periodic_copy
-    proximal = kept.policy if kept else None
-    kernel = policy_kernel(
-        compile_choice(config),
-        learner.network,
-        proximal,
+        losses,
         env.spec,
-        threads=native_threads(config),
+        encoder=encoder_name(config, env.spec),
+        noise_of=separate_networks(network),
+        average=averages.get(config.proximal.policy),
+        was_native=was_native,
         say=say,
     )
-    if kernel is not None:
-        learner.steps.use_native_code()
     return PPOState(
         learner=learner,
-        ewma=ewma,
-        periodic_copy=periodic_copy,
-        kernel=kernel,
         reward_normalizer=make_reward_normalizer(config),
         advantage_normalizer=AdvantageNormalizer(),
-        rank=RankState.fresh(config, env, learner, normalizer=normalizer, kernel=kernel),
+        rank=RankState.fresh(config, env, learner, normalizer=normalizer),
     )
 
 
@@ -162,7 +134,6 @@ def restore(state: PPOState, saved: Snapshot, config: PPOConfig, say: Callable[[
     """Continue from `saved`, possibly at another batch: numbers that depend on it follow this run's plan."""
     shared, own = saved.shared, saved.own
     state.learner.load_state_dict(shared["learner"], config, say)
-    keep_arithmetic(state, config, was_native=shared["native"], say=say)
     restore_proximal(state, shared, config, say)
     # Before the environments: the first observations of fresh episodes are normalized with these statistics.
     if state.observation_normalizer and shared["observation_normalizer"]:
@@ -179,35 +150,27 @@ def restore(state: PPOState, saved: Snapshot, config: PPOConfig, say: Callable[[
 def restore_proximal(
     state: PPOState, shared: Mapping[str, Any], config: PPOConfig, say: Callable[[str], None]
 ) -> None:
-    proximal = state.proximal_network
-    if proximal is None:
+    average = state.backend.average
+    if average is None:
         return
-    saved = shared["ewma" if state.ewma else "periodic_copy"]
+    is_ewma = isinstance(average, EwmaNetwork)
+    saved = shared["ewma" if is_ewma else "periodic_copy"]
     if saved is None:
-        proximal.reset()
-        what = "EWMA" if state.ewma else "copy of the weights"
+        average.reset()
+        what = "EWMA" if is_ewma else "copy of the weights"
         say(f"The checkpoint has no proximal {what}: it starts from the current weights.")
         return
-    proximal.load_state_dict(saved)
-    keep_proximal_age(state, config, shared["learner"]["control"]["env_steps_per_gradient_step"])
+    average.load_state_dict(saved)
+    state.batch_changed(config, shared["learner"]["control"]["env_steps_per_gradient_step"])
 
 
-def keep_proximal_age(state: PPOState, config: PPOConfig, before: float) -> None:
-    """Keep the proximal policy's age in env steps when those per gradient step change from `before`.
-
-    If the lag of the data decides the age, there is nothing to keep: it is then an age in gradient steps.
-    """
-    now, rules = state.batch.env_steps_per_gradient_step, rescale_rules(config.rescale)
-    if before == now or config.proximal_follows_lag:
-        return
-    if state.ewma is not None and "proximal-ewma" in rules:
-        state.ewma.rescale_weight(before / now)
-    if state.periodic_copy is not None and "proximal-copy" in rules:
-        state.periodic_copy.rescale_clock(before / now)
+def encoder_name(config: PPOConfig, spec: EnvSpec) -> str:
+    """The name of the encoder, which determines the automatic microbatch and the threads of torch."""
+    return networks.encoder_name(config.network, layout=spec.obs_layout)
 
 
 def make_network(
-    config: PPOConfig, spec: EnvSpec, factory: NetworkFactory | None = None, *, auxiliary: bool
+    config: PPOConfig, spec: EnvSpec, factory: NetworkFactory | None = None, *, auxiliary: bool = False
 ) -> ActorCritic:
     """The network: the same weights for the same seed, on every rank."""
     seed = seeding.torch_generator(config.seed, role="network").initial_seed()
@@ -260,7 +223,7 @@ def make_reward_normalizer(config: PPOConfig) -> RewardNormalizer | None:
     )
 
 
-def for_playing(
+def for_inference(
     config: PPOConfig, spec: EnvSpec, shared: Mapping[str, Any], factory: NetworkFactory | None = None
 ) -> tuple[ActorCritic, ObservationNormalizer | None]:
     """The network of a checkpoint and its observation normalizer, without what only training needs."""

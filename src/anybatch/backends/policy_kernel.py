@@ -1,17 +1,21 @@
 """Acting with a policy, and the gradient of its loss, as one native call each."""
 
 import ctypes
+import math
 from ctypes import byref
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from anybatch import native
+from anybatch.backends import structs
+from anybatch.backends.structs import Schedule, pointer
+from anybatch.backends.threads import Threads
+from anybatch.backends.workspace import Workspace
+from anybatch.config import ObjectiveConfig
 from anybatch.envs.protocol import EnvSpec
-from anybatch.kernels import structs
-from anybatch.kernels.structs import Schedule, pointer
-from anybatch.kernels.threads import Threads
-from anybatch.kernels.workspace import Workspace
+from anybatch.equations.objectives import log_clip_range
 from anybatch.native.layout import (
     MOST_LAYERS,
     ObjectiveStruct,
@@ -22,6 +26,20 @@ from anybatch.native.layout import (
 )
 from anybatch.networks.actor_critic import ActorCritic, Policy
 from anybatch.networks.encoders import MinAtarEncoder, MLPEncoder
+
+
+class PolicySamples(Protocol):
+    """Columns of samples, by the names that native code has for them."""
+
+    obs: Tensor
+    action: Tensor
+    behavior_logp: Tensor
+    proximal_logp: Tensor
+    proximal_location: Tensor
+    proximal_log_std: Tensor | None
+    advantage: Tensor
+    value: Tensor
+    value_target: Tensor
 
 
 def unsupported(network: ActorCritic, spec: EnvSpec) -> str | None:
@@ -92,9 +110,42 @@ class PolicyKernel:
             ),
         )
 
-    def add_gradient(self, samples: SamplesStruct, objective: ObjectiveStruct, part: Tensor) -> list[Tensor]:
-        """Add the gradient of the samples `part` to the buffers; the columns of the record, each [b]."""
-        part = part.contiguous()
+    def addresses(self, samples: PolicySamples) -> SamplesStruct:
+        """Where the samples are in memory."""
+        return SamplesStruct(
+            obs=pointer(samples.obs),
+            action=pointer(samples.action),
+            behavior_logp=pointer(samples.behavior_logp),
+            proximal_logp=pointer(samples.proximal_logp),
+            proximal_location=pointer(samples.proximal_location),
+            proximal_log_std=pointer(samples.proximal_log_std),
+            advantage=pointer(samples.advantage),
+            value=pointer(samples.value),
+            value_target=pointer(samples.value_target),
+        )
+
+    def objective(self, config: ObjectiveConfig) -> ObjectiveStruct:
+        """The numbers of the objective."""
+        lower, upper = log_clip_range(math.inf if config.clip is None else config.clip)
+        return ObjectiveStruct(
+            lower_log_clip=lower,
+            upper_log_clip=upper,
+            log_max_importance=math.log(config.max_importance),
+            kl_penalty=config.kl_penalty,
+            entropy_coefficient=config.entropy_coefficient,
+            value_coefficient=config.value_coefficient,
+            value_clip=math.inf if config.value_clip is None else config.value_clip,
+            exact_kl=config.kl == "exact",
+        )
+
+    def add_gradient(
+        self, samples: SamplesStruct, objective: ObjectiveStruct, part: Tensor, count: float
+    ) -> list[Tensor]:
+        """Add the gradient of the samples `part`, divided by `count`, to the buffers.
+
+        Returns the columns of the record, each [b].
+        """
+        part, objective.count = part.contiguous(), count
         record = self._record(len(part))
         self._adding.run(
             len(part),

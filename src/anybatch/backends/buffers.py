@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anybatch.acting.rollout import observation_dtype
 from anybatch.envs.protocol import BoxActions, EnvSpec
 
 
@@ -48,3 +47,8 @@ class Buffers:
             truncated=torch.empty(shape, dtype=torch.bool),
             valid=torch.empty(shape, dtype=torch.bool),
         )
+
+
+def observation_dtype(spec: EnvSpec, dtype: torch.dtype) -> torch.dtype:
+    """The type of stored observations: images and planes unchanged, numbers as `dtype`."""
+    return {"uint8": torch.uint8, "bool": torch.bool}.get(spec.obs_dtype.name, dtype)

@@ -2,22 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from anybatch import native
-from anybatch.kernels.structs import pointer
+from anybatch.backends.optimizers import StepNumbers
+from anybatch.backends.structs import pointer
 from anybatch.native.layout import WeightsStruct
-
-
-class StepNumbers(NamedTuple):
-    """What is particular to one step: value -= size × first ÷ (√second ÷ root_correction + eps)."""
-
-    size: float
-    root_correction: float
-    eps: float
 
 
 class AdamKernel:

@@ -1,16 +1,93 @@
-"""Which samples go into which gradient step.
+"""Which samples go into which gradient step, and how they get to the device that trains on them.
 
 Sizes need not divide evenly: the plan fixes the number of minibatches, and each epoch's valid samples (or
 sequences) are split into that many parts whose sizes differ by at most one.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 
+from anybatch import machine
+from anybatch.distributed import collectives
+from anybatch.distributed.shard import Shard
+
 Draw = Literal["random", "stratified"]
+
+
+@dataclass
+class Columns:
+    """Samples as columns [B, …] of equal length, which minibatches take rows from."""
+
+    COLUMNS: ClassVar[tuple[str, ...]] = ()
+    SHARED: ClassVar[tuple[str, ...]] = ()
+    """Tensors that belong to all rows."""
+
+    def rows(self, part: Tensor, device: torch.device) -> Self:
+        """The samples at the indices `part`, on the network's device."""
+        # `index_select` costs half of indexing.
+        taken = {name: staged(getattr(self, name).index_select(0, part), device) for name in self.COLUMNS}
+        return self._with(taken, device)
+
+    def on_device(self, device: torch.device) -> Self:
+        """All samples on `device`, moved once if they fit; otherwise unchanged."""
+        columns: dict[str, Tensor] = {name: getattr(self, name) for name in self.COLUMNS}
+        count = sum(tensor.nbytes for tensor in columns.values() if tensor.device != device)
+        if count == 0 or not machine.fits_beside_training(count, device):
+            return self
+        return self._with({name: staged(tensor, device) for name, tensor in columns.items()}, device)
+
+    def _with(self, columns: dict[str, Tensor], device: torch.device) -> Self:
+        shared: dict[str, Any] = {name: getattr(self, name) for name in self.SHARED}
+        moved = {name: staged(tensor, device) for name, tensor in shared.items() if tensor is not None}
+        return replace(self, **columns, **moved)
+
+
+def staged(tensor: Tensor, device: torch.device) -> Tensor:
+    """`tensor` on `device`, copied from pinned memory so that the program need not wait."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+@dataclass(frozen=True)
+class Minibatch:
+    """The samples behind one gradient step."""
+
+    own: Tensor
+    """The samples of this rank, as indices into its flattened samples, on their device."""
+    of_all: Tensor
+    """The samples of all ranks, as indices into the flattened samples of all envs, on the host."""
+    shard: Shard
+
+    @classmethod
+    def of(cls, indices: Tensor, shard: Shard, device: torch.device) -> "Minibatch":
+        return cls(staged(shard.own_indices(indices), device), indices, shard)
+
+    @property
+    def count(self) -> float:
+        return float(self.of_all.numel())  # faster than len, which is Python
+
+    def own_among(self, indices: Tensor) -> Tensor:
+        """This rank's part of samples of all envs, in the order of `own`."""
+        return staged(self.shard.own_indices(indices), self.own.device)
+
+
+def imbalances(parts: Sequence[Tensor], num_envs: int) -> list[float]:
+    """Of each minibatch, the largest number of samples on a rank ÷ the mean: how long the others wait."""
+    if not parts:  # reset steps only
+        return []
+    shards = Shard.whole(num_envs).split(collectives.world_size())
+    ends = torch.tensor([shard.first + shard.count for shard in shards])
+    owners = torch.bucketize(torch.cat([*parts]) % num_envs, ends, right=True)
+    numbers = torch.arange(len(parts)).repeat_interleave(torch.tensor([part.numel() for part in parts]))
+    counts = torch.zeros(len(parts), len(shards), dtype=torch.int64)
+    counts.index_put_((numbers, owners), torch.tensor(1), accumulate=True)
+    return (counts.amax(1) * len(shards) / counts.sum(1)).tolist()
 
 
 def epoch(

@@ -1,1 +1,0 @@
-"""PPG and PPG-EWMA."""

@@ -1,1 +1,0 @@
-"""PPO, decoupled PPO and PPO-EWMA."""

@@ -1,1 +1,0 @@
-"""PQN, PQN-L and PQN-XL."""

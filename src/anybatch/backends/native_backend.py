@@ -1,0 +1,185 @@
+"""Gradient steps in native code, for small networks on a CPU: the same numbers as torch, up to rounding."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anybatch.backends.acting import NativeActing
+from anybatch.backends.adam_kernel import AdamKernel
+from anybatch.backends.minibatches import Columns, Minibatch
+from anybatch.backends.optimizers import FlatAdam
+from anybatch.backends.policy_kernel import PolicyKernel
+from anybatch.backends.q_kernel import QKernel
+from anybatch.backends.structs import Schedule
+from anybatch.backends.torch_backend import CLIP_EPSILON, LossSteps, Network, Record, Seen, TorchBackend
+from anybatch.config import RunConfig
+from anybatch.distributed import collectives
+from anybatch.native.layout import StepStruct, WeightsStruct
+from anybatch.networks.weight_average import EwmaNetwork
+
+LONGEST_CALL_SECONDS = 0.5
+"""About how long a call may take: signals are answered between calls."""
+
+
+class NativeBackend(TorchBackend[Network]):
+    """Steps on the main loss in native code; further losses of an algorithm are computed by torch.
+
+    Between steps on few samples, Python would take most of the time. So a call takes as many steps as
+    nothing has to be looked at in between.
+    """
+
+    is_native = True
+
+    def __init__(
+        self,
+        config: RunConfig,
+        network: Network,
+        *arguments: Any,
+        make_kernel: Callable[["TorchBackend[Network]"], PolicyKernel | QKernel],
+        **named: Any,
+    ):
+        super().__init__(config, network, *arguments, **named)
+        self._kernel = make_kernel(self)
+        self._adam = AdamKernel(self.flat.values, self.flat.grads)
+        self._objective: Any = self._kernel.objective(self.main.loss.objective)
+        self.acting = NativeActing(self._kernel)
+        self._threads = config.threads
+        self._seconds_per_sample: float | None = None
+        """Of the last call that took steps."""
+
+    @contextmanager
+    def torch_threads(self) -> Iterator[None]:
+        """The threads that were asked for, while torch computes a longer part of a run.
+
+        Torch otherwise has one thread beside native code. Its number of threads changes how it rounds: only
+        one that the config fixes can be repeated.
+        """
+        before = torch.get_num_threads()
+        torch.set_num_threads(self._threads or before)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+    def take_steps(
+        self,
+        samples: Columns,
+        minibatches: Sequence[Minibatch],
+        *,
+        loss: str | None = None,
+        stop: Callable[[list[Any]], bool] | None = None,
+    ) -> Seen:
+        if self._steps_of(loss) is not self.main:
+            return super().take_steps(samples, minibatches, loss=loss, stop=stop)
+        left, records, last = list(minibatches), [], []
+        while left:
+            ahead = self._steps_ahead(left) if stop is None else 0
+            if ahead:
+                used, seen = self._take_together(samples, left[:ahead])
+            else:
+                used, seen = 1, super().take_steps(samples, left[:1], stop=stop)
+            records += seen.records
+            last, left = seen.last, left[used:]
+            if seen.stopped:
+                return Seen(records, last, stopped=True)
+        return Seen(records, last)
+
+    def _steps_ahead(self, minibatches: Sequence[Minibatch]) -> int:
+        """How many of the next steps can be taken in one call; 0: the next one has to be taken by itself."""
+        if (
+            not isinstance(self.main.optimizer, FlatAdam)
+            or not (self.average is None or isinstance(self.average, EwmaNetwork))
+            or collectives.world_size() > 1
+        ):
+            return 0
+        most = len(minibatches)
+        if self._noise_every:
+            most = min(most, -self.main.counts.taken % self._noise_every)
+        if self._seconds_per_sample is None:
+            most = min(most, 1)
+        samples, ahead = 0, 0
+        for minibatch in minibatches[:most]:
+            size = minibatch.own.numel()
+            samples += size
+            too_long = ahead > 0 and samples * (self._seconds_per_sample or 0.0) > LONGEST_CALL_SECONDS
+            if size > self.microbatch or too_long:
+                break
+            ahead += 1
+        return ahead
+
+    def _take_together(self, samples: Columns, minibatches: Sequence[Minibatch]) -> tuple[int, Seen]:
+        """Steps in one call, up to the first whose gradient is non-finite, which counts as used.
+
+        The proximal average follows each step. Returns how many minibatches were used, and what they saw.
+        """
+        assert self._plan is not None and isinstance(self.main.optimizer, FlatAdam)
+        average, decay = self.average, self._plan.hyperparameters.proximal_decay
+        sizes = [minibatch.own.numel() for minibatch in minibatches]
+        shares = [0.0] * len(sizes)
+        if isinstance(average, EwmaNetwork):
+            shares = average.shares_ahead(decay, len(sizes))
+        weights, schedule = self._scheduled(self.main.optimizer, sizes, shares)
+        indices = torch.cat([minibatch.own for minibatch in minibatches])
+        start = perf_counter()
+        taken, record = self._kernel.take_steps(
+            self._kernel.addresses(samples),  # pyright: ignore[reportArgumentType]
+            self._objective,
+            indices,
+            weights,
+            schedule,
+        )
+        self._seconds_per_sample = (perf_counter() - start) / max(len(indices), 1)
+        self.main.optimizer.count_steps(taken)
+        if isinstance(average, EwmaNetwork):
+            average.count_updates(taken, decay, self._plan.batch.env_steps_per_gradient_step)
+        used = min(taken + 1, len(sizes))
+        for place in range(used):
+            cause = minibatches[place]
+            self.main.counts.add(
+                schedule[place].norm, lambda cause=cause: self._cause(self.main, samples, cause)
+            )
+        end = sum(sizes[:used])
+        make = self.main.loss.record
+        return used, Seen([make(*record[:, :end])], [make(*record[:, end - sizes[used - 1] : end])])
+
+    def _scheduled(
+        self, optimizer: FlatAdam, sizes: Sequence[int], shares: Sequence[float]
+    ) -> tuple[WeightsStruct, Schedule]:
+        """What native code needs to take steps on minibatches of these sizes.
+
+        After each step, the average moves towards the parameters by the step's share.
+        """
+        first = optimizer.steps_taken + 1
+        steps = [
+            StepStruct(size, *optimizer.numbers_of(first + place), share)
+            for place, (size, share) in enumerate(zip(sizes, shares, strict=True))
+        ]
+        weights = self._adam.weights(
+            optimizer.moments(),
+            betas=optimizer.param_groups[0]["betas"],
+            max_norm=self.main.loss.optimizer.max_grad_norm,
+            clip_epsilon=CLIP_EPSILON,
+            average=None if self.average is None else self.average.values,
+        )
+        return weights, (StepStruct * len(steps))(*steps)
+
+    def _add_gradient(self, steps: LossSteps, samples: Columns, part: Tensor, count: float) -> Record:
+        if steps is not self.main:
+            return super()._add_gradient(steps, samples, part, count)
+        where: Any = self._kernel.addresses(samples)  # pyright: ignore[reportArgumentType]
+        return steps.loss.record(*self._kernel.add_gradient(where, self._objective, part, count))
+
+    def _norm(self, steps: LossSteps) -> float:
+        return self._adam.norm() if steps is self.main else super()._norm(steps)
+
+    def _step(self, steps: LossSteps, scale: float) -> None:
+        optimizer = steps.optimizer
+        if steps is not self.main or not isinstance(optimizer, FlatAdam):
+            return super()._step(steps, scale)
+        numbers = optimizer.numbers_of(optimizer.steps_taken + 1)
+        self._adam.step(optimizer.moments(), numbers, betas=optimizer.param_groups[0]["betas"], scale=scale)
+        optimizer.count_steps(1)

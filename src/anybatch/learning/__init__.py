@@ -1,1 +1,0 @@
-"""From an iteration batch to gradient steps."""
