@@ -14,20 +14,7 @@ from email.parser import Parser
 from pathlib import Path
 
 VERSIONS = ("3.12", "3.13")
-EXTRAS = (
-    "",
-    "envpool",
-    "minatar",
-    "mujoco",
-    "video",
-    "plot",
-    "onnx",
-    "hub",
-    "lab",
-    "wandb",
-    "trackio",
-    "docs",
-)
+EXTRAS = ("", "envpool", "mujoco", "video", "plot", "onnx", "hub", "lab", "wandb", "trackio", "docs")
 LEFT_OUT = "torch"
 DIST = Path(__file__).parents[1] / "dist"
 
