@@ -1,6 +1,5 @@
 """Acting with a policy, and the gradient of its loss, as one native call each."""
 
-import ctypes
 from ctypes import byref
 
 import torch
@@ -58,7 +57,7 @@ class PolicyKernel:
         self._network = structs.actor_critic(network, spec.obs_shape)
         self._proximal = None if proximal is None else structs.policy(proximal, spec.obs_shape)
         self._workspace = Workspace(
-            lambda count: self._library.ppo_workspace(byref(self._network), ctypes.c_int64(count), threads),
+            lambda count: self._library.ppo_workspace(byref(self._network), count, threads),
             dtype,
         )
 
@@ -72,11 +71,11 @@ class PolicyKernel:
         self._library.act(
             byref(self._network),
             count,
-            ctypes.c_void_p(obs),
-            ctypes.c_void_p(noise),
-            ctypes.c_void_p(location),
-            ctypes.c_void_p(action),
-            ctypes.c_void_p(value),
+            obs,
+            noise,
+            location,
+            action,
+            value,
             self._workspace.for_samples(count),
         )
 
@@ -103,7 +102,7 @@ class PolicyKernel:
                 None if self._proximal is None else byref(self._proximal),
                 byref(samples),
                 byref(objective),
-                ctypes.c_void_p(pointer(part)),
+                pointer(part),
                 len(part),
                 byref(_addresses(record)),
                 self._workspace.for_samples(len(part)),
@@ -132,7 +131,7 @@ class PolicyKernel:
                 None if self._proximal is None else byref(self._proximal),
                 byref(samples),
                 byref(objective),
-                ctypes.c_void_p(pointer(indices)),
+                pointer(indices),
                 byref(_addresses(record)),
                 self._workspace.for_samples(max(step.samples for step in schedule)),
                 byref(weights),
