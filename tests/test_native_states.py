@@ -10,7 +10,7 @@ from anybatch import envs
 from anybatch.acting.rollout import Origin
 from anybatch.config import EnvConfig
 from anybatch.envs import classic_control, minatar
-from anybatch.envs.protocol import BoxActions, RestorableEnv
+from anybatch.envs.protocol import BoxActions, DiscreteActions, RestorableEnv
 from anybatch.errors import CheckpointError, EnvError
 
 INT32 = np.iinfo(np.int32)
@@ -123,6 +123,17 @@ def test_every_car_has_a_speed():
     state["game"]["cars"][0, 2, 3] = 0
     with pytest.raises(EnvError, match="a number that no game can have"):
         env.load_state_dict(state)
+
+
+@pytest.mark.parametrize("game", minatar.GAMES)
+def test_an_action_that_a_game_does_not_know_is_to_stay(game: str):
+    env = env_of(f"minatar:{game}")
+    assert isinstance(env.spec.actions, DiscreteActions)
+    state = env.state_dict()
+    stayed = env.step(np.array([0, 0])).obs
+    for action in (-1, env.spec.actions.count, 10**12):
+        env.load_state_dict(state)
+        assert np.array_equal(env.step(np.array([action, action])).obs, stayed)
 
 
 @pytest.mark.parametrize("field", ["f_bullets", "e_bullets", "e_fish", "e_subs", "divers"])
