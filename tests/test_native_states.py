@@ -10,7 +10,7 @@ from anybatch import envs
 from anybatch.acting.rollout import Origin
 from anybatch.config import EnvConfig
 from anybatch.envs import classic_control, minatar
-from anybatch.envs.protocol import BoxActions, RestorableEnv
+from anybatch.envs.protocol import BoxActions, DiscreteActions, RestorableEnv
 from anybatch.errors import CheckpointError, EnvError
 
 INT32 = np.iinfo(np.int32)
@@ -71,6 +71,69 @@ def test_every_number_that_would_overflow_is_refused(game: str, number: int):
         state["game"][field][1] = number
         with pytest.raises(EnvError, match="a saved state has a number that no game can have"):
             env.load_state_dict(state)
+
+
+EDGES: list[tuple[str, str, tuple[int, ...], int, int]] = [
+    ("Asterix", "player_x", (), 0, 9),
+    ("Asterix", "player_y", (), 0, 9),
+    ("Asterix", "entities", (7, 0), 0, 9),
+    ("Asterix", "entities", (7, 1), 0, 9),
+    *(("Breakout", field, (), 0, 9) for field in ("ball_x", "last_x", "last_y", "pos")),
+    ("Breakout", "ball_y", (), 0, 8),
+    ("Breakout", "ball_dir", (), 0, 3),
+    ("Freeway", "pos", (), 0, 9),
+    ("Freeway", "cars", (7, 0), 0, 9),
+    ("Freeway", "cars", (7, 1), 0, 9),
+    ("Freeway", "cars", (7, 3), -5, 5),
+    *(("Seaquest", field, (), 0, 9) for field in ("sub_x", "sub_y")),
+    ("Seaquest", "oxygen", (), -9, 200),
+    ("Seaquest", "diver_count", (), -9, 6),
+    *(
+        ("Seaquest", field, (0, axis), 0, 9)
+        for field in ("f_bullets", "e_bullets", "e_fish", "e_subs", "divers")
+        for axis in (0, 1)
+    ),
+    ("SpaceInvaders", "pos", (), 0, 9),
+]
+"""Numbers that choose a place in memory, with the least and the largest that are on the board."""
+
+
+@pytest.mark.parametrize(("game", "field", "place", "least", "most"), EDGES)
+def test_the_edges_of_the_board_are_exact(
+    game: str, field: str, place: tuple[int, ...], least: int, most: int
+):
+    env = env_of(f"minatar:{game}")
+    state = env.state_dict()
+    if place and game != "Freeway":
+        state["game"][field][1, place[0]] = 5  # a thing on the board
+    for number, is_inside in ((least, True), (most, True), (least - 1, least == -9), (most + 1, False)):
+        if number == -1 and place == (0, 0):
+            continue  # an empty slot
+        state["game"][field][1, *place] = number
+        if is_inside:
+            env.load_state_dict(state)
+        else:
+            with pytest.raises(EnvError, match="a number that no game can have"):
+                env.load_state_dict(state)
+
+
+def test_every_car_has_a_speed():
+    env = env_of("minatar:Freeway")
+    state = env.state_dict()
+    state["game"]["cars"][0, 2, 3] = 0
+    with pytest.raises(EnvError, match="a number that no game can have"):
+        env.load_state_dict(state)
+
+
+@pytest.mark.parametrize("game", minatar.GAMES)
+def test_an_action_that_a_game_does_not_know_is_to_stay(game: str):
+    env = env_of(f"minatar:{game}")
+    assert isinstance(env.spec.actions, DiscreteActions)
+    state = env.state_dict()
+    stayed = env.step(np.array([0, 0])).obs
+    for action in (-1, env.spec.actions.count, 10**12):
+        env.load_state_dict(state)
+        assert np.array_equal(env.step(np.array([action, action])).obs, stayed)
 
 
 @pytest.mark.parametrize("field", ["f_bullets", "e_bullets", "e_fish", "e_subs", "divers"])

@@ -1,6 +1,5 @@
 """Acting with a policy, and the gradient of its loss, as one native call each."""
 
-import ctypes
 import math
 from ctypes import byref
 from typing import Protocol
@@ -76,7 +75,7 @@ class PolicyKernel:
         self._network = structs.actor_critic(network, spec.obs_shape)
         self._proximal = None if proximal is None else structs.policy(proximal, spec.obs_shape)
         self._workspace = Workspace(
-            lambda count: self._library.ppo_workspace(byref(self._network), ctypes.c_int64(count), threads),
+            lambda count: self._library.ppo_workspace(byref(self._network), count, threads),
             dtype,
         )
 
@@ -90,11 +89,11 @@ class PolicyKernel:
         self._library.act(
             byref(self._network),
             count,
-            ctypes.c_void_p(obs),
-            ctypes.c_void_p(noise),
-            ctypes.c_void_p(location),
-            ctypes.c_void_p(action),
-            ctypes.c_void_p(value),
+            obs,
+            noise,
+            location,
+            action,
+            value,
             self._workspace.for_samples(count),
         )
 
@@ -154,7 +153,7 @@ class PolicyKernel:
                 None if self._proximal is None else byref(self._proximal),
                 byref(samples),
                 byref(objective),
-                ctypes.c_void_p(pointer(part)),
+                pointer(part),
                 len(part),
                 byref(_addresses(record)),
                 self._workspace.for_samples(len(part)),
@@ -183,7 +182,7 @@ class PolicyKernel:
                 None if self._proximal is None else byref(self._proximal),
                 byref(samples),
                 byref(objective),
-                ctypes.c_void_p(pointer(indices)),
+                pointer(indices),
                 byref(_addresses(record)),
                 self._workspace.for_samples(max(step.samples for step in schedule)),
                 byref(weights),

@@ -1,6 +1,5 @@
 """Acting with action values, and the gradient of their errors, as one native call each."""
 
-import ctypes
 from ctypes import byref
 from typing import Protocol
 
@@ -58,7 +57,7 @@ class QKernel:
         self._library = native.library("float64" if dtype == torch.float64 else "float32")
         self._network = structs.q_network(network, spec.obs_shape)
         self._workspace = Workspace(
-            lambda count: self._library.q_workspace(byref(self._network), ctypes.c_int64(count), threads),
+            lambda count: self._library.q_workspace(byref(self._network), count, threads),
             dtype,
         )
 
@@ -69,13 +68,13 @@ class QKernel:
         """
         self._library.q_act(
             byref(self._network),
-            ctypes.c_double(self.network.epsilon),
+            self.network.epsilon,
             count,
-            ctypes.c_void_p(obs),
-            ctypes.c_void_p(noise),
-            ctypes.c_void_p(location),
-            ctypes.c_void_p(action),
-            ctypes.c_void_p(value),
+            obs,
+            noise,
+            location,
+            action,
+            value,
             self._workspace.for_samples(count),
         )
 
@@ -85,7 +84,7 @@ class QKernel:
             rollout.num_envs * rollout.num_steps,
             lambda threads: self._library.q_rollout(
                 byref(self._network),
-                ctypes.c_double(self.network.epsilon),
+                self.network.epsilon,
                 byref(rollout),
                 self._workspace.for_samples(rollout.num_envs),
                 threads,
@@ -112,12 +111,12 @@ class QKernel:
             lambda threads: self._library.q_gradient(
                 byref(self._network),
                 byref(samples),
-                ctypes.c_double(coefficient),
-                ctypes.c_double(count),
-                ctypes.c_void_p(pointer(part)),
+                coefficient,
+                count,
+                pointer(part),
                 len(part),
-                ctypes.c_void_p(start),
-                ctypes.c_void_p(start + len(part) * record.element_size()),
+                start,
+                start + len(part) * record.element_size(),
                 self._workspace.for_samples(len(part)),
                 threads,
             ),
@@ -142,10 +141,10 @@ class QKernel:
             lambda threads: self._library.q_steps(
                 byref(self._network),
                 byref(samples),
-                ctypes.c_double(coefficient),
-                ctypes.c_void_p(pointer(indices)),
-                ctypes.c_void_p(pointer(record[0])),
-                ctypes.c_void_p(pointer(record[1])),
+                coefficient,
+                pointer(indices),
+                pointer(record[0]),
+                pointer(record[1]),
                 self._workspace.for_samples(max(step.samples for step in schedule)),
                 byref(weights),
                 schedule,

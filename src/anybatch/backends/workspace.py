@@ -1,6 +1,5 @@
 """Scratch memory of native code."""
 
-import ctypes
 from collections.abc import Callable
 
 import torch
@@ -19,10 +18,10 @@ class Workspace:
         self._dtype = dtype
         self._kept: dict[int, Tensor] = {}
 
-    def for_samples(self, count: int) -> ctypes.c_void_p:
+    def for_samples(self, count: int) -> int:
         """The address of memory to work on `count` samples."""
         if count not in self._kept:
             if len(self._kept) == MOST_SIZES:
                 self._kept.clear()
             self._kept[count] = torch.empty(self._numbers_for(count), dtype=self._dtype)
-        return ctypes.c_void_p(self._kept[count].data_ptr())
+        return self._kept[count].data_ptr()

@@ -65,7 +65,7 @@ class ClassicControlEnv:
         places = {name: array.ctypes.data for name, array in self._memory.items()}
         limit = config.max_episode_steps or game.step_limit
         self._struct = ClassicControlEnvs(game.number, num_envs, limit, **places)
-        self._envs = ctypes.byref(self._struct)
+        self._envs = ctypes.addressof(self._struct)
         self._float_actions = isinstance(game.actions, BoxActions)
         self.spec = EnvSpec(
             env_id=env_id,
@@ -91,7 +91,7 @@ class ClassicControlEnv:
         step = ClassicControlStep(
             obs_at, obs_at + 4 * width * num_envs, *(flags_at + row * num_envs for row in range(4))
         )
-        self._library.step_envs(self._envs, action.ctypes.data, ctypes.byref(step))
+        self._library.step_envs(self._envs, action.ctypes.data, ctypes.addressof(step))
         obs, reward = numbers[: width * num_envs].reshape(num_envs, width), numbers[width * num_envs :]
         terminated, truncated, valid, ended = flags
         return EnvStep(obs, reward, terminated, truncated, valid, reward, ended, None)
