@@ -55,11 +55,10 @@ def holds(*sentences: str) -> Callable[[Test], Test]:
 def test_each_sentence_is_held_by_a_test():
     text = SECURITY.read_text()
     section = text.partition(HEADING)[2].partition("\n## ")[0]
-    section += "\n\n" + re.search(r"^- \*\*A study.*?(?=^- )", text, re.MULTILINE | re.DOTALL)[0]
-    plain = re.sub(r"^- |\*\*|`", "", section, flags=re.MULTILINE)
-    paragraphs = (" ".join(part.split()) for part in re.split(r"\n\n|\n(?=[A-Z].*\n  )", plain))
-    found = {sentence for part in paragraphs for sentence in re.split(r"(?<=[.:]) (?=[A-Z])", part)}
-    assert found - {""} == HELD
+    section += "\n- **A study" + text.partition("\n- **A study")[2].partition("\n- ")[0]
+    paragraphs = (" ".join(part.split()) for part in re.split(r"\n\n(?:- )?|\n- ", section))
+    parts = (part for paragraph in paragraphs for part in re.split(r"(?<=[.:*]) (?=[A-Z`])", paragraph))
+    assert {re.sub(r"[*`]", "", part) for part in parts} - {""} == HELD
 
 
 @pytest.fixture
