@@ -1,6 +1,7 @@
 """The library as a program uses it."""
 
 import logging
+import math
 import re
 import signal
 import subprocess
@@ -442,6 +443,25 @@ def test_the_seed_alone_decides_the_weights_of_an_own_network(tmp_path: Path):
     second = anybatch.train("cartpole-ppo", network=TwoLayers, run_dir=tmp_path, **settings)
     one, two = (newest_state(run.folder)["shared"]["learner"]["network"] for run in (first, second))
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+class Hiccup(TwoLayers):
+    """An encoder whose gradient is not a number in one gradient step."""
+
+    learned = 0
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        Hiccup.learned += torch.is_grad_enabled()
+        return super().forward(obs) * (float("nan") if Hiccup.learned == 7 else 1.0)
+
+
+def test_a_skipped_step_leaves_the_measured_noise_scale_finite(tmp_path: Path):
+    settings = {name: value for name, value in SMALL.items() if name != "network"}
+    settings["update"] = {"minibatches_per_epoch": 2, "noise_scale_every": 1}
+    run = anybatch.train("cartpole-ppo", network=Hiccup, run_dir=tmp_path, **settings)
+    assert run.metric("losses/skipped_steps").values[-1] == 1
+    noise = newest_state(run.folder)["shared"]["learner"]["steps"]["noise"]
+    assert noise and all(math.isfinite(number) for numbers in noise.values() for number in numbers)
 
 
 def test_a_module_given_as_a_network_is_left_as_it_is(tmp_path: Path):

@@ -10,12 +10,14 @@ from pathlib import Path
 import endless_envs
 import numpy as np
 import pytest
+import torch
 from forked_commands import Commands
 from toy_runs import changed, differences, one_iteration, start, toy_config, train
 from toy_runs import evaluate as evaluate_run
 
-from anybatch.acting.evaluation import Evaluation, Slots, evaluate
+from anybatch.acting.evaluation import Evaluation, Player, Slots, evaluate
 from anybatch.cli import main
+from anybatch.distributed.shard import Shard
 from anybatch.envs.episodes import Episode
 from anybatch.envs.protocol import DiscreteActions, EnvSpec, EnvStep
 from anybatch.runs import display
@@ -282,3 +284,19 @@ def test_the_second_signal_ends_a_training_whose_env_hangs(
         assert err == f"\nStopped. Continue with: anybatch resume {folder} (saved at 0 env steps).\n"
     else:
         assert code == -signal.SIGTERM  # by the signal itself, which a shell calls 143
+
+
+def test_an_env_slot_gets_the_same_actions_on_any_number_of_ranks():
+    """Noise is drawn for all slots: what a slot plays must not depend on the rank that plays it."""
+    network = start(toy_config()).network
+    obs = np.random.default_rng(4).normal(size=(5, 5)).astype(np.float32)
+
+    def played(shard: Shard | None) -> np.ndarray:
+        generator = torch.Generator().manual_seed(3)
+        player = Player(network, None, torch.device("cpu"), generator, greedy=False, shard=shard)
+        seen = obs if shard is None else obs[shard.envs]
+        return np.stack([player.act(seen) for _ in range(20)], axis=1)
+
+    whole, parts = played(None), [played(shard) for shard in Shard.whole(5).split(2)]
+    assert np.array_equal(np.concatenate(parts), whole)
+    assert len(np.unique(whole)) > 1

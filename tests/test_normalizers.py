@@ -241,3 +241,15 @@ def test_a_mask_behind_the_observations_stays_as_it_is_and_counts_for_nothing():
         assert np.array_equal(seen, np.concatenate([plain.normalize(obs), mask], axis=1))
     for name, number in plain.state_dict().items():
         assert np.array_equal(masked.state_dict()[name], number), name
+
+
+@pytest.mark.parametrize("per_step", [True, False])
+def test_restored_observation_statistics_normalize_as_the_saved_ones(per_step: bool):
+    """An evaluation of a checkpoint uses them as they are, without counting anything before."""
+    obs = np.random.default_rng(2).normal(3.0, 5.0, (9, 4)).astype(np.float32)
+    saved, restored = (ObservationNormalizer((4,), clip=10.0, per_step=per_step) for _ in range(2))
+    saved.update(obs)
+    saved.end_iteration()
+    restored.load_state_dict(saved.state_dict())
+    assert np.array_equal(restored.normalize(obs), saved.normalize(obs))
+    assert not np.allclose(saved.normalize(obs), obs)

@@ -233,6 +233,14 @@ def test_observation_statistics_count_what_is_decided_upon_and_nothing_else():
     assert not torch.equal(seen.obs, plain.obs)
 
 
+def test_terminations_stay_terminal_where_time_limits_are_too():
+    config = toy_config(env="native:CartPole-v1", num_steps=60, env_config={"max_episode_steps": 20})
+    plain = collect(config)
+    terminal = collect(changed(config, env_config={"time_limit": "terminal"}))
+    assert plain.terminated.any() and plain.truncated.any()
+    assert torch.equal(terminal.terminated, plain.terminated | plain.truncated)
+
+
 def test_statistics_of_an_iteration_count_what_its_steps_returned_and_not_the_first_observations():
     """Those are returned by a reset: after a resume that starts fresh episodes, they would count twice."""
     config = toy_config(env="toy:Constant", num_steps=13)

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from anybatch.cli import main
 from anybatch.networks import own as own_networks
 from anybatch.studies.cells import RANDOM_ARM, Result
 from anybatch.studies.engine import naming_words
+from anybatch.studies.processes import Worker
 
 SECURITY = Path(__file__).parents[1] / "SECURITY.md"
 HEADING = "## Which code a run folder or a file can run\n"
@@ -51,11 +53,12 @@ def holds(*sentences: str) -> Callable[[Test], Test]:
 
 
 def test_each_sentence_is_held_by_a_test():
-    section = SECURITY.read_text().partition(HEADING)[2].partition("\n## ")[0]
-    plain = re.sub(r"^- |\*\*|`", "", section, flags=re.MULTILINE)
-    paragraphs = (" ".join(part.split()) for part in re.split(r"\n\n|\n(?=[A-Z].*\n  )", plain))
-    found = {sentence for part in paragraphs for sentence in re.split(r"(?<=[.:]) (?=[A-Z])", part)}
-    assert found - {""} == HELD
+    text = SECURITY.read_text()
+    section = text.partition(HEADING)[2].partition("\n## ")[0]
+    section += "\n- **A study" + text.partition("\n- **A study")[2].partition("\n- ")[0]
+    paragraphs = (" ".join(part.split()) for part in re.split(r"\n\n(?:- )?|\n- ", section))
+    parts = (part for paragraph in paragraphs for part in re.split(r"(?<=[.:*]) (?=[A-Z`])", paragraph))
+    assert {re.sub(r"[*`]", "", part) for part in parts} - {""} == HELD
 
 
 @pytest.fixture
@@ -323,3 +326,30 @@ def test_a_model_card_says_how_to_name_what_its_folder_may_not(folder: Path):
     card = (folder / "policy" / "README.md").read_text()
     assert "\nanybatch evaluate NAME --network.factory nearby:wide\n" in card
     assert "\nagent = anybatch.load(\"NAME\", network='nearby:wide')\n" in card
+
+
+@holds(
+    "A study or a tuning folder, if you continue it.",
+    "Its cells run from the copy of the package inside it.",
+    "anybatch report runs nothing from the folder.",
+)
+def test_the_copy_of_the_package_in_a_study_runs_its_cells_but_not_its_report(folder: Path):
+    """The copy is one that says of every cell that it is done, and leaves a file behind."""
+    out = folder / "study"
+    run_study(out, ("seeds = [1, 2]", "seeds = [1]"))
+    copy = out / "source" / "anybatch"
+    shutil.rmtree(copy)
+    (copy / "studies").mkdir(parents=True)
+    (copy / "__init__.py").write_text(f"open({CALLED!r}, 'w').close()\n")
+    (copy / "studies" / "__init__.py").touch()
+    (copy / "studies" / "worker.py").write_text(
+        "import sys\n"
+        "def main():\n"
+        "    for _ in sys.stdin:\n"
+        '        print(\'{"answer": "done"}\', flush=True)\n'
+    )
+    main(["report", str(out)])
+    assert not (folder / CALLED).exists()
+    with Worker(out, threads=1) as worker:
+        assert worker.ask(cell="any") == {"answer": "done"}
+    assert (folder / CALLED).exists()

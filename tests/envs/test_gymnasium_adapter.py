@@ -7,6 +7,7 @@ import pytest
 from anybatch import envs
 from anybatch.config import EnvConfig
 from anybatch.envs import own
+from anybatch.envs.observations import read_observations
 from anybatch.envs.protocol import BoxActions, DiscreteActions, MultiDiscreteActions, VectorEnv
 from anybatch.errors import EnvError
 
@@ -78,11 +79,12 @@ def test_equal_seeds_reproduce_and_other_seeds_share_no_initial_observation(make
 
 def test_an_environments_own_vector_form_is_seeded_too(make):
     own = {"vectorization_mode": "vector_entry_point"}
-    first, again, other = (
-        make("gym:CartPole-v1", seeds=seeds, options=own).reset() for seeds in ([1, 2], [1, 2], [2, 3])
+    first, again, *others = (
+        make("gym:CartPole-v1", seeds=seeds, options=own).reset()
+        for seeds in ([1, 2], [1, 2], [2, 3], [1, 3])
     )
     assert np.array_equal(first, again)
-    assert len({tuple(row) for row in np.concatenate([first, other])}) == 4
+    assert len({tuple(row) for row in np.concatenate([first, *others])}) == 6  # every seed counts
 
 
 def test_actions_beyond_the_bounds_equal_clipped_ones(make):
@@ -237,6 +239,16 @@ def test_float_images_up_to_one_or_without_bounds_stay_as_they_are(make, name):
     env = make(f"own_envs:{name}-v0")
     obs, engine = seen_and_given(env)
     assert env.spec.obs_kind == "image" and np.array_equal(obs, engine)
+
+
+def test_pixels_that_never_change_are_0_and_not_divided_by_their_range():
+    low, high = np.zeros((9, 9, 3), dtype=np.float32), np.full((9, 9, 3), 2.0, dtype=np.float32)
+    low[0], high[0] = 0.5, 0.5
+    image = read_observations(gymnasium.spaces.Box(low, high), "Framed-v0").image
+    assert image is not None
+    seen = image.read(np.stack([low, high]))
+    assert np.array_equal(seen[0], np.zeros((3, 9, 9)))
+    assert not seen[1][:, 0].any() and (seen[1][:, 1:] == 1).all()
 
 
 def test_the_largest_float_is_no_bound(make):

@@ -149,6 +149,7 @@ def test_saving_after_a_damaged_one_was_passed_over_never_removes_the_newest_goo
     checkpoints.save(450, state(450))
     loaded = checkpoints.load_latest(lambda _: None)
     assert loaded is not None and loaded.tree["number"] == 450
+    assert damaged.is_dir()  # a person may still repair it
 
 
 def test_checkpoints_of_which_none_can_be_read_are_an_error(tmp_path: Path):

@@ -41,3 +41,16 @@ def test_a_section_that_raises_is_still_counted():
         time.sleep(0.01)
         raise ValueError
     assert timer.take()["rollout"] >= 0.01
+
+
+def test_the_section_that_failed_is_the_one_that_an_error_ended_last():
+    timer = Timer()
+    with timer("rollout"):
+        pass
+    assert timer.failed is None
+    with pytest.raises(ValueError), timer("update"):
+        raise ValueError
+    assert timer.failed == "update"
+    with timer("update"):
+        pass
+    assert timer.failed is None
