@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from forked_commands import Commands
 from small_studies import run_study, study
@@ -26,7 +27,7 @@ from tuning.small_tunings import request
 
 from anybatch.cli import main
 from anybatch.errors import DiskError, UserError
-from anybatch.reports import report_files
+from anybatch.reports import report_files, video
 from anybatch.reports.report_files import Report
 from anybatch.runs import folder as run_folder
 from anybatch.runs import safe_files
@@ -150,14 +151,16 @@ def test_a_resume_does_not_write_through_a_link_under_a_temporary_name(
     """
     undisturbed = Path(shutil.copytree(run, tmp_path / "undisturbed"))
     main(["resume", str(undisturbed), *MORE])
-    planted = [*undisturbed.rglob("*.json*"), *undisturbed.rglob("*.safetensors")]
-    for path in (path.relative_to(undisturbed) for path in planted):
-        for place in (run / path.parent, run / path.parent.with_name(f".aside-{path.parent.name}")):
-            place = place if path.parent.name else run
-            place.mkdir(parents=True, exist_ok=True)
-            for name in (f".aside-{path.name}", path.name):
-                if not (place / name).exists():
-                    (place / name).symlink_to(profile)
+    for name in ("config.json", "plan.json", "facts.json", "result.json", "metrics.jsonl"):
+        (run / f".aside-{name}").symlink_to(profile)
+    for segment in (undisturbed / "segments").iterdir():
+        (run / "segments" / f".aside-{segment.name}").symlink_to(profile)
+        if not (run / "segments" / segment.name).exists():
+            (run / "segments" / segment.name).symlink_to(profile)
+    for file in (undisturbed / "checkpoints").glob("step_*/*"):
+        aside = run / "checkpoints" / f".aside-{file.parent.name}"
+        aside.mkdir(exist_ok=True)
+        (aside / file.name).symlink_to(profile)
     (run / "plan.json").unlink()
     (run / "plan.json").symlink_to(profile)
     main(["resume", str(run), *MORE])
@@ -265,19 +268,23 @@ def test_a_report_does_not_write_through_links(run: Path, elsewhere: Path, profi
     main(["report", str(run)])
 
 
-def test_a_report_may_be_written_to_a_link_that_a_person_names(run: Path, tmp_path: Path):
+def test_a_report_may_be_written_to_a_link_that_a_person_names(tmp_path: Path):
     (tmp_path / "there").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "there")
     report_files.write(Report("<p>a page", (), {}), tmp_path / "link")
     assert (tmp_path / "there" / "index.html").is_file()
 
 
-def test_a_video_and_a_picture_replace_a_link(run: Path, profile: Path, tmp_path: Path, refused: Refused):
+def test_a_picture_and_a_video_replace_a_link(run: Path, profile: Path, tmp_path: Path):
     picture = tmp_path / "curve.svg"
     picture.symlink_to(profile)
     (tmp_path / ".aside-curve.svg").symlink_to(profile)
     main(["plot", str(run), "--out", str(picture)])
     assert picture.is_file() and not picture.is_symlink()
+    for name in ("video.gif", "video.mp4"):
+        (tmp_path / name).symlink_to(profile)
+        video.write(tmp_path / name, iter(np.zeros((3, 16, 16, 3), dtype=np.uint8)), 30)
+        assert (tmp_path / name).is_file() and not (tmp_path / name).is_symlink()
 
 
 @pytest.mark.parametrize("words", [("export", "--onnx"), ("export", "--no-video", "--hub")])
@@ -292,12 +299,12 @@ def test_an_export_does_not_write_through_a_link_under_its_temporary_name(
     assert not out.exists()
 
 
-@pytest.mark.parametrize("name", ["cells", "source", "runs", "source/anybatch"])
+@pytest.mark.parametrize("name", ["cells", "source", "runs"])
 def test_a_study_does_not_write_through_a_linked_folder(name: str, elsewhere: Path, tmp_path: Path):
     out = tmp_path / "out"
     (out / name).parent.mkdir(parents=True)
     (out / name).symlink_to(elsewhere)
-    with pytest.raises(UserError, match=f"out/{name} (is a link, but must be a folder|.*would be lost)"):
+    with pytest.raises(UserError, match=f"out/{name} is a link, but must be a folder"):
         run_study(out)
 
 
@@ -320,7 +327,7 @@ def test_a_cell_does_not_continue_in_a_linked_run(elsewhere: Path, tmp_path: Pat
     out = tmp_path / "out"
     plan = opening.open_study(study(), Request(study="small"), out, jobs=1, say=lambda _: None)
     (out / cells.RUNS).mkdir()
-    for cell in plan.cells:
+    for cell in (cell for cell in plan.cells if cell.arm != cells.RANDOM_ARM):
         (out / cells.RUNS / cell.name).symlink_to(elsewhere)
     with pytest.raises(UserError, match="is a link, but must be a folder"):
         run_study(out)
@@ -399,7 +406,7 @@ def test_a_fifo_is_refused_and_not_waited_for(name: str, words: list[str], run: 
     command, *flags = words
     with commands.start([command, str(run), *flags]) as started:
         assert started.wait(60) == 2
-        said = started.said()[1]
+        said = "".join(started.said())
     assert "Traceback" not in said
     assert "is a FIFO, but must be" in said or "is not a regular file" in said
 
@@ -427,15 +434,13 @@ def test_a_folder_whose_name_is_not_utf8_is_refused_and_not_made(tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_command_line_that_is_not_utf8_is_recorded(
-    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_a_command_line_that_is_not_utf8_is_recorded(run: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "argv", ["anybatch", "resume", "run\udcff"])
     main(["resume", str(run), *MORE])
     assert RunRecord(run).facts["command"][-1] == "run\udcff"
 
 
-ODD = "odd\ud800\udcff"
+ODD = "odd\udcff"
 
 
 @pytest.mark.parametrize("name", ["facts.json", "plan.json", "config.json", "metrics.jsonl", "folder"])
@@ -464,13 +469,6 @@ def with_odd_text(data: dict[str, Any], name: str) -> dict[str, Any]:
     if name == "plan.json":
         return data | {"rows": [row | {"rule": ODD} for row in data["rows"]]}
     return data | ({"env": ODD} if name == "config.json" else {ODD: 1.0})
-
-
-def test_a_metric_whose_name_is_not_unicode_is_drawn(run: Path, tmp_path: Path):
-    rows = [json.dumps(row | {ODD: 1.0}) for row in RunRecord(run).rows]
-    (run / "metrics.jsonl").write_text("\n".join(rows) + "\n")
-    for suffix in (".png", ".svg", ".pdf"):
-        main(["plot", str(run), "--metric", ODD, "--out", str(tmp_path / f"curve{suffix}")])
 
 
 # Numbers and nesting
