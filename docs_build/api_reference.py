@@ -20,8 +20,8 @@ Every public name of `import anybatch`, generated from the code. The settings of
 EQUATIONS_INTRODUCTION = """# Equations
 
 `anybatch.rules` contains the papers' rules for plain numbers and imports only the standard library.
-`anybatch.equations` contains their formulas on tensors and imports only torch in addition. You can use both in
-any trainer. This page is generated from the code.
+`anybatch.equations` contains their formulas on tensors and imports only torch in addition. You can use both
+in any trainer. This page is generated from the code.
 """
 LONGEST_LINE = 90
 SECTIONS: dict[str, Callable[[str, Any], bool]] = {

@@ -90,6 +90,8 @@ def _flag(name: str) -> str:
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
-    if value is None:
+    if value is None or value == ():
         return "none"
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
     return f"{value:,}" if isinstance(value, int) else str(value)
