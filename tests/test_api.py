@@ -84,7 +84,7 @@ def test_changes_of_the_batch_take_the_numbers_along(tmp_path: Path):
 
 def test_a_plan_prints_as_a_table_and_becomes_json():
     plan = anybatch.plan("procgen-ppg-ewma", num_envs=16)
-    assert "learning rate" in str(plan) and "× √0.0625 (minibatch)" in str(plan) and repr(plan) == str(plan)
+    assert "learning rate" in str(plan) and "× √(1/16) (minibatch)" in str(plan) and repr(plan) == str(plan)
     assert not [line for line in str(plan).splitlines() if line != line.rstrip()]
     numbers = plan.to_json()
     assert numbers["hyperparameters"]["learning_rate"] == 0.000125  # type: ignore[index]

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 from toy_runs import changed, toy_config, toy_pqn_config
 
 from anybatch import machine, session
-from anybatch.config import DEFAULT_RESCALE_RULES, RESCALE_RULES, AnyConfig, PPOConfig
+from anybatch.config import (
+    DEFAULT_RESCALE_RULES,
+    RESCALE_RULES,
+    AnyConfig,
+    PPOConfig,
+    RunConfig,
+    rescale_rules,
+)
 from anybatch.config.planned import divided_by, ratio_text, root_text
-from anybatch.dial import Hyperparameters, Plan, PlanTable, make_plan, plan_rows, plan_table
+from anybatch.dial import Hyperparameters, Plan, PlanRow, PlanTable, make_plan, plan_rows, plan_table
 from anybatch.errors import ConfigError
 from anybatch.rules import center_of_mass, effective_sample_size
 from anybatch.session.planning import expected_encoder, set_threads
@@ -439,3 +446,36 @@ def test_the_floor_raises_no_beta_that_was_tuned_below_it():
 )
 def test_ratios_are_written_as_fractions(ratio: float, shown: str, root: str, divided: str):
     assert (ratio_text(ratio), root_text(ratio), divided_by(ratio)) == (shown, root, divided)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnConfig(RunConfig):
+    """An algorithm from outside, whose memory of returns follows the iteration batch."""
+
+    algorithm = "own"
+    memory: float = 64.0
+
+    def plan_rows(self, plan: Plan) -> list[PlanRow]:
+        row = PlanRow.by_rule(
+            "advantage-moments",
+            rescale_rules(self.rescale),
+            number="memory",
+            tuned_at=f"{self.memory:g}",
+            this_run=f"{self.memory / plan.ratios.iteration_batch:g}",
+            rule=f"{divided_by(plan.ratios.iteration_batch)} (iteration batch)",
+            regime="iteration batch",
+        )
+        return [*super().plan_rows(plan), row]
+
+
+def test_an_algorithm_from_outside_adds_rows_to_its_plan():
+    config = replace(OwnConfig(num_envs=8, num_steps=16).pinned(), num_envs=2)
+    said = plan_table(config, make_plan(config, encoder="mlp"))
+    assert [(row.number, row.this_run, row.rule) for row in said.rows] == [
+        ("learning rate", "0.000125", "× √(1/4) (minibatch)"),
+        ("memory", "256", "× 4 (iteration batch)"),
+    ]
+    assert config.title == "OWN" and not config.stores_observations and config.decoupled() is None
+    assert config.stated(make_plan(config, encoder="mlp"))["optimizer"]["learning_rate"] == 1.25e-4
+    kept = replace(config, rescale="none")
+    assert plan_rows(kept, make_plan(kept, encoder="mlp"))[1].regime == "kept"

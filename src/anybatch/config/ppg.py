@@ -18,6 +18,7 @@ from anybatch.config.planned import (
 from anybatch.config.ppo import PPOConfig
 from anybatch.config.require import require
 from anybatch.config.rescale import rescale_rules
+from anybatch.config.tunable import ABOVE_0, Dimension
 from anybatch.text import counted, number_text, readable
 
 SMALLEST_AUXILIARY_SHARE = 1 / 4
@@ -68,6 +69,12 @@ class PPGConfig(PPOConfig):
     """PPG and PPG-EWMA."""
 
     algorithm: ClassVar[str] = "ppg"
+    tunable: ClassVar[tuple[Dimension, ...]] = (
+        *PPOConfig.tunable,
+        Dimension(
+            name="auxiliary-learning-rate", setting="phase.auxiliary_learning_rate", factor=8, sense=ABOVE_0
+        ),
+    )
 
     phase: PhaseConfig = field(default_factory=PhaseConfig)
 

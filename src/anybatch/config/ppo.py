@@ -19,6 +19,15 @@ from anybatch.config.planned import (
 from anybatch.config.require import require
 from anybatch.config.rescale import rescale_rules
 from anybatch.config.run import RunConfig
+from anybatch.config.tunable import (
+    ABOVE_0,
+    BELOW_1,
+    COUNT,
+    DISCOUNT,
+    LEARNING_RATE,
+    MINIBATCHES_PER_EPOCH,
+    Dimension,
+)
 from anybatch.text import counted, number_text
 
 
@@ -126,6 +135,40 @@ class PPOConfig(RunConfig):
     """PPO, decoupled PPO and PPO-EWMA."""
 
     algorithm: ClassVar[str] = "ppo"
+    tunable: ClassVar[tuple[Dimension, ...]] = (
+        LEARNING_RATE,
+        Dimension(
+            name="entropy-coefficient", setting="objective.entropy_coefficient", factor=10, sense=ABOVE_0
+        ),
+        DISCOUNT,
+        Dimension(
+            name="gae-lambda",
+            setting="objective.gae_lambda",
+            factor=4,
+            sense=BELOW_1,
+            coordinate="complement",
+        ),
+        Dimension(name="clip", setting="objective.clip", factor=2, sense=ABOVE_0),
+        Dimension(
+            name="proximal-center-of-mass",
+            setting="proximal.ewma_decay",
+            factor=4,
+            sense="above 0 and at most 1e+06",
+            largest=1e6,
+            is_decay=True,
+            needs=("proximal.policy", "ewma"),
+        ),
+        Dimension(
+            name="proximal-copy-every",
+            setting="proximal.copy_every",
+            factor=4,
+            sense=COUNT,
+            largest=1e6,
+            whole=True,
+            needs=("proximal.policy", "periodic"),
+        ),
+        MINIBATCHES_PER_EPOCH,
+    )
 
     proximal: ProximalConfig = field(default_factory=ProximalConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)

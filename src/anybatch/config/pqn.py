@@ -7,6 +7,14 @@ from anybatch.config.groups import ObsKind, OptimizerConfig
 from anybatch.config.planned import Plan
 from anybatch.config.require import require, require_layers
 from anybatch.config.run import RunConfig
+from anybatch.config.tunable import (
+    ABOVE_0,
+    BELOW_1,
+    DISCOUNT,
+    LEARNING_RATE,
+    MINIBATCHES_PER_EPOCH,
+    Dimension,
+)
 from anybatch.text import counted
 
 
@@ -110,6 +118,16 @@ class PQNConfig(RunConfig):
     """PQN, PQN-L and PQN-XL."""
 
     algorithm: ClassVar[str] = "pqn"
+    tunable: ClassVar[tuple[Dimension, ...]] = (
+        LEARNING_RATE,
+        DISCOUNT,
+        Dimension(
+            name="q-lambda", setting="objective.q_lambda", factor=4, sense=BELOW_1, coordinate="complement"
+        ),
+        MINIBATCHES_PER_EPOCH,
+        Dimension(name="exploration-end", setting="exploration.end", factor=8, sense=ABOVE_0),
+        Dimension(name="exploration-fraction", setting="exploration.fraction", factor=4, sense=ABOVE_0),
+    )
 
     objective: QLearningConfig = field(default_factory=QLearningConfig)
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)

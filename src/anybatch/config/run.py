@@ -26,6 +26,7 @@ from anybatch.config.planned import (
 )
 from anybatch.config.require import MOST_ENVS, MOST_THREADS, require, require_sense
 from anybatch.config.rescale import rescale_rules
+from anybatch.config.tunable import LEARNING_RATE, MINIBATCHES_PER_EPOCH, Dimension
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,8 @@ class RunConfig:
     """
 
     algorithm: ClassVar[str]
+    tunable: ClassVar[tuple[Dimension, ...]] = (LEARNING_RATE, MINIBATCHES_PER_EPOCH)
+    """The numbers that a tuning can search, in the order of its tables."""
 
     env: str = "CartPole-v1"
     """Environment id: CartPole-v1, Breakout-v5, HalfCheetah-v4, procgen:coinrun, procgen-easy:coinrun,

@@ -8,110 +8,20 @@ import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
+from anybatch.config import CONFIGS
+from anybatch.config.tunable import MINIBATCHES, Dimension
 from anybatch.errors import ConfigError
-from anybatch.rules import center_of_mass, decay_from_center_of_mass
 
 FIXED = "fixed"
 """The word for a number that is not searched."""
-DIGITS = 4
-"""Significant digits of a trial's numbers, so that the tuned preset is readable."""
 SMALLEST_MINIBATCH = 16
 """Smallest minibatch in the default search, in samples."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dimension:
-    """A number that can be searched."""
-
-    name: str
-    setting: str
-    """Its place in the config."""
-    factor: float
-    """The coordinate is searched from the center ÷ factor to the center × factor."""
-    sense: str
-    """Its valid values, for error messages."""
-    largest: float = 1.0
-    """Largest coordinate that makes sense."""
-    coordinate: Literal["number", "complement"] = "number"
-    """The searched coordinate: the number, or 1 minus it."""
-    is_decay: bool = False
-    """Whether the setting is a decay and the number its center of mass."""
-    whole: bool = False
-    needs: tuple[str, str] | None = None
-    """A setting and the value it must have for this number to be used."""
-
-    def place(self, number: float) -> float:
-        """The coordinate of a number."""
-        return 1.0 - number if self.coordinate == "complement" else number
-
-    def number(self, place: float) -> float:
-        """The number at a coordinate, rounded to a few digits."""
-        if self.whole:
-            return round(place)
-        short = float(f"{place:.{DIGITS}g}")
-        return 1.0 - short if self.coordinate == "complement" else short
-
-    def of_setting(self, value: float) -> float:
-        return center_of_mass(value) if self.is_decay else value
-
-    def to_setting(self, number: float) -> float:
-        if self.whole:
-            return int(number)
-        return decay_from_center_of_mass(number) if self.is_decay else number
-
-    def makes_sense(self, place: float) -> bool:
-        return (1.0 if self.whole else 0.0) <= place <= self.largest and place > 0
-
-
-MINIBATCHES = "minibatches"
-ABOVE_0, BELOW_1, COUNT = "above 0 and at most 1", "at least 0 and below 1", "a whole number of at least 1"
-DIMENSIONS = (
-    Dimension(name="learning-rate", setting="optimizer.learning_rate", factor=8, sense=ABOVE_0),
-    Dimension(name="entropy-coefficient", setting="objective.entropy_coefficient", factor=10, sense=ABOVE_0),
-    Dimension(
-        name="discount", setting="objective.discount", factor=4, sense=BELOW_1, coordinate="complement"
-    ),
-    Dimension(
-        name="gae-lambda", setting="objective.gae_lambda", factor=4, sense=BELOW_1, coordinate="complement"
-    ),
-    Dimension(
-        name="q-lambda", setting="objective.q_lambda", factor=4, sense=BELOW_1, coordinate="complement"
-    ),
-    Dimension(name="clip", setting="objective.clip", factor=2, sense=ABOVE_0),
-    Dimension(
-        name="proximal-center-of-mass",
-        setting="proximal.ewma_decay",
-        factor=4,
-        sense="above 0 and at most 1e+06",
-        largest=1e6,
-        is_decay=True,
-        needs=("proximal.policy", "ewma"),
-    ),
-    Dimension(
-        name="proximal-copy-every",
-        setting="proximal.copy_every",
-        factor=4,
-        sense=COUNT,
-        largest=1e6,
-        whole=True,
-        needs=("proximal.policy", "periodic"),
-    ),
-    Dimension(
-        name=MINIBATCHES,
-        setting="update.minibatches_per_epoch",
-        factor=4,
-        sense=COUNT,
-        largest=1e6,
-        whole=True,
-    ),
-    Dimension(name="exploration-end", setting="exploration.end", factor=8, sense=ABOVE_0),
-    Dimension(name="exploration-fraction", setting="exploration.fraction", factor=4, sense=ABOVE_0),
-    Dimension(
-        name="auxiliary-learning-rate", setting="phase.auxiliary_learning_rate", factor=8, sense=ABOVE_0
-    ),
-)
+DIMENSIONS = tuple(dict.fromkeys(one for kind in CONFIGS.values() for one in kind.tunable))
+"""The numbers that can be searched with any algorithm."""
 BY_NAME = {dimension.name: dimension for dimension in DIMENSIONS}
 
 
@@ -203,11 +113,11 @@ def space_of(settings: Mapping[str, Any], asked: Asked) -> Space:
     """The search around settings at the tuning batch."""
     ranges: list[Range] = []
     left_out: dict[str, str] = {}
-    for dimension in DIMENSIONS:
-        reason = absence(dimension, settings)
-        if reason is not None:
-            if asked.get(dimension.name) is not None:
-                raise ConfigError(f"--search {dimension.name}: cannot be searched, since {reason}")
+    for name, ends in asked.items():
+        if ends is not None and (reason := absence(BY_NAME[name], settings)) is not None:
+            raise ConfigError(f"--search {name}: cannot be searched, since {reason}")
+    for dimension in CONFIGS[settings["algorithm"]].tunable:
+        if absence(dimension, settings) is not None:
             continue
         if dimension.name in asked and asked[dimension.name] is None:
             left_out[dimension.name] = "--search keeps it fixed"
