@@ -83,7 +83,7 @@ class _Reader:
     def _evaluated(self, node: ast.expr) -> Any:
         try:
             return eval(ast.unparse(node), dict(self._module_names))
-        except (NameError, AttributeError, TypeError):
+        except (NameError, AttributeError, TypeError, RuntimeError):  # the last is of super()
             return None
 
 

@@ -11,7 +11,7 @@ from anybatch import presets, session
 from anybatch.acting.evaluation import Evaluation, Player
 from anybatch.batch.plan import Plan
 from anybatch.batch.table import plan_table
-from anybatch.config import AnyConfig, EnvConfig
+from anybatch.config import AnyConfig, EnvConfig, RunConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.envs.ids import refuse_unknown
 from anybatch.envs.interface import Interface, interface_of
@@ -335,7 +335,7 @@ def base_config(
     """The name of a config and the config, whose batch is pinned as the tuned batch."""
     if config is None:
         config = preset_for(env_id, own)
-    if isinstance(config, AnyConfig):
+    if isinstance(config, RunConfig):
         return type(config).algorithm, config.pinned()
     if not isinstance(config, str | Path):
         raise ConfigError(
