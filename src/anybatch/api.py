@@ -9,7 +9,7 @@ import numpy as np
 
 from anybatch import envs, presets, session, user_modules
 from anybatch.acting.evaluation import Evaluation, Player
-from anybatch.config import AnyConfig, EnvConfig
+from anybatch.config import AnyConfig, EnvConfig, RunConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.dial import Plan, plan_table
 from anybatch.envs.ids import refuse_unknown
@@ -343,7 +343,7 @@ def base_config(
     """The name of a config and the config, whose batch is pinned as the tuned batch."""
     if config is None:
         config = preset_for(env_id, own)
-    if isinstance(config, AnyConfig):
+    if isinstance(config, RunConfig):
         return type(config).algorithm, config.pinned()
     if not isinstance(config, str | Path):
         raise ConfigError(

@@ -1,14 +1,15 @@
 """The algorithms, one file each, and what a run needs from any of them."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from anybatch.acting.observation_normalizer import ObservationNormalizer
 from anybatch.algorithms import ppg, ppo, pqn
 from anybatch.algorithms.state import Environments, TrainState
 from anybatch.backends import Actor
-from anybatch.config import AnyConfig
+from anybatch.config import CONFIGS, AnyConfig, RunConfig
 from anybatch.envs.protocol import EnvSpec
+from anybatch.errors import ConfigError
 from anybatch.networks.own import NetworkFactory
 from anybatch.runs.checkpoint import Snapshot
 from anybatch.runs.run import Run
@@ -71,11 +72,24 @@ class Start(Protocol):
 
 
 ALGORITHMS: dict[str, Algorithm] = {"ppo": ppo, "ppg": ppg, "pqn": pqn}
+FUNCTIONS = [name for name in vars(Algorithm) if not name.startswith("_")]
 
 
-def algorithm_of(config: AnyConfig) -> Algorithm:
+def algorithm_of(config: RunConfig) -> Algorithm:
     """The algorithm of a config."""
     return ALGORITHMS[config.algorithm]
 
 
-__all__ = ["ALGORITHMS", "Algorithm", "AnyState", "algorithm_of"]
+def register(config: type[RunConfig], algorithm: Any) -> None:
+    """Add an algorithm from outside the package: a module, or an object, with the functions of `Algorithm`.
+
+    Its name in run folders is the one that its config class has.
+    """
+    missing = [name for name in FUNCTIONS if not callable(getattr(algorithm, name, None))]
+    if missing:
+        raise ConfigError(f"the algorithm {config.algorithm} has no function {' or '.join(missing)}")
+    CONFIGS[config.algorithm] = cast(type[AnyConfig], config)
+    ALGORITHMS[config.algorithm] = algorithm
+
+
+__all__ = ["ALGORITHMS", "Algorithm", "AnyState", "algorithm_of", "register"]

@@ -96,29 +96,6 @@ class PolicyRecord(NamedTuple):
     proximal_logp: Tensor
 
 
-def start(
-    config: PPOConfig,
-    env: Environments,
-    *,
-    say: Callable[[str], None],
-    factory: NetworkFactory | None = None,
-    was_native: bool | None = None,
-) -> PPOState:
-    """A fresh state. `factory` makes the user's own network; `was_native` is the backend of a resumed run."""
-    losses = {"policy": loss_of(config, config.objective)}
-    return start_state(config, env, losses, say=say, factory=factory, was_native=was_native)
-
-
-def loss_of(config: PPOConfig, objective: ObjectiveConfig) -> Loss:
-    return Loss(
-        function=policy_loss,
-        objective=objective,
-        record=PolicyRecord,
-        optimizer=config.optimizer,
-        suspects=suspects,
-    )
-
-
 def train(config: PPOConfig, state: PPOState, run: Run) -> None:
     """Train `state` in place until it has seen `total_env_steps`, or a stop is requested."""
     run.begin(state)
@@ -406,3 +383,27 @@ def averaged_metrics(seen: PolicyRecord, config: PPOConfig) -> dict[str, Tensor]
         "proximal/kl": divergence.sampled_kl_squared(seen.logp, seen.proximal_logp),
         "importance/capped_fraction": log_importance > math.log(config.objective.max_importance),
     }
+
+
+def start(
+    config: PPOConfig,
+    env: Environments,
+    *,
+    say: Callable[[str], None],
+    factory: NetworkFactory | None = None,
+    was_native: bool | None = None,
+) -> PPOState:
+    """A fresh state. `factory` makes the user's own network; `was_native` is the backend of a resumed run."""
+    losses = {"policy": loss_of(config, config.objective)}
+    return start_state(config, env, losses, say=say, factory=factory, was_native=was_native)
+
+
+def loss_of(config: PPOConfig, objective: ObjectiveConfig) -> Loss:
+    return Loss(
+        function=policy_loss,
+        objective=objective,
+        record=PolicyRecord,
+        optimizer=config.optimizer,
+        suspects=suspects,
+        is_native=True,
+    )

@@ -23,6 +23,7 @@ from anybatch.algorithms.state import (
     RankState,
     TrainState,
     load_network,
+    restore,
     saved_network,
 )
 from anybatch.backends import Columns, Loss
@@ -35,8 +36,18 @@ from anybatch.errors import ConfigError
 from anybatch.networks.own import NetworkFactory, own_q_network
 from anybatch.networks.q_network import QNetwork
 from anybatch.networks.weight_average import WeightAverage
-from anybatch.runs.checkpoint import Snapshot
 from anybatch.runs.run import Run
+
+__all__ = [
+    "encoder_name",
+    "for_inference",
+    "make_network",
+    "make_observation_normalizer",
+    "restore",
+    "start",
+    "train",
+]
+"""What every algorithm has: see `algorithms.Algorithm`."""
 
 
 @dataclass
@@ -70,19 +81,7 @@ class PQNState(TrainState[QNetwork]):
         self.network.epsilon = self.learner.schedules.epsilon(config, self.env_steps)
 
     def metrics(self) -> dict[str, float | None]:
-        """Current values, apart from this iteration's losses."""
-        return self.learner.metrics() | self.source.metrics() | {"charts/epsilon": self.network.epsilon}
-
-    def snapshot(self) -> Snapshot:
-        return Snapshot(
-            shared=self.shared(),
-            own={"rank": self.rank.state_dict()},
-            segments=self.source.segments(),
-        )
-
-    def shared(self) -> dict[str, Any]:
-        """The part that all ranks share."""
-        return {"learner": self.learner.state_dict(), "native": self.backend.is_native}
+        return super().metrics() | {"charts/epsilon": self.network.epsilon}
 
 
 def train(config: PQNConfig, state: PQNState, run: Run) -> None:
@@ -208,6 +207,7 @@ def start(
         record=ValueRecord,
         optimizer=config.optimizer,
         suspects=suspects,
+        is_native=True,
     )
     learner = Learner.fresh(
         config,
@@ -220,12 +220,6 @@ def start(
         say=say,
     )
     return PQNState(learner=learner, rank=RankState.fresh(config, env, learner))
-
-
-def restore(state: PQNState, saved: Snapshot, config: PQNConfig, say: Callable[[str], None]) -> None:
-    """Continue from `saved`, possibly at another batch: numbers that depend on it follow this run's plan."""
-    state.learner.load_state_dict(saved.shared["learner"], config, say)
-    state.rank.load_state_dict(saved.own["rank"], saved.segments, plan=state.plan, say=say)
 
 
 def make_network(config: PQNConfig, spec: EnvSpec, factory: NetworkFactory | None = None) -> QNetwork:

@@ -253,7 +253,10 @@ class IterationSamples(Protocol):
 
 @dataclass(kw_only=True)
 class TrainState(Generic[Network]):
-    """What the state of every algorithm consists of, and short names for its parts."""
+    """What the state of every algorithm consists of, and short names for its parts.
+
+    An algorithm with further parts extends it, and what is saved of them.
+    """
 
     learner: Learner[Network]
     rank: RankState
@@ -284,13 +287,19 @@ class TrainState(Generic[Network]):
     def batch_changed(self, config: Any, env_steps_before: float) -> None:
         """Adapt what counts in gradient steps, which stood for `env_steps_before` each."""
 
+    def metrics(self) -> dict[str, float | None]:
+        """Current values, apart from this iteration's losses."""
+        return self.learner.metrics() | self.source.metrics()
+
     def snapshot(self) -> Snapshot | None:
         """The state to be saved; None at a point that a resume could not continue from."""
-        raise NotImplementedError
+        return Snapshot(
+            shared=self.shared(), own={"rank": self.rank.state_dict()}, segments=self.source.segments()
+        )
 
     def shared(self) -> dict[str, Any]:
         """The part of a snapshot that all ranks share."""
-        raise NotImplementedError
+        return {"learner": self.learner.state_dict(), "native": self.backend.is_native}
 
     def minibatches(self, samples: IterationSamples, config: RunConfig) -> list[Minibatch]:
         """The minibatches of one epoch: one draw over the samples of all ranks, which are not moved."""
@@ -348,6 +357,12 @@ class TrainState(Generic[Network]):
     @property
     def iterations(self) -> int:
         return self.learner.iterations
+
+
+def restore(state: TrainState[Any], saved: Snapshot, config: RunConfig, say: Callable[[str], None]) -> None:
+    """Continue from `saved`, possibly at another batch: numbers that depend on it follow this run's plan."""
+    state.learner.load_state_dict(saved.shared["learner"], config, say)
+    state.rank.load_state_dict(saved.own["rank"], saved.segments, plan=state.plan, say=say)
 
 
 def check_bf16(say: Callable[[str], None]) -> None:

@@ -104,7 +104,8 @@ def choose(
     `network` is on its device. `was_native` is the backend of the run that is resumed, which is kept unless
     the config makes the choice.
     """
-    why_torch = why_not_native(config, network, spec, was_native=was_native)
+    main = next(iter(losses.values()))
+    why_torch = why_not_native(config, network, spec, main, was_native=was_native)
     parts = {
         "average": average,
         "noise_of": noise_of,
@@ -133,7 +134,7 @@ def choose(
     if was_native is not None and config.compile == "auto" and config.precision != "bf16":
         if was_native:
             say("This run has been trained with native code and continues with torch: rounding will differ.")
-        elif unsupported(network, spec) is None:
+        elif main.is_native and unsupported(network, spec) is None:
             say("This run has been trained with torch and continues with it; --compile on is faster.")
     return backend
 
@@ -151,19 +152,29 @@ def acting_for(config: RunConfig, network: Actor, spec: EnvSpec, device: torch.d
 
 
 def why_not_native(
-    config: RunConfig, network: Actor, spec: EnvSpec, *, was_native: bool | None = None
+    config: RunConfig,
+    network: Actor,
+    spec: EnvSpec,
+    loss: Loss | None = None,
+    *,
+    was_native: bool | None = None,
 ) -> str | None:
-    """Why a run does not use native code; None if it does, provided that there is a compiler."""
+    """Why a run does not use native code; None if it does, provided that there is a compiler.
+
+    Without a `loss`, the network only acts.
+    """
     if config.precision == "bf16":
         return "native code supports only float32 and float64"
     if config.compile == "off":
         return "compile = off"
     reason = unsupported(network, spec)
+    if loss is not None and not loss.is_native:
+        reason = "it computes only the losses of PPO and PQN"
     if reason is not None and config.compile == "on":
         raise refused(reason)
     if reason is None and config.compile == "auto" and was_native is False:
         return "the run that is resumed has been trained with torch"
-    return None if reason is None else f"there is no native code for this network: {reason}"
+    return None if reason is None else f"there is no native code for this run: {reason}"
 
 
 def unsupported(network: Actor, spec: EnvSpec) -> str | None:

@@ -54,6 +54,8 @@ class Loss:
     optimizer: OptimizerConfig
     suspects: Callable[[Any, Any], Mapping[str, Tensor]] = lambda _network, _batch: {}
     """`suspects(network, batch)`: the numbers [b, …] in which a non-finite gradient may have its cause."""
+    is_native: bool = False
+    """Whether native code computes the same: PPO's loss of an actor-critic, PQN's of a Q-network."""
 
 
 @dataclass(frozen=True)
