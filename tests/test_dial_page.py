@@ -456,7 +456,7 @@ def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize(
     "words, said",
-    [(["nowhere"], "is not a study folder"), (["--preset", "none-such"], "there is no preset")],
+    [(["nowhere"], "is not a recorded study"), (["--preset", "none-such"], "there is no preset")],
 )
 def test_the_command_refuses_what_it_cannot_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str

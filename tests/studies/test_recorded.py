@@ -100,6 +100,7 @@ def test_equal_content_has_equal_bytes(folder: Path, file: Path, tmp_path: Path)
     again = tmp_path / "elsewhere" / "another-name.jsonl.gz"
     main(["report", str(folder), "--record", str(again)])
     assert again.read_bytes() == file.read_bytes()
+    assert file.read_bytes()[3:8] == bytes(5)  # neither a name nor a time
 
 
 def test_the_report_of_a_file_is_that_of_its_folder(folder: Path, file: Path):

@@ -20,6 +20,7 @@ from anybatch.cli.reporting import made_of
 from anybatch.errors import UserError
 from anybatch.runs import folder as run_folder
 from anybatch.studies import cells
+from anybatch.studies import recorded as recorded_files
 from anybatch.tuning import plan as plans
 from anybatch.tuning import tune
 from anybatch.tuning.outcome import Outcome
@@ -217,3 +218,24 @@ def test_the_report_shows_what_mattered(undisturbed: Outcome):
     assert made_of((undisturbed.folder,), [])[1].page == page  # `anybatch report` makes the same
     result = json.loads((undisturbed.folder / "result.json").read_text())
     assert result["best"]["number"] == undisturbed.best.number and result["verdict"]["state"]
+
+
+def test_a_recorded_tuning_has_the_trials_with_their_runs_and_the_report_of_its_folder(
+    undisturbed: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "tuning.jsonl.gz"
+    main(["report", str(undisturbed.folder), "--record", str(path)])
+    rows = recorded_files.read(path).rows
+    trials = [row for row in rows if isinstance(row["seed"], list)]
+    runs = {row["name"]: row for row in rows if row["arm"] == "trial" and row not in trials}
+    assert [row["point"] for row in trials] == [dict(trial.point) for trial in undisturbed.trials]
+    for trial, row in zip(undisturbed.trials, trials, strict=True):
+        if trial.is_finished:
+            run = runs[f"{trial.name}__s{SEED}"]
+            assert run["area"] == row["area"] == trial.value and run["config"] == row["config"] | {
+                "seed": SEED
+            }
+    _, of_folder = made_of((undisturbed.folder,), [])
+    monkeypatch.setitem(sys.modules, "optuna", None)  # the file can be read without it
+    _, of_file = made_of((path,), [])
+    assert of_file == of_folder
