@@ -11,7 +11,7 @@ from anybatch.reports.verdicts.rule import Rule, Selector, parse
 from anybatch.reports.verdicts.scores import Scores
 from anybatch.reports.verdicts.verdict import Comparison, State, Verdict, overall
 from anybatch.studies.cells import Result
-from anybatch.studies.plan import StudyPlan
+from anybatch.studies.plan import StudyPlan, by_setting
 
 __all__ = ["Comparison", "Rule", "Scores", "State", "Verdict", "judge", "parse", "refuse_unfit"]
 
@@ -98,6 +98,9 @@ def tuned(plan: StudyPlan) -> dict[str, Any]:
     factors = sorted({value for cell in plan.cells for value in cell.factors.values() if value > 1})
     arms = list(dict.fromkeys(cell.arm for cell in plan.cells if cell.factors))
     this = {"arm": arms, "ratio": list(dict.fromkeys(cell.ratio for cell in plan.cells if cell.factors))}
+    this["point"] = by_setting(
+        cell.point for cell in plan.cells
+    )  # the optimum at each value of other settings
     return TUNED | {"this": this, "notch": factors[0] if factors else 2.0}
 
 
