@@ -253,6 +253,24 @@ def test_only_the_sweep_of_the_reference_speaks_about_it():
     assert gates.sweep_notes(Scores(study, results_of(study)), [Scores(tuning, results)]) == []
 
 
+def test_a_sweep_may_have_two_settings():
+    """The learning rate by factors, and the age of the proximal policy by values."""
+    ages = '[0.5, 1, 2] }\nsweep = { "proximal.ewma_decay" = [0.8, 0.9, 0.99] }'
+    tuning, study = plan_of(("[0.5, 1, 2] }", ages), tune=True), plan_of(FIVE)
+    results = results_of(
+        tuning,
+        returns=lambda cell: (
+            5 - abs(cell.factors.get(RATE, 1) - 1) + cell.point.get("proximal.ewma_decay", 0)
+        ),
+    )
+    notes = gates.sweep_notes(Scores(study, results_of(study)), [Scores(tuning, results)])
+    assert "learning rate 0.0005, ewma decay 0.99, is at the edge of its range of ewma decays" in notes[0]
+    assert "is not that of the study, 0.0005, 0.8889" in notes[1] and len(notes) == 2
+    (verdict,) = verdicts.judge(tuning, results)
+    assert len(verdict.comparisons) == 2 * 3  # by both metrics, at each age
+    assert {one.value for one in verdict.comparisons} == {1.0}
+
+
 def test_two_sweeps_of_one_base_are_one():
     """Their cells have the same names, since they multiply different numbers by the same factors."""
     study, tuning = plan_of(FIVE), plan_of(tune=True)

@@ -11,7 +11,7 @@ from anybatch.reports.verdicts.rule import Rule, Selector, parse
 from anybatch.reports.verdicts.scores import Scores
 from anybatch.reports.verdicts.verdict import Comparison, State, Verdict, overall
 from anybatch.studies.cells import Result
-from anybatch.studies.plan import StudyPlan
+from anybatch.studies.plan import StudyPlan, by_setting
 
 __all__ = ["Comparison", "Rule", "Scores", "State", "Verdict", "judge", "parse", "refuse_unfit"]
 
@@ -97,8 +97,12 @@ def tuned(plan: StudyPlan) -> dict[str, Any]:
     """The rule that judges a `--tune` plan: the notch is the step of its sweep next to 1."""
     factors = sorted({value for cell in plan.cells for value in cell.factors.values() if value > 1})
     arms = list(dict.fromkeys(cell.arm for cell in plan.cells if cell.factors))
-    this = {"arm": arms, "ratio": list(dict.fromkeys(cell.ratio for cell in plan.cells if cell.factors))}
-    return TUNED | {"this": this, "notch": factors[0] if factors else 2.0}
+    ratios = list(dict.fromkeys(cell.ratio for cell in plan.cells if cell.factors))
+    points = by_setting(cell.point for cell in plan.cells)  # the optimum at each value of other settings
+    return TUNED | {
+        "this": {"arm": arms, "ratio": ratios, "point": points},
+        "notch": factors[0] if factors else 2.0,
+    }
 
 
 def verdict(rule: Rule, found: list[Comparison], plan: StudyPlan) -> Verdict:

@@ -131,7 +131,7 @@ def sweep_notes(scores: Scores, sweeps: Sequence[Scores]) -> list[str]:
             for result in sweep.results.values()
             if place_of(result.cell) == place_of(like) and result.cell.factors
         ]
-        settings = list(dict.fromkeys(name for result in swept for name in result.cell.factors))
+        settings = list(dict.fromkeys(name for one in swept for name in numbers_swept(one.cell)))
         areas: dict[Values, list[float]] = {}
         for result in swept:
             area = -math.inf if result.diverged else result.area
@@ -141,6 +141,12 @@ def sweep_notes(scores: Scores, sweeps: Sequence[Scores]) -> list[str]:
             f"In {stratum}, {words}." for words in weaknesses(areas, settings, values_of(like, settings))
         ]
     return found
+
+
+def numbers_swept(cell: Cell) -> list[str]:
+    """The settings that a sweep multiplies, or replaces by numbers."""
+    replaced = [name for name, value in cell.point.items() if isinstance(value, int | float)]
+    return [*cell.factors, *replaced]
 
 
 def place_of(cell: Cell) -> tuple[str, ...]:
