@@ -27,6 +27,7 @@ from tuning.small_tunings import request
 
 from anybatch.cli import main
 from anybatch.errors import DiskError, UserError
+from anybatch.export import hub
 from anybatch.reports import report_files, video
 from anybatch.reports.report_files import Report
 from anybatch.runs import folder as run_folder
@@ -297,6 +298,12 @@ def test_an_export_does_not_write_through_a_link_under_its_temporary_name(
     said = refused(command, str(run), *flags, str(out))
     assert ".aside-out.onnx is a link, but must be a folder" in said
     assert not out.exists()
+
+
+def test_what_a_link_points_to_is_not_published(run: Path, profile: Path):
+    (run / "README.md").symlink_to(profile)
+    with pytest.raises(UserError, match=r"README\.md is a link"):
+        hub.push(run, "somebody/policy", private=True, update=False, message="")
 
 
 @pytest.mark.parametrize("name", ["cells", "source", "runs"])

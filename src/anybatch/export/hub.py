@@ -34,6 +34,9 @@ def refuse_taken(repository: str, *, update: bool) -> None:
 
 def push(folder: Path, repository: str, *, private: bool, update: bool, message: str) -> str:
     """Upload a folder as a repository, which is created if necessary. Returns its address."""
+    for path in folder.rglob("*"):
+        if path.is_symlink():  # its target would be published, and may be a secret of the user
+            raise UserError(f"{path} is a link: replace it by a copy if it is to be published")
     hub = client()
     with as_user_error(repository):
         api = hub.HfApi()
