@@ -13,10 +13,12 @@ In the summary at its top, the last two columns of a row are replaced by the num
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from anybatch.reports import study_parts
+from anybatch.reports import dial_records, study_parts
+from anybatch.reports.charts.chart import Panels
 from anybatch.reports.pages import studies
 from anybatch.reports.report_files import write_picture
 from anybatch.reports.study_parts import Part, StudyView, mean_of
@@ -108,7 +110,34 @@ def draw(study: str, figures: list[str]) -> None:
         write_picture(drawings[name], PICTURES / f"{Path(study).name}-{name}.png")
 
 
+def draw_curves(study: str, ratio: str, *, words: dict[str, str]) -> None:
+    """Draw the README's learning curves: at the tuned batch, and at `ratio` of it with and without the rules.
+
+    `words` are the names of the lines.
+    """
+    charts = [
+        replace(
+            record.charts[ratio],
+            title=record.env.removeprefix("minatar:"),
+            y_label="mean return of training episodes",
+            series=tuple(replace(line, label=words[line.label]) for line in record.charts[ratio].series),
+        )
+        for record in dial_records.records_of(read(study))
+    ]
+    title = "With the rules, one environment gives the learning curve of 64"
+    write_picture(Panels(name="curves", title=title, charts=tuple(charts)), PICTURES / "curves.png")
+
+
 def main() -> None:
+    draw_curves(
+        "results/studies/invariance-to-one-env",
+        "1/64",
+        words={
+            "tuned batch": "64 environments, as tuned",
+            "1/64 of it, all rules": "1 environment, with the rules",
+            "1/64 of it, no rule": "1 environment, without them",
+        },
+    )
     page = PAGE.read_text()
     PAGE.write_text(with_results(page))
     for match in MARK.finditer(page):

@@ -574,4 +574,4 @@ def test_files_that_are_not_what_they_should_be_are_one_sentence(
     with pytest.raises(SystemExit) as refusal:
         main(["advise", str(tmp_path)])
     assert refusal.value.code == 2
-    assert capsys.readouterr().err == f"anybatch advise: {metrics}: Is a directory\n"
+    assert capsys.readouterr().err == f"anybatch advise: {metrics} cannot be read: it is not a regular file\n"

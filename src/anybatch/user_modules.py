@@ -22,6 +22,9 @@ from anybatch.errors import UserError
 OBJECT_PREFIX = "object:"
 """Prefix of the recorded name of an environment or network that a program passed as an object."""
 
+NETWORK_FACTORY = "network.factory"
+"""The setting that names a network's factory."""
+
 _of_working_folder: set[str] = set()
 _named: dict[str, set[str]] = {}
 

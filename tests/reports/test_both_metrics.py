@@ -313,7 +313,7 @@ def by_numpy(sides: Sequence[Sequence[np.ndarray]], level: float) -> tuple[float
 
 @pytest.fixture(scope="module")
 def recorded() -> study_parts.StudyView:
-    return study_parts.read(Path(__file__).parents[2] / "results" / "studies" / "invariance")
+    return study_parts.read(Path(__file__).parents[2] / "results" / "studies" / "invariance.jsonl.gz")
 
 
 def test_verdicts_on_recorded_cells_are_those_of_plain_numpy(recorded: study_parts.StudyView):

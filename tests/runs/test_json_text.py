@@ -1,5 +1,6 @@
 import pytest
 
+from anybatch.config.require import DEEPEST_NESTING
 from anybatch.runs import json_text
 
 
@@ -10,10 +11,10 @@ def nested(depth: int) -> str:
 def test_json_is_read_as_it_is():
     assert json_text.parse(b'{"a": [1, 2.5, null, {"b": "c"}]}') == {"a": [1, 2.5, None, {"b": "c"}]}
     assert json_text.parse("3") == 3
-    assert json_text.parse(nested(json_text.DEEPEST))
+    assert json_text.parse(nested(DEEPEST_NESTING))
 
 
-@pytest.mark.parametrize("depth", [json_text.DEEPEST + 2, 800, 400_000])
+@pytest.mark.parametrize("depth", [DEEPEST_NESTING + 2, 800, 400_000])
 def test_what_is_nested_too_deeply_is_refused(depth: int):
     with pytest.raises(ValueError, match="it is nested too deeply"):
         json_text.parse(nested(depth))

@@ -16,24 +16,22 @@ from anybatch.networks.encoders import image_to_float, planes_to_float
 from anybatch.networks.packed import BRANCH_FEATURES, FeatureEncoder, PackedImage, PackedNumbers
 from anybatch.networks.q_network import QNetwork, assembled_q_network
 from anybatch.networks.seeded import seeded
+from anybatch.user_modules import NETWORK_FACTORY
 
 NetworkFactory = Callable[[EnvSpec], nn.Module]
 """Makes a network for an environment; `spec.obs_layout.seen_shape` is the shape of an encoder's input."""
-
-
-SETTING = "network.factory"
 
 
 def import_factory(path: str, *, trusted: bool) -> NetworkFactory:
     """The factory my_package:make_network, which is not called. `trusted` as in `import_named`."""
     module, _, name = path.rpartition(":")
     if not module or not name:
-        raise ConfigError(f"{SETTING} = {path} must have the form my_package:make_network")
-    naming = user_modules.how_to_name(SETTING, path)
+        raise ConfigError(f"{NETWORK_FACTORY} = {path} must have the form my_package:make_network")
+    naming = user_modules.how_to_name(NETWORK_FACTORY, path)
     found = user_modules.import_named(module, naming=naming, trusted=trusted)
     factory: Any = getattr(found, name, None)
     if not callable(factory):
-        raise ConfigError(f"{SETTING} = {path}: {module} has no function {name}")
+        raise ConfigError(f"{NETWORK_FACTORY} = {path}: {module} has no function {name}")
     return cast(NetworkFactory, factory)
 
 
@@ -41,7 +39,7 @@ def import_as_named(path: str) -> None:
     """Import a factory that a person names directly, also from the working folder."""
     if not is_object(path):
         import_factory(path, trusted=True)
-        user_modules.name(SETTING, path)
+        user_modules.name(NETWORK_FACTORY, path)
 
 
 def recorded_factory(path: str) -> NetworkFactory:
@@ -50,10 +48,10 @@ def recorded_factory(path: str) -> NetworkFactory:
     The config may come from a run folder or a preset of somebody else, who must not choose what is called.
     """
     factory = import_factory(path, trusted=False)
-    if not _is_module_class(factory) and path not in user_modules.named(SETTING):
+    if not _is_module_class(factory) and path not in user_modules.named(NETWORK_FACTORY):
         raise ConfigError(
-            f"{SETTING} = {path} is not a class of torch modules, and a function is called only if you "
-            f"name it: {user_modules.how_to_name(SETTING, path)}"
+            f"{NETWORK_FACTORY} = {path} is not a class of torch modules, and a function is called only if "
+            f"you name it: {user_modules.how_to_name(NETWORK_FACTORY, path)}"
         )
     return factory
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, Self
 
 from anybatch import machine, user_modules
 from anybatch.distributed import ray_package
-from anybatch.networks.own import SETTING as FACTORY
+from anybatch.user_modules import NETWORK_FACTORY
 
 On = Literal["local", "ray"]
 
@@ -15,14 +15,14 @@ DONE, FAILED, STOPPED, ERROR, DIED, LOST = "done", "failed", "stopped", "error",
 """Answers. done, failed: the cell's file is written, with or without a result. stopped: by the runner. error:
 the study cannot continue. died: the cell's process ended without an answer. lost: the machine or actor that
 it ran on is gone, or somebody else stopped its process, which need not be the cell's fault."""
-FACTORY_FLAG = f"--{FACTORY}="
+FACTORY_FLAG = f"--{NETWORK_FACTORY}="
 MOST_LOSSES = 5
 """Times that a cell is run whose worker was lost, before it counts as failed."""
 
 
 def naming_words(envs: Sequence[str]) -> list[str]:
     """The arguments that tell a worker process which environments and network factories a person named."""
-    return [*envs, *(f"{FACTORY_FLAG}{path}" for path in sorted(user_modules.named(FACTORY)))]
+    return [*envs, *(f"{FACTORY_FLAG}{path}" for path in sorted(user_modules.named(NETWORK_FACTORY)))]
 
 
 def always_lost(reason: str) -> str:

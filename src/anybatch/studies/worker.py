@@ -12,6 +12,7 @@ A line {"give_up": NAME} is not answered itself: if that cell is in progress, it
 is answered with `stopped`. The process ends with its input, so a killed runner leaves no workers behind.
 """
 
+import contextlib
 import json
 import os
 import queue
@@ -116,7 +117,9 @@ def answering(out: Path, named: list[str], in_progress: InProgress) -> Callable[
         try:
             for word in named:
                 if word.startswith(FACTORY_FLAG):
-                    own_networks.import_as_named(word.removeprefix(FACTORY_FLAG))
+                    # A program may have named it for another of its runs: only a cell that needs it fails.
+                    with contextlib.suppress(UserError):
+                        own_networks.import_as_named(word.removeprefix(FACTORY_FLAG))
                 else:
                     envs.import_as_named(word)
             origin, cell = meant(job)

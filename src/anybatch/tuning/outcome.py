@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from anybatch import envs
-from anybatch.networks.own import SETTING as FACTORY
 from anybatch.reports.verdicts import Verdict
 from anybatch.studies.cells import Result
 from anybatch.studies.duration import written
 from anybatch.studies.plan import StudyPlan
 from anybatch.tuning.plan import TuningPlan
 from anybatch.tuning.trials import Trial
+from anybatch.user_modules import NETWORK_FACTORY
 
 RESULT_FILE = "result.json"
 
@@ -60,7 +60,7 @@ class Outcome:
     def _factory_words(self) -> list[str]:
         """The flag that names the preset's own network, which a preset alone may not name."""
         factory = self.plan.original["network"]["factory"]
-        return [] if factory is None else [f"--{FACTORY}", factory]
+        return [] if factory is None else [f"--{NETWORK_FACTORY}", factory]
 
     def to_json(self) -> dict[str, Any]:
         return {
