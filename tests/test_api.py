@@ -445,6 +445,12 @@ def test_the_seed_alone_decides_the_weights_of_an_own_network(tmp_path: Path):
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+def test_a_policy_is_loaded_for_the_environment_that_is_named(tmp_path: Path):
+    run = train(tmp_path, env="CartPole-v1")
+    assert anybatch.load(run.folder).spec.engine == "native"
+    assert anybatch.load(run.folder, env="gym:CartPole-v1").spec.engine.startswith("gymnasium")
+
+
 class Hiccup(TwoLayers):
     """An encoder whose gradient is not a number in one gradient step."""
 

@@ -233,6 +233,7 @@ def test_a_run_folder_imports_nothing_that_is_not_an_installed_package(
 @holds(
     "A Ray cluster on another machine is not connected to, because what it answers can run code here.",
 )
+@pytest.mark.timeout(90)  # Ray would wait for an answer
 def test_a_cluster_that_a_run_folder_names_is_not_connected_to(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ):
