@@ -92,7 +92,7 @@ def naming_flags(config: AnyConfig) -> tuple[str, ...]:
     if module is not None and user_modules.must_be_named(module):
         flags += ["--env", config.env]
     if factory is not None and own_networks.must_be_named(factory):
-        flags += [f"--{own_networks.SETTING}", factory]
+        flags += [f"--{user_modules.NETWORK_FACTORY}", factory]
     return tuple(flags)
 
 

@@ -22,7 +22,6 @@ import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 from anybatch.studies.worker import main
-from anybatch.runs.safe_files import Folder
 main()
 """
 """Ctrl-C and a closed terminal reach the whole process group, even during imports. Workers ignore them, and
