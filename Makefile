@@ -40,7 +40,7 @@ check: .venv/ready-to-test
 
 # Undefined behaviour ends the process at once. What the libraries around our code do is not checked: Python frees
 # little at its end, and torch and EnvPool free memory of each other. Compilers and long tests would take minutes.
-SANITIZED := tests/test_native_states.py tests/backends/test_parity.py tests/test_threads.py tests/test_minatar_rules.py \
+SANITIZED := tests/native/test_native_states.py tests/backends/test_parity.py tests/backends/test_threads.py tests/envs/test_minatar_rules.py \
 	tests/envs/test_classic_control.py
 UNSANITIZED := second_process or encoding or auxiliary or any_size or random_play or (change_action_values and minatar)
 sanitize: export CC = gcc

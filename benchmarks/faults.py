@@ -34,7 +34,7 @@ from fault_kinds import SETUPS
 
 from anybatch.runs import folder as run_folder
 from anybatch.runs import log
-from anybatch.runs.checkpoint import Checkpoints
+from anybatch.storage.checkpoint import Checkpoints
 
 HANG_SECONDS = 60.0
 GIVE_UP_SECONDS = 600.0

@@ -27,7 +27,7 @@ LONGEST_LINE = 90
 SECTIONS: dict[str, Callable[[str, Any], bool]] = {
     "Functions": lambda _, value: inspect.isfunction(value),
     "Runs and agents": lambda name, _: name in ("TrainedRun", "Agent", "PlanView", "Curve", "Evaluation"),
-    "Tuning": lambda _, value: getattr(value, "__module__", "").startswith("anybatch.tuning"),
+    "Tuning": lambda _, value: getattr(value, "__module__", "").startswith("anybatch.lab.tuning"),
     "Configs": lambda _, value: getattr(value, "__module__", "").startswith("anybatch.config"),
     "Networks": lambda _, value: getattr(value, "__module__", "").startswith("anybatch.networks"),
     "Environments": lambda _, value: getattr(value, "__module__", "").startswith("anybatch.envs"),

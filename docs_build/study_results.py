@@ -17,13 +17,12 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from anybatch.reports import dial_records, study_parts
-from anybatch.reports.charts.chart import Panels
-from anybatch.reports.pages import studies
-from anybatch.reports.report_files import write_picture
-from anybatch.reports.study_parts import Part, StudyView, mean_of
-from anybatch.reports.verdicts.compare import METRIC_NAMES
-from anybatch.studies.recorded import SUFFIX
+from anybatch.lab.charts.chart import Panels
+from anybatch.lab.pages import dial_records, studies, study_parts
+from anybatch.lab.pages.report_files import write_picture
+from anybatch.lab.pages.study_parts import Part, StudyView, mean_of
+from anybatch.lab.studies.recorded import SUFFIX
+from anybatch.lab.verdicts.compare import METRIC_NAMES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results.md"

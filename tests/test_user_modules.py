@@ -22,7 +22,7 @@ gymnasium.register("Mine-v0", entry_point=neighbor.Sound)
 """
 NEIGHBOR = "from broken_envs import Misbehaving as Sound"
 FLAGS = ["--num-envs=3", "--num-steps=7", "--total-env-steps=60", "--evaluation.num-envs=2"]
-SEARCH = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+SEARCH = os.pathsep.join([str(Path(__file__).parent / "support"), *filter(None, sys.path)])
 
 
 @pytest.fixture

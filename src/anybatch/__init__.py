@@ -45,14 +45,7 @@ if TYPE_CHECKING:
         MultiDiscreteActions,
         VectorEnv,
     )
-    from anybatch.errors import (
-        CheckpointError,
-        ConfigError,
-        DiskError,
-        EnvError,
-        TrainingError,
-        UserError,
-    )
+    from anybatch.errors import CheckpointError, ConfigError, DiskError, EnvError, TrainingError, UserError
     from anybatch.networks.actor_critic import ActorCritic, Policy
     from anybatch.networks.q_network import QNetwork
 

@@ -18,24 +18,24 @@ from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import ConfigError, UserError
 from anybatch.export import onnx_file
 from anybatch.export.onnx_file import OnnxFile
-from anybatch.networks import own as own_networks
+from anybatch.lab.studies import duration
+from anybatch.lab.tuning import tune as tuning
+from anybatch.lab.tuning.outcome import Outcome as TunedPreset
+from anybatch.lab.tuning.plan import CHECK_SEEDS, MARGIN, TUNING_SEEDS, Request
+from anybatch.lab.tuning.space import FIXED
+from anybatch.networks import custom as own_networks
 from anybatch.planning import decoupled_by_default
-from anybatch.reports import advice as advice_report
-from anybatch.reports import plan_text
-from anybatch.reports.advice import Advice
+from anybatch.runs import advice as advice_report
+from anybatch.runs import plan_text
+from anybatch.runs.advice import Advice
 from anybatch.runs.display import QUIET, Output
 from anybatch.runs.metrics import METRICS, meant
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.runs.stop import Stopped
 from anybatch.session import Outcome
+from anybatch.session.custom import NOTHING_OWN, OwnParts
 from anybatch.session.evaluating import evaluation_env, trained_player
-from anybatch.session.own import NOTHING_OWN, OwnParts
 from anybatch.session.training import ShowPlan
-from anybatch.studies import duration
-from anybatch.tuning import tune as tuning
-from anybatch.tuning.outcome import Outcome as TunedPreset
-from anybatch.tuning.plan import CHECK_SEEDS, MARGIN, TUNING_SEEDS, Request
-from anybatch.tuning.space import FIXED
 
 Config = TypeVar("Config", bound=AnyConfig)
 PathLike = str | Path

@@ -58,7 +58,7 @@ def valid_transitions(env: VectorEnv, count: int) -> list[list[Transition]]:
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """`envs.make` with config fields as keywords. `own_envs:…` can be imported; all envs get closed."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "support"))
     made: list[VectorEnv] = []
 
     def make_env(env_id: str, seeds: Sequence[int] = (5, 11, 17), **config: Any) -> VectorEnv:

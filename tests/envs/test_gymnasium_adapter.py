@@ -6,7 +6,7 @@ import pytest
 
 from anybatch import envs
 from anybatch.config import EnvConfig
-from anybatch.envs import own
+from anybatch.envs import custom as own
 from anybatch.envs.observations import read_observations
 from anybatch.envs.protocol import BoxActions, DiscreteActions, MultiDiscreteActions, VectorEnv
 from anybatch.errors import EnvError

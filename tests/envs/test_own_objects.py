@@ -13,13 +13,13 @@ from toy_runs import changed, toy_config, train_own
 
 from anybatch import session
 from anybatch.config import EnvConfig
-from anybatch.envs.own import own_env
+from anybatch.envs.custom import own_env
 from anybatch.envs.protocol import EnvStep, VectorEnv
 from anybatch.envs.toy import ToyEnv
 from anybatch.errors import EnvError
 from anybatch.runs.display import QUIET
+from anybatch.session.custom import OwnParts
 from anybatch.session.evaluating import evaluation_env
-from anybatch.session.own import OwnParts
 
 
 class Slow(own_envs.Echo):

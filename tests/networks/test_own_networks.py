@@ -11,9 +11,9 @@ from anybatch.config import NetworkConfig, QNetworkConfig
 from anybatch.envs.protocol import BoxActions, DiscreteActions, EnvSpec
 from anybatch.errors import ConfigError
 from anybatch.networks.actor_critic import ActorCritic
-from anybatch.networks.own import NetworkFactory, own_actor_critic, own_q_network
+from anybatch.networks.custom import NetworkFactory, own_actor_critic, own_q_network
 from anybatch.networks.q_network import QNetwork
-from anybatch.session.own import OwnParts
+from anybatch.session.custom import OwnParts
 
 
 def spec_of(shape: tuple[int, ...] = (3,), dtype: type = np.float32, actions: int = 4) -> EnvSpec:

@@ -17,7 +17,7 @@ from anybatch.envs.protocol import BoxActions, EnvSpec, EnvStep, RestorableEnv, 
 from anybatch.errors import EnvError
 from anybatch.networks.chunks import in_chunks
 from anybatch.networks.distributions import draw_noise, kept_log_std
-from anybatch.runs.state_fit import refuse_unlike
+from anybatch.storage.state_fit import refuse_unlike
 
 
 class Collector:

@@ -6,7 +6,7 @@ import torch
 from anybatch.distributed import collectives
 from anybatch.equations.moments import EPSILON, PRIOR_COUNT, RunningMoments, merge_moments
 from anybatch.errors import EnvError
-from anybatch.runs.state_fit import refuse_unlike
+from anybatch.storage.state_fit import refuse_unlike
 
 
 class ObservationNormalizer:

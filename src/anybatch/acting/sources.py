@@ -22,7 +22,7 @@ from anybatch.envs.episodes import EPISODES
 from anybatch.envs.protocol import Actions, BoxActions, DiscreteActions, EnvSpec
 from anybatch.errors import CheckpointError, ConfigError
 from anybatch.machine import available_bytes
-from anybatch.runs.state_fit import refuse_unlike
+from anybatch.storage.state_fit import refuse_unlike
 from anybatch.text import readable
 
 Segments = Mapping[str, dict[str, Tensor]]

@@ -10,9 +10,9 @@ from anybatch.backends import Actor
 from anybatch.config import CONFIGS, AnyConfig, RunConfig
 from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import ConfigError
-from anybatch.networks.own import NetworkFactory
-from anybatch.runs.checkpoint import Snapshot
+from anybatch.networks.custom import NetworkFactory
 from anybatch.runs.run import Run
+from anybatch.storage.checkpoint import Snapshot
 
 AnyState = TrainState[Any]
 

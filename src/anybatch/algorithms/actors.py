@@ -20,8 +20,8 @@ from anybatch.distributed import collectives, ray_package
 from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.machine import device_name
-from anybatch.networks.own import import_factory
-from anybatch.runs import message
+from anybatch.networks.custom import import_factory
+from anybatch.storage import message
 
 
 def start_actors(
@@ -107,6 +107,6 @@ def make_env(config: AnyConfig, factory: str | None, seeds: Sequence[int], first
     """Environments by the config's id, or by the name of a function that makes one."""
     if factory is None:
         return envs.make(config.env, config.env_config, seeds=seeds, first_env=first_env)
-    from anybatch.envs import own  # imports gymnasium
+    from anybatch.envs import custom as own  # imports gymnasium
 
     return own.own_env(user_modules.named_object(factory)).make(config.env_config, seeds, first_env)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from anybatch.backends.buffers import observation_dtype
 from anybatch.envs.protocol import EnvSpec
-from anybatch.runs.state_fit import refuse_unlike
+from anybatch.storage.state_fit import refuse_unlike
 
 
 class PhaseData:

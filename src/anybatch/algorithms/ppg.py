@@ -27,13 +27,13 @@ from anybatch.equations import objectives
 from anybatch.errors import ConfigError
 from anybatch.machine import available_bytes
 from anybatch.networks.actor_critic import ActorCritic
+from anybatch.networks.custom import NetworkFactory
 from anybatch.networks.distributions import kept_log_std, make_distribution
-from anybatch.networks.own import NetworkFactory
 from anybatch.networks.weight_average import WeightAverage
 from anybatch.runs import metrics as metric_names
-from anybatch.runs.checkpoint import Snapshot
 from anybatch.runs.run import Run
-from anybatch.runs.state_fit import refuse_unlike
+from anybatch.storage.checkpoint import Snapshot
+from anybatch.storage.state_fit import refuse_unlike
 from anybatch.text import readable
 
 __all__ = [

@@ -31,8 +31,8 @@ from anybatch.config import ObjectiveConfig, PPOConfig
 from anybatch.distributed import collectives
 from anybatch.equations import divergence, moments, objectives, returns, stale_data
 from anybatch.networks.actor_critic import ActorCritic
+from anybatch.networks.custom import NetworkFactory
 from anybatch.networks.distributions import Distribution, kept_log_std, make_distribution
-from anybatch.networks.own import NetworkFactory
 from anybatch.networks.weight_average import WeightAverage
 from anybatch.runs.run import Run
 

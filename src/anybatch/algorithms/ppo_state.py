@@ -25,9 +25,9 @@ from anybatch.distributed import collectives
 from anybatch.envs.protocol import BoxActions, EnvSpec
 from anybatch.errors import ConfigError
 from anybatch.networks.actor_critic import ActorCritic
-from anybatch.networks.own import NetworkFactory, own_actor_critic
+from anybatch.networks.custom import NetworkFactory, own_actor_critic
 from anybatch.networks.weight_average import EwmaNetwork, PeriodicCopy, WeightAverage
-from anybatch.runs.checkpoint import Snapshot
+from anybatch.storage.checkpoint import Snapshot
 
 
 @dataclass(kw_only=True)

@@ -33,7 +33,7 @@ from anybatch.distributed import collectives
 from anybatch.envs.protocol import DiscreteActions, EnvSpec
 from anybatch.equations import returns
 from anybatch.errors import ConfigError
-from anybatch.networks.own import NetworkFactory, own_q_network
+from anybatch.networks.custom import NetworkFactory, own_q_network
 from anybatch.networks.q_network import QNetwork
 from anybatch.networks.weight_average import WeightAverage
 from anybatch.runs.run import Run

@@ -30,9 +30,9 @@ from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.encoders import compute_in_bf16
 from anybatch.networks.q_network import QNetwork
 from anybatch.networks.weight_average import WeightAverage
-from anybatch.runs.checkpoint import Snapshot
 from anybatch.runs.run import Run
-from anybatch.runs.state_fit import refuse_unlike
+from anybatch.storage.checkpoint import Snapshot
+from anybatch.storage.state_fit import refuse_unlike
 
 Network = TypeVar("Network", ActorCritic, QNetwork)
 Environments = VectorEnv | ActorPool

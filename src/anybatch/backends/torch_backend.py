@@ -28,7 +28,7 @@ from anybatch.errors import RankError, TrainingError
 from anybatch.networks.chunks import in_chunks
 from anybatch.networks.flat import FlatParameters
 from anybatch.networks.weight_average import WeightAverage
-from anybatch.runs.state_fit import refuse_unlike
+from anybatch.storage.state_fit import refuse_unlike
 
 CLIP_EPSILON = 1e-6
 """As in torch.nn.utils.clip_grad_norm_."""

@@ -7,9 +7,9 @@ import tyro
 
 from anybatch import presets
 from anybatch.cli.usage_error import as_user_error
-from anybatch.reports import dial_records, study_parts
-from anybatch.reports.pages import dial as dial_pages
-from anybatch.studies.recorded import SUFFIX
+from anybatch.lab.pages import dial as dial_pages
+from anybatch.lab.pages import dial_records, study_parts
+from anybatch.lab.studies.recorded import SUFFIX
 
 
 @dataclass(frozen=True, kw_only=True)

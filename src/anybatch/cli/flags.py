@@ -9,9 +9,9 @@ import tyro
 from anybatch import presets
 from anybatch.cli.offered import PLAYING, WATCHING, Offered
 from anybatch.config import AnyConfig, PPOConfig
+from anybatch.lab.studies.engine import On
+from anybatch.lab.tuning.plan import CHECK_SEEDS, MARGIN, TUNING_SEEDS
 from anybatch.runs.folder import NEWEST
-from anybatch.studies.engine import On
-from anybatch.tuning.plan import CHECK_SEEDS, MARGIN, TUNING_SEEDS
 
 # The config's own fields are flags without a prefix: --num-envs, --optimizer.learning-rate. The preset or the
 # run determines the algorithm and its config before the flags are parsed, so there is no subcommand for it.

@@ -21,7 +21,7 @@ from anybatch.cli.usage_error import as_user_error
 from anybatch.cli.words import HELP_FLAGS, value_of
 from anybatch.errors import EnvError, UserError
 from anybatch.planning import decoupled_by_default
-from anybatch.reports.plan_text import wrapped
+from anybatch.runs.plan_text import wrapped
 
 NewRun = TypeVar("NewRun", TrainFlags, PlanFlags)
 KnownRun = TypeVar("KnownRun", bound=RunFlags)
@@ -89,7 +89,7 @@ def parse(defaults: AnyFlags, words: list[str]) -> AnyFlags:
     if value_of("--env", words) is not None:  # named here, not by a preset or by the record of a run
         envs.import_as_named(config.env)
     if value_of("--network.factory", words) is not None and config.network.factory is not None:
-        from anybatch.networks import own as own_networks  # imports torch
+        from anybatch.networks import custom as own_networks  # imports torch
 
         own_networks.import_as_named(config.network.factory)
     if value_of("--ray-address", words) is not None and config.ray_address is not None:

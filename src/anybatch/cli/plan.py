@@ -11,7 +11,7 @@ from anybatch.cli.words import number_of_ranks
 from anybatch.config import AnyConfig
 from anybatch.dial import plan_table
 from anybatch.envs.ids import refuse_unknown
-from anybatch.reports import plan_text
+from anybatch.runs import plan_text
 
 
 def plan(words: list[str]) -> None:

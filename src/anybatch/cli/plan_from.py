@@ -9,7 +9,7 @@ from anybatch.dial.other_plans import OtherPlan, plan_for
 from anybatch.dial.other_trainers import TRAINERS, read_settings, trainer_named
 from anybatch.dial.paste import paste
 from anybatch.errors import UserError
-from anybatch.reports import plan_text
+from anybatch.runs import plan_text
 from anybatch.text import counted
 
 

@@ -11,8 +11,9 @@ from anybatch.cli.flags import EvaluateFlags, WatchFlags
 from anybatch.cli.parsing import with_run
 from anybatch.cli.words import value_of, without
 from anybatch.errors import UserError
-from anybatch.reports import advice, video
-from anybatch.reports import suites as suite
+from anybatch.export import video
+from anybatch.lab import suites as suite
+from anybatch.runs import advice
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
 from anybatch.runs.record import RunRecord

@@ -8,17 +8,17 @@ import tyro
 
 from anybatch.cli.usage_error import as_user_error
 from anybatch.errors import UserError
-from anybatch.reports import compared, report_files, run_charts, study_parts
-from anybatch.reports.charts import files
-from anybatch.reports.pages import runs as run_page
-from anybatch.reports.pages import studies as study_page
-from anybatch.reports.report_files import Report
-from anybatch.reports.study_parts import StudyView
-from anybatch.studies import recorded
-from anybatch.tuning import page as tuning_page
-from anybatch.tuning import recorded as recorded_tuning
-from anybatch.tuning import tune
-from anybatch.tuning.outcome import Outcome
+from anybatch.lab.charts import files
+from anybatch.lab.pages import compared, report_files, run_charts, study_parts
+from anybatch.lab.pages import runs as run_page
+from anybatch.lab.pages import studies as study_page
+from anybatch.lab.pages.report_files import Report
+from anybatch.lab.pages.study_parts import StudyView
+from anybatch.lab.studies import recorded
+from anybatch.lab.tuning import page as tuning_page
+from anybatch.lab.tuning import recorded as recorded_tuning
+from anybatch.lab.tuning import tune
+from anybatch.lab.tuning.outcome import Outcome
 
 REPORT_FOLDER = "report"
 

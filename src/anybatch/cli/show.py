@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from anybatch.reports import sparkline
-from anybatch.reports.advice import Advice
-from anybatch.reports.plan_text import wrapped
-from anybatch.reports.suites import SuiteResult
+from anybatch.lab.pages import sparkline
+from anybatch.lab.suites import SuiteResult
+from anybatch.runs.advice import Advice
+from anybatch.runs.plan_text import wrapped
 from anybatch.runs.record import RunRecord
 from anybatch.session import Outcome
 from anybatch.text import counted, number_text

@@ -16,17 +16,18 @@ from anybatch.config import EnvConfig
 from anybatch.envs import import_as_named
 from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import ConfigError
-from anybatch.networks import own as own_networks
-from anybatch.reports import report_files, statistics, study_parts, study_text, verdicts
-from anybatch.reports.pages import studies as study_page
-from anybatch.reports.verdicts.power import outlooks
+from anybatch.lab import statistics, verdicts
+from anybatch.lab.pages import report_files, study_parts, study_text
+from anybatch.lab.pages import studies as study_page
+from anybatch.lab.studies import duration, files, opening, runner
+from anybatch.lab.studies import engine as engines
+from anybatch.lab.studies.files import Study
+from anybatch.lab.studies.plan import Request, make_plan
+from anybatch.lab.verdicts.power import outlooks
+from anybatch.networks import custom as own_networks
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
 from anybatch.runs.stop import Stopped
-from anybatch.studies import duration, files, opening, runner
-from anybatch.studies import engine as engines
-from anybatch.studies.files import Study
-from anybatch.studies.plan import Request, make_plan
 from anybatch.text import counted
 
 VERDICTS_FILE = "verdicts.json"

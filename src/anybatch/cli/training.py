@@ -15,7 +15,7 @@ from anybatch.config import AnyConfig
 from anybatch.dial import Plan
 from anybatch.distributed import collectives, group
 from anybatch.planning import decoupled_by_default
-from anybatch.reports import plan_text
+from anybatch.runs import plan_text
 from anybatch.runs.display import Output
 from anybatch.runs.record import RunRecord
 from anybatch.runs.tag import tag_of

@@ -13,14 +13,14 @@ from anybatch.config import EnvConfig
 from anybatch.envs import import_as_named
 from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import ConfigError
-from anybatch.networks import own as own_networks
+from anybatch.lab.studies import duration
+from anybatch.lab.tuning.plan import Request
+from anybatch.lab.tuning.tune import REPORT_FOLDER
+from anybatch.lab.tuning.tune import tune as run_tuning
+from anybatch.networks import custom as own_networks
 from anybatch.runs.display import Output
 from anybatch.runs.stop import Stopped
-from anybatch.studies import duration
 from anybatch.text import counted
-from anybatch.tuning.plan import Request
-from anybatch.tuning.tune import REPORT_FOLDER
-from anybatch.tuning.tune import tune as run_tuning
 
 
 def tune(words: list[str]) -> None:

@@ -15,15 +15,7 @@ from anybatch.config.groups import (
     TunedAt,
     UpdateConfig,
 )
-from anybatch.config.planned import (
-    BatchSizes,
-    Hyperparameters,
-    PhasePlan,
-    Plan,
-    PlanRow,
-    Ratios,
-    StalePlan,
-)
+from anybatch.config.planned import BatchSizes, Hyperparameters, PhasePlan, Plan, PlanRow, Ratios, StalePlan
 from anybatch.config.require import MOST_ENVS, MOST_THREADS, require, require_sense
 from anybatch.config.rescale import rescale_rules
 from anybatch.config.tunable import LEARNING_RATE, MINIBATCHES_PER_EPOCH, Dimension

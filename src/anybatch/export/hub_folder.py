@@ -12,15 +12,14 @@ from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.dial import plan_table
 from anybatch.errors import DiskError, UserError, cause_of
-from anybatch.export import onnx_file
+from anybatch.export import onnx_file, video
 from anybatch.export.model_card import Card
-from anybatch.reports import video
 from anybatch.runs import folder as run_folder
-from anybatch.runs import safe_files
-from anybatch.runs.checkpoint import PLACE, Checkpoints
 from anybatch.runs.display import Output
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.session.outcome import naming_flags
+from anybatch.storage import safe_files
+from anybatch.storage.checkpoint import PLACE, Checkpoints
 from anybatch.text import counted
 
 CARD, EVALUATION, VIDEO, ONNX = "README.md", "evaluation.json", "replay.mp4", "policy.onnx"

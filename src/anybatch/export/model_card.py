@@ -9,7 +9,7 @@ import numpy as np
 from anybatch.acting.evaluation import Evaluation
 from anybatch.config import AnyConfig
 from anybatch.dial import Plan
-from anybatch.reports import plan_text
+from anybatch.runs import plan_text
 from anybatch.runs.best import BEST
 from anybatch.text import counted
 

@@ -19,11 +19,11 @@ from anybatch.errors import DiskError, UserError, cause_of
 from anybatch.export.onnx_check import Agreement, compare, observations_of_play
 from anybatch.export.policy_graph import PolicyGraph, input_names, inputs_of, output_names
 from anybatch.runs import folder as run_folder
-from anybatch.runs import safe_files
 from anybatch.runs.display import Output
 from anybatch.runs.record import NEWEST, RunRecord
+from anybatch.session.custom import NOTHING_OWN, OwnParts
 from anybatch.session.evaluating import opened_env, trained_player
-from anybatch.session.own import NOTHING_OWN, OwnParts
+from anybatch.storage import safe_files
 from anybatch.text import readable
 
 SUFFIX = ".onnx"

@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from anybatch.runs import json_text, safe_files
-from anybatch.runs.checkpoint import PLACE, STATE, Checkpoints, Loaded, env_steps_of
-from anybatch.runs.state_tree import StateTree
+from anybatch.storage import json_text, safe_files
+from anybatch.storage.checkpoint import PLACE, STATE, Checkpoints, Loaded, env_steps_of
+from anybatch.storage.state_tree import StateTree
 
 BEST = "best"
 SCORE = "evaluation_return"

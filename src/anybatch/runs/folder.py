@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from anybatch.errors import DiskError, UserError, cause_of
-from anybatch.runs import json_text, safe_files
-from anybatch.runs.safe_files import Folder
+from anybatch.storage import json_text, safe_files
+from anybatch.storage.safe_files import Folder
 
 _LONGEST_NAME = 100
 NAME_SEPARATOR = "__"

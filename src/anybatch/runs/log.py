@@ -12,10 +12,10 @@ from typing import Any, Self, SupportsFloat
 
 from anybatch.errors import DiskError, UserError, cause_of
 from anybatch.runs import metrics as metric_names
-from anybatch.runs import safe_files
-from anybatch.runs.json_text import is_number
-from anybatch.runs.safe_files import Folder, write_all
 from anybatch.runs.sinks import Sink
+from anybatch.storage import safe_files
+from anybatch.storage.json_text import is_number
+from anybatch.storage.safe_files import Folder, write_all
 
 METRICS_FILE, SUPERSEDED_FILE = "metrics.jsonl", "metrics-superseded.jsonl"
 

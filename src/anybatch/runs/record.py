@@ -11,9 +11,9 @@ from anybatch.errors import CheckpointError, ConfigError, UserError
 from anybatch.runs import folder as run_folder
 from anybatch.runs import log
 from anybatch.runs.best import BEST, BestCheckpoint
-from anybatch.runs.checkpoint import Checkpoints, Loaded, env_steps_of
 from anybatch.runs.folder import NEWEST
-from anybatch.runs.json_text import is_number
+from anybatch.storage.checkpoint import Checkpoints, Loaded, env_steps_of
+from anybatch.storage.json_text import is_number
 
 RESULT_FILE = "result.json"
 

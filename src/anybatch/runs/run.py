@@ -15,14 +15,14 @@ from anybatch.distributed import collectives, group
 from anybatch.envs.episodes import Episode, from_table, to_table
 from anybatch.envs.published_scale import on_published_scale
 from anybatch.runs import log
-from anybatch.runs.checkpoint import Checkpoints, Loaded, Snapshot
 from anybatch.runs.display import RECENT_EPISODES, RECENT_RETURN, Display, Output, Quiet
-from anybatch.runs.gathering import gathered
 from anybatch.runs.log import MetricLog, NoLog
 from anybatch.runs.sinks import open_sinks
-from anybatch.runs.state_tree import StateTree
 from anybatch.runs.stop import GracefulStop
 from anybatch.runs.timer import Timer
+from anybatch.storage.checkpoint import Checkpoints, Loaded, Snapshot
+from anybatch.storage.resharding import gathered
+from anybatch.storage.state_tree import StateTree
 from anybatch.text import counted
 
 

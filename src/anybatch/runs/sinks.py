@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from anybatch.config import RecordConfig
-from anybatch.runs.safe_files import Folder
+from anybatch.storage.safe_files import Folder
 
 PROJECT = "anybatch"
 Metrics = Mapping[str, float]

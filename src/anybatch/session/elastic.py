@@ -14,8 +14,8 @@ from typing import Protocol, TypeVar
 
 from anybatch.distributed import collectives, group
 from anybatch.errors import UserError
-from anybatch.runs import safe_files
-from anybatch.runs.checkpoint import Checkpoints
+from anybatch.storage import safe_files
+from anybatch.storage.checkpoint import Checkpoints
 
 _RUN_ID = "TORCHELASTIC_RUN_ID"
 _NO_ID = "none"

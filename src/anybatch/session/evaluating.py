@@ -17,14 +17,14 @@ from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import ConfigError
 from anybatch.networks.q_network import QNetwork
-from anybatch.runs import state_fit
-from anybatch.runs.checkpoint import Loaded
 from anybatch.runs.display import Output
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.runs.run import of_all_ranks
 from anybatch.runs.stop import Stopped, stopping_at_once
-from anybatch.session.own import NOTHING_OWN, OwnParts
+from anybatch.session.custom import NOTHING_OWN, OwnParts
 from anybatch.session.planning import set_threads
+from anybatch.storage import state_fit
+from anybatch.storage.checkpoint import Loaded
 
 
 def evaluate_run(

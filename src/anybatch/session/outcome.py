@@ -9,10 +9,10 @@ from anybatch import envs, user_modules
 from anybatch.acting.evaluation import Evaluation
 from anybatch.algorithms import AnyState
 from anybatch.config import AnyConfig
-from anybatch.networks import own as own_networks
+from anybatch.networks import custom as own_networks
 from anybatch.runs.best import BestCheckpoint
 from anybatch.runs.run import Run
-from anybatch.session.own import OwnParts, is_elsewhere
+from anybatch.session.custom import OwnParts, is_elsewhere
 
 
 @dataclass(frozen=True)

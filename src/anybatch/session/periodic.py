@@ -14,8 +14,8 @@ from anybatch.runs import log
 from anybatch.runs.best import BestCheckpoint
 from anybatch.runs.run import Run
 from anybatch.runs.stop import Stopped
+from anybatch.session.custom import OwnParts
 from anybatch.session.evaluating import evaluate_within_training
-from anybatch.session.own import OwnParts
 
 
 @dataclass

@@ -9,7 +9,7 @@ from anybatch.backends.threads import own_cores
 from anybatch.config import AnyConfig
 from anybatch.errors import UserError
 from anybatch.planning import expected_encoder, plan
-from anybatch.session.own import NOTHING_OWN
+from anybatch.session.custom import NOTHING_OWN
 
 __all__ = ["expected_encoder", "leave_cores_to_native_code", "plan", "set_threads"]
 

@@ -6,10 +6,10 @@ from dataclasses import fields
 from anybatch.algorithms import AnyState, algorithm_of
 from anybatch.config import AnyConfig
 from anybatch.errors import CheckpointError, ConfigError
-from anybatch.runs import state_fit
-from anybatch.runs.checkpoint import Loaded, Snapshot
-from anybatch.runs.gathering import of_shard
 from anybatch.runs.record import RunRecord
+from anybatch.storage import state_fit
+from anybatch.storage.checkpoint import Loaded, Snapshot
+from anybatch.storage.resharding import of_shard
 
 
 def refuse_another_run(recorded: AnyConfig, config: AnyConfig) -> None:

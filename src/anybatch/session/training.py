@@ -19,19 +19,19 @@ from anybatch.config.serialization import config_to_dict
 from anybatch.dial import Plan, plan_table
 from anybatch.distributed import collectives, group
 from anybatch.runs import folder as run_folder
-from anybatch.runs.checkpoint import Loaded
 from anybatch.runs.display import Output
 from anybatch.runs.record import RESULT_FILE, RunRecord
 from anybatch.runs.run import Run
 from anybatch.runs.stop import Stopped
 from anybatch.session import elastic
+from anybatch.session.custom import NOTHING_OWN, OwnParts
 from anybatch.session.evaluating import evaluate_state, evaluation_protocol
 from anybatch.session.failing import noting_evaluation, noting_training
 from anybatch.session.outcome import Outcome, outcome_of, result_json, resume_of
-from anybatch.session.own import NOTHING_OWN, OwnParts
 from anybatch.session.periodic import PeriodicEvaluation, refuse_one_env_for_two
 from anybatch.session.planning import leave_cores_to_native_code, set_threads
 from anybatch.session.restoring import refuse_another_run, refuse_finished, restore, was_native
+from anybatch.storage.checkpoint import Loaded
 
 ShowPlan = Callable[[AnyConfig, Plan], None]
 

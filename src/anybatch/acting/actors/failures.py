@@ -5,7 +5,7 @@ from typing import Any
 
 from anybatch import errors
 from anybatch.errors import UserError, note_own_line
-from anybatch.runs import message
+from anybatch.storage import message
 
 
 class ActorFailed(Exception):

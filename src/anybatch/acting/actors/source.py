@@ -26,7 +26,7 @@ from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import TrainingError
 from anybatch.networks.q_network import QNetwork
-from anybatch.runs import message
+from anybatch.storage import message
 
 MOST_LOSSES = 5
 """How often an actor is restarted for the same answer."""

@@ -7,7 +7,7 @@ from anybatch.acting.collector import Collector
 from anybatch.acting.rollout import Origin
 from anybatch.backends import Actor, TorchActing
 from anybatch.networks.q_network import QNetwork
-from anybatch.runs import message
+from anybatch.storage import message
 
 
 class ActorWorker:

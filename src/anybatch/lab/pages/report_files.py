@@ -1,0 +1,76 @@
+"""A report on disk: index.html, which needs no other file, and next to it figures and their numbers."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anybatch.errors import DiskError, UserError, cause_of
+from anybatch.lab.charts import files
+from anybatch.lab.charts.chart import Drawing, csv_text
+from anybatch.lab.pages.page import GENERATOR
+from anybatch.storage import safe_files
+
+PAGE = "index.html"
+FIGURES, DATA = "figures", "data"
+PICTURES = (".png", ".svg")
+
+
+@dataclass(frozen=True)
+class Report:
+    """The parts of a report."""
+
+    page: str
+    drawings: Sequence[Drawing]
+    tables: Mapping[str, str]
+    """Contents of further CSV files, by name without .csv."""
+
+
+def write(report: Report, out: Path, *, within: Path | None = None, with_pictures: bool = True) -> Path:
+    """Write a report into the folder `out` and return its page. An earlier report there is replaced.
+
+    `within`: the folder that a person named, if it is not `out` itself; what is in it must not be a link.
+    Pictures take most of the time, and are left out if matplotlib is missing.
+    """
+    page, root = out / PAGE, within or out
+    tables = {drawn.name: csv_text(drawn) for drawn in report.drawings} | dict(report.tables)
+    data = {out / DATA / f"{name}.csv": text for name, text in tables.items()}
+    suffixes = PICTURES if with_pictures and files.is_available() else ()
+    pictures = {
+        out / FIGURES / f"{drawn.name}{suffix}": drawn for drawn in report.drawings for suffix in suffixes
+    }
+    refuse_foreign(page, (*data, *pictures))
+    try:
+        # First the page: where it is, the other files are ours, even if this process is killed here.
+        safe_files.replace(page, report.page.encode(errors="replace"), within=root)
+        for path, text in data.items():
+            safe_files.replace(path, text.encode(errors="replace"), within=root)
+        for path, drawn in pictures.items():
+            safe_files.replace(path, files.picture(drawn, path.suffix), within=root)
+    except OSError as error:
+        raise DiskError(f"the report could not be written to {out}: {cause_of(error)}") from error
+    return page
+
+
+def refuse_foreign(page: Path, beside: Iterable[Path] = ()) -> None:
+    """Refuse to replace a page that anybatch did not write, or files `beside` it if there is no page."""
+    try:
+        if page.exists():
+            lost = [page] if GENERATOR not in safe_files.read(page).decode(errors="replace") else []
+        else:
+            lost = [path for path in beside if path.exists()]
+    except OSError as error:
+        raise DiskError(f"{page} could not be read: {cause_of(error)}") from error
+    if lost:
+        raise UserError(
+            f"{lost[0]} was not written by anybatch and would be lost: name another place with --out"
+        )
+
+
+def write_picture(drawn: Drawing, out: Path) -> None:
+    """Write one drawing, in the format of the file name `out`."""
+    files.refuse_format(out)
+    content = files.picture(drawn, out.suffix.lower())
+    try:
+        safe_files.replace(out, content, within=out.parent)
+    except OSError as error:
+        raise DiskError(f"{out} could not be written: {cause_of(error)}") from error

@@ -1,0 +1,240 @@
+"""The metrics of runs over env steps, as charts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from anybatch.errors import UserError
+from anybatch.lab.charts.chart import Chart, Scale, Series
+from anybatch.lab.pages.compared import Group
+from anybatch.runs.metrics import METRICS, meant
+
+PARTS = 120
+"""Number of equal parts of the longest run; a point of a line is the mean within one."""
+RETURN, EPISODES = "charts/episodic_return", "charts/episodes"
+NOISE_SCALE = "batch/noise_scale"
+"""Metric summarized by medians: a few values dominate its mean, since its denominator can be near 0."""
+RETURN_METRICS = (RETURN, "charts/normalized_return", "charts/episodic_length")
+"""Metrics that are means over episodes: parts of a run weight them by the number of episodes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricChart:
+    """A kind of chart: what it shows of a run."""
+
+    name: str
+    title: str
+    metric: str
+    y_label: str
+    y_scale: Scale = "linear"
+    y_from: float | None = None
+    beside: str | None = None
+    """Another metric, drawn dashed in the same color."""
+    beside_label: str = ""
+
+
+RUN_CHARTS = (
+    MetricChart(name="return", title="Return", metric=RETURN, y_label="mean score of training episodes"),
+    MetricChart(
+        name="evaluation", title="Evaluation", metric="evaluation/return", y_label="mean score while training"
+    ),
+    MetricChart(
+        name="batch", title="Iteration batch", metric="batch/iteration", y_label="samples", y_scale="log"
+    ),
+    MetricChart(name="ranks", title="Ranks", metric="charts/ranks", y_label="learner processes", y_from=0),
+    MetricChart(
+        name="noise-scale",
+        title="Gradient noise scale",
+        metric=NOISE_SCALE,
+        y_label="samples; dashed: the minibatch",
+        y_scale="log",
+        beside="batch/minibatch",
+        beside_label="minibatch",
+    ),
+    MetricChart(
+        name="divergence",
+        title="Behavioral divergence",
+        metric="batch/behavioral_divergence",
+        y_label="share of states whose best action changed",
+        y_from=0,
+    ),
+    MetricChart(
+        name="policy-kl",
+        title="Divergence of an iteration",
+        metric="batch/policy_kl",
+        y_label="KL from the policy before the iteration",
+        y_from=0,
+    ),
+    MetricChart(
+        name="kl",
+        title="KL divergence",
+        metric="losses/approx_kl",
+        y_label="from the behavior policy to the current one",
+        y_from=0,
+    ),
+    MetricChart(
+        name="clip-fraction",
+        title="Clip fraction",
+        metric="losses/clipfrac",
+        y_label="share of ratios outside the clip range",
+        y_from=0,
+    ),
+    MetricChart(name="entropy", title="Entropy", metric="losses/entropy", y_label="of the policy, nats"),
+    MetricChart(
+        name="learning-rate",
+        title="Learning rate",
+        metric="charts/learning_rate",
+        y_label="of the first gradient step",
+        y_from=0,
+    ),
+    MetricChart(name="speed", title="Speed", metric="charts/SPS", y_label="env steps per second", y_from=0),
+)
+"""The charts of a run's page, in their order. Those that no run has measured are left out."""
+
+
+def charts_of(groups: Sequence[Group]) -> list[Chart]:
+    """All charts of these runs; for the return, one per environment."""
+    charts: list[Chart] = []
+    for kind in RUN_CHARTS:
+        if kind.metric == RETURN:
+            charts += return_charts(kind, groups)
+        else:
+            charts.append(metric_chart(kind, groups))
+    return [chart for chart in charts if chart.series]
+
+
+def return_charts(kind: MetricChart, groups: Sequence[Group]) -> list[Chart]:
+    """Scores of two environments have no common axis."""
+    envs = list(dict.fromkeys(group.config.env for group in groups))
+    if len(envs) == 1:
+        return [metric_chart(kind, groups)]
+    return [
+        metric_chart(
+            replace(kind, name=f"return-{number}", title=f"Return, {env}"),
+            [group for group in groups if group.config.env == env],
+        )
+        for number, env in enumerate(envs, 1)
+    ]
+
+
+def chart_of_metric(metric: str, groups: Sequence[Group]) -> Chart:
+    """The chart of one metric by its name in metrics.jsonl; a metric that no run has measured is refused."""
+    if metric not in METRICS:
+        raise UserError(
+            f"--metric {metric}: there is no such metric{meant(metric) or '; metrics.jsonl has their names'}"
+        )
+    known = next((kind for kind in RUN_CHARTS if kind.metric == metric), None)
+    if known is None:
+        meaning = METRICS[metric].rstrip(".")
+        known = MetricChart(
+            name=metric.rpartition("/")[2].replace("_", "-"), title=metric, metric=metric, y_label=meaning
+        )
+    chart = metric_chart(known, groups)
+    if not chart.series:
+        there = sorted({name for group in groups for run in group.runs for name in known_metrics(run.rows)})
+        raise UserError(f"--metric {metric}: not measured in these runs, which have {', '.join(there)}")
+    return chart
+
+
+def known_metrics(rows: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {name for row in rows for name, value in row.items() if name in METRICS and value is not None}
+
+
+def metric_chart(kind: MetricChart, groups: Sequence[Group]) -> Chart:
+    """One metric of all groups; a group that has not measured it has no line."""
+    longest = max(run.env_steps for group in groups for run in group.runs)
+    series: list[Series] = []
+    end = 0
+    for group in groups:
+        line = group_line(group, kind.metric, longest)
+        if line is None:
+            continue
+        series.append(line)
+        end = max(end, *(run.env_steps for run in group.runs))
+        beside = group_line(group, kind.beside, longest) if kind.beside else None
+        if beside is not None:
+            label = f"{group.label}, {kind.beside_label}"
+            series.append(replace(beside, label=label, dashed=True, low=(), high=(), in_legend=False))
+    return Chart(
+        name=kind.name,
+        title=kind.title,
+        y_label=kind.y_label,
+        y_scale=kind.y_scale,
+        y_includes=() if kind.y_from is None else (kind.y_from,),
+        x_includes=(0, end),
+        series=tuple(series),
+        note=range_note(groups),
+    )
+
+
+def range_note(groups: Sequence[Group]) -> str:
+    """The sentence about the shaded ranges."""
+    kinds = {len(group.runs) > 1 for group in groups}
+    within = "iterations within a point"
+    if kinds == {True, False}:
+        return f"Shaded: the range over the runs of a line, or over the {within} if it is a single run."
+    return f"Shaded: the range over {'the runs of a line' if True in kinds else f'the {within}'}."
+
+
+def group_line(group: Group, metric: str, longest: int) -> Series | None:
+    """The mean over a group's runs with their range; for one run, the mean and range within each part."""
+    lines = [line for run in group.runs if (line := run_line(run.rows, metric, longest / PARTS)) is not None]
+    if not lines:
+        return None
+    x, y, low, high = lines[0] if len(lines) == 1 else over_runs(lines, longest)
+    has_range = bool((high > low).any())
+    return Series(
+        label=group.label,
+        color=group.color,
+        dashed=group.dashed,
+        x=tuple(x.tolist()),
+        y=tuple(y.tolist()),
+        low=tuple(low.tolist()) if has_range else (),
+        high=tuple(high.tolist()) if has_range else (),
+    )
+
+
+Line = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Env steps, means, and lowest and highest values: [P] each."""
+
+
+def run_line(rows: Sequence[Mapping[str, Any]], metric: str, width: float) -> Line | None:
+    """A metric in parts of `width` env steps; rows that are farther apart are separate points."""
+    known = [row for row in rows if row.get(metric) is not None]
+    if not known:
+        return None
+    steps = np.array([row["env_steps"] for row in known], dtype=np.float64)
+    values = np.array([row[metric] for row in known], dtype=np.float64)
+    by_episodes = metric in RETURN_METRICS
+    weights = np.array([row.get(EPISODES) or 1 if by_episodes else 1 for row in known], dtype=np.float64)
+    # A row at the very end of a part belongs to it, since its env steps were done within it.
+    _, starts = np.unique(np.ceil(steps / width), return_index=True)
+    total = np.add.reduceat(weights, starts)
+    if metric == NOISE_SCALE:
+        centers = np.array([np.median(part) for part in np.split(values, starts[1:])])
+    else:
+        centers = np.add.reduceat(weights * values, starts) / total
+    return (
+        np.add.reduceat(weights * steps, starts) / total,
+        centers,
+        np.minimum.reduceat(values, starts),
+        np.maximum.reduceat(values, starts),
+    )
+
+
+def over_runs(lines: Sequence[Line], longest: int) -> Line:
+    """Mean and range over several runs, each interpolated to common points and counted where it has data."""
+    x = np.linspace(0, longest, PARTS + 1)
+    at = np.array([at_points(x, steps, means) for steps, means, _, _ in lines])
+    known = ~np.isnan(at).all(axis=0)
+    at = at[:, known]
+    return x[known], np.nanmean(at, axis=0), np.nanmin(at, axis=0), np.nanmax(at, axis=0)
+
+
+def at_points(x: np.ndarray, steps: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """A line at the points x; NaN before its first point, and more than one point after its last one."""
+    values = np.interp(x, steps, means)
+    values[(x < steps[0]) | (x > steps[-1] + x[1] - x[0])] = np.nan
+    return values

@@ -1,0 +1,177 @@
+"""Running one cell: train it, or continue it, and keep what a report needs."""
+
+import math
+import traceback
+from pathlib import Path
+
+from anybatch import envs, session
+from anybatch.config import AnyConfig, PPOConfig
+from anybatch.envs.protocol import Actions, BoxActions, DiscreteActions, MultiDiscreteActions, RestorableEnv
+from anybatch.errors import DiskError, TrainingError, UserError
+from anybatch.lab.studies import curve_means, curves
+from anybatch.lab.studies.cells import ENTROPY, RANDOM_ARM, RUNS, Cell, Origin, Result
+from anybatch.lab.studies.configs import config_of
+from anybatch.lab.studies.failures import facts, failure
+from anybatch.runs import folder as run_folder
+from anybatch.runs.display import QUIET
+from anybatch.runs.record import RunRecord
+from anybatch.runs.stop import Stopped
+from anybatch.session.custom import NOTHING_OWN
+from anybatch.session.evaluating import evaluate_state
+from anybatch.session.training import start
+from anybatch.storage import safe_files
+from anybatch.storage.safe_files import Folder
+
+RANDOM_EPISODES = 100
+RUN_FACTS = ("python", "torch", "engine", "device", "threads")
+KEPT_OF_EVALUATION = ("mean_return", "standard_error", "episodes", "greedy")
+
+
+def run_cell(out: Path, plan: Origin, cell: Cell) -> Result:
+    """The result of a cell, even if it fails. Raises Stopped at a signal, DiskError at a full disk."""
+    try:
+        if cell.arm == RANDOM_ARM:
+            return random_play(plan, cell)
+        folder = trained(out, cell)
+    except (Stopped, DiskError):
+        raise
+    except Exception as error:
+        if not isinstance(error, UserError):
+            traceback.print_exception(error)  # for the log; the cell stores the sentence
+        return failure(plan, cell, sentence(error), diverged=isinstance(error, TrainingError))
+    return collected(folder, plan, cell)
+
+
+def remove_finished_run(out: Path, cell: Cell) -> None:
+    """Remove the run folder of a cell, once its result is stored: a kill must not lose both."""
+    folder = out / RUNS / cell.name
+    if folder.exists() and is_complete(RunRecord(folder)):
+        safe_files.remove_tree(folder, within=out)
+
+
+def trained(out: Path, cell: Cell) -> Path:
+    """The run folder of a cell, trained to its end and evaluated."""
+    folder, config = out / RUNS / cell.name, config_of(cell.config, cell.name)
+    with Folder.opened(out / RUNS, within=out, make=True) as runs:
+        if runs.exists(cell.name) and not can_continue(folder, config):
+            runs.remove_tree(cell.name)
+        is_begun = runs.exists(cell.name)
+        if is_begun:
+            with runs.inner(cell.name):
+                pass  # neither this folder nor the run in it is a link
+    if not is_begun:
+        outcome = session.train(
+            config,
+            preset=cell.base,
+            base=out / RUNS,
+            name=cell.name,
+            show_plan=lambda *_: None,
+            output=QUIET,
+        )
+    elif is_complete(RunRecord(folder)):
+        return folder
+    else:
+        outcome = session.resume(RunRecord(folder), config, show_plan=lambda *_: None, output=QUIET)
+    if outcome.stopped_by is not None:
+        raise Stopped(outcome.stopped_by)
+    return outcome.folder
+
+
+def can_continue(folder: Path, config: AnyConfig) -> bool:
+    """Whether an interrupted cell gives the same result as an uninterrupted one.
+
+    It does if the environment can be restored. Otherwise a resume would start other episodes, so the cell is
+    restarted.
+    """
+    try:
+        record = RunRecord(folder)
+        if is_complete(record):
+            return True
+        if not record.has_checkpoint:
+            return False
+    except UserError:  # killed before its first file was complete
+        return False
+    env = envs.make(config.env, config.env_config, seeds=[0])
+    env.close()
+    return isinstance(env, RestorableEnv)
+
+
+def is_complete(record: RunRecord) -> bool:
+    result = record.result or {}
+    return bool(result.get("finished")) and result.get("evaluation") is not None
+
+
+def collected(folder: Path, plan: Origin, cell: Cell) -> Result:
+    """What a cell keeps of its run folder."""
+    record = RunRecord(folder)
+    rows, total = record.rows, cell.total_env_steps
+    curve = curves.return_curve(rows, total, plan.bins)
+    if all(value is None for _, value in curve):
+        return failure(plan, cell, f"no episode ended within {total:,} env steps")
+    run_facts = run_folder.read_json(folder / run_folder.FACTS_FILE)
+    evaluation = (record.result or {})["evaluation"]
+    if not math.isfinite(evaluation["mean_return"]):
+        return failure(plan, cell, f"the evaluation has a mean return of {evaluation['mean_return']}")
+    return Result(
+        cell=cell,
+        plan_hash=plan.hash,
+        curve=curve,
+        episodes=int(sum(row.get(curves.EPISODES) or 0 for row in rows)),
+        evaluation={key: evaluation[key] for key in KEPT_OF_EVALUATION},
+        plan=run_folder.read_json(folder / run_folder.PLAN_FILE),
+        metrics=curves.metric_curves(rows, total, plan.bins),
+        facts=facts(plan)
+        | {key: run_facts[key] for key in RUN_FACTS}
+        | {"seconds": rows[-1]["wall_seconds"], "interruptions": len(run_facts["earlier"])},
+    )
+
+
+def random_play(plan: Origin, cell: Cell) -> Result:
+    """The return of an untrained policy, whose actions are nearly uniformly random."""
+    config = untrained(config_of(cell.config, cell.name))
+    state = start(config, NOTHING_OWN, QUIET, env_steps=0)
+    try:
+        played = evaluate_state(config, state, output=QUIET)
+    finally:
+        NOTHING_OWN.close_source(state.source)
+    if not math.isfinite(played.mean_return):  # rewards are checked only while learning
+        return failure(plan, cell, f"random play has a mean return of {played.mean_return}")
+    mean, entropy = curve_means.rounded(played.mean_return), largest_entropy(state.source.spec.actions)
+    return Result(
+        cell=cell,
+        plan_hash=plan.hash,
+        curve=((cell.total_env_steps, mean),),
+        episodes=len(played.episodes),
+        evaluation={key: played.to_json()[key] for key in KEPT_OF_EVALUATION},
+        metrics={} if entropy is None else {ENTROPY: (curve_means.rounded(entropy),)},
+        facts=facts(plan),
+    )
+
+
+def largest_entropy(actions: Actions) -> float | None:
+    """The entropy of uniformly random actions; None for continuous ones, which have no maximum."""
+    match actions:
+        case DiscreteActions():
+            return math.log(actions.count)
+        case MultiDiscreteActions():
+            return sum(math.log(count) for count in actions.counts)
+        case BoxActions():
+            return None
+
+
+def untrained(config: AnyConfig) -> PPOConfig:
+    """A config whose untrained policy gives nearly the same probability to every action."""
+    evaluation = {"num_envs": RANDOM_EPISODES, "episodes_per_env": 1, "greedy": False}
+    return PPOConfig(
+        env=config.env,
+        env_config=config.env_config,
+        seed=config.seed,
+        threads=config.threads,
+        num_envs=1,
+        evaluation=type(config.evaluation)(**(vars(config.evaluation) | evaluation)),
+    )
+
+
+def sentence(error: Exception) -> str:
+    """The message of an error: the sentence of our own errors, otherwise with the name of the type."""
+    return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,69 @@
+"""tuned.toml: the tuned preset, which extends the original one."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from anybatch import presets
+from anybatch.config.serialization import config_to_dict
+from anybatch.lab.studies.configs import nested
+from anybatch.lab.tuning.plan import TuningPlan
+from anybatch.lab.tuning.trials import Trial
+from anybatch.presets.merged import leaves
+from anybatch.presets.toml_text import prose, toml_value
+from anybatch.storage import safe_files
+
+TUNED_FILE = "tuned.toml"
+TUNED_GROUPS = ("update", "optimizer", "objective", "proximal", "exploration", "phase")
+"""Groups of settings that a trial changes; the others differ from the preset only in what cells need."""
+
+
+def write(out: Path, plan: TuningPlan, best: Trial, trials: int, checked: str = "") -> Path:
+    """Write the tuned preset. `checked` is the verdict of the final check, if it has been run."""
+    path = out / TUNED_FILE
+    safe_files.replace(path, text(out, plan, best, trials, checked).encode(errors="replace"))
+    return path
+
+
+def text(out: Path, plan: TuningPlan, best: Trial, trials: int, checked: str) -> str:
+    """The file: what it extends, the source of its numbers, and the settings that differ."""
+    differing = differences(plan, best)
+    tuned_at = differing.pop("tuned_at")
+    top = {name: value for name, value in differing.items() if not isinstance(value, dict)}
+    tables = {name: value for name, value in differing.items() if isinstance(value, dict)}
+    lines = [f"extends = {toml_value(extended(plan.preset, out))}"]
+    lines.append(prose("description", [f"{Path(plan.preset).stem}, tuned on {plan.env}"]))
+    lines.append(prose("source", [source(plan, best, trials), *([checked] if checked else [])]))
+    lines += ["", *(f"{name} = {toml_value(value)}" for name, value in top.items())] if top else []
+    for name, table in (tables | {"tuned_at": tuned_at}).items():
+        lines += ["", f"[{name}]"]
+        lines += [f"{path} = {toml_value(value)}" for path, value in leaves(table)]
+    return "\n".join(lines) + "\n"
+
+
+def extended(preset: str, out: Path) -> str:
+    """The extended preset: a name, or the path of a file relative to this one's folder."""
+    return os.path.relpath(preset, out) if preset.endswith(".toml") else preset
+
+
+def source(plan: TuningPlan, best: Trial, trials: int) -> str:
+    seeds = ", ".join(map(str, plan.seeds))
+    return (
+        f"Found by anybatch tune around {Path(plan.preset).stem}: trial {best.number} of {trials} on "
+        f"{plan.env}, each {plan.env_steps:,} env steps with {plan.num_envs} envs on seeds {seeds}, the best "
+        f"by its area under the return curve, {best.shown_value}"
+    )
+
+
+def differences(plan: TuningPlan, best: Trial) -> dict[str, Any]:
+    """The settings in which the tuned preset differs from the original, and its tuned batch."""
+    own = config_to_dict(presets.load(plan.preset).config)
+    trial = plan.settings_of(best.point, f"trial {best.number}")
+    found = {group: trial[group] for group in TUNED_GROUPS if group in trial}
+    found |= {"env": plan.env, "num_envs": plan.train_at}
+    before = dict(leaves(own))
+    stated: dict[str, Any] = {}
+    for path, value in leaves(found):
+        if before[path] != value:
+            stated = presets.overlaid(stated, nested(path, value))
+    return stated | {"tuned_at": presets.own_batch(trial)}

@@ -1,0 +1,222 @@
+"""Rules that measure: a metric over the runs, its correlation with others, and where invariance ends."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from itertools import chain
+
+import numpy as np
+
+from anybatch.lab import statistics
+from anybatch.lab.studies.cells import Cell, Result
+from anybatch.lab.verdicts import compare
+from anybatch.lab.verdicts.rule import Rule
+from anybatch.lab.verdicts.scores import Scores
+from anybatch.lab.verdicts.verdict import Comparison, State, overall
+from anybatch.text import counted
+
+NOISE_SCALE = "batch/noise_scale"
+FEWEST_POINTS = 8
+"""Fewest parts of a run in which both metrics were measured, for a correlation."""
+LEVEL = 0.95
+END = "end of invariance"
+"""Label of the comparison that decides a prediction."""
+
+
+def estimates(rule: Rule, scores: Scores) -> list[Comparison]:
+    """A metric over the last part of the runs, in each environment."""
+    return [
+        estimate(rule, scores, f"{rule.metric} in {env}, {selector.words(scores.plan)}", cells)
+        for selector in rule.this
+        for env, cells in scores.cells(selector).items()
+    ]
+
+
+def estimate(rule: Rule, scores: Scores, label: str, cells: Sequence[Cell]) -> Comparison:
+    """A metric over the last part of the runs of `cells`, which are of one environment."""
+    if not has_results(scores, cells):
+        return not_run(label)
+    by_cell = measured(rule.metric, rule.share, scores, cells)
+    if not by_cell:
+        sentence = f"{label}: not measured in any of {counted(len(cells), 'run')}."
+        return Comparison(label=label, state="undecided", sentence=sentence)
+    values = list(by_cell.values())
+    middle, interval = float(np.mean(values)), statistics.mean_interval({"": values}, LEVEL)
+    details: dict[str, object] = {"per_cell": by_cell, "unit": rule.metric}
+    ending = compare.missing_runs(len(by_cell), len(cells))
+    if rule.metric == NOISE_SCALE:
+        envs = worth_having(scores, by_cell)
+        details |= {"envs_worth_having": envs}
+        ending += f": its minibatch would be reached with {envs:,.0f} envs, and more add little"
+    return measurement(label, middle, interval, f"{middle:.4g}{in_brackets(interval)}{ending}", details)
+
+
+def measurement(
+    label: str,
+    value: float,
+    interval: tuple[float, float] | None,
+    words: str,
+    details: Mapping[str, object],
+) -> Comparison:
+    """A number that nothing is compared with; `words` say it with its interval."""
+    return Comparison(
+        label=label,
+        state="measured",
+        value=value,
+        interval=interval,
+        level=LEVEL,
+        sentence=f"{label}: {words}.",
+        details=details,
+    )
+
+
+def has_results(scores: Scores, cells: Iterable[Cell]) -> bool:
+    """Whether any of the cells has been run."""
+    return any(cell.name in scores.results for cell in cells)
+
+
+def not_run(label: str) -> Comparison:
+    return Comparison(label=label, state="not run", sentence=f"{label}: not run yet.")
+
+
+def measured(metric: str, share: float, scores: Scores, cells: Iterable[Cell]) -> dict[str, float]:
+    """The median of a metric over the last part of each run that has measured it, by cell."""
+    found: dict[str, float] = {}
+    for name in (cell.name for cell in cells if cell.name in scores.results):
+        values = scores.results[name].metrics.get(metric, ())
+        first = len(values) - max(1, round(share * len(values)))
+        last = [value for value in values[max(0, first) :] if value is not None]
+        if last:
+            found[name] = float(np.median(last))
+    return found
+
+
+def worth_having(scores: Scores, by_cell: Mapping[str, float]) -> float:
+    """The number of envs whose minibatch is the noise scale, with as many minibatches as the runs had."""
+    envs = [
+        noise * batch["num_envs"] / batch["minibatch"]
+        for name, noise in by_cell.items()
+        for batch in (scores.results[name].plan["batch"],)
+    ]
+    return float(np.median(envs))
+
+
+def correlations(rule: Rule, scores: Scores) -> list[Comparison]:
+    """Rank correlation of a metric with others along each run; a mean over runs."""
+    found: list[Comparison] = []
+    for selector in rule.this:
+        words = selector.words(scores.plan)
+        by_env = scores.cells(selector)
+        if by_env and not has_results(scores, chain(*by_env.values())):
+            found.append(not_run(f"{rule.metric}, {words}"))
+            continue
+        labels = {other: f"{rule.metric} with {other}, {words}" for other in rule.others}
+        found += [correlation(rule.metric, other, scores, label, by_env) for other, label in labels.items()]
+    return found
+
+
+def correlation(
+    metric: str, other: str, scores: Scores, label: str, cells: Mapping[str, Sequence[Cell]]
+) -> Comparison:
+    """The rank correlation of two metrics along the runs of cells, by environment."""
+    results = {
+        env: [scores.results[cell.name] for cell in of if cell.name in scores.results]
+        for env, of in cells.items()
+    }
+    known = {
+        env: [value for one in of if (value := along(one, metric, other)) is not None]
+        for env, of in results.items()
+    }
+    by_env = {env: values for env, values in known.items() if values}
+    if not by_env:
+        sentence = f"{label}: not measured {FEWEST_POINTS} times or more in any run."
+        return Comparison(label=label, state="undecided", sentence=sentence)
+    middle, interval = float(statistics.mean(by_env)), statistics.mean_interval(by_env, LEVEL)
+    number = f"rank correlation {middle:+.2f}{in_brackets(interval, '+.2f')}"
+    runs = compare.missing_runs(sum(map(len, by_env.values())), sum(map(len, cells.values())))
+    details = {"per_env": {env: float(np.mean(values)) for env, values in by_env.items()}}
+    return measurement(label, middle, interval, f"{number}{runs}", details)
+
+
+def along(result: Result, first: str, second: str) -> float | None:
+    """The rank correlation of two metrics over the parts of a run that have both; None for too few."""
+    both = zip(result.metrics.get(first, ()), result.metrics.get(second, ()), strict=False)
+    pairs = [(a, b) for a, b in both if a is not None and b is not None]
+    if len(pairs) < FEWEST_POINTS:
+        return None
+    return statistics.rank_correlation([a for a, _ in pairs], [b for _, b in pairs])
+
+
+def in_brackets(interval: tuple[float, float] | None, form: str = ".4g") -> str:
+    if interval is None:
+        return " (no interval from a single seed)"
+    low, high = (format(bound, form) for bound in interval)
+    return f" ({LEVEL:.0%} interval {low} to {high})"
+
+
+def foretold(rule: Rule, scores: Scores) -> list[Comparison]:
+    """Whether the noise scale at the tuned batch predicts where invariance ends."""
+    pairs = compare.pairs_of(rule, scores)
+    by_pair = [compare.compared_pair(rule, scores, *pair, count=len(pairs)) for pair in pairs]
+    by_ratio: list[tuple[float, State]] = [
+        (float(Fraction(this.ratio)), overall(found)) for (this, _), found in zip(pairs, by_pair, strict=True)
+    ]
+    compared = [one for found in by_pair for one in found]
+    predictions = [
+        noise / scores.results[name].plan["batch"]["minibatch"]
+        for _, that in rule.pairs()
+        for cells in scores.cells(that).values()
+        for name, noise in measured(NOISE_SCALE, 1.0, scores, cells).items()
+    ]
+    if {one.state for one in compared} <= {"not run"}:
+        return compared
+    if not predictions:
+        return [*compared, without_prediction()]
+    return [*compared, end_of_invariance(rule, sorted(by_ratio), float(np.median(predictions)))]
+
+
+def without_prediction() -> Comparison:
+    sentence = f"{END}: no run has measured the noise scale that would predict it."
+    return Comparison(label=END, state="undecided", sentence=sentence)
+
+
+def end_of_invariance(rule: Rule, by_ratio: list[tuple[float, State]], predicted: float) -> Comparison:
+    """The ratios between which invariance ends, and the one that the noise scale predicts."""
+    failing = next((ratio for ratio, state in by_ratio if state == "fails"), None)
+    holding = 1.0
+    for ratio, state in by_ratio:
+        if state != "holds":
+            break
+        holding = ratio
+    state, ending = judged_prediction(predicted, holding, failing, rule.within)
+    said = f"{END}: the noise scale predicts ratio {predicted:.3g}, and equality was shown up to {holding:g}"
+    return Comparison(
+        label=END,
+        state=state,
+        value=predicted,
+        sentence=f"{said}; {ending}.",
+        details={
+            "predicted_ratio": predicted,
+            "holds_up_to": holding,
+            "fails_from": failing,
+            "unit": "ratio",
+        },
+    )
+
+
+def judged_prediction(
+    predicted: float, holding: float, failing: float | None, within: float
+) -> tuple[State, str]:
+    """Whether a prediction is right about an end that is somewhere from `holding` to `failing`.
+
+    It is if all of these ratios are within the factor of it, and wrong if none is.
+    """
+    if holding > predicted * within:
+        return "fails", f"that is beyond a factor of {within:g} of it"
+    if failing is None:
+        return "undecided", "no ratio was shown to differ"
+    first = f"the first that differs is {failing:g}"
+    if failing < predicted / within:
+        return "fails", f"{first}, beyond a factor of {within:g} of it"
+    if holding >= predicted / within and failing <= predicted * within:
+        return "holds", f"{first}, both within a factor of {within:g} of it"
+    return "undecided", f"{first}, and not all ratios in between are within a factor of {within:g} of it"
