@@ -89,8 +89,7 @@ READ_BY_PROPERTIES = {"tuned_at", "envs_per_rank", "overlap"}
 @pytest.fixture(scope="module")
 def attributes() -> set[str]:
     """Attributes that are read where something depends on them, not where settings are checked or shown."""
-    words = ("dial/table.py", "dial/rows.py")
-    shows = ("cli/", "lab/", "runs/advice.py", "runs/plan_text.py", *words, "__main__.py")
+    shows = ("cli/", "lab/", "runs/advice.py", "runs/plan_text.py", "dial/table.py", "__main__.py")
     texts = [path.read_text() for path in SOURCES if not str(path.relative_to(PACKAGE)).startswith(shows)]
     return {name for text in texts for name in re.findall(r"\.([a-z]\w*)\b", text)}
 

@@ -27,7 +27,7 @@ from anybatch.cli import main
 from anybatch.config import RESCALE_RULES, AnyConfig, PPOConfig
 from anybatch.dial import BatchControl, Plan, PlanTable, make_plan, plan_table
 from anybatch.dial.controllers import Signals
-from anybatch.dial.sizes import LEAST_NOISE_WEIGHT
+from anybatch.dial.plan import LEAST_NOISE_WEIGHT
 from anybatch.errors import CheckpointError, ConfigError
 from anybatch.rules import center_of_mass, minibatches_within
 

@@ -15,7 +15,7 @@ from blocks import LANGUAGES, PAGES, Block, Command, blocks_of, name_of
 from anybatch.cli import main
 from anybatch.cli.words import value_of, without
 from anybatch.config import CONFIGS
-from anybatch.config.whole_number import whole_number
+from anybatch.config.require import whole_number
 from anybatch.runs.metrics import METRICS
 from docs_build import flag_reference
 

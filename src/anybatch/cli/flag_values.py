@@ -2,7 +2,7 @@
 
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from anybatch.config.whole_number import whole_number
+from anybatch.config.require import whole_number
 
 FLAG_VALUES = ConstructorRegistry()
 """Used as `with FLAG_VALUES:`; applies to every flag, and to each value of a list."""

@@ -4,7 +4,7 @@ import json
 
 from rich.console import Console
 
-from anybatch.config.whole_number import whole_number
+from anybatch.config.require import whole_number
 from anybatch.dial.other_plans import OtherPlan, plan_for
 from anybatch.dial.other_trainers import TRAINERS, read_settings, trainer_named
 from anybatch.dial.paste import paste

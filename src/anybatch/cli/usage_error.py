@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator
 from itertools import groupby
 
-from anybatch.config import other_names
+from anybatch.config.serialization import meant_elsewhere
 from anybatch.errors import UserError
 
 FRAME = "│╭╮╰╯─ "
@@ -77,7 +77,7 @@ def sentence_in(box: str, known: Collection[str] = (), of_training: Collection[s
         for name in names:
             if NEGATION.sub("", name).replace("_", "-") in of_training:
                 return without_effect(name, known)
-        ours = [f"--{name}" for name in other_names.meant(names, known)]
+        ours = [f"--{name}" for name in meant_elsewhere(names, known)]
         return f"{UNKNOWN}{' '.join(words)}; {hint(words, ours or similar)}"
     return plain_rule(wrong) or re.sub(r"^Error parsing config[\w.-]*: ", "", wrong)
 

@@ -2,7 +2,7 @@
 
 from itertools import zip_longest
 
-from anybatch.config.whole_number import whole_number
+from anybatch.config.require import whole_number
 from anybatch.errors import UserError
 
 MOST_RANKS = 1024

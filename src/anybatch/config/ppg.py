@@ -14,10 +14,10 @@ from anybatch.config.planned import (
     divided_by,
     learning_rate_rule,
     ratio_text,
+    rescale_rules,
 )
 from anybatch.config.ppo import PPOConfig
-from anybatch.config.require import require
-from anybatch.config.rescale import rescale_rules
+from anybatch.config.require import AT_LEAST_1, NOT_NEGATIVE, POSITIVE, require, require_bounds
 from anybatch.config.tunable import ABOVE_0, Dimension
 from anybatch.text import counted, number_text, readable
 
@@ -46,21 +46,15 @@ class PhaseConfig:
     """Keep the phase's data in checkpoints; otherwise checkpoints are saved only at the ends of phases."""
 
     def __post_init__(self) -> None:
-        counts = {
-            "policy-iterations": self.policy_iterations,
-            "value-epochs": self.value_epochs,
-            "auxiliary-epochs": self.auxiliary_epochs,
-            "auxiliary-minibatch": self.auxiliary_minibatch,
-        }
-        for name, count in counts.items():
-            require(count >= 1, f"phase.{name} = {count}: must be at least 1")
-        require(
-            self.auxiliary_learning_rate > 0,
-            f"phase.auxiliary-learning-rate = {self.auxiliary_learning_rate}: must be positive",
-        )
-        require(
-            self.clone_coefficient >= 0,
-            f"phase.clone-coefficient = {self.clone_coefficient}: must not be negative",
+        require_bounds(
+            self,
+            "phase",
+            policy_iterations=AT_LEAST_1,
+            value_epochs=AT_LEAST_1,
+            auxiliary_epochs=AT_LEAST_1,
+            auxiliary_minibatch=AT_LEAST_1,
+            auxiliary_learning_rate=POSITIVE,
+            clone_coefficient=NOT_NEGATIVE,
         )
 
 

@@ -15,9 +15,9 @@ from anybatch.config.planned import (
     copy_text,
     decay_text,
     divided_by,
+    rescale_rules,
 )
-from anybatch.config.require import require
-from anybatch.config.rescale import rescale_rules
+from anybatch.config.require import AT_LEAST_1, DECAY, NOT_NEGATIVE, POSITIVE, SHARE, require, require_bounds
 from anybatch.config.run import RunConfig
 from anybatch.config.tunable import (
     ABOVE_0,
@@ -61,25 +61,17 @@ class ObjectiveConfig:
     """Decay of the advantage moments from iteration to iteration; 0: only the moments of this iteration."""
 
     def __post_init__(self) -> None:
-        require(0 <= self.discount <= 1, f"objective.discount = {self.discount}: must be in [0, 1]")
-        require(0 <= self.gae_lambda <= 1, f"objective.gae-lambda = {self.gae_lambda}: must be in [0, 1]")
-        require(self.clip is None or self.clip > 0, f"objective.clip = {self.clip}: must be positive or None")
-        require(
-            self.value_clip is None or self.value_clip > 0,
-            f"objective.value-clip = {self.value_clip}: must be positive or None",
-        )
-        require(
-            self.value_coefficient >= 0,
-            f"objective.value-coefficient = {self.value_coefficient}: must not be negative",
-        )
-        require(self.kl_penalty >= 0, f"objective.kl-penalty = {self.kl_penalty}: must not be negative")
-        require(
-            self.max_importance >= 1,
-            f"objective.max-importance = {self.max_importance}: must be at least 1",
-        )
-        require(
-            0 <= self.advantage_decay < 1,
-            f"objective.advantage-decay = {self.advantage_decay}: must be in [0, 1)",
+        require_bounds(
+            self,
+            "objective",
+            discount=SHARE,
+            gae_lambda=SHARE,
+            clip=POSITIVE,
+            value_clip=POSITIVE,
+            value_coefficient=NOT_NEGATIVE,
+            kl_penalty=NOT_NEGATIVE,
+            max_importance=AT_LEAST_1,
+            advantage_decay=DECAY,
         )
         require(
             self.advantage_decay == 0 or self.advantage_normalization == "iteration",
@@ -106,11 +98,7 @@ class ProximalConfig:
     the iteration, which is wrong for stale data and is available to show that."""
 
     def __post_init__(self) -> None:
-        require(
-            0 <= self.ewma_decay < 1,
-            f"proximal.ewma-decay = {self.ewma_decay}: must be in [0, 1)",
-        )
-        require(self.copy_every >= 1, f"proximal.copy-every = {self.copy_every}: must be at least 1")
+        require_bounds(self, "proximal", ewma_decay=DECAY, copy_every=AT_LEAST_1)
         require(
             self.importance == "behavior" or self.policy == "iteration_start",
             f"proximal.importance = {self.importance} needs proximal.policy = iteration_start, "

@@ -1,10 +1,10 @@
 """Configuration shared by the runs of all algorithms."""
 
+import re
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 from anybatch import rules
-from anybatch.config.collection import Collection, collection_of
 from anybatch.config.controller import CompleteController, ControllerConfig
 from anybatch.config.groups import (
     DelayConfig,
@@ -15,10 +15,44 @@ from anybatch.config.groups import (
     TunedAt,
     UpdateConfig,
 )
-from anybatch.config.planned import BatchSizes, Hyperparameters, PhasePlan, Plan, PlanRow, Ratios, StalePlan
-from anybatch.config.require import MOST_ENVS, MOST_THREADS, require, require_sense
-from anybatch.config.rescale import rescale_rules
+from anybatch.config.planned import (
+    BatchSizes,
+    Hyperparameters,
+    PhasePlan,
+    Plan,
+    PlanRow,
+    Ratios,
+    StalePlan,
+    rescale_rules,
+)
+from anybatch.config.require import (
+    AT_LEAST_1,
+    MOST_ENVS,
+    MOST_THREADS,
+    NOT_NEGATIVE,
+    POSITIVE,
+    between,
+    require,
+    require_bounds,
+    require_sense,
+)
 from anybatch.config.tunable import LEARNING_RATE, MINIBATCHES_PER_EPOCH, Dimension
+
+MOST_ACTORS = 4096
+Engine = Literal["local", "ray"]
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Actors that collect while the learner learns, each with a shard of the environments."""
+
+    engine: Engine
+    """local: processes on this machine. ray: Ray actors, here or on other machines."""
+    actors: int
+
+    def __str__(self) -> str:
+        places = {"local": "on this machine", "ray": "on Ray"}
+        return f"{self.actors} actor{'s' * (self.actors > 1)} {places[self.engine]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,26 +133,22 @@ class RunConfig:
     """Batch at which the numbers were chosen. None: the batch of this config."""
 
     def __post_init__(self) -> None:
-        require(self.num_envs <= MOST_ENVS, f"num-envs = {self.num_envs}: must be at most {MOST_ENVS:,}")
-        require(self.threads <= MOST_THREADS, f"threads = {self.threads}: must be at most {MOST_THREADS:,}")
+        require_bounds(
+            self,
+            "",
+            num_envs=between(1, MOST_ENVS),
+            num_steps=AT_LEAST_1,
+            envs_per_rank=AT_LEAST_1,
+            total_env_steps=AT_LEAST_1,
+            seed=NOT_NEGATIVE,
+            threads=between(0, MOST_THREADS),
+            microbatch=NOT_NEGATIVE,
+            actor_timeout=POSITIVE,
+        )
         require_sense(self)
         require(
             self.env != "" and not self.env.endswith(":"),
             f"env = {self.env!r}: must be an id such as CartPole-v1 or minatar:Breakout",
-        )
-        require(
-            self.num_envs >= 1 and self.num_steps >= 1,
-            f"num-envs = {self.num_envs}, num-steps = {self.num_steps}: both must be at least 1",
-        )
-        require(
-            self.envs_per_rank is None or self.envs_per_rank >= 1,
-            f"envs-per-rank = {self.envs_per_rank}: must be at least 1 or None",
-        )
-        require(self.total_env_steps >= 1, f"total-env-steps = {self.total_env_steps}: must be at least 1")
-        require(
-            self.threads >= 0 and self.microbatch >= 0,
-            f"threads = {self.threads}, microbatch = {self.microbatch}: both must be positive, or 0 for "
-            "automatic",
         )
         require(
             self.precision == "float32"
@@ -128,7 +158,6 @@ class RunConfig:
         )
         self._require_limit()
         self._require_collection()
-        require(self.seed >= 0, f"seed = {self.seed}: must not be negative")
         rescale_rules(self.rescale)
         shortest, _ = self.step_range
         smallest = self.num_envs * shortest
@@ -165,7 +194,6 @@ class RunConfig:
             self.ray_address is None or on_ray,
             f"ray-address = {self.ray_address} needs actors on Ray, but actors = {self.actors}",
         )
-        require(self.actor_timeout > 0, f"actor-timeout = {self.actor_timeout}: must be positive")
 
     @property
     def collection(self) -> Collection | None:
@@ -331,3 +359,20 @@ class RunConfig:
     def plan_settings(self) -> dict[str, Any]:
         """Settings of the algorithm that its plans depend on, named as the flags of the command line."""
         return {}
+
+
+def collection_of(actors: str | None, *, overlap: bool, num_envs: int) -> Collection | None:
+    """The collection that the settings `actors` and `overlap` request; None if the learner collects by
+    itself."""
+    if actors is None:
+        return Collection("local", 1) if overlap else None
+    match = re.fullmatch(r"(local|ray):(\d{1,9})", actors)
+    require(match is not None, f"actors = {actors!r}: must be local:N or ray:N, such as local:2")
+    assert match is not None
+    count = int(match[2])
+    require(1 <= count <= MOST_ACTORS, f"actors = {actors}: must be from 1 to {MOST_ACTORS:,} actors")
+    require(
+        count <= num_envs,
+        f"actors = {actors} is more than num-envs = {num_envs}: every actor needs an environment",
+    )
+    return Collection(cast("Engine", match[1]), count)

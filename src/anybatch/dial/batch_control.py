@@ -6,8 +6,7 @@ from anybatch.config import RunConfig
 from anybatch.config.planned import Plan
 from anybatch.dial import controllers
 from anybatch.dial.controllers import ControllerState, Signals
-from anybatch.dial.plan import make_plan
-from anybatch.dial.sizes import moved_limit, usable_limit
+from anybatch.dial.plan import make_plan, moved_limit, usable_limit
 from anybatch.errors import ConfigError
 
 
