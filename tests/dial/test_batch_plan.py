@@ -251,7 +251,7 @@ def test_the_rows_name_what_changed_and_why():
     assert rows["learning rate"].this_run == "0.00025"
     assert "√(1/4)" in rows["learning rate"].rule
     assert rows["proximal EWMA decay"].this_run == "0.969697 (center of mass 32)"
-    assert rows["advantage moments decay"].this_run == "0.6 (iterations 4)"
+    assert rows["advantage-statistics EWMA decay"].this_run == "0.6 (effective window: 4 iterations)"
     kept = {row.number: row for row in table(num_envs=64, rescale="none").rows}
     assert kept["learning rate"].this_run == "0.0005"
     assert "kept" in kept["learning rate"].rule
@@ -282,7 +282,7 @@ def test_a_large_ratio_is_written_in_full():
     tuned = {"num_envs": 1, "num_steps": 8, "minibatches_per_epoch": 8, "epochs": 1}
     rows = {row.number: row for row in table(num_envs=12_500, num_steps=8, tuned_at=tuned).rows}
     assert "√12,500 (minibatch)" in rows["learning rate"].rule
-    assert "÷ 12,500 (iteration batch)" in rows["advantage moments decay"].rule
+    assert "÷ 12,500 (iteration batch)" in rows["advantage-statistics EWMA decay"].rule
 
 
 def test_numbers_that_a_run_does_not_use_have_no_row():

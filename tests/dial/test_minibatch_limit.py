@@ -167,7 +167,7 @@ def test_the_table_says_which_number_is_in_which_regime():
     assert "minibatches per epoch" not in regimes(free)
     for said, regime in ((free, "minibatch"), (below, "minibatch"), (beyond, "minibatch limit")):
         assert {regimes(said)[number] for number in of_the_minibatch} == {regime}
-        assert regimes(said)["advantage moments decay"] == "iteration batch"
+        assert regimes(said)["advantage-statistics EWMA decay"] == "iteration batch"
         held = {row.number for row in said.rows if row.rule.endswith("; at the minibatch limit")}
         assert held == (set(of_the_minibatch) if regime == "minibatch limit" else set())
     assert regimes(beyond)["minibatches per epoch"] == "iteration batch"

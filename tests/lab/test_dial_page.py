@@ -174,7 +174,12 @@ def numbers_in(text: str) -> list[float]:
     return [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?", text)]
 
 
-DIVIDED = ("proximal EWMA decay", "proximal copy every", "advantage moments decay", "iterations per phase")
+DIVIDED = (
+    "proximal EWMA decay",
+    "proximal copy every",
+    "advantage-statistics EWMA decay",
+    "iterations per phase",
+)
 """What is divided by the ratio; Python writes ÷ 1/8 as × 8."""
 
 

@@ -3,7 +3,6 @@
 Plain data. `anybatch.dial` computes a plan; the config of each algorithm contributes what is its own.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Literal, get_args
 
@@ -289,8 +288,8 @@ def learning_rate_rule(ratio: float, batch: str, optimizer: str, asked: RescaleR
     return f"× {factor} ({batch}){requested}"
 
 
-def decay_text(decay: float, meaning: Callable[[float], float], unit: str) -> str:
-    return f"{decay:.6g} ({unit} {number_text(meaning(decay), 4)})"
+def window_text(iterations: float) -> str:
+    return f"{number_text(iterations, 4)} iteration{'s' * (iterations != 1)}"
 
 
 def copy_text(every: int) -> str:

@@ -13,9 +13,9 @@ from anybatch.config.planned import (
     Ratios,
     StalePlan,
     copy_text,
-    decay_text,
     divided_by,
     rescale_rules,
+    window_text,
 )
 from anybatch.config.require import AT_LEAST_1, DECAY, NOT_NEGATIVE, POSITIVE, SHARE, require, require_bounds
 from anybatch.config.run import RunConfig
@@ -263,18 +263,17 @@ class PPOConfig(RunConfig):
             rows.append(self._proximal_row(plan))
         if self.objective.advantage_normalization == "iteration":
             tuned_at, this_run = (
-                decay_text(decay, rules.effective_sample_size, "iterations")
+                f"{decay:.6g} (effective window: {window_text(rules.effective_sample_size(decay))})"
                 for decay in (self.objective.advantage_decay, plan.hyperparameters.advantage_decay)
             )
             rows.append(
                 PlanRow.by_rule(
                     "advantage-moments",
                     rescale_rules(self.rescale),
-                    number="advantage moments decay",
+                    number="advantage-statistics EWMA decay",
                     tuned_at=tuned_at,
                     this_run=this_run,
-                    rule=f"iterations {divided_by(plan.ratios.iteration_batch)} (iteration batch), "
-                    "at least 1",
+                    rule=f"window {divided_by(plan.ratios.iteration_batch)} (iteration batch), at least 1",
                     regime="iteration batch",
                 )
             )
@@ -289,7 +288,7 @@ class PPOConfig(RunConfig):
         else:
             name, age, number = "proximal-ewma", "center of mass", "proximal EWMA decay"
             tuned_at, this_run = (
-                decay_text(decay, rules.center_of_mass, age)
+                f"{decay:.6g} ({age} {number_text(rules.center_of_mass(decay), 4)})"
                 for decay in (proximal.ewma_decay, run.proximal_decay)
             )
         if plan.stale is not None and self.proximal_follows_lag:

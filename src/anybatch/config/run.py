@@ -82,7 +82,7 @@ class RunConfig:
     seed: int = 1
     """Seed of all randomness. Runs with neighboring seeds share no random numbers."""
     rescale: str = "all"
-    """The numbers that follow the batch: all, none, or a comma-separated list of learning-rate,
+    """Hyperparameters to rescale with batch size: all, none, or a comma-separated list of learning-rate,
     proximal-ewma, proximal-copy, advantage-moments, phase-length, auxiliary-phase and adam-betas, which is
     not part of all. learning-rate=linear or learning-rate=square-root replaces the optimizer's own rule, also
     in the auxiliary phase."""

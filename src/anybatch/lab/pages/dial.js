@@ -26,10 +26,20 @@ function numberText(value) {
   return value.toLocaleString("en-US", Number.isInteger(value) ? {} : { maximumSignificantDigits: 6 });
 }
 
+/** A ratio as `anybatch plan` writes it, after the sign before it: × 4, √(1/256), or × 256 for ÷ 1/256. */
+function ratioText(sign, ratio) {
+  const inverse = Math.round(1 / ratio);
+  if (inverse <= 1 || Math.abs(inverse * ratio - 1) >= 1e-9) return sign + numberText(ratio);
+  const part = numberText(inverse);
+  return { "√": `√(1/${part})`, "÷ ": `× ${part}` }[sign] ?? `${sign}1/${part}`;
+}
+
 /** A sentence of dial_words.py with its numbers. */
 function fill(sentence, values = {}) {
   const text = (value) => (typeof value === "number" ? numberText(value) : String(value));
-  return sentence.replace(/\{(\w+)\}/g, (_, name) => text(values[name]));
+  return sentence
+    .replace(/(√|÷ |)\{ratio\}/g, (_, sign) => ratioText(sign, values.ratio))
+    .replace(/\{(\w+)\}/g, (_, name) => text(values[name]));
 }
 
 // State and address
@@ -192,10 +202,9 @@ function concerns(setting, settings) {
 // What follows
 
 function shareOf(ratio) {
-  const inverse = Math.round(1 / ratio);
   if (ratio === 1) return words.page["the tuned batch"];
-  const isPart = ratio < 1 && Math.abs(1 / ratio - inverse) < 1e-9;
-  return isPart ? fill(words.page.part, { inverse }) : fill(words.page.times, { ratio });
+  const isPart = ratioText("", ratio).startsWith("1/");
+  return fill(words.page[isPart ? "part" : "times"], { ratio });
 }
 
 /** A number, with what it means below it: 0.888889, and center of mass 8. */

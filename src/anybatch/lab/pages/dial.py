@@ -47,7 +47,7 @@ TUNED_NUMBERS = {
     "optimizer.beta2": "Adam β₂",
     "proximal.ewma-decay": "proximal EWMA decay",
     "proximal.copy-every": "proximal copy every",
-    "objective.advantage-decay": "advantage moments decay",
+    "objective.advantage-decay": "advantage-statistics EWMA decay",
     "phase.policy-iterations": "iterations per phase",
     "phase.auxiliary-minibatch": "auxiliary minibatch",
     "phase.auxiliary-learning-rate": "auxiliary learning rate",

@@ -35,10 +35,10 @@ ROWS: dict[str, dict[str, str]] = {
     },
     "adam-beta1": {
         "number": "Adam β₁",
-        "rule": "to the power of {ratio} (minibatch)",
+        "rule": "power {ratio} (minibatch), at least 0.5",
         "why": "Adam's averages should reach equally many samples back.",
     },
-    "adam-beta2": {"number": "Adam β₂", "rule": "to the power of {ratio} (minibatch)"},
+    "adam-beta2": {"number": "Adam β₂", "rule": "power {ratio} (minibatch), at least 0.9"},
     "proximal-ewma": {
         "number": "proximal EWMA decay",
         "meaning": "center of mass {meaning}",
@@ -52,9 +52,9 @@ ROWS: dict[str, dict[str, str]] = {
         "why": AS_OLD_AS_BEFORE,
     },
     "advantage-moments": {
-        "number": "advantage moments decay",
-        "meaning": "iterations {meaning}",
-        "rule": "iterations ÷ {ratio} (iteration batch), at least 1",
+        "number": "advantage-statistics EWMA decay",
+        "meaning": "effective window: {meaning} iterations",
+        "rule": "window ÷ {ratio} (iteration batch), at least 1",
         "why": "The scale of the advantages should come from the same number of samples as before.",
     },
     "phase-length": {
@@ -149,7 +149,7 @@ PAGE: dict[str, str] = {
     "at limit": "; at the minibatch limit",
     "while changing": "; kept while the batch changes",
     "the tuned batch": "the tuned batch",
-    "part": "1/{inverse} of the tuned batch",
+    "part": "{ratio} of the tuned batch",
     "times": "{ratio} × the tuned batch",
     "summary": "Environments: {envs}, {share}. Learning rate: {rate} instead of {tuned}.",
     "summary, same rate": "Environments: {envs}, {share}. Learning rate: {rate}, as tuned.",
@@ -162,7 +162,7 @@ PAGE: dict[str, str] = {
 }
 """Words around the table."""
 
-COLUMNS = ("number", "tuned at", "this run", "rule")
+COLUMNS = ("hyperparameter", "tuned at", "this run", "rule")
 
 WORDS = {
     "rows": ROWS,
