@@ -157,7 +157,7 @@ def test_a_run_never_waits_for_torchs_compiler(compiled: str, optimizer: str, tm
     code = (
         "import sys; from anybatch.cli import main; "
         "main(['train', '--total-env-steps', '512', '--num-steps', '32', '--evaluation.num-envs', '1', "
-        f"'--compile', '{compiled}', '--optimizer.name', '{optimizer}']); "
+        f"'--native', '{compiled}', '--optimizer.name', '{optimizer}']); "
         "assert 'torch.optim.adam' in sys.modules and 'torch._dynamo' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)

@@ -77,7 +77,7 @@ def test_train_resume_and_evaluate(env: str, tmp_path: Path, capsys: pytest.Capt
             ["--preset=cartpole-ppo", "--envs-per-rank=4"],
             "--threads 3 --num-envs 12 instead of --ranks 3 --envs-per-rank 4",
         ),
-        (["--preset=cartpole-ppo", "--compile=off"], None),
+        (["--preset=cartpole-ppo", "--native=off"], None),
         (["--preset=cartpole-ppo", "--precision=bf16"], None),
     ],
 )

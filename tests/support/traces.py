@@ -104,7 +104,7 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
 def config_of(name: str, compiled: str = "auto") -> AnyConfig:
     algorithm, overlays = CASES[name]
     settings = config_to_dict(CONFIGS[algorithm]())
-    for overlay in (BASE, *overlays, {"compile": compiled}):
+    for overlay in (BASE, *overlays, {"native": compiled}):
         settings = overlaid(settings, overlay)
     return config_from_dict(CONFIGS[algorithm], settings)
 

@@ -102,7 +102,7 @@ class RunConfig:
     precision: Literal["float32", "bf16"] = "float32"
     """Precision of the encoders. bf16 may be faster on processors and GPUs that support it (see
     `anybatch doctor`); weights, heads, losses, optimizer, targets and averages stay float32."""
-    compile: Literal["auto", "on", "off"] = "auto"
+    native: Literal["auto", "on", "off"] = "auto"
     """Native code for acting and gradient steps, compiled at first use. auto: for small networks of plain
     vectors on a CPU, if there is a C compiler; on: an error if it is not possible; off: torch. A resumed run
     keeps its choice."""
@@ -152,8 +152,8 @@ class RunConfig:
         )
         require(
             self.precision == "float32"
-            or (self.dtype, self.compile) in (("float32", "auto"), ("float32", "off")),
-            f"precision = {self.precision}, dtype = {self.dtype}, compile = {self.compile}: bf16 needs "
+            or (self.dtype, self.native) in (("float32", "auto"), ("float32", "off")),
+            f"precision = {self.precision}, dtype = {self.dtype}, native = {self.native}: bf16 needs "
             "dtype = float32 and does not run in native code",
         )
         self._require_limit()

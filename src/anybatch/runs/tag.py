@@ -30,7 +30,7 @@ NOT_NAMED = {
     "total_env_steps",
     "device",
     "threads",
-    "compile",
+    "native",
     "microbatch",
     "actors",
     "ray_address",
