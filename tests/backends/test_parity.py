@@ -122,7 +122,7 @@ def test_action_values_in_native_code_equal_torch(env: str, microbatch: int):
     config = toy_pqn_config(
         env=env,
         num_steps=31,
-        dtype="float64",
+        precision="float64",
         network={"hidden_sizes": [35, 9]},
         update={"epochs": 2, "minibatches_per_epoch": 3, "noise_scale_every": 4},
     )
@@ -161,7 +161,7 @@ def test_layers_of_every_width(sizes: list[int]):
 @pytest.mark.parametrize("heads", ["shared", "dual"])
 @pytest.mark.parametrize("num_envs", [1, 3, 8, 21])
 def test_native_code_acts_as_torch_does(env: str, heads: str, num_envs: int):
-    config = toy_config(env=env, num_envs=num_envs, dtype="float64", network={"heads": heads})
+    config = toy_config(env=env, num_envs=num_envs, precision="float64", network={"heads": heads})
     rollouts = []
     for compiled in ("on", "off"):
         state = start(changed(config, native=compiled))
@@ -185,14 +185,14 @@ def test_a_rollout_in_one_native_call_is_the_one_collected_step_by_step(
         network={"heads": heads},
         normalize={"observations": "none"},
         native="on",
-        dtype="float32",
+        precision="float32",
     )
     assert_same_rollouts(lambda: start(config), monkeypatch)
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "minatar:Asterix"])
 def test_so_is_a_rollout_by_action_values(env: str, monkeypatch: pytest.MonkeyPatch):
-    config = toy_pqn_config(env=env, env_config={"max_episode_steps": 9}, native="on", dtype="float32")
+    config = toy_pqn_config(env=env, env_config={"max_episode_steps": 9}, native="on", precision="float32")
 
     def exploring() -> Any:
         state = start_pqn(config)
@@ -231,7 +231,7 @@ def test_float32_has_the_accuracy_of_float32():
     gradients = []
     for precision, compiled in itertools.product(("float32", "float64"), ("on", "off")):
         state, samples = moved_policy_and_samples(changed(config, native="off"))
-        exact = start(changed(config, dtype=precision, native=compiled))
+        exact = start(changed(config, precision=precision, native=compiled))
         exact.backend.flat.values.copy_(state.backend.flat.values)
         if precision == "float32":
             samples = type(samples)(
@@ -415,7 +415,7 @@ def test_linear_networks_are_left_to_torch(heads: str):
 
 
 def test_the_convolution_of_planes_needs_no_layer_behind_it():
-    config = toy_pqn_config(env="minatar:Breakout", dtype="float64", network={"hidden_sizes": []})
+    config = toy_pqn_config(env="minatar:Breakout", precision="float64", network={"hidden_sizes": []})
     left = []
     for compiled in ("on", "off"):
         state = start_pqn(changed(config, native=compiled))

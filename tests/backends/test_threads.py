@@ -53,7 +53,7 @@ def ppo_problem(env: str, **changes: Any) -> PPOConfig:
         optimizer={"max_grad_norm": 0.2},
         update={"epochs": 2, "minibatches_per_epoch": 3, "noise_scale_every": 4},
         native="on",
-        dtype="float32",
+        precision="float32",
     )
     return changed(config, **changes)
 
@@ -90,7 +90,7 @@ def test_threads_do_not_change_a_policy(env: str, heads: str):
 @pytest.mark.parametrize("minibatches", [1, 2, 9, 40])
 def test_nor_do_minibatches_of_any_size(minibatches: int, precision: str):
     update = {"minibatches_per_epoch": minibatches}
-    assert_same_policy(ppo_problem("minatar:Breakout", update=update, dtype=precision))
+    assert_same_policy(ppo_problem("minatar:Breakout", update=update, precision=precision))
 
 
 @pytest.mark.usefixtures("all_threads")
@@ -110,7 +110,7 @@ def test_threads_do_not_change_action_values(env: str):
         network=WIDE,
         update={"epochs": 2, "minibatches_per_epoch": 3, "noise_scale_every": 4},
         native="on",
-        dtype="float32",
+        precision="float32",
     )
     left = []
     for threads in (1, *NUMBERS):

@@ -19,7 +19,7 @@ def names_in(kind: type[EnvConfig] | type[EvaluationConfig]) -> frozenset[str]:
 
 
 PLAYING: Offered = {
-    "": frozenset({"env", "seed", "device", "threads", "dtype"}),
+    "": frozenset({"env", "seed", "device", "threads", "precision"}),
     "env_config": names_in(EnvConfig) - {"time_limit"},
     "evaluation": names_in(EvaluationConfig) - {"every_env_steps"},
     "network": frozenset({"factory"}),

@@ -97,11 +97,11 @@ class RunConfig:
     """CPU threads. 0: all cores for convolutions and for native code, which uses as many as pay off and gives
     the same results with any number; one for other small networks and for the auxiliary phase of PPG beside
     native code. Ranks on one machine share the cores."""
-    dtype: Literal["float32", "float64"] = "float32"
-    """Precision of rollouts, networks and updates. float64 is for comparisons; it costs speed and memory."""
-    precision: Literal["float32", "bf16"] = "float32"
-    """Precision of the encoders. bf16 may be faster on processors and GPUs that support it (see
-    `anybatch doctor`); weights, heads, losses, optimizer, targets and averages stay float32."""
+    precision: Literal["float32", "float64", "bf16"] = "float32"
+    """float32 or float64: that of rollouts, networks and updates; float64 is for comparisons and costs speed
+    and memory. bf16: the encoders compute in bfloat16, which may be faster on processors and GPUs that
+    support it (see `anybatch doctor`); weights, heads, losses, optimizer, targets and averages are float32.
+    """
     native: Literal["auto", "on", "off"] = "auto"
     """Native code for acting and gradient steps, compiled at first use. auto: for small networks of plain
     vectors on a CPU, if there is a C compiler; on: an error if it is not possible; off: torch. A resumed run
@@ -151,10 +151,8 @@ class RunConfig:
             f"env = {self.env!r}: must be an id such as CartPole-v1 or minatar:Breakout",
         )
         require(
-            self.precision == "float32"
-            or (self.dtype, self.native) in (("float32", "auto"), ("float32", "off")),
-            f"precision = {self.precision}, dtype = {self.dtype}, native = {self.native}: bf16 needs "
-            "dtype = float32 and does not run in native code",
+            self.precision != "bf16" or self.native != "on",
+            f"precision = {self.precision}, native = {self.native}: bf16 does not run in native code",
         )
         self._require_limit()
         self._require_collection()
@@ -194,6 +192,11 @@ class RunConfig:
             self.ray_address is None or on_ray,
             f"ray-address = {self.ray_address} needs actors on Ray, but actors = {self.actors}",
         )
+
+    @property
+    def dtype(self) -> Literal["float32", "float64"]:
+        """The type of the weights."""
+        return "float64" if self.precision == "float64" else "float32"
 
     @property
     def collection(self) -> Collection | None:
