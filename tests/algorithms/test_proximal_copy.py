@@ -121,7 +121,7 @@ def test_the_copy_has_a_rule_of_its_own():
     assert kept == 17
     assert "kept (--rescale without proximal-copy)" in [row.rule for row in said.rows]
     assert planned(num_envs=64, rescale="proximal-copy")[0] == 65
-    assert planned(num_envs=1024, minibatch_limit=8192)[0] == 17
+    assert planned(num_envs=1024, minibatch=8192)[0] == 17
     average = make_plan(changed(PROCGEN, proximal={"policy": "ewma"}), encoder="mlp")
     assert average.hyperparameters.proximal_copy_every == 0
 

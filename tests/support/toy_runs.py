@@ -28,6 +28,7 @@ from anybatch.storage.checkpoint import Checkpoints, Snapshot
 from anybatch.storage.state_tree import StateTree
 
 SMALL: dict[str, Any] = {
+    "minibatch": "scaled",  # a larger batch has larger minibatches, so that the rules show
     "env": "toy:Match",
     "num_envs": 3,
     "num_steps": 7,

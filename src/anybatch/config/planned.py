@@ -25,9 +25,9 @@ LearningRateRule = Literal["square-root", "linear"]
 LEARNING_RATE_FORMS: dict[str, LearningRateRule] = {
     f"learning-rate={form}": form for form in get_args(LearningRateRule)
 }
-Regime = Literal["kept", "minibatch", "minibatch limit", "iteration batch", "lag"]
+Regime = Literal["kept", "minibatch", "minibatch limit", "iteration batch", "lag", "batch"]
 """What a hyperparameter follows at this batch: nothing; the minibatch; its limit, at which the hyperparameter
-stays; the iteration batch; the lag of stale data."""
+stays; the iteration batch; the lag of stale data. batch: it is no setting, but follows from the batch."""
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,14 @@ class BatchSizes:
         """Env steps for each gradient step: the clock of the proximal EWMA."""
         return self.iteration_batch / self.gradient_steps_per_iteration
 
-    def within(self, minibatch_limit: float | None) -> "BatchSizes":
+    def within(self, limit: "MinibatchLimit | None") -> "BatchSizes":
         """The same batch with enough minibatches per epoch to keep the minibatch within a limit."""
-        if minibatch_limit is None:
+        if limit is None:
             return self
         minibatches = rules.minibatches_within(
-            minibatch_limit,
+            limit.samples,
             iteration_batch=self.iteration_batch,
-            minibatches=self.minibatches_per_epoch,
+            minibatches=1 if limit.choice == "keep" else self.minibatches_per_epoch,
             rounded=True,
         )
         return replace(self, minibatches_per_epoch=int(minibatches))
@@ -144,18 +144,25 @@ class Hyperparameters:
 
 @dataclass(frozen=True, kw_only=True)
 class MinibatchLimit:
-    """The current minibatch limit and its effect."""
+    """The largest minibatch of a run, and its effect."""
 
+    choice: Literal["auto", "keep", "number", "noise-scale"]
+    """The setting `minibatch`. keep: also the smallest minibatch, as long as a batch holds one."""
     samples: float
-    measured: bool
-    """Whether it follows the measured noise scale; otherwise it is a number from the config."""
     ratio: float
     """Limit ÷ tuned minibatch."""
-    reached: bool
-    """Whether the minibatch would exceed the limit, so that there are more minibatches instead."""
-    holds_numbers: bool
+    reached: bool = False
+    """Whether there are more or fewer minibatches than configured because of it."""
+    holds_numbers: bool = False
     """Whether the hyperparameters that follow the minibatch are those of the limit. If a controller changes
     the batch without compensation, they may refer to another batch than the current one."""
+
+    def grown(self, ratio: float, tuned_at: TunedAt) -> float:
+        """How much larger than tuned another minibatch is that grows along, if the iteration batch is `ratio`
+        times the tuned one."""
+        if self.choice == "keep":
+            return min(1.0, ratio * tuned_at.iteration_batch / self.samples)
+        return min(ratio, 1.0 if self.choice == "auto" else self.ratio)
 
 
 @dataclass(frozen=True, kw_only=True)

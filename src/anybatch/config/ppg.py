@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from anybatch import rules
 from anybatch.config.planned import (
     BatchSizes,
+    MinibatchLimit,
     PhasePlan,
     Plan,
     PlanRow,
@@ -85,12 +86,12 @@ class PPGConfig(PPOConfig):
         return True
 
     def plan_phase(
-        self, batch: BatchSizes, ratio: float, *, obs_bytes: int | None, largest_share: float
+        self, batch: BatchSizes, ratio: float, *, obs_bytes: int | None, limit: MinibatchLimit | None
     ) -> PhasePlan:
         """The plan of a phase: its env steps stay the same, its auxiliary minibatch follows the iteration
         batch, which is `ratio` times the tuned one.
 
-        With a minibatch limit it stops growing when the minibatch does, at `largest_share` of its tuned size.
+        With a `limit` of the minibatch it grows only as far as the minibatch does.
 
         The paper kept the auxiliary minibatch per worker and rescaled only for the change from 4 workers to 1
         (arXiv:2110.00641, App. A): for any number of ranks that is this floor.
@@ -101,10 +102,10 @@ class PPGConfig(PPOConfig):
                 phase.policy_iterations, asked.ratio("phase-length", ratio), rounded=True
             )
         )
-        share = (
-            min(max(ratio, SMALLEST_AUXILIARY_SHARE), largest_share) if "auxiliary-phase" in asked else 1.0
-        )
-        whole_phase = iterations * ratio * self.tuned_batch().iteration_batch
+        tuned_at = self.tuned_batch()
+        grown = ratio if limit is None else limit.grown(ratio, tuned_at)
+        share = max(grown, SMALLEST_AUXILIARY_SHARE) if "auxiliary-phase" in asked else 1.0
+        whole_phase = iterations * ratio * tuned_at.iteration_batch
         minibatch = max(1, round(min(phase.auxiliary_minibatch * share, whole_phase)))
         env_steps = iterations * batch.iteration_batch
         return PhasePlan(
@@ -127,9 +128,8 @@ class PPGConfig(PPOConfig):
         asked, ratio = rescale_rules(self.rescale), plan.ratios.iteration_batch
         assert run is not None
         share = run.auxiliary_minibatch / phase.auxiliary_minibatch
-        is_held = limit is not None and ratio > limit.ratio
-        auxiliary: Regime = "minibatch limit" if is_held else "iteration batch"
-        grown = min(ratio, limit.ratio) if limit is not None else ratio
+        grown = ratio if limit is None else limit.grown(ratio, plan.tuned_at)
+        auxiliary: Regime = "iteration batch" if grown == ratio else "minibatch limit"
         return [
             *super().plan_rows(plan),
             PlanRow.by_rule(

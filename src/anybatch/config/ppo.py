@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 from anybatch import rules
-from anybatch.config.groups import DelayConfig, NetworkConfig, NormalizeConfig
+from anybatch.config.groups import DelayConfig, NetworkConfig, NormalizeConfig, TunedAt
 from anybatch.config.planned import (
     BatchSizes,
     Hyperparameters,
@@ -14,6 +14,7 @@ from anybatch.config.planned import (
     StalePlan,
     copy_text,
     divided_by,
+    ratio_text,
     rescale_rules,
     window_text,
 )
@@ -277,7 +278,38 @@ class PPOConfig(RunConfig):
                     regime="iteration batch",
                 )
             )
-        return rows
+        return [*rows, self._age_row(plan)]
+
+    def _age_row(self, plan: Plan) -> PlanRow:
+        """The row of the proximal policy's age, which the rules keep where a setting decides it."""
+        run_numbers = plan.hyperparameters
+        tuned = self._proximal_age(self.proximal.ewma_decay, self.proximal.copy_every, plan.tuned_at)
+        run = self._proximal_age(run_numbers.proximal_decay, run_numbers.proximal_copy_every, plan.batch)
+        has_setting = self.proximal.policy in ("ewma", "periodic")
+        most = "" if has_setting else "up to "
+        return PlanRow(
+            number="age of the proximal policy",
+            tuned_at=f"{most}{number_text(tuned, 6)} env steps",
+            this_run=f"{most}{number_text(run, 6)} env steps",
+            rule="mean age × env steps per gradient step"
+            if has_setting
+            else f"× {ratio_text(run / tuned)} (iteration batch), no setting for it",
+            regime="batch",
+        )
+
+    def _proximal_age(self, decay: float, copy_every: int, sizes: BatchSizes | TunedAt) -> float:
+        """Mean age in env steps of a proximal policy with a setting for it; otherwise the largest age, at the
+        end of an iteration."""
+        per_gradient_step = sizes.iteration_batch / (sizes.minibatches_per_epoch * sizes.epochs)
+        match self.proximal.policy:
+            case "ewma":
+                return rules.center_of_mass(decay) * per_gradient_step
+            case "periodic":
+                return rules.mean_copy_age(copy_every) * per_gradient_step
+            case "behavior":
+                return sizes.iteration_batch * (1 + self.lag)
+            case "iteration_start":
+                return sizes.iteration_batch
 
     def _proximal_row(self, plan: Plan) -> PlanRow:
         """The row of the number that sets the age of the proximal policy."""
@@ -344,7 +376,14 @@ class PPOConfig(RunConfig):
         center = rules.center_of_mass(run.proximal_decay)
         copy_age = rules.mean_copy_age(run.proximal_copy_every)
         one_sample = self.num_envs * self.num_steps == 1 and run.advantage_decay == 0
+        times, policy = plan.ratios.iteration_batch, self.proximal.policy
+        is_another_batch = bool(rescale_rules(self.rescale)) and times != 1
         return [
+            (
+                is_another_batch and policy in ("behavior", "iteration_start"),
+                f"With proximal.policy = {policy}, the age of the proximal policy in env steps follows the "
+                f"iteration batch, here × {ratio_text(times)}, and no setting corrects that; ewma keeps it.",
+            ),
             (
                 rescales and normalization == "minibatch",
                 "objective.advantage-normalization = minibatch depends on the minibatch in a way that no "
@@ -356,12 +395,12 @@ class PPOConfig(RunConfig):
                 "depends on the batch.",
             ),
             (
-                self.proximal.policy == "ewma" and round(center, 9) < 1,
+                rescales and policy == "ewma" and round(center, 9) < 1,
                 f"The proximal EWMA's center of mass is {center:.3g} gradient steps: below 1 it hardly holds "
                 "the update back.",
             ),
             (
-                self.proximal.policy == "periodic" and copy_age < 1,
+                rescales and policy == "periodic" and copy_age < 1,
                 f"The proximal copy is {copy_age:.3g} gradient steps old on average: below 1 it hardly holds "
                 "the update back.",
             ),

@@ -18,6 +18,7 @@ from anybatch.config.groups import (
 from anybatch.config.planned import (
     BatchSizes,
     Hyperparameters,
+    MinibatchLimit,
     PhasePlan,
     Plan,
     PlanRow,
@@ -86,11 +87,12 @@ class RunConfig:
     proximal-ewma, proximal-copy, advantage-moments, phase-length, auxiliary-phase and adam-betas, which is
     not part of all. learning-rate=linear or learning-rate=square-root replaces the optimizer's own rule, also
     in the auxiliary phase."""
-    minibatch_limit: int | Literal["noise-scale"] | None = None
-    """Largest minibatch, in samples: at least the tuned one. A larger iteration batch is split into more
-    minibatches per epoch, and the numbers that follow the minibatch stay the same. noise-scale: the gradient
-    noise scale that the run measures, but at least the tuned minibatch. None: the minibatch grows with the
-    iteration batch."""
+    minibatch: int | Literal["auto", "scaled", "keep", "noise-scale"] = "auto"
+    """How the minibatch follows the iteration batch. scaled: in proportion, by a constant number of
+    minibatches, and the learning rate follows it. keep: minibatch and learning rate stay as tuned and the
+    number of minibatches follows, down to one; still smaller batches are scaled. auto: scaled below the tuned
+    batch, keep above it. A number: scaled, but at most this many samples, which must be at least the tuned
+    minibatch. noise-scale: scaled, but at most the gradient noise scale that the run measures."""
     device: str = "cpu"
     """cpu, cuda, cuda:1, …, or auto: cuda if available, else cpu."""
     threads: int = 0
@@ -154,36 +156,36 @@ class RunConfig:
             self.precision != "bf16" or self.native != "on",
             f"precision = {self.precision}, native = {self.native}: bf16 does not run in native code",
         )
-        self._require_limit()
+        self._require_minibatch()
         self._require_collection()
         rescale_rules(self.rescale)
-        shortest, _ = self.step_range
-        smallest = self.num_envs * shortest
-        require(
-            self.update.minibatches_per_epoch <= smallest,
-            f"update.minibatches-per-epoch = {self.update.minibatches_per_epoch} is more than the "
-            f"{self.num_envs} × {shortest} = {smallest} samples of an iteration",
-        )
         require(
             self.controller.kind != "noise_scale" or self.update.noise_scale_every > 0,
             "controller.kind = noise_scale needs update.noise-scale-every above 0 to measure it",
         )
 
-    def _require_limit(self) -> None:
-        limit = self.minibatch_limit
-        if limit is None:
-            return
-        if limit != "noise-scale":
-            require(limit >= 1, f"minibatch-limit = {limit}: must be at least 1")
-            return
+    def _require_minibatch(self) -> None:
+        minibatch, controller = self.minibatch, self.controller.kind
+        require(isinstance(minibatch, str) or minibatch >= 1, f"minibatch = {minibatch}: must be at least 1")
         require(
-            self.update.noise_scale_every > 0,
-            "minibatch-limit = noise-scale needs update.noise-scale-every above 0 to measure it",
+            minibatch != "noise-scale" or self.update.noise_scale_every > 0,
+            "minibatch = noise-scale needs update.noise-scale-every above 0 to measure it",
         )
         require(
-            self.controller.kind == "fixed",
-            f"minibatch-limit = noise-scale and controller.kind = {self.controller.kind} both change the "
-            "minibatch within a run: use one of them; a number as the limit works with every controller",
+            minibatch != "noise-scale" or controller == "fixed",
+            f"minibatch = noise-scale and controller.kind = {controller} both change the minibatch within a "
+            "run: use one of them; a number works with every controller",
+        )
+        require(
+            minibatch != "keep" or controller != "noise_scale",
+            "controller.kind = noise_scale changes the minibatch, which minibatch = keep does not allow",
+        )
+        shortest, _ = self.step_range
+        smallest = self.num_envs * shortest
+        require(
+            self.update.minibatches_per_epoch <= smallest or minibatch == "keep",
+            f"update.minibatches-per-epoch = {self.update.minibatches_per_epoch} is more than the "
+            f"{self.num_envs} × {shortest} = {smallest} samples of an iteration",
         )
 
     def _require_collection(self) -> None:
@@ -211,7 +213,7 @@ class RunConfig:
     @property
     def rescales_within_a_run(self) -> bool:
         """Whether the numbers follow changes of the batch within a run."""
-        return self.controller.compensate == "all" or self.minibatch_limit == "noise-scale"
+        return self.controller.compensate == "all" or self.minibatch == "noise-scale"
 
     def tuned_batch(self) -> TunedAt:
         """The batch that the numbers were tuned at."""
@@ -327,7 +329,7 @@ class RunConfig:
         return None
 
     def plan_phase(
-        self, batch: BatchSizes, ratio: float, *, obs_bytes: int | None, largest_share: float
+        self, batch: BatchSizes, ratio: float, *, obs_bytes: int | None, limit: MinibatchLimit | None
     ) -> PhasePlan | None:
         """The phases of PPG; None for other algorithms."""
         return None
@@ -347,7 +349,7 @@ class RunConfig:
 
     def plan_warnings(self, plan: Plan, *, rescales: bool) -> list[tuple[bool, str]]:
         """Reasons why the rules may not hold, in addition to those of every algorithm, and whether each
-        applies. `rescales`: whether the batch differs from the tuned one and some rule follows it."""
+        applies. `rescales`: whether some rule follows a minibatch, or gradient steps, other than tuned."""
         return []
 
     def stated(self, plan: Plan) -> dict[str, Any]:

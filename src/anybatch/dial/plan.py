@@ -54,36 +54,39 @@ def make_plan(
     and `epochs` are those that a controller chose; the other numbers follow them only with compensation.
     `measured_limit` is the minibatch limit that the run's noise scale has set so far.
     """
-    configured = BatchSizes(
-        num_envs=config.num_envs,
-        num_steps=config.num_steps,
-        minibatches_per_epoch=config.update.minibatches_per_epoch,
-        epochs=config.update.epochs,
-        microbatch=config.microbatch or automatic_microbatch(encoder, machine.device_name(config.device)),
-    )
+    tuned_at, limit = config.tuned_batch(), limit_of(config, measured_limit)
+    configured = configured_batch(config, encoder)
     batch = replace(
         configured, num_steps=num_steps or configured.num_steps, epochs=epochs or configured.epochs
     )
     followed = batch if config.controller.compensate == "all" else configured
-    tuned_at = config.tuned_batch()
-    limit = limit_of(config, tuned_at, batch=batch, followed=followed, measured=measured_limit)
-    if limit is not None:
-        batch, followed = batch.within(limit.samples), followed.within(limit.samples)
+    if limit is not None and limit.choice == "auto":
+        # Decided once, by the config's batch: a controller then changes minibatches, not their number.
+        minibatches = configured.within(limit).minibatches_per_epoch
+        batch, followed = (replace(sizes, minibatches_per_epoch=minibatches) for sizes in (batch, followed))
+    else:
+        batch, followed = batch.within(limit), followed.within(limit)
+    limit = limit and with_effect(limit, configured, batch=batch, followed=followed)
     ratios, stale = batch_ratios(followed, tuned_at), config.plan_stale_data(followed)
     return Plan(
         batch=batch,
         tuned_at=tuned_at,
         ratios=ratios,
         hyperparameters=config.rescaled(ratios, stale),
-        phase=config.plan_phase(
-            batch,
-            ratios.iteration_batch,
-            obs_bytes=obs_bytes,
-            largest_share=limit.ratio if limit else math.inf,
-        ),
+        phase=config.plan_phase(batch, ratios.iteration_batch, obs_bytes=obs_bytes, limit=limit),
         minibatch_limit=limit,
         stale=stale,
         step_range=None if config.controller.kind == "fixed" else config.step_range,
+    )
+
+
+def configured_batch(config: RunConfig, encoder: str) -> BatchSizes:
+    return BatchSizes(
+        num_envs=config.num_envs,
+        num_steps=config.num_steps,
+        minibatches_per_epoch=config.update.minibatches_per_epoch,
+        epochs=config.update.epochs,
+        microbatch=config.microbatch or automatic_microbatch(encoder, machine.device_name(config.device)),
     )
 
 
@@ -123,42 +126,52 @@ def batch_ratios(batch: BatchSizes, tuned_at: TunedAt) -> Ratios:
     return ratios
 
 
-def refuse_limit_below(tuned_at: TunedAt, config: RunConfig) -> None:
-    """Refuse a limit below the tuned minibatch: it would change the hyperparameters at the tuned batch."""
-    limit = config.minibatch_limit
-    if isinstance(limit, int) and limit < tuned_at.minibatch:
-        raise ConfigError(
-            f"minibatch-limit = {limit:,} is below the tuned minibatch of "
-            f"{number_text(tuned_at.minibatch, 6)} samples; --update.minibatches-per-epoch makes minibatches "
-            "smaller"
-        )
-
-
-def limit_of(
-    config: RunConfig,
-    tuned_at: TunedAt,
-    *,
-    batch: BatchSizes,
-    followed: BatchSizes,
-    measured: float | None,
-) -> MinibatchLimit | None:
-    """The limit of a run with this `batch`, whose numbers are those of the batch `followed`.
+def limit_of(config: RunConfig, measured: float | None) -> MinibatchLimit | None:
+    """The largest minibatch of a run; None if it has no limit.
 
     `measured` is the limit set by its noise scale. Until that is known, the limit is the tuned minibatch, for
-    which the numbers are known to work.
+    which the hyperparameters are known to work.
     """
-    asked = config.minibatch_limit
-    if asked is None:
-        return None
-    refuse_limit_below(tuned_at, config)
-    samples = max(measured or 0.0, tuned_at.minibatch) if asked == "noise-scale" else float(asked)
+    tuned_at, choice = config.tuned_batch(), config.minibatch
+    match choice:
+        case "scaled":
+            return None
+        case "auto" | "keep":  # the minibatch of this config at the tuned batch
+            samples = max(tuned_at.iteration_batch / config.update.minibatches_per_epoch, 1.0)
+        case "noise-scale":
+            samples = max(measured or 0.0, tuned_at.minibatch)
+        case int():
+            samples = float(choice)
+            if samples < tuned_at.minibatch:  # it would change the hyperparameters at the tuned batch
+                raise ConfigError(
+                    f"minibatch = {choice:,} is below the tuned minibatch of "
+                    f"{number_text(tuned_at.minibatch, 6)} samples; --update.minibatches-per-epoch makes "
+                    "minibatches smaller"
+                )
     return MinibatchLimit(
+        choice="number" if isinstance(choice, int) else choice,
         samples=samples,
-        measured=asked == "noise-scale",
         ratio=samples / tuned_at.minibatch,
-        reached=batch.within(samples) != batch,
-        holds_numbers=followed.within(samples) != followed,
     )
+
+
+def with_effect(
+    limit: MinibatchLimit, configured: BatchSizes, *, batch: BatchSizes, followed: BatchSizes
+) -> MinibatchLimit | None:
+    """The limit with its effect on a `batch`, whose hyperparameters are those of the batch `followed`. None
+    for `auto` at or below the tuned batch, where it has none."""
+    minibatches = configured.minibatches_per_epoch
+    reached = batch.minibatches_per_epoch != minibatches
+    match limit.choice:
+        case "auto":
+            holds_numbers = reached and followed.num_steps == configured.num_steps
+        case "keep":
+            holds_numbers = followed.iteration_batch >= limit.samples
+        case _:
+            holds_numbers = followed.minibatches_per_epoch != minibatches
+    if limit.choice == "auto" and not reached:
+        return None
+    return replace(limit, reached=reached, holds_numbers=holds_numbers)
 
 
 def usable_limit(saved: object) -> float | None:

@@ -9,7 +9,6 @@ MOST_CHARACTERS = 40
 SHORT = {
     "num_envs": "n",
     "num_steps": "t",
-    "minibatch_limit": "limit",
     "update.epochs": "e",
     "update.minibatches_per_epoch": "mb",
     "optimizer.learning_rate": "lr",
