@@ -21,7 +21,8 @@ from anybatch.cli import doctor, help_page, main
 from anybatch.cli.flags import ExportFlags, TrainFlags, TuneFlags
 from anybatch.cli.usage_error import sentence_in
 from anybatch.cli.words import value_of, without
-from anybatch.config import PPGConfig, PPOConfig, PQNConfig, other_names
+from anybatch.config import PPGConfig, PPOConfig, PQNConfig
+from anybatch.config.serialization import NAMES_ELSEWHERE
 from anybatch.runs import log
 from anybatch.runs.record import RunRecord
 
@@ -319,7 +320,7 @@ def test_names_of_other_libraries_stand_for_flags_that_exist():
     known = help_page.flag_names(TuneFlags()) | help_page.flag_names(ExportFlags(run=Path()))
     for config in (PPOConfig(), PPGConfig(), PQNConfig()):
         known |= help_page.flag_names(TrainFlags(config=config))
-    assert set(other_names.NAMES_ELSEWHERE) <= known
+    assert set(NAMES_ELSEWHERE) <= known
 
 
 @pytest.mark.parametrize(
