@@ -19,8 +19,8 @@ RULES = {
     r"could not convert.* '(?P<word>.*)'": "must be a number",
     r"no type matching \{none\}\|FLOAT could be .* \['(?P<word>.*)'\]\.": "must be a number or none",
     r"no type matching \{none\}\|INT could be .* \['(?P<word>.*)'\]\.": "must be a whole number or none",
-    r"no type matching \{none\}\|INT\|\{(?P<choice>[\w-]+)\} could be .* \['(?P<word>.*)'\]\.": (
-        "must be a whole number, {choice} or none"
+    r"no type matching INT\|\{(?P<choices>[\w,-]+)\} could be .* \['(?P<word>.*)'\]\.": (
+        "must be a whole number or one of {choices}"
     ),
 }
 """tyro's messages about an invalid value of a flag, and the rule it breaks."""
