@@ -11,7 +11,7 @@ from anybatch.runs import folder as run_folder
 from anybatch.storage import safe_files
 from anybatch.storage.safe_files import Folder
 
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parents[2]
 COMPILED = "__pycache__"
 
 
