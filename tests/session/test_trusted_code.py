@@ -22,8 +22,7 @@ import anybatch
 from anybatch import user_modules
 from anybatch.cli import main
 from anybatch.lab.studies.cells import RANDOM_ARM, Result
-from anybatch.lab.studies.engine import naming_words
-from anybatch.lab.studies.processes import Worker
+from anybatch.lab.studies.executor import LocalWorker, naming_words
 from anybatch.networks import custom as own_networks
 
 SECURITY = Path(__file__).parents[2] / "SECURITY.md"
@@ -352,6 +351,7 @@ def test_the_copy_of_the_package_in_a_study_runs_its_cells_but_not_its_report(fo
     )
     main(["report", str(out)])
     assert not (folder / CALLED).exists()
-    with Worker(out, threads=1) as worker:
-        assert worker.ask(cell="any") == {"answer": "done"}
+    worker = LocalWorker(out, threads=1)
+    assert worker.ask(cell={}) == {"answer": "done"}
+    worker.close()
     assert (folder / CALLED).exists()

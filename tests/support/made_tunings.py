@@ -8,10 +8,9 @@ import made_studies
 import numpy as np
 
 from anybatch.lab.tuning import check, tuned_file
-from anybatch.lab.tuning.optuna_trials import importances
 from anybatch.lab.tuning.outcome import Outcome
 from anybatch.lab.tuning.plan import Request, TuningPlan, make_plan
-from anybatch.lab.tuning.trials import Trial, best_of
+from anybatch.lab.tuning.trials import Trial, best_of, importances
 
 
 def outcome_in(out: Path, *, trials: int = 40) -> Outcome:
@@ -29,11 +28,9 @@ def outcome_in(out: Path, *, trials: int = 40) -> Outcome:
         preset_file=path,
         plan=plan,
         trials=made,
-        best=best,
         importances=importances(plan.ranges, made),
         check=checked,
         results=results,
-        verdict=check.verdict_of(checked, results),
     )
 
 

@@ -9,7 +9,7 @@ import tyro
 from anybatch import presets
 from anybatch.cli.offered import PLAYING, WATCHING, Offered
 from anybatch.config import AnyConfig, PPOConfig
-from anybatch.lab.studies.engine import On
+from anybatch.lab.studies.executor import On
 from anybatch.lab.tuning.plan import CHECK_SEEDS, MARGIN, TUNING_SEEDS
 from anybatch.runs.folder import NEWEST
 

@@ -9,15 +9,13 @@ import tyro
 from anybatch.cli.usage_error import as_user_error
 from anybatch.errors import UserError
 from anybatch.lab.charts import files
-from anybatch.lab.pages import compared, report_files, run_charts, study_parts
+from anybatch.lab.pages import compared, report_files, run_charts, study_parts, tuning_page
 from anybatch.lab.pages import runs as run_page
 from anybatch.lab.pages import studies as study_page
 from anybatch.lab.pages.report_files import Report
 from anybatch.lab.pages.study_parts import StudyView
 from anybatch.lab.studies import recorded
-from anybatch.lab.tuning import page as tuning_page
-from anybatch.lab.tuning import recorded as recorded_tuning
-from anybatch.lab.tuning import tune
+from anybatch.lab.tuning import outcome as tuning
 from anybatch.lab.tuning.outcome import Outcome
 
 REPORT_FOLDER = "report"
@@ -60,7 +58,7 @@ def record(paths: tuple[Path, ...], file: Path, out: Path | None) -> None:
         case StudyView() as view:
             recorded.write_study(file, view.plan, view.results.values())
         case Outcome() as outcome:
-            recorded_tuning.write(file, outcome)
+            tuning.record(file, outcome)
         case None:
             raise UserError(f"--record is for a study or a tuning, and {paths[0]} is neither")
     print(f"recorded  {file}")
@@ -68,7 +66,7 @@ def record(paths: tuple[Path, ...], file: Path, out: Path | None) -> None:
 
 def study_or_tuning(paths: tuple[Path, ...]) -> StudyView | Outcome | None:
     """The study or the tuning that is named; None if they are runs."""
-    tunings = [path for path in paths if tune.is_tuning(path)]
+    tunings = [path for path in paths if tuning.is_tuning(path)]
     studies = [path for path in paths if study_parts.is_study(path)]
     packed = [path for path in paths if path.is_file()]
     if (tunings or studies or packed) and len(paths) > 1:
@@ -80,9 +78,9 @@ def study_or_tuning(paths: tuple[Path, ...]) -> StudyView | Outcome | None:
     if packed:
         content = recorded.read(packed[0])
         is_tuning = content.kind == recorded.TUNING
-        return recorded_tuning.outcome_in(content) if is_tuning else StudyView(*recorded.study_in(content))
+        return tuning.outcome_in(content) if is_tuning else StudyView(*recorded.study_in(content))
     if tunings:
-        return tune.read(tunings[0])
+        return tuning.read(tunings[0])
     return study_parts.read(studies[0]) if studies else None
 
 

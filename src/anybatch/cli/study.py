@@ -19,10 +19,10 @@ from anybatch.errors import ConfigError
 from anybatch.lab import statistics, verdicts
 from anybatch.lab.pages import report_files, study_parts, study_text
 from anybatch.lab.pages import studies as study_page
-from anybatch.lab.studies import duration, files, opening, runner
-from anybatch.lab.studies import engine as engines
+from anybatch.lab.studies import duration, executor, files, opening, runner
 from anybatch.lab.studies.files import Study
 from anybatch.lab.studies.plan import Request, make_plan
+from anybatch.lab.studies.runner import StudySchedule
 from anybatch.lab.verdicts.power import outlooks
 from anybatch.networks import custom as own_networks
 from anybatch.runs import folder as run_folder
@@ -95,19 +95,13 @@ def run(asked: Study, request: Request, flags: StudyFlags, *, again: str) -> Non
     statistics.stats()  # without scipy there is no verdict: say so before hours of training
     output = Output(shown=True)
     out = flags.out or opening.default_folder(request)
-    engine = engines.start(flags.on, ray_address=flags.ray_address, jobs=flags.jobs, threads=asked.threads)
-    with contextlib.closing(engine), run_folder.made_and_locked(out, what="study"):
-        plan = opening.open_study(asked, request, out, jobs=engine.jobs, say=output.say)
+    chosen = executor.start(flags.on, ray_address=flags.ray_address, jobs=flags.jobs, threads=asked.threads)
+    with contextlib.closing(chosen), run_folder.made_and_locked(out, what="study"):
+        plan = opening.open_study(asked, request, out, jobs=chosen.jobs, say=output.say)
         study_text.show_plan(plan)
         try:
-            runner.run(
-                out,
-                plan,
-                engine,
-                output=output,
-                named_envs=request.envs,
-                retry_failed=flags.retry_failed,
-            )
+            schedule = StudySchedule(out, plan, retry_failed=flags.retry_failed)
+            runner.run(schedule, chosen, output=output, named_envs=request.envs)
         except Stopped as stopped:
             raise Stopped(stopped.signal, f"{stopped} Continue with: {again}") from None
     conclude(out)

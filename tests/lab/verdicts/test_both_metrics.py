@@ -15,7 +15,7 @@ from anybatch.lab import verdicts
 from anybatch.lab.pages import studies as study_page
 from anybatch.lab.pages import study_parts
 from anybatch.lab.studies.cells import BOTH, RANDOM_ARM, Cell, Result
-from anybatch.lab.studies.curve_means import filled
+from anybatch.lab.studies.curves import filled
 from anybatch.lab.studies.plan import StudyPlan
 from anybatch.lab.verdicts import Scores, Verdict
 from anybatch.lab.verdicts.rule import Selector

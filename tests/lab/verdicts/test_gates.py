@@ -13,7 +13,8 @@ from anybatch.lab import verdicts
 from anybatch.lab.pages import studies as study_page
 from anybatch.lab.pages import study_parts
 from anybatch.lab.pages.study_parts import StudyView
-from anybatch.lab.studies.cells import ENTROPY, RANDOM_ARM, Cell, Result
+from anybatch.lab.studies.cells import RANDOM_ARM, Cell, Result
+from anybatch.lab.studies.curves import ENTROPY
 from anybatch.lab.studies.plan import StudyPlan
 from anybatch.lab.verdicts import Scores, gates
 

@@ -6,14 +6,10 @@ from typing import Any
 from anybatch import presets
 from anybatch.config.serialization import config_to_dict
 from anybatch.errors import UserError
-from anybatch.lab.studies import plan as study_plans
-from anybatch.lab.studies.cells import Cell, Result
 from anybatch.lab.studies.configs import has_published_range, plain
-from anybatch.lab.studies.plan import StudyPlan, random_cells
-from anybatch.lab.tuning.plan import TuningPlan
-from anybatch.lab.tuning.settings import THREADS, quiet
+from anybatch.lab.studies.plan import Request, StudyPlan, random_cells
+from anybatch.lab.tuning.plan import TuningPlan, quiet
 from anybatch.lab.tuning.tuned_file import TUNED_FILE
-from anybatch.lab.verdicts import Verdict, judge
 
 ORIGINAL, TUNED = "original", "tuned"
 SCALE = "check"
@@ -22,12 +18,12 @@ VERDICT = "not-worse"
 
 def open_check(out: Path, plan: TuningPlan) -> StudyPlan:
     """The plan of the check in the folder of a tuning, which is a study of two arms."""
-    made, there = check_plan(out, plan), study_plans.read(out)
+    made, there = check_plan(out, plan), StudyPlan.read(out)
     if there is None:
-        study_plans.write(out, made)
+        made.write(out)
     elif there.hash != made.hash:
         raise UserError(
-            f"{out / study_plans.PLAN_FILE} is the check of another trial or other settings: choose "
+            f"{out / StudyPlan.FILE} is the check of another trial or other settings: choose "
             "another folder with --out"
         )
     return made
@@ -39,7 +35,11 @@ def check_plan(out: Path, plan: TuningPlan) -> StudyPlan:
     settings = quiet({"algorithm": tuned.algorithm} | config_to_dict(tuned))
     settings = plain(settings | {"total_env_steps": plan.env_steps}, TUNED_FILE)
     arms = {ORIGINAL: dict(plan.original), TUNED: settings}
-    found = [cell_of(plan, arm, config, seed) for arm, config in arms.items() for seed in plan.check_seeds]
+    found = [
+        plan.cell(f"{SCALE}-{arm}", arm, seed, config)
+        for arm, config in arms.items()
+        for seed in plan.check_seeds
+    ]
     name = Path(plan.preset).stem
     return StudyPlan(
         study={
@@ -51,14 +51,14 @@ def check_plan(out: Path, plan: TuningPlan) -> StudyPlan:
         scale=SCALE,
         tune=False,
         metric="area",
-        threads=THREADS,
+        threads=plan.threads,
         arms={ORIGINAL: name, TUNED: f"{name} tuned"},
         reference={"arm": ORIGINAL, "ratio": "1"},
         verdicts=(rule(plan),),
         ranges={},
         cells=(*random_cells([one for one in found if not has_published_range(one.env)]), *found),
         left_out=(),
-        request=study_plans.Request(study=name, scale=SCALE, envs=(plan.env,), preset=plan.preset),
+        request=Request(study=name, scale=SCALE, envs=(plan.env,), preset=plan.preset),
         facts=plan.facts,
     )
 
@@ -81,22 +81,3 @@ def rule(plan: TuningPlan) -> dict[str, Any]:
         "margin": plan.margin,
         "alpha": plan.alpha,
     }
-
-
-def cell_of(plan: TuningPlan, arm: str, config: dict[str, Any], seed: int) -> Cell:
-    return Cell(
-        name=f"{SCALE}-{arm}__s{seed}",
-        part=1,
-        env=plan.env,
-        base=Path(plan.preset).stem,
-        arm=arm,
-        ratio="1",
-        seed=seed,
-        config=config | {"seed": seed},
-    )
-
-
-def verdict_of(check: StudyPlan, results: list[Result]) -> Verdict:
-    """The verdict on the check's one comparison."""
-    (verdict,) = judge(check, results, gated=False)  # a preset that learns nothing is worth beating
-    return verdict

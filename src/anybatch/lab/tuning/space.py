@@ -6,8 +6,8 @@ coordinate: the number itself, or 1 minus it for a discount or λ, whose distanc
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from anybatch.config import CONFIGS
@@ -55,9 +55,6 @@ class Range:
         """The number at a coordinate. Rounding must not leave the range."""
         within = min(max(self.dimension.number(place), self.low), self.high)
         return int(within) if self.dimension.whole else within
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -179,7 +176,3 @@ def setting_at(settings: Mapping[str, Any], path: str) -> Any:
     for name in path.split("."):
         found = found.get(name) if isinstance(found, Mapping) else None
     return found
-
-
-def ranges_from_json(data: Sequence[Mapping[str, Any]]) -> tuple[Range, ...]:
-    return tuple(Range(**one) for one in data)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anybatch.errors import ConfigError
-from anybatch.lab.studies.cells import METRIC_CURVES
+from anybatch.lab.studies.curves import METRIC_CURVES
 from anybatch.lab.studies.files import Grid, Study
 from anybatch.lab.verdicts.rule import EQUALITIES, Rule, Selector, parse
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from anybatch.lab.studies.cells import ENTROPY, Cell, Result
+from anybatch.lab.studies.cells import Cell, Result
+from anybatch.lab.studies.curves import ENTROPY
 from anybatch.lab.studies.plan import setting_name
 from anybatch.lab.verdicts.rule import Selector
 from anybatch.lab.verdicts.scores import CLEARLY, Scores

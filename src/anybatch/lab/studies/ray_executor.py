@@ -10,16 +10,14 @@ import socket
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import ray
 from ray.exceptions import NodeDiedError, OutOfMemoryError, RayActorError
 
 from anybatch.distributed.ray_connection import connect
-from anybatch.lab.studies.cells import PLAN_FILE
-from anybatch.lab.studies.engine import ERROR, LOST, STOPPED, naming_words
-from anybatch.lab.studies.processes import Worker
+from anybatch.lab.studies.cells import SOURCE
+from anybatch.lab.studies.executor import ERROR, LOST, STOPPED, LocalWorker, naming_words
 
 OPTIONS: dict[str, Any] = {"max_restarts": 0, "max_task_retries": 0, "concurrency_groups": {"control": 1}}
 """The runner repeats the request for a cell whose actor was lost. A stop must not wait for the cell's end."""
@@ -33,10 +31,12 @@ class RemoteWorker:
         known = json.loads(place)
         self._out = Path(known["out"])
         folder = known["folder"] if Path(known["folder"]).is_dir() else None
-        self._worker = Worker(self._out, threads=known["threads"], named_envs=known["named"], folder=folder)
+        self._worker = LocalWorker(
+            self._out, threads=known["threads"], named_envs=known["named"], folder=folder
+        )
 
     def ask(self, job: str) -> str:
-        if not (self._out / PLAN_FILE).exists():
+        if not (self._out / SOURCE).exists():
             reason = (
                 f"{self._out} is not there on {socket.gethostname()}: a study on Ray needs a folder that all "
                 "machines of the cluster share; choose one with --out"
@@ -49,11 +49,15 @@ class RemoteWorker:
         self._worker.stop()
 
     @ray.method(concurrency_group="control")
+    def give_up(self, cell: str) -> None:
+        self._worker.give_up(cell)
+
+    @ray.method(concurrency_group="control")
     def process_id(self) -> int:
         return os.getpid()
 
 
-class RayEngine:
+class RayExecutor:
     """Actors on a cluster, or on a private Ray of this study."""
 
     def __init__(self, address: str | None, *, jobs: int | None, threads: int) -> None:
@@ -88,14 +92,6 @@ class RayWorker:
         self._lock = threading.Lock()
         """An actor is either started before a stop, and told about it, or not started."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end()
-
     def ask(self, **job: Any) -> dict[str, Any]:
         """Let it do a job. If its actor is lost meanwhile, the next job gets a new one."""
         with self._lock:
@@ -109,7 +105,7 @@ class RayWorker:
                     return {"answer": STOPPED}
             return json.loads(ray.get(answer))
         except (RayActorError, NodeDiedError, OutOfMemoryError) as error:
-            self._end()
+            self.close()
             if self._stopping:
                 return {"answer": STOPPED}
             if isinstance(error, RayActorError) and error.actor_init_failed:
@@ -118,17 +114,26 @@ class RayWorker:
             return {"answer": LOST, "reason": "its Ray worker has ended"}
 
     def stop(self) -> None:
-        """Ask it once to save what it is training and to accept no more jobs. From any thread."""
         with self._lock:
             if not self._stopping and self._actor is not None:
                 self._actor.stop.remote()
             self._stopping = True
 
+    def give_up(self, cell: str) -> None:
+        with self._lock:
+            if self._actor is not None:
+                self._actor.give_up.remote(cell)
+
     def kill(self) -> None:
-        """End it at once. From any thread."""
         with self._lock:
             self._stopping = True
-        self._end()
+        self.close()
+
+    def close(self) -> None:
+        with self._lock:
+            actor, self._actor = self._actor, None
+        if actor is not None:
+            ray.kill(actor)
 
     def process_id(self) -> int:
         """The id of the actor's process."""
@@ -141,9 +146,3 @@ class RayWorker:
 
     def _has_started(self) -> bool:
         return bool(ray.wait([self._process_id], timeout=0)[0])
-
-    def _end(self) -> None:
-        with self._lock:
-            actor, self._actor = self._actor, None
-        if actor is not None:
-            ray.kill(actor)

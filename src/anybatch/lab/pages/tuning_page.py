@@ -1,8 +1,8 @@
-"""The page of a tuning: the verdict of its check, then what mattered, numbers, trials and commands."""
+"""The page of a tuning: the verdict of its check, what mattered, numbers, trials and commands."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from anybatch.lab.charts.chart import Drawing, csv_lines
+from anybatch.lab.charts.chart import Chart, Drawing, IntervalRow, Intervals, Panels, Series, csv_lines
 from anybatch.lab.pages.drawings import drawing
 from anybatch.lab.pages.markup import Content, Markup, element
 from anybatch.lab.pages.page import command, page, section, table
@@ -10,12 +10,22 @@ from anybatch.lab.pages.report_files import Report
 from anybatch.lab.pages.study_curves import curve_panels
 from anybatch.lab.pages.study_parts import StudyView
 from anybatch.lab.pages.verdicts import intervals_of, shown_verdict
-from anybatch.lab.tuning import charts
-from anybatch.lab.tuning.charts import words
 from anybatch.lab.tuning.outcome import Outcome
 from anybatch.lab.tuning.plan import TuningPlan
-from anybatch.lab.tuning.trials import Trial
+from anybatch.lab.tuning.space import Range
+from anybatch.lab.tuning.trials import Trial, best_of
 from anybatch.text import counted
+
+AREA_LABEL = "area under the return curve, mean over seeds"
+MATTERED_NOTE = (
+    "Shares by PED-ANOVA: how much the best quarter of the trials differs from all of them in each number. A "
+    "search that closes in on a value varies it less, and a few trials say little."
+)
+PANELS_NOTE = (
+    "Each dot is a trial. Pruned trials show the mean return that they had reached. The "
+    "learning rate and the center of mass are those at the preset's number of minibatches; the dial converts "
+    "them."
+)
 
 
 def report(outcome: Outcome) -> Report:
@@ -23,7 +33,7 @@ def report(outcome: Outcome) -> Report:
     plan, view = outcome.plan, StudyView(outcome.check, outcome.results)
     forests = intervals_of(outcome.verdict)
     curves = curve_panels(view)
-    mattered = charts.drawings(plan, outcome.trials, outcome.importances)
+    mattered = drawings(plan, outcome.trials, outcome.importances)
     figures: list[Drawing] = [*forests, *mattered, *curves]
     body = (
         section(
@@ -101,3 +111,82 @@ def trials_csv(plan: TuningPlan, trials: Sequence[Trial]) -> str:
 
 def point(trial: Trial, names: Sequence[str]) -> list[object]:
     return [trial.point.get(name, "") for name in names]
+
+
+def drawings(plan: TuningPlan, trials: Sequence[Trial], importances: Mapping[str, float]) -> list[Drawing]:
+    """All pictures that the trials allow."""
+    found: list[Drawing] = [mattered(importances)] if importances else []
+    ended = [trial for trial in trials if trial.value is not None and trial.point]
+    return [*found, panels(plan, ended)] if ended else found
+
+
+def mattered(importances: Mapping[str, float]) -> Intervals:
+    """A bar for each number, the most important first."""
+    ordered = sorted(importances.items(), key=lambda pair: -pair[1])
+    rows = (
+        IntervalRow(label=words(name), value=share, low=0.0, high=share, color="blue")
+        for name, share in ordered
+    )
+    return Intervals(
+        name="importance",
+        title="What mattered",
+        x_label="importance, shares of 1",
+        rows=tuple(rows),
+        form="{:.0%}",
+        bounds_written=False,
+        note=MATTERED_NOTE,
+    )
+
+
+def panels(plan: TuningPlan, ended: Sequence[Trial]) -> Panels:
+    """A panel for each searched number."""
+    return Panels(
+        name="area-by-number",
+        title="Area by each number",
+        charts=tuple(panel(one, ended) for one in plan.ranges),
+        note=PANELS_NOTE,
+    )
+
+
+def panel(one: Range, ended: Sequence[Trial]) -> Chart:
+    best = best_of(ended)
+    kinds = {
+        "finished": ("blue", [trial for trial in ended if trial.is_finished]),
+        "pruned": ("gray", [trial for trial in ended if trial.state == "pruned"]),
+        "the preset": ("orange", [trial for trial in ended if trial.number == 0]),
+        "the best": ("green", [best] if best is not None else []),
+    }
+    series = (dots(one, label, color, chosen) for label, (color, chosen) in kinds.items() if chosen)
+    return Chart(
+        name=one.name,
+        title=words(one.name),
+        y_label=AREA_LABEL,
+        x_label=axis_label(one),
+        x_scale="log",
+        x_includes=one.places,
+        series=tuple(series),
+    )
+
+
+def dots(one: Range, label: str, color: str, trials: Sequence[Trial]) -> Series:
+    places = sorted((one.dimension.place(trial.point[one.name]), trial.value or 0.0) for trial in trials)
+    return Series(
+        label=label,
+        color=color,
+        x=tuple(x for x, _ in places),
+        y=tuple(y for _, y in places),
+        dots=True,
+        line=False,
+    )
+
+
+def axis_label(one: Range) -> str:
+    """The coordinate of a panel, which is logarithmic."""
+    return f"1 − {words(one.name)}" if one.dimension.coordinate == "complement" else words(one.name)
+
+
+def words(name: str) -> str:
+    """A number's name in words."""
+    return {"gae-lambda": "GAE λ", "q-lambda": "Q λ", "minibatches": "minibatches per epoch"}.get(
+        name, name.replace("-", " ")
+    )

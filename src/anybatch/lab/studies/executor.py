@@ -1,4 +1,4 @@
-"""Cells on this machine: workers that are processes."""
+"""Executors: where cells run, in processes of this machine or on Ray. Each has several workers."""
 
 import contextlib
 import json
@@ -9,13 +9,21 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Literal, Protocol
 
+from anybatch import machine, user_modules
+from anybatch.distributed import ray_package
 from anybatch.lab.studies.cells import SOURCE
-from anybatch.lab.studies.engine import DIED, LOST, STOPPED, naming_words
 from anybatch.storage.safe_files import Folder
+from anybatch.user_modules import NETWORK_FACTORY
 
+On = Literal["local", "ray"]
+
+DONE, FAILED, STOPPED, ERROR, DIED, LOST = "done", "failed", "stopped", "error", "died", "lost"
+"""Answers. done, failed: the cell's file is written, with or without a result. stopped: by the runner. error:
+the study cannot continue. died: the cell's process ended without an answer. lost: the machine or actor that
+it ran on is gone, or somebody else stopped its process, which need not be the cell's fault."""
+FACTORY_FLAG = f"--{NETWORK_FACTORY}="
 LOG_FILE = "log.txt"
 COMMAND = """
 import signal
@@ -29,20 +37,74 @@ the runner forwards them as SIGTERM, so that a cell is saved and does not count 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-class LocalEngine:
+class CellWorker(Protocol):
+    """Runs cells from the study's copy of the package, one after another. All but `ask` from any thread."""
+
+    def ask(self, **job: Any) -> dict[str, Any]:
+        """Let it do a job, as described in `worker.py`, and wait for the answer."""
+        ...
+
+    def stop(self) -> None:
+        """Ask it to save what it is training and to take no more jobs. May be repeated."""
+        ...
+
+    def give_up(self, cell: str) -> None:
+        """Ask it to stop training a cell, and to be ready for the next job. May be repeated."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...
+
+    def close(self) -> None:
+        """End its process, which has no job. May be repeated."""
+        ...
+
+
+class Executor(Protocol):
+    """A place for as many workers as there are jobs."""
+
+    @property
+    def jobs(self) -> int:
+        """Cells that run side by side."""
+        ...
+
+    def worker(self, out: Path, *, threads: int, named_envs: Sequence[str]) -> CellWorker: ...
+
+    def close(self) -> None:
+        """End what was started for the workers."""
+        ...
+
+
+def start(on: On, *, ray_address: str | None, jobs: int | None, threads: int) -> Executor:
+    """The requested executor. Without a number of jobs, it has as many as there are cores for."""
+    own_jobs = jobs or max(1, machine.available_cores() // threads)
+    if on == "local":
+        return LocalExecutor(own_jobs)
+    with ray_package.needed_for("--on ray", address=ray_address):
+        from anybatch.lab.studies.ray_executor import RayExecutor
+    return RayExecutor(ray_address, jobs=jobs if ray_address else own_jobs, threads=threads)
+
+
+def naming_words(envs: Sequence[str]) -> list[str]:
+    """The arguments that tell a worker process which environments and network factories a person named."""
+    return [*envs, *(f"{FACTORY_FLAG}{path}" for path in sorted(user_modules.named(NETWORK_FACTORY)))]
+
+
+class LocalExecutor:
     """Processes of this machine."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
 
-    def worker(self, out: Path, *, threads: int, named_envs: Sequence[str]) -> "Worker":
-        return Worker(out, threads=threads, named_envs=named_envs)
+    def worker(self, out: Path, *, threads: int, named_envs: Sequence[str]) -> "LocalWorker":
+        return LocalWorker(out, threads=threads, named_envs=named_envs)
 
     def close(self) -> None:
         """Each worker ends its own process."""
 
 
-class Worker:
+class LocalWorker:
     """A process that runs cells from the study's copy of the package. It is started when it gets a job."""
 
     def __init__(
@@ -57,14 +119,6 @@ class Worker:
         """The cell that it was last asked to stop training."""
         self._lock = threading.Lock()
         """A process is either started before a stop, and told about it, or not started."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close()
 
     def ask(self, **job: Any) -> dict[str, Any]:
         """Let it do a job. If the process dies, the job has failed; the next job gets a new process.
@@ -87,11 +141,10 @@ class Worker:
             if answer["answer"] == STOPPED and not self._has_asked_to_stop(job):
                 return {"answer": LOST, "reason": "its process was stopped from outside"}
             return answer
-        self._close()
+        self.close()
         return {"answer": STOPPED if self._stopping else DIED, "reason": ended(process.returncode)}
 
     def stop(self) -> None:
-        """Ask it once to save what it is training and to accept no more jobs. From any thread."""
         with self._lock:
             # A second signal would end it at once, before it has saved.
             if not self._stopping and self._process is not None:
@@ -99,11 +152,7 @@ class Worker:
             self._stopping = True
 
     def give_up(self, cell: str) -> None:
-        """Ask it to stop training a cell and to confirm, so that it can take the next job.
-
-        Can be called from any thread, any number of times: if it trains another cell or none, nothing
-        happens.
-        """
+        """Ask it to stop training a cell. If it trains another one or none, nothing happens."""
         with self._lock:
             if self._process is None:
                 return
@@ -113,15 +162,28 @@ class Worker:
                 print(json.dumps({"give_up": cell}), file=self._process.stdin, flush=True)
 
     def kill(self) -> None:
-        """End it at once. From any thread."""
         with self._lock:
             self._stopping = True
             if self._process is not None:
                 self._process.kill()
 
+    def close(self) -> None:
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            for stream in (process.stdin, process.stdout):
+                assert stream is not None
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+            process.wait()
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
     def _has_asked_to_stop(self, job: Mapping[str, Any]) -> bool:
         with self._lock:
-            return self._stopping or (self._given_up is not None and self._given_up == job.get("cell"))
+            given_up = self._given_up is not None and self._given_up == job.get("cell", {}).get("name")
+            return self._stopping or given_up
 
     def _start(self) -> subprocess.Popen[str]:
         path = os.pathsep.join(filter(None, [str(self._out / SOURCE), os.environ.get("PYTHONPATH")]))
@@ -139,19 +201,6 @@ class Worker:
             text=True,
         )
         return self._process
-
-    def _close(self) -> None:
-        with self._lock:
-            process, self._process = self._process, None
-        if process is not None:
-            for stream in (process.stdin, process.stdout):
-                assert stream is not None
-                with contextlib.suppress(BrokenPipeError):
-                    stream.close()
-            process.wait()
-        if self._log is not None:
-            self._log.close()
-            self._log = None
 
 
 def ended(code: int) -> str:
