@@ -71,7 +71,7 @@ def test_plans_presets_and_help_import_no_heavy_library():
 def test_modules_of_the_dial_need_the_standard_library_only(name: str):
     loaded = loaded_by(f"import sys, anybatch.{name}; print(*sys.modules)").split()
     assert f"anybatch.{name}" in loaded
-    assert not {*HEAVY, "rich", "tyro"} & set(loaded)
+    assert not {*HEAVY, "rich"} & set(loaded)
 
 
 def test_the_rules_are_one_file():

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from anybatch import __version__
 from anybatch.cli import lost_output
-from anybatch.cli.words import HELP_FLAGS
 from anybatch.errors import UserError
 from anybatch.runs.stop import Stopped
 
@@ -52,7 +51,7 @@ COMMANDS = {
     "advise": "playing",
     "report": "reporting",
     "plot": "reporting",
-    "dial": "dial",
+    "dial": "reporting",
     "tune": "tune",
     "study": "study",
     "presets": "preset_list",
@@ -111,10 +110,10 @@ def run(name: str, words: list[str]) -> None:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean anybatch {near[0]}?" if near else "`anybatch --help` lists the commands"
         raise UserError(f"there is no such command; {hint}")
-    if HELP_FLAGS & set(words):
-        from anybatch.cli import helping
+    if {"-h", "--help", "--help-all"} & set(words):
+        from anybatch.cli import help_page
 
-        helping.show(name, words)
+        help_page.show(name, words)
     else:
         module = importlib.import_module(f"anybatch.cli.{COMMANDS[name]}")
         getattr(module, name)(words)
