@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Iterable
 
 from anybatch.cli.flag_table import Flag, flag_table, shown
-from anybatch.cli.flags import COMMANDS, Flags, PlanFromFlags, SettingsFlags, TrainFlags
+from anybatch.cli.flags import FLAGS, Flags, PlanFromFlags, SettingsFlags, TrainFlags
 from anybatch.config import CONFIGS
 
 INTRODUCTION = """# Commands and flags
@@ -23,17 +23,16 @@ change many of them, and `anybatch presets NAME` prints a preset's values.
 
 
 def page() -> str:
-    commands = [section(name, kind) for name, kind in COMMANDS.items()]
-    commands.insert(list(COMMANDS).index("plan") + 1, section("plan --from", PlanFromFlags))
+    commands = [section(name, kind) for name, kind in FLAGS.items()]
     return "\n".join([INTRODUCTION, *commands, SETTINGS, *groups()])
 
 
-def section(title: str, kind: type[Flags]) -> str:
+def section(name: str, kind: type[Flags]) -> str:
     """What a command does, an example, and its own flags."""
     own = [flag for flag in flag_table(kind()).values() if flag.path[0] != "config"]
-    parts = [f"## `anybatch {title}`", inspect.getdoc(kind) or "", f"```bash\n{kind.example}\n```"]
+    parts = [f"## `anybatch {name}`", inspect.getdoc(kind) or "", f"```bash\n{kind.example}\n```"]
     parts.append(table(own, kind.positional))
-    if takes_every_setting(kind.command):
+    if takes_every_setting(name):
         parts.append("Every [setting of a run](#settings-of-a-run) is a flag too.")
     elif kind.offered is not None:
         names = sorted(kind.offered, key=lambda name: ("." in name, name))
@@ -73,13 +72,13 @@ def setting_flags(algorithm: str) -> set[str]:
 
 def command_flags(name: str) -> set[str]:
     """The flags that a command itself has, and the settings of a run if it takes only some of them."""
-    kinds = [COMMANDS[name], PlanFromFlags] if name == "plan" else [COMMANDS[name]]
+    kinds = [FLAGS[name], PlanFromFlags] if name == "plan" else [FLAGS[name]]
     own = {f"--{flag.name}" for kind in kinds for flag in flag_table(kind()).values()}
-    return own | {f"--{name}" for name in COMMANDS[name].offered or ()}
+    return own | {f"--{name}" for name in FLAGS[name].offered or ()}
 
 
 def takes_every_setting(name: str) -> bool:
-    return issubclass(COMMANDS[name], SettingsFlags) and COMMANDS[name].offered is None
+    return issubclass(FLAGS[name], SettingsFlags) and FLAGS[name].offered is None
 
 
 def table(flags: Iterable[Flag], positional: tuple[str, ...] = ()) -> str:

@@ -60,7 +60,7 @@ def test_plans_presets_and_help_import_no_heavy_library():
     ):
         assert code in (0, None) and length > 50, words
         assert not HEAVY & set(loaded), words
-        others = {f"anybatch.cli.{module}" for module in COMMANDS.values()} - {
+        others = {f"anybatch.cli.{module}" for module, _ in COMMANDS.values()} - {
             "anybatch.cli.plan",
             "anybatch.cli.preset_list",
         }

@@ -66,7 +66,7 @@ def test_every_other_setting_is_refused_in_one_sentence(
     pqn_run: Path,
     capsys: pytest.CaptureFixture[str],
 ):
-    name, config = kind.command, CONFIGS[algorithm]().pinned()
+    name, config = kind.__name__.removesuffix("Flags").lower(), CONFIGS[algorithm]().pinned()
     unused = setting_names(config) - flag_table(kind(config=config)).keys()
     assert {"num-envs", "update.epochs", "evaluation.every-env-steps", "env-config.time-limit"} <= unused
     folder = pqn_run if algorithm == "pqn" else run

@@ -63,7 +63,7 @@ def test_envs_without_envpool_are_gymnasiums(make):
         ("CoinrunHrad-v0", "CoinrunHard-v0"),
         ("gym:CartPol-v1", "CartPole-v1, CartPole-v0"),
         ("envpool:Breakot-v5", "Breakout-v5"),
-        ("own_envs:Vectr-v0", "Vector-v0"),
+        ("own_envs:Vectr-v0", "own_envs:Vector-v0, own_envs:"),
         ("toy:Pixel", "toy:Pixels, toy:Pixels84"),
     ],
 )

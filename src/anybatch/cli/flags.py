@@ -32,8 +32,6 @@ WATCHING = frozenset(
 class Flags:
     """The flags of a command: its fields, and the settings of a run where it has a `config`."""
 
-    command: ClassVar[str]
-    usage: ClassVar[str] = "[FLAGS]"
     positional: ClassVar[tuple[str, ...]] = ()
     """Fields whose values are given without a flag, in this order."""
     required: ClassVar[str] = ""
@@ -75,7 +73,6 @@ OF_TRAINING = (
 class TrainFlags(NewRunFlags):
     """Train a policy. The settings are those of a preset, rescaled to the batch of this run."""
 
-    command = "train"
     common = (*OF_TRAINING, "name", "run-dir", "ranks")
     example = "anybatch train --env minatar:Breakout --num-envs 16 --seed 2"
     run_dir: Path = Path("runs")
@@ -95,7 +92,6 @@ class PlanFlags(NewRunFlags):
     `anybatch plan --from TRAINER --help` explains how to plan with another trainer's settings.
     """
 
-    command = "plan"
     common = (*OF_TRAINING, "ranks", "json")
     example = "anybatch plan --env Breakout-v5 --num-envs 512"
     json: bool = False
@@ -108,14 +104,12 @@ class PlanFlags(NewRunFlags):
 class PlanFromFlags(Flags):
     """Show another trainer's configuration at another number of environments, in its own settings."""
 
-    command = "plan"
-    usage = "--from TRAINER --num-envs N SETTINGS... [--json]"
     positional = ("settings",)
     example = "anybatch plan --from sb3 n_envs=8 n_steps=128 batch_size=256 --num-envs 64"
     settings: tuple[str, ...] = ()
     """Settings by the trainer's own names, such as learning_rate=3e-4, at their tuned batch; or a JSON or
     YAML file with them. Later words override earlier ones."""
-    from_: str | None = None
+    from_: str = ""
     """The trainer: sb3, cleanrl, rsl_rl, purejaxrl or rllib."""
     num_envs: int | None = None
     """Environments of the planned run."""
@@ -127,7 +121,6 @@ class PlanFromFlags(Flags):
 class RunFlags(SettingsFlags):
     """A run to read, and settings over the recorded ones."""
 
-    usage = "RUN [FLAGS]"
     positional = ("run",)
     required = "name the run folder first, such as runs/ for the newest run in that folder"
     run: Path = Path("runs")
@@ -138,7 +131,6 @@ class RunFlags(SettingsFlags):
 class ResumeFlags(RunFlags):
     """Continue a run from its newest good checkpoint, at the same or another batch size."""
 
-    command = "resume"
     common = (
         *("num-envs", "total-env-steps", "num-steps", "rescale", "optimizer.learning-rate", "env"),
         *("network.factory", "device", "threads", "ranks"),
@@ -165,7 +157,6 @@ class CheckpointFlags(RunFlags):
 class EvaluateFlags(CheckpointFlags):
     """Evaluate a checkpoint of a run, or of all runs on a suite of games."""
 
-    command = "evaluate"
     common = (
         *("evaluation.num-envs", "evaluation.episodes-per-env", "evaluation.greedy"),
         *(*OF_PLAYING, "suite", "json"),
@@ -184,7 +175,6 @@ class EvaluateFlags(CheckpointFlags):
 class WatchFlags(CheckpointFlags):
     """Make a video of an agent, from a checkpoint of its run."""
 
-    command = "watch"
     offered = WATCHING
     common = (
         *("out", "steps", "frames-per-second", "evaluation.greedy"),
@@ -203,7 +193,6 @@ class WatchFlags(CheckpointFlags):
 class ExportFlags(CheckpointFlags):
     """Write the policy of a run for use outside anybatch."""
 
-    command = "export"
     common = ("onnx", "hub", "video", *OF_PLAYING)
     example = "anybatch export runs/ --onnx agent.onnx"
     onnx: Path | None = None
@@ -220,8 +209,6 @@ class ExportFlags(CheckpointFlags):
 class PushFlags(CheckpointFlags):
     """Publish a run's policy, or a folder of export --hub, on the Hugging Face Hub."""
 
-    command = "push"
-    usage = "RUN REPOSITORY [FLAGS]"
     positional = ("run", "repository")
     common = ("private", "update", "onnx", "video", *OF_PLAYING)
     example = "anybatch push runs/ my-name/my-agent --private"
@@ -241,8 +228,6 @@ class PushFlags(CheckpointFlags):
 class PullFlags(Flags):
     """Download a policy from the Hugging Face Hub, to evaluate, watch or export it."""
 
-    command = "pull"
-    usage = "REPOSITORY [FLAGS]"
     positional = ("repository",)
     required = "name the repository: anybatch pull USER/NAME"
     example = "anybatch pull my-name/my-agent"
@@ -258,8 +243,6 @@ class PullFlags(Flags):
 class AdviseFlags(Flags):
     """Suggest changes to the settings of a run, based on its metrics."""
 
-    command = "advise"
-    usage = "RUN"
     positional = ("run",)
     required = "name one run folder, such as runs/ for the newest run in that folder"
     example = "anybatch advise runs/"
@@ -276,8 +259,6 @@ class ReportFlags(Flags):
     runs that differ only in their seeds are one line with a range.
     """
 
-    command = "report"
-    usage = "PATHS... [FLAGS]"
     positional = ("paths",)
     required = "name at least one run folder, such as runs/ for the newest run in that folder"
     example = "anybatch report runs/*"
@@ -296,8 +277,6 @@ class ReportFlags(Flags):
 class PlotFlags(Flags):
     """Draw one metric of one or more runs over env steps."""
 
-    command = "plot"
-    usage = "RUNS... --out FILE [FLAGS]"
     positional = ("runs",)
     required = ReportFlags.required
     example = "anybatch plot runs/* --metric losses/approx_kl --out kl.svg"
@@ -316,8 +295,6 @@ class DialFlags(Flags):
     It needs no network and no other file.
     """
 
-    command = "dial"
-    usage = "[STUDIES...] [FLAGS]"
     positional = ("studies",)
     example = "anybatch dial --preset mine.toml"
     studies: tuple[Path, ...] = ()
@@ -333,7 +310,6 @@ class DialFlags(Flags):
 class TuneFlags(Flags):
     """Tune a preset's numbers at a small batch, and check the best of them."""
 
-    command = "tune"
     example = "anybatch tune --env Acrobot-v1 --trials 40 --budget 2h"
     preset: str | None = None
     """The preset to start from: a name listed by `anybatch presets`, or a file ending in .toml. Default:
@@ -379,8 +355,6 @@ class TuneFlags(Flags):
 class StudyFlags(Flags):
     """Run an experiment from the papers, or your own, and judge its claims."""
 
-    command = "study"
-    usage = "STUDY [FLAGS]"
     positional = ("study",)
     required = "name a study; `anybatch study` lists them"
     example = "anybatch study invariance --env Acrobot-v1 --budget 20m"
@@ -425,8 +399,6 @@ class StudyFlags(Flags):
 class PresetsFlags(Flags):
     """List the presets and the sources of their numbers, or print one."""
 
-    command = "presets"
-    usage = "[NAME] [--json]"
     positional = ("name",)
     example = "anybatch presets atari"
     name: str = ""
@@ -440,17 +412,28 @@ class PresetsFlags(Flags):
 class DoctorFlags(Flags):
     """Check this machine: engines, libraries, speed."""
 
-    command = "doctor"
-    usage = "[--json]"
     example = "anybatch doctor"
     json: bool = False
     """Print JSON, for programs."""
 
 
-COMMANDS: dict[str, type[Flags]] = {
-    kind.command: kind
-    for kind in (
-        *(TrainFlags, PlanFlags, ResumeFlags, EvaluateFlags, WatchFlags, ExportFlags, PushFlags, PullFlags),
-        *(AdviseFlags, ReportFlags, PlotFlags, DialFlags, TuneFlags, StudyFlags, PresetsFlags, DoctorFlags),
-    )
+FLAGS: dict[str, type[Flags]] = {
+    "train": TrainFlags,
+    "plan": PlanFlags,
+    "plan --from": PlanFromFlags,
+    "resume": ResumeFlags,
+    "evaluate": EvaluateFlags,
+    "watch": WatchFlags,
+    "export": ExportFlags,
+    "push": PushFlags,
+    "pull": PullFlags,
+    "advise": AdviseFlags,
+    "report": ReportFlags,
+    "plot": PlotFlags,
+    "dial": DialFlags,
+    "tune": TuneFlags,
+    "study": StudyFlags,
+    "presets": PresetsFlags,
+    "doctor": DoctorFlags,
 }
+"""The flags of each command."""

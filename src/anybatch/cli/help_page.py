@@ -7,9 +7,8 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from anybatch.cli import flags as flag_classes
 from anybatch.cli.flag_table import Flag, flag_table, shown
-from anybatch.cli.flags import Flags
+from anybatch.cli.flags import FLAGS, Flags
 from anybatch.cli.parser import Argv
 from anybatch.cli.run_flags import defaults_of
 
@@ -21,41 +20,42 @@ WIDEST_NAME = 25
 def show(name: str, words: list[str]) -> None:
     """Print the help of a command, with the values of the preset or run that the words name."""
     argv = Argv(words)
-    kind = flag_classes.COMMANDS[name]
     if name == "plan" and "from" in argv:
-        kind = flag_classes.PlanFromFlags
-    print("\n".join(page(defaults_of(kind, argv), everything="help-all" in argv)))
+        name = "plan --from"
+    print("\n".join(page(name, defaults_of(FLAGS[name], argv), everything="help-all" in argv)))
 
 
-def page(flags: Flags, *, everything: bool) -> Iterator[str]:
+def page(name: str, flags: Flags, *, everything: bool) -> Iterator[str]:
     """The lines of a help page: usage, description, flags and an example."""
     width = min(shutil.get_terminal_size().columns, WIDEST)
     table = flag_table(flags)
-    positional = [table.pop(name) for name in flags.positional]
-    common = [table[name] for name in flags.common or table if name in table]
+    positional = [table.pop(place) for place in flags.positional]
+    common = [table[first] for first in flags.common or table if first in table]
     others = [flag for flag in table.values() if flag not in common]
-    yield from textwrap.wrap(f"usage: anybatch {flags.command} {flags.usage}", width)
+    yield usage(name, positional, optional=not flags.required)
     for paragraph in (inspect.getdoc(flags) or "").split("\n\n"):
         yield ""
         yield from textwrap.wrap(paragraph, width)
     yield ""
-    yield from rows(
-        [
-            *((flag.name.upper(), flag.meaning) for flag in positional),
-            *(explained(flag, in_full=everything or not others) for flag in common),
-        ],
-        width,
-    )
+    named = [(flag.name.upper(), flag.meaning) for flag in positional]
+    in_full = everything or not others
+    yield from rows([*named, *(explained(flag, in_full=in_full) for flag in common)], width)
     groups = [(group, list(found)) for group, found in groupby(others, key=lambda flag: flag.group)]
     if everything:
         for _, found in groups:
             yield ""
             yield from rows([explained(flag, in_full=True) for flag in found], width)
     elif groups:
-        yield "\nOther flags:\n"
+        yield f"\nOther flags, which `anybatch {name} --help-all` explains:\n"
         yield from rows([listed(group, found) for group, found in groups], width)
-        yield f"\n`anybatch {flags.command} --help-all` explains every flag."
     yield f"\nExample:\n  {flags.example}"
+
+
+def usage(name: str, positional: list[Flag], *, optional: bool) -> str:
+    words = [f"{flag.name.upper()}{'...' if flag.takes_many else ''}" for flag in positional]
+    shown_words = [f"[{word}]" for word in words] if optional else words
+    command = "plan --from TRAINER --num-envs N" if name == "plan --from" else name
+    return " ".join(["usage: anybatch", command, *shown_words, "[FLAGS]"])
 
 
 def explained(flag: Flag, *, in_full: bool) -> tuple[str, str]:

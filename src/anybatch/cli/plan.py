@@ -12,7 +12,7 @@ from anybatch.cli.run_flags import number_of_ranks, with_preset
 from anybatch.config import AnyConfig
 from anybatch.dial import plan_table
 from anybatch.dial.other_plans import OtherPlan, plan_for
-from anybatch.dial.other_trainers import TRAINERS, read_settings, trainer_named
+from anybatch.dial.other_trainers import read_settings, trainer_named
 from anybatch.dial.paste import paste
 from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import UserError
@@ -53,16 +53,22 @@ OF_PLAN_FROM = ("--from", "--num-envs", "--json")
 def plan_from(words: list[str]) -> None:
     """Show another trainer's configuration at another batch."""
     # A trainer's own settings may be typed as its flags: --num-minibatches=4.
-    own = [
-        word if word.partition("=")[0] in OF_PLAN_FROM or "=" not in word else word.lstrip("-")
-        for word in words
-    ]
-    flags = parse(PlanFromFlags(), Argv(own))
-    if flags.from_ is None:
-        raise UserError(f"--from needs a trainer: {', '.join(TRAINERS)}")
+    argv = Argv(
+        [
+            word.lstrip("-") if "=" in word and word.partition("=")[0] not in OF_PLAN_FROM else word
+            for word in words
+        ]
+    )
+    for given in argv.given:
+        if given.typed not in OF_PLAN_FROM:
+            raise UserError(
+                f"{given.typed}: plan --from takes --num-envs and --json; settings are key=value words or a "
+                "file"
+            )
+    flags = parse(PlanFromFlags(), argv)
+    trainer = trainer_named(flags.from_)
     if flags.num_envs is None:
         raise UserError("--num-envs is missing: the number of environments of the planned run")
-    trainer = trainer_named(flags.from_)
     made = plan_for(trainer, read_settings(trainer, flags.settings), num_envs=flags.num_envs)
     if flags.json:
         print(json.dumps(made.to_json() | {"paste": paste(made)}, indent=2, ensure_ascii=False))
