@@ -136,6 +136,16 @@ def test_an_ewma_preset_takes_another_proximal_policy(tmp_path: Path, capsys: py
     assert "proximal/age_env_steps" not in log.read(run_in(tmp_path))[-1]
 
 
+@pytest.mark.parametrize("greedy", [False, True])
+def test_the_suggested_evaluation_is_another_one(
+    greedy: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    flags = ["--env=toy:Match", f"--run-dir={tmp_path}", *["--evaluation.greedy"] * greedy]
+    out = said(capsys, "train", *flags, *SHORT)
+    (suggested,) = [line for line in out.splitlines() if "anybatch evaluate" in line]
+    assert ("--evaluation.greedy" in suggested) != greedy
+
+
 def test_plan_shows_the_table_and_writes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

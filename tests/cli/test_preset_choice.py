@@ -18,6 +18,7 @@ from anybatch.runs import folder as run_folder
 BY_ID = {
     "Breakout-v5": "atari-ppo-ewma",
     "envpool:Pong-v5": "atari-ppo-ewma",
+    "ALE/Breakout-v5": "atari-ppo-ewma",
     "procgen:coinrun": "procgen-ppo-ewma",
     "procgen-easy:coinrun": "procgen-easy-ppo-ewma",
     "CoinrunHard-v0": "procgen-ppo-ewma",

@@ -28,7 +28,13 @@ class Flag:
     """The fields that lead to its value."""
     type: Any
     default: Any
-    meaning: str
+    owner: Any
+    """The dataclass that has the field."""
+
+    @property
+    def meaning(self) -> str:
+        """The docstring of its field, which only help reads."""
+        return documented(self.owner).get(self.path[-1], "")
 
     @property
     def group(self) -> str:
@@ -51,14 +57,14 @@ def flag_table(flags: Flags) -> dict[str, Flag]:
 
 def flags_in(owner: Any, path: tuple[str, ...] = (), prefix: str = "") -> Iterator[Flag]:
     """The flags of a dataclass, and of those in it."""
-    hints, meanings = get_type_hints(type(owner)), documented(type(owner))
+    hints = get_type_hints(type(owner))
     for field in dataclasses.fields(owner):
         name, value = field.name, getattr(owner, field.name)
         flag = prefix + OTHER_NAMES.get(name, name.replace("_", "-"))
         if dataclasses.is_dataclass(value):
             yield from flags_in(value, (*path, name), "" if name == "config" else f"{flag}.")
         else:
-            yield Flag(flag, (*path, name), hints[name], value, meanings.get(name, ""))
+            yield Flag(flag, (*path, name), hints[name], value, type(owner))
 
 
 @cache
