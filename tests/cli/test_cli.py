@@ -420,6 +420,20 @@ def test_the_help_of_train_begins_with_what_people_change_first(
     assert "--ray-address" not in first and len(lines) <= 66
 
 
+def test_the_help_of_a_command_on_a_run_shows_its_settings_if_it_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert "--num-envs [as recorded]" in settings_in(help_of(capsys, "resume"))
+    main(["train", "--env=toy:Match", "--num-envs=3", f"--run-dir={tmp_path}", *SHORT])
+    capsys.readouterr()
+    assert "--num-envs [3]" in settings_in(help_of(capsys, f"resume {tmp_path}"))
+
+
+def settings_in(page: str) -> str:
+    """The flags of a help page with their values, without the meanings."""
+    return re.sub(r"(--[\w.-]+)\s[^\[]*", r"\1 ", page)
+
+
 def help_of(capsys: pytest.CaptureFixture[str], name: str, flag: str = "--help") -> str:
     main([*name.split(), flag])
     return capsys.readouterr().out

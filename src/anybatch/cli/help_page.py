@@ -5,16 +5,18 @@ import re
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import groupby
 
 from anybatch.cli.flag_table import Flag, flag_table, shown
-from anybatch.cli.flags import FLAGS, Flags
+from anybatch.cli.flags import FLAGS, Flags, RunFlags
 from anybatch.cli.parser import Argv
 from anybatch.cli.run_flags import defaults_of
 
 WIDEST = 120
 WIDEST_NAME = 25
 """Longer names are on a line of their own."""
+UNBROKEN = "\N{NO-BREAK SPACE}"
 
 
 def show(name: str, words: list[str]) -> None:
@@ -22,13 +24,17 @@ def show(name: str, words: list[str]) -> None:
     argv = Argv(words)
     if name == "plan" and "from" in argv:
         name = "plan --from"
-    print("\n".join(page(name, defaults_of(FLAGS[name], argv), everything="help-all" in argv)))
+    flags = defaults_of(FLAGS[name], argv)
+    table = flag_table(flags)
+    if isinstance(flags, RunFlags) and not argv.leading:  # the settings are those of a run that is not named
+        for setting in [flag for flag in table.values() if flag.path[0] == "config"]:
+            table[setting.name] = replace(setting, default="as recorded")
+    print("\n".join(page(name, flags, table, everything="help-all" in argv)))
 
 
-def page(name: str, flags: Flags, *, everything: bool) -> Iterator[str]:
+def page(name: str, flags: Flags, table: dict[str, Flag], *, everything: bool) -> Iterator[str]:
     """The lines of a help page: usage, description, flags and an example."""
     width = min(shutil.get_terminal_size().columns, WIDEST)
-    table = flag_table(flags)
     positional = [table.pop(place) for place in flags.positional]
     common = [table[first] for first in flags.common or table if first in table]
     others = [flag for flag in table.values() if flag not in common]
@@ -66,7 +72,8 @@ def explained(flag: Flag, *, in_full: bool) -> tuple[str, str]:
         group, dot, name = flag.name.rpartition(".")
         default = f"on; --{group}{dot}no-{name} turns it off"
     says_default = flag.default in (None, ()) and "Default: " in flag.meaning
-    return f"--{flag.name}", meaning if says_default else f"{meaning} [{default}]"
+    unbroken = default.replace(" ", UNBROKEN)
+    return f"--{flag.name}", meaning if says_default else f"{meaning} [{unbroken}]"
 
 
 def listed(group: str, flags: Iterable[Flag]) -> tuple[str, str]:
@@ -79,7 +86,8 @@ def rows(pairs: list[tuple[str, str]], width: int) -> Iterator[str]:
     """Two columns."""
     margin = 4 + max((len(name) for name, _ in pairs if len(name) <= WIDEST_NAME), default=0)
     for name, text in pairs:
-        lines = textwrap.wrap(text, width - margin, break_on_hyphens=False) or [""]
+        wrapped = textwrap.wrap(text, width - margin, break_on_hyphens=False) or [""]
+        lines = [line.replace(UNBROKEN, " ") for line in wrapped]
         if len(name) > margin - 4:
             yield f"  {name}"
             yield from (" " * margin + line for line in lines)

@@ -72,8 +72,10 @@ def defaults_of(kind: type[Flags], argv: Argv) -> Flags:
 def preset_of(argv: Argv) -> tuple[str, Choice | None]:
     """The preset of a new run, and how it was chosen if it was not named."""
     name = argv.value("preset")
-    choice = choice_by_env(argv) if name is None else None
-    return name or (choice.preset if choice else presets.DEFAULT), choice
+    if name is not None:
+        return name, None
+    choice = choice_by_env(argv)
+    return (choice.preset if choice else presets.DEFAULT), choice
 
 
 def of_preset(kind: type[NewRun], name: str) -> NewRun:
