@@ -62,7 +62,8 @@ def parsed(words: str) -> Wheels:
         ("--the_group.size 1e3", {"the_group": Group(size=1000)}),
         ("--the-group.rate none --the-group.no-on", {"the_group": Group(rate=None, on=False)}),
         ("--the-group.rate -.5", {"the_group": Group(rate=-0.5)}),
-        ("--the-group.options a 1 old 2", {"the_group": Group(options={"old": "2", "a": "1"})}),
+        ("--the-group.options a 1", {"the_group": Group(options={"old": "1", "a": "1"})}),
+        ("--the-group.options old 2", {"the_group": Group(options={"old": "2"})}),
     ],
 )
 def test_words_become_values(words: str, expected: dict[str, Any]):

@@ -21,6 +21,7 @@ def without_envpool(monkeypatch):
         ("CartPole-v1", "native"),
         ("CartPole-v0", "envpool"),
         ("envpool:CartPole-v1", "envpool"),
+        ("ALE/Breakout-v5", "envpool"),
         ("gym:CartPole-v1", "gymnasium"),
         ("own_envs:Vector-v0", "gymnasium"),
         ("gym:own_envs:Vector-v0", "gymnasium"),
