@@ -10,7 +10,7 @@ from typing import Any
 
 import anybatch
 from anybatch import equations
-from anybatch.cli.documented import documented
+from anybatch.cli.flag_table import documented
 
 INTRODUCTION = """# Python API
 

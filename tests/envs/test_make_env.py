@@ -21,6 +21,7 @@ def without_envpool(monkeypatch):
         ("CartPole-v1", "native"),
         ("CartPole-v0", "envpool"),
         ("envpool:CartPole-v1", "envpool"),
+        ("ALE/Breakout-v5", "envpool"),
         ("gym:CartPole-v1", "gymnasium"),
         ("own_envs:Vector-v0", "gymnasium"),
         ("gym:own_envs:Vector-v0", "gymnasium"),
@@ -63,7 +64,7 @@ def test_envs_without_envpool_are_gymnasiums(make):
         ("CoinrunHrad-v0", "CoinrunHard-v0"),
         ("gym:CartPol-v1", "CartPole-v1, CartPole-v0"),
         ("envpool:Breakot-v5", "Breakout-v5"),
-        ("own_envs:Vectr-v0", "Vector-v0"),
+        ("own_envs:Vectr-v0", "own_envs:Vector-v0, own_envs:"),
         ("toy:Pixel", "toy:Pixels, toy:Pixels84"),
     ],
 )

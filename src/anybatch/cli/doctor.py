@@ -13,6 +13,8 @@ import numpy as np
 import torch
 
 from anybatch import envs, native
+from anybatch.cli.flags import DoctorFlags
+from anybatch.cli.parser import Argv, parse
 from anybatch.config import EnvConfig, NetworkConfig
 from anybatch.distributed import group
 from anybatch.envs.layout import ObsLayout
@@ -70,10 +72,7 @@ class Check:
 
 def doctor(words: list[str]) -> None:
     """Check this machine: engines, libraries, speed."""
-    unknown = [word for word in words if word != "--json"]
-    if unknown:
-        raise UserError(f"doctor takes only --json, got {' '.join(unknown)}")
-    if "--json" in words:
+    if parse(DoctorFlags(), Argv(words)).json:
         print(json.dumps([asdict(check) for check in checks()], indent=2, ensure_ascii=False))
         return
     width = max(map(len, (*PACKAGES, *EXTRAS, *PROBES, *map(microbatch_check, IMAGES))))

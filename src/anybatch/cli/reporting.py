@@ -1,15 +1,14 @@
-"""`anybatch report` and `anybatch plot`: runs, studies and tunings as pages and pictures."""
+"""`anybatch report`, `plot` and `dial`: runs, studies, tunings and presets as pages and pictures."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-import tyro
-
-from anybatch.cli.usage_error import as_user_error
+from anybatch import presets
+from anybatch.cli.flags import DialFlags, PlotFlags, ReportFlags
+from anybatch.cli.parser import Argv, parse
 from anybatch.errors import UserError
 from anybatch.lab.charts import files
-from anybatch.lab.pages import compared, report_files, run_charts, study_parts, tuning_page
+from anybatch.lab.pages import compared, dial_records, report_files, run_charts, study_parts, tuning_page
+from anybatch.lab.pages import dial as dial_pages
 from anybatch.lab.pages import runs as run_page
 from anybatch.lab.pages import studies as study_page
 from anybatch.lab.pages.report_files import Report
@@ -21,26 +20,9 @@ from anybatch.lab.tuning.outcome import Outcome
 REPORT_FOLDER = "report"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportFlags:
-    paths: tyro.conf.Positional[tuple[Path, ...]]
-    out: Path | None = None
-    record: Path | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlotFlags:
-    paths: tyro.conf.Positional[tuple[Path, ...]]
-    metric: str = run_charts.RETURN
-    out: Path | None = None
-
-
-Flags = TypeVar("Flags", ReportFlags, PlotFlags)
-
-
 def report(words: list[str]) -> None:
     """Write a page about runs, a study or a tuning."""
-    flags = parsed(ReportFlags, words)
+    flags = parse(ReportFlags(), Argv(words))
     if flags.record is not None:
         record(flags.paths, flags.record, flags.out)
         return
@@ -109,18 +91,24 @@ def show_written(made: Report, out: Path, *, within: Path) -> None:
 
 def plot(words: list[str]) -> None:
     """Draw one metric of runs."""
-    flags = parsed(PlotFlags, words)
+    flags = parse(PlotFlags(), Argv(words))
     if flags.out is None:
         raise UserError("name the picture file, such as --out curve.png")
     files.refuse_format(flags.out)
-    groups = compared.grouped([run for run in compared.read_all(flags.paths) if run.rows])
+    groups = compared.grouped([run for run in compared.read_all(flags.runs) if run.rows])
     report_files.write_picture(run_charts.chart_of_metric(flags.metric, groups), flags.out)
     print(flags.out)
 
 
-def parsed(kind: type[Flags], words: list[str]) -> Flags:
-    with as_user_error():
-        flags = tyro.cli(kind, args=words)
-    if not flags.paths:
-        raise UserError("name at least one run folder, such as runs/ for the newest run in that folder")
-    return flags
+def dial(words: list[str]) -> None:
+    """Write a page with the plan of every preset and a slider for the batch."""
+    flags = parse(DialFlags(), Argv(words))
+    others = [name for name in presets.names() if name != presets.DEFAULT]
+    names = dict.fromkeys((*flags.preset, presets.DEFAULT, *others))
+    records = {
+        str(path).removesuffix(recorded.SUFFIX): dial_records.records_of(study_parts.read(path))
+        for path in flags.studies
+    }
+    content = dial_pages.dial_page({name: presets.load(name) for name in names}, records)
+    dial_pages.write(content, flags.out)
+    print(f"page     {flags.out}")

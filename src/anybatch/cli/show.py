@@ -79,7 +79,9 @@ def outcome(result: Outcome, smaller: str = "") -> None:
         print(f"\n{result.how_to_continue()}")
         return
     print("\nnext:")
-    print(f"  {result.command('evaluate')} --evaluation.greedy")
+    was_greedy = result.evaluation is not None and result.evaluation.greedy
+    other = "--evaluation.num-envs 100" if was_greedy else "--evaluation.greedy"
+    print(f"  {result.command('evaluate')} {other}")
     if smaller:
         for command, what in (
             (f"  anybatch plan {smaller} ", "what changes at another batch size"),

@@ -6,12 +6,9 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-import tyro
-
-from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.flags import StudyFlags
+from anybatch.cli.parser import Argv, parse
 from anybatch.cli.reporting import REPORT_FOLDER
-from anybatch.cli.usage_error import as_user_error
 from anybatch.config import EnvConfig
 from anybatch.envs import import_as_named
 from anybatch.envs.ids import refuse_unknown
@@ -38,10 +35,7 @@ def study(words: list[str]) -> None:
     if not words:
         study_text.show_list([files.load(name) for name in files.names()])
         return
-    with as_user_error(), FLAG_VALUES:
-        flags = tyro.cli(StudyFlags, args=words)
-    if not flags.study:
-        raise ConfigError("name a study; `anybatch study` lists them")
+    flags = parse(StudyFlags(), Argv(words))
     asked = files.load(flags.study)
     verdicts.refuse_unfit(asked)
     request = request_of(flags)

@@ -2,13 +2,9 @@
 
 import shlex
 
-import tyro
-
 from anybatch import machine, presets
-from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.flags import TuneFlags
-from anybatch.cli.help_page import flag_names
-from anybatch.cli.usage_error import as_user_error
+from anybatch.cli.parser import Argv, parse
 from anybatch.config import EnvConfig
 from anybatch.envs import import_as_named
 from anybatch.envs.ids import refuse_unknown
@@ -25,8 +21,7 @@ from anybatch.text import counted
 
 def tune(words: list[str]) -> None:
     """Tune a preset's numbers at a small batch, and check the best of them."""
-    with as_user_error(flag_names(TuneFlags())), FLAG_VALUES:
-        flags = tyro.cli(TuneFlags, args=words)
+    flags = parse(TuneFlags(), Argv(words))
     request = request_of(flags)
     jobs = flags.jobs or machine.available_cores()
     try:

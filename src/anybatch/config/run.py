@@ -48,10 +48,10 @@ class RunConfig:
     seed: int = 1
     """Seed of all randomness. Runs with neighboring seeds share no random numbers."""
     rescale: str = "all"
-    """The numbers that follow the batch: all, none, or a comma-separated list of learning-rate,
-    proximal-ewma, proximal-copy, advantage-moments, phase-length, auxiliary-phase and adam-betas, which is
-    not part of all. learning-rate=linear or learning-rate=square-root replaces the optimizer's own rule, also
-    in the auxiliary phase."""
+    """The numbers that follow the batch: all, none, or a comma-separated list of rules. The rules are
+    learning-rate, proximal-ewma, proximal-copy, advantage-moments, phase-length, auxiliary-phase and
+    adam-betas, which is not part of all. learning-rate=linear or learning-rate=square-root
+    replaces the optimizer's own rule, also in the auxiliary phase."""
     minibatch_limit: int | Literal["noise-scale"] | None = None
     """Largest minibatch, in samples: at least the tuned one. A larger iteration batch is split into more
     minibatches per epoch, and the numbers that follow the minibatch stay the same. noise-scale: the gradient

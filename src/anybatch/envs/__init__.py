@@ -33,8 +33,8 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int], first_env: int
     Errors name an environment by its number in the whole run, where these begin with `first_env`.
 
     CartPole-v1: our native code if it has the id, else EnvPool, else Gymnasium. gym:…, envpool:…, native:…,
-    toy:… name the engine; procgen:coinrun and procgen-easy:coinrun are EnvPool's games; minatar:Breakout is
-    our native code; my_package:MyEnv-v0 is Gymnasium's, after importing my_package.
+    toy:… name the engine; procgen:coinrun, procgen-easy:coinrun and ALE/Breakout-v5 are EnvPool's games;
+    minatar:Breakout is our native code; my_package:MyEnv-v0 is Gymnasium's, after importing my_package.
     """
     if env_id.startswith(user_modules.OBJECT_PREFIX):
         raise EnvError(

@@ -110,8 +110,9 @@ SUITES: dict[str, tuple[str, ...]] = {
 
 
 def game_of(env_id: str) -> str | None:
-    """The game, among the 57, of an id such as Breakout-v5 or envpool:Breakout-v5; None for anything else."""
-    found = re.fullmatch(r"(?:envpool:)?([A-Za-z]+)-v5", env_id)
+    """The game, among the 57, of an id such as Breakout-v5, envpool:Breakout-v5 or ALE/Breakout-v5; None for
+    anything else."""
+    found = re.fullmatch(r"(?:envpool:|ALE/)?([A-Za-z]+)-v5", env_id)
     return found[1] if found and found[1] in SCORES else None
 
 

@@ -38,6 +38,17 @@ def known_ids() -> list[str]:
     return list(gymnasium.registry)
 
 
+def ids_of_module(module: str) -> list[str]:
+    """The ids that a module registers, with its name; all ids if it registers none."""
+    found: list[str] = []
+    for name, spec in gymnasium.registry.items():
+        entry = spec.entry_point or spec.vector_entry_point
+        place = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+        if f"{place}.".startswith(f"{module}."):
+            found.append(f"{module}:{name}")
+    return found or known_ids()
+
+
 class GymnasiumEnv:
     """A Gymnasium vector env, with next-step or same-step reset by its metadata.
 

@@ -15,6 +15,8 @@ ENGINE_PREFIXES = {
     "native": "native",
     "toy": "toy",
 }
+ALE = "ALE/"
+"""Prefix of Atari games in Gymnasium's ids. EnvPool has the same games without it."""
 CLASSIC_CONTROL = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 MUJOCO_TASKS = (
     "Ant",
@@ -53,6 +55,8 @@ GAMES = {
 def named_engine(env_id: str, config: EnvConfig) -> tuple[str, str]:
     """The engine that the id or the config names, or auto, and its own name for the environment."""
     prefix, _, rest = env_id.partition(":")
+    if env_id.startswith(ALE) and config.engine in ("auto", "envpool"):
+        return "envpool", env_id.removeprefix(ALE)
     game = procgen.engine_id(env_id)
     named = "envpool" if game else ENGINE_PREFIXES.get(prefix) if rest else None
     if named is not None:
@@ -124,7 +128,8 @@ def unknown_to_gymnasium(name: str, *, engine_named: bool = False) -> EnvError:
 
     known = gymnasium_adapter.known_ids()
     if engine_named:
-        return unknown(name, known)
+        module = name.rpartition(":")[0]
+        return unknown(name, gymnasium_adapter.ids_of_module(module) if module else known)
     if envpool_adapter.installed():
         return unknown(name, known + envpool_adapter.known_ids())
     return unknown(name, known, f"; EnvPool has more ({envpool_adapter.INSTALL_COMMAND})")

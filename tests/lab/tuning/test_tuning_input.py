@@ -327,7 +327,7 @@ def test_what_matters_is_found(tmp_path: Path):
 
 
 def test_names_in_the_help_of_search_are_those_that_there_are():
-    from anybatch.cli.documented import documented
+    from anybatch.cli.flag_table import documented
     from anybatch.cli.flags import TuneFlags
 
     told = documented(TuneFlags)["search"]
