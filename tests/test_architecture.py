@@ -89,8 +89,7 @@ READ_BY_PROPERTIES = {"tuned_at", "envs_per_rank", "overlap"}
 @pytest.fixture(scope="module")
 def attributes() -> set[str]:
     """Attributes that are read where something depends on them, not where settings are checked or shown."""
-    words = ("dial/table.py", "dial/rows.py")
-    shows = ("cli/", "lab/", "runs/advice.py", "runs/plan_text.py", *words, "__main__.py")
+    shows = ("cli/", "lab/", "runs/advice.py", "runs/plan_text.py", "dial/table.py", "__main__.py")
     texts = [path.read_text() for path in SOURCES if not str(path.relative_to(PACKAGE)).startswith(shows)]
     return {name for text in texts for name in re.findall(r"\.([a-z]\w*)\b", text)}
 
@@ -158,7 +157,7 @@ def test_a_run_never_waits_for_torchs_compiler(compiled: str, optimizer: str, tm
     code = (
         "import sys; from anybatch.cli import main; "
         "main(['train', '--total-env-steps', '512', '--num-steps', '32', '--evaluation.num-envs', '1', "
-        f"'--compile', '{compiled}', '--optimizer.name', '{optimizer}']); "
+        f"'--native', '{compiled}', '--optimizer.name', '{optimizer}']); "
         "assert 'torch.optim.adam' in sys.modules and 'torch._dynamo' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)

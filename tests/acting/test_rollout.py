@@ -94,7 +94,7 @@ def test_an_end_on_the_last_row_makes_the_first_row_of_the_next_rollout_a_reset_
 
 
 def test_the_coming_reset_step_survives_a_checkpoint():
-    config = toy_config(env="toy:Constant", num_steps=5, compile="off")
+    config = toy_config(env="toy:Constant", num_steps=5, native="off")
     whole, restored = start(config), start(changed(config, seed=2))
     there, here = whole.source.collector, restored.source.collector
     there.collect(whole.network, 5)

@@ -187,7 +187,7 @@ def test_the_lag_is_that_of_this_run_at_any_batch():
     for changes in ({"num_envs": 4}, {"num_envs": 1024}, {"rescale": "none"}):
         plan = make_plan(changed(config, **changes), encoder="mlp")
         assert plan.hyperparameters.proximal_decay == 192 / 194
-    split = make_plan(changed(config, num_envs=1024, minibatch_limit=512), encoder="mlp")
+    split = make_plan(changed(config, num_envs=1024, minibatch=512), encoder="mlp")
     assert split.batch.gradient_steps_per_iteration == 16 * 24
     assert split.hyperparameters.proximal_decay == pytest.approx(3072 / 3074)
 

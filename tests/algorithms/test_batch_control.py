@@ -501,9 +501,7 @@ def test_the_batch_goes_to_the_noise_scale_in_samples(tmp_path: Path):
 def test_a_minibatch_limit_does_not_lengthen_the_rollouts_that_a_noise_scale_asks_for(tmp_path: Path):
     """Beyond the limit there are more minibatches, which must not ask for still longer rollouts."""
     controller = {"kind": "noise_scale", "min_steps": 1, "max_steps": 99, "start_steps": 60, "smoothing": 1.0}
-    config = toy_config(
-        update={"noise_scale_every": 1}, controller=controller | {"every": 1}, minibatch_limit=30
-    )
+    config = toy_config(update={"noise_scale_every": 1}, controller=controller | {"every": 1}, minibatch=30)
     state = start(config)
     assert state.batch.minibatches_per_epoch == 60 * ENVS / 30
     state.steps.noise["policy"].add(120.0, 1.0)  # a noise scale of 120 samples

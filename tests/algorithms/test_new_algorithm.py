@@ -67,7 +67,7 @@ def test_it_has_a_plan_that_follows_the_batch():
 
 def test_native_code_does_not_compute_a_loss_that_it_does_not_know(tmp_path: Path):
     with pytest.raises(ConfigError, match="only the losses of PPO and PQN"):
-        anybatch.train(CONFIG, run_dir=tmp_path, compile="on")
+        anybatch.train(CONFIG, run_dir=tmp_path, native="on")
 
 
 def test_a_missing_function_is_named():

@@ -277,7 +277,7 @@ def test_target_kl_limits_the_mean_divergence_from_the_behavior_policy():
 def test_an_epoch_is_judged_by_its_last_minibatch():
     config = toy_config(num_steps=31, update={"minibatches_per_epoch": 5, "target_kl": 1.0})
     for compiled in ("on", "off"):
-        state = start(changed(config, compile=compiled))
+        state = start(changed(config, native=compiled))
         samples = prepare(collect(config), state, config)
         state.backend.begin_iteration(1e-2, state.plan)
         minibatches = state.minibatches(samples, config)
@@ -358,7 +358,7 @@ def test_metrics_are_means_over_all_samples_of_the_iteration():
         EWMA,
         update={"epochs": 2, "minibatches_per_epoch": 3},
         objective={"clip": 0.05, "max_importance": 1.2},
-        compile="off",
+        native="off",
     )
     state, samples = moved_policy_and_samples(config)
     state.backend.microbatch = 5

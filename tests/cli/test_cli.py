@@ -73,7 +73,7 @@ def test_train_resume_and_evaluate(env: str, tmp_path: Path, capsys: pytest.Capt
             ["--preset=cartpole-ppo", "--envs-per-rank=4"],
             "--threads 3 --num-envs 12 instead of --ranks 3 --envs-per-rank 4",
         ),
-        (["--preset=cartpole-ppo", "--compile=off"], None),
+        (["--preset=cartpole-ppo", "--native=off"], None),
         (["--preset=cartpole-ppo", "--precision=bf16"], None),
     ],
 )
@@ -312,10 +312,10 @@ def test_a_plan_that_nobody_reads_does_not_end_the_training(tmp_path: Path):
 
 @pytest.mark.parametrize("none", ["none", "None", "NONE"])
 def test_none_is_accepted_as_the_help_shows_it(none: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    flags = ["--optimizer.max-grad-norm", none, "--minibatch-limit", none]
+    flags = ["--optimizer.max-grad-norm", none, "--actors", none]
     said(capsys, "train", "--env=toy:Match", f"--run-dir={tmp_path}", *flags, *SHORT)
     config = RunRecord(tmp_path).config
-    assert config.optimizer.max_grad_norm is None and config.minibatch_limit is None
+    assert config.optimizer.max_grad_norm is None and config.actors is None
 
 
 def test_of_a_flag_given_twice_the_last_counts(capsys: pytest.CaptureFixture[str]):
@@ -329,7 +329,7 @@ def test_of_a_flag_given_twice_the_last_counts(capsys: pytest.CaptureFixture[str
         ("--num-envs", "a whole number"),
         ("--env-config.max-episode-steps", "a whole number or none"),
         ("--network.hidden-sizes", "whole numbers"),
-        ("--minibatch-limit", "a whole number, noise-scale or none"),
+        ("--minibatch", "a whole number, auto, scaled, keep or noise-scale"),
         ("--optimizer.learning-rate", "a number"),
         ("--objective.clip", "a number or none"),
     ],

@@ -121,7 +121,7 @@ def test_what_evaluating_and_watching_read_is_offered(
     for read, offered in ((evaluated, PLAYING), (reads, WATCHING)):
         missing = read - offered
         assert not [name for name in missing if not name.startswith(OF_THE_POLICY)]
-    common = {"seed", "device", "threads", "dtype", "env", "evaluation.greedy"}
+    common = {"seed", "device", "threads", "env", "evaluation.greedy"}
     assert common <= reads
     assert common | {"evaluation.episodes-per-env", "evaluation.max-episode-steps"} <= evaluated
 

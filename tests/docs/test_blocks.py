@@ -16,7 +16,7 @@ from anybatch.cli import main
 from anybatch.cli.main import COMMANDS
 from anybatch.cli.parser import Argv
 from anybatch.config import CONFIGS
-from anybatch.config.whole_number import whole_number
+from anybatch.config.require import whole_number
 from anybatch.runs.metrics import METRICS
 from docs_build import flag_reference
 

@@ -347,7 +347,7 @@ def test_a_mask_that_allows_everything_trains_the_same_policy_to_the_bit(stalene
             staleness={"iterations": staleness},
             proximal={"policy": "ewma"},
             optimizer={"learning_rate": 1e-2},
-            compile="off",
+            native="off",
         )
         outcome = train(config, tmp_path / name)
         assert outcome.evaluation is not None

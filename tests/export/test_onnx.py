@@ -198,7 +198,7 @@ def trained(tmp_path: Path, preset: str = "cartpole-ppo-ewma", **changes: Any) -
     ("preset", "changes"),
     [
         ("cartpole-ppo-ewma", {}),
-        ("cartpole-ppo-ewma", {"env": "toy:MaskedMulti", "dtype": "float64"}),
+        ("cartpole-ppo-ewma", {"env": "toy:MaskedMulti", "precision": "float64"}),
         ("cartpole-ppo-ewma", {"env": "toy:Mixed"}),
         ("cartpole-pqn", {"env": "toy:Masked"}),
         ("mujoco-ppo", {"env": "toy:Target"}),

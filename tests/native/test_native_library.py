@@ -239,7 +239,7 @@ import ctypes, mmap, os, torch
 from toy_runs import start_pqn, toy_pqn_config
 
 WIDTH, ENVS, PIECE = 1 << 14, (1 << 17) + 16, 1 << 26
-config = toy_pqn_config(network={"hidden_sizes": [WIDTH]}, compile="on", dtype="float32")
+config = toy_pqn_config(network={"hidden_sizes": [WIDTH]}, native="on", precision="float32")
 kernel = start_pqn(config).backend._kernel
 room = kernel._workspace._numbers_for(ENVS) * 4 // PIECE * PIECE + 2 * PIECE
 memory = os.memfd_create("piece")

@@ -100,7 +100,7 @@ def test_a_minibatch_above_the_noise_scale_is_said_for_every_algorithm():
     for config in (toy_config(), toy_pqn_config()):
         found = only(config, batch__minibatch=512, batch__noise_scale=230)
         assert "minibatch of 512 samples is above the measured noise scale of 230" in found.measured
-        assert found.flag == "--minibatch-limit 230"
+        assert found.flag == "--minibatch 230"
         small = only(config, batch__minibatch=512, batch__noise_scale=8)  # 10.5 are tuned at
         assert small.flag == "--update.minibatches-per-epoch"
         assert not advise(rows(batch__minibatch=200, batch__noise_scale=230), config)

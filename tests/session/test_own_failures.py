@@ -36,7 +36,7 @@ SMALL: dict[str, Any] = {
     "update": {"minibatches_per_epoch": 2, "noise_scale_every": 0},
     "evaluation": {"num_envs": 2},
     "record": {"tensorboard": False, "checkpoint_every_iterations": 1},
-    "compile": "off",
+    "native": "off",
 }
 
 

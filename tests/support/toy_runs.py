@@ -28,6 +28,7 @@ from anybatch.storage.checkpoint import Checkpoints, Snapshot
 from anybatch.storage.state_tree import StateTree
 
 SMALL: dict[str, Any] = {
+    "minibatch": "scaled",  # a larger batch has larger minibatches, so that the rules show
     "env": "toy:Match",
     "num_envs": 3,
     "num_steps": 7,
@@ -68,7 +69,7 @@ def start(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> PPO
 
 def start_in_float64(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> PPOState:
     """A state whose network, optimizer and proximal policy compute in float64."""
-    return start(changed(config, dtype="float64"), say)
+    return start(changed(config, precision="float64"), say)
 
 
 def start_pqn(config: PQNConfig, say: Callable[[str], None] = lambda _: None) -> PQNState:
@@ -77,7 +78,7 @@ def start_pqn(config: PQNConfig, say: Callable[[str], None] = lambda _: None) ->
 
 def start_pqn_in_float64(config: PQNConfig, say: Callable[[str], None] = lambda _: None) -> PQNState:
     """A state whose network and optimizer compute in float64."""
-    return start_pqn(changed(config, dtype="float64"), say)
+    return start_pqn(changed(config, precision="float64"), say)
 
 
 def collect(config: PPOConfig, iterations: int = 1) -> Rollout:

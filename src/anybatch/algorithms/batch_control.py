@@ -58,7 +58,7 @@ def control_batch(
     config: RunConfig, state: TrainState[Any], before_updates: Probe | None, run: Run
 ) -> dict[str, float]:
     """Let the controller decide the next batch. Call after an iteration has been counted."""
-    if config.controller.kind == "fixed" and config.minibatch_limit != "noise-scale":
+    if config.controller.kind == "fixed" and config.minibatch != "noise-scale":
         return {}
     moved = None if before_updates is None else policy_change(config, state, before_updates)
     acting = next(iter(state.steps.noise.values()))
@@ -67,7 +67,7 @@ def control_batch(
         iteration=state.iterations,
         env_steps=state.env_steps,
         samples_per_step=before.num_envs,
-        minibatches=config.update.minibatches_per_epoch,
+        minibatches=state.learner.control.minibatches,
         divergence=moved,
         noise_trace=acting.trace if acting.weight else None,
         noise_signal=acting.signal if acting.weight else None,

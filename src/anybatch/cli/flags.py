@@ -17,7 +17,7 @@ def names_in(group: str, kind: type[EnvConfig] | type[EvaluationConfig]) -> set[
 
 
 PLAYING = frozenset(
-    {"env", "seed", "device", "threads", "dtype", "network.factory", "exploration.end"}
+    {"env", "seed", "device", "threads", "precision", "network.factory", "exploration.end"}
     | names_in("env-config", EnvConfig) - {"env-config.time-limit"}
     | names_in("evaluation", EvaluationConfig) - {"evaluation.every-env-steps"}
 )

@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from anybatch.cli.flag_table import Flag, flag_table, flags_in
 from anybatch.cli.flags import Flags
-from anybatch.config import other_names
-from anybatch.config.whole_number import whole_number
+from anybatch.config.require import whole_number
+from anybatch.config.serialization import meant_elsewhere
 from anybatch.errors import UserError
 
 AnyFlags = TypeVar("AnyFlags", bound=Flags)
@@ -218,7 +218,7 @@ def _about_unknown(unknown: Sequence[str], flags: Flags, known: Mapping[str, Fla
             hint = _did_you_mean(same) or "--help lists the flags that have one"
             return f"{typed} is a setting of training and has no effect here; {hint}"
         near = [names[like] for like in difflib.get_close_matches(name, names, n=1)]
-        meant += other_names.meant([name], known) or same or near
+        meant += meant_elsewhere([name], known) or same or near
     return f"there is no flag {' or '.join(unknown)}; {_did_you_mean(meant) or '--help lists the flags'}"
 
 

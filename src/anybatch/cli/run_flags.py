@@ -14,7 +14,7 @@ from anybatch.cli.flag_table import flag_table
 from anybatch.cli.flags import Flags, NewRunFlags, PlanFlags, RunFlags
 from anybatch.cli.parser import Argv, parse, read, with_values
 from anybatch.config import AnyConfig, EnvConfig
-from anybatch.config.whole_number import whole_number
+from anybatch.config.require import whole_number
 from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import EnvError, UserError
 from anybatch.planning import decoupled_by_default

@@ -152,7 +152,7 @@ def minibatch_against_noise(rows: Sequence[Row], config: AnyConfig) -> Advice | 
     return Advice(
         f"the minibatch of {minibatch:,.0f} samples is above the measured noise scale of {noise:,.0f}",
         "more samples per gradient step gain little there, and the rule for the learning rate overshoots",
-        f"--minibatch-limit {noise:.0f}"
+        f"--minibatch {noise:.0f}"
         if noise >= config.tuned_batch().minibatch
         else "--update.minibatches-per-epoch",
     )

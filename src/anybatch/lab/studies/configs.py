@@ -73,11 +73,13 @@ def cell_settings(
 
 def batch_of(settings: Mapping[str, Any], ratio: Fraction, arm: Arm) -> dict[str, Any]:
     """The settings of a batch that is a fraction or a multiple of the base's."""
-    num_envs = whole(settings["num_envs"], ratio, "envs")
-    if not arm.minibatches_follow:
-        return {"num_envs": num_envs}
-    minibatches = whole(settings["update"]["minibatches_per_epoch"], ratio, "minibatches")
-    return {"num_envs": num_envs, "update": {"minibatches_per_epoch": minibatches}}
+    batch: dict[str, Any] = {"num_envs": whole(settings["num_envs"], ratio, "envs")}
+    if settings["minibatch"] == "auto":
+        batch["minibatch"] = "scaled"  # the rules that a study tests hold in both directions
+    if arm.minibatches_follow:
+        minibatches = whole(settings["update"]["minibatches_per_epoch"], ratio, "minibatches")
+        batch["update"] = {"minibatches_per_epoch": minibatches}
+    return batch
 
 
 def whole(number: int, ratio: Fraction, what: str) -> int:

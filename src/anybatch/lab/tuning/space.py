@@ -139,8 +139,8 @@ def absence(dimension: Dimension, settings: Mapping[str, Any]) -> str | None:
             return f"it needs {path} = {wanted}, and this preset has {there or 'no such setting'}"
     if value is None:
         return f"{dimension.setting} is not a number in this preset"
-    if dimension.name == MINIBATCHES and settings.get("minibatch_limit") is not None:
-        return f"minibatch_limit = {settings['minibatch_limit']} decides the number of minibatches"
+    if dimension.name == MINIBATCHES and settings.get("minibatch", "auto") not in ("auto", "scaled", "keep"):
+        return f"minibatch = {settings['minibatch']} decides the number of minibatches"
     return None
 
 

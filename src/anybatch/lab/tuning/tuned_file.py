@@ -9,7 +9,7 @@ from anybatch.config.serialization import config_to_dict
 from anybatch.lab.studies.configs import nested
 from anybatch.lab.tuning.plan import TuningPlan
 from anybatch.lab.tuning.trials import Trial
-from anybatch.presets.merged import leaves
+from anybatch.presets.files import leaves
 from anybatch.presets.toml_text import prose, toml_value
 from anybatch.storage import safe_files
 

@@ -1,7 +1,8 @@
-"""The limit of the minibatch: below it the dial as it was, beyond it more minibatches, not larger ones."""
+"""How the minibatch follows the batch: scaled, kept, or scaled up to a limit."""
 
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,13 @@ from anybatch.cli import main
 from anybatch.config import RESCALE_RULES, AnyConfig, PPOConfig
 from anybatch.dial import BatchControl, Plan, PlanTable, make_plan, plan_table
 from anybatch.dial.controllers import Signals
-from anybatch.dial.sizes import LEAST_NOISE_WEIGHT
+from anybatch.dial.plan import LEAST_NOISE_WEIGHT
 from anybatch.errors import CheckpointError, ConfigError
 from anybatch.rules import center_of_mass, minibatches_within
 
 # 64 envs × 64 steps in 8 minibatches of 512, one epoch.
 TUNED: dict[str, Any] = {
+    "minibatch": "auto",
     "num_envs": 64,
     "num_steps": 64,
     "update": {"epochs": 1, "minibatches_per_epoch": 8},
@@ -71,7 +73,7 @@ def test_the_numbers_of_a_sweep_through_the_limit(
     center: float,
     advantage_iterations: float,
 ):
-    result = plan(num_envs=envs, minibatch_limit=2048)
+    result = plan(num_envs=envs, minibatch=2048)
     run = result.hyperparameters
     assert (result.batch.minibatches_per_epoch, result.batch.minibatch) == (minibatches, minibatch)
     assert run.learning_rate == pytest.approx(learning_rate, rel=1e-12)
@@ -88,7 +90,8 @@ def test_beyond_the_limit_gradient_steps_per_env_step_stay(
     envs: int, minibatches: int, limit: int, epochs: int
 ):
     update = {"minibatches_per_epoch": minibatches, "epochs": epochs}
-    free, held = plan(num_envs=envs, update=update), plan(num_envs=envs, update=update, minibatch_limit=limit)
+    free = plan(num_envs=envs, update=update, minibatch="scaled")
+    held = plan(num_envs=envs, update=update, minibatch=limit)
     assert held.batch.minibatch <= limit
     assert held.batch.iteration_batch == free.batch.iteration_batch
     if free.batch.minibatch <= limit:
@@ -97,7 +100,8 @@ def test_beyond_the_limit_gradient_steps_per_env_step_stay(
     number = held.batch.minibatches_per_epoch
     assert held.batch.iteration_batch / (number - 1) > limit  # no more of them than the limit needs
     # What follows the minibatch is what the rules give at that minibatch, by whatever way it came about.
-    reached = plan(num_envs=envs, update={"minibatches_per_epoch": number, "epochs": epochs})
+    counts = {"minibatches_per_epoch": number, "epochs": epochs}
+    reached = plan(num_envs=envs, update=counts, minibatch="scaled")
     assert held.hyperparameters == reached.hyperparameters
     assert held.batch.env_steps_per_gradient_step == pytest.approx(held.batch.minibatch / epochs)
 
@@ -129,13 +133,116 @@ def test_golden_numbers_of_minibatches():
 
 
 def test_the_minibatch_tuned_at_as_the_limit_keeps_the_inner_loop():
-    run = plan(num_envs=1024, minibatch_limit=512, rescale=",".join(RESCALE_RULES))
+    run = plan(num_envs=1024, minibatch=512, rescale=",".join(RESCALE_RULES))
     tuned = plan().hyperparameters
     assert run.ratios.minibatch == run.ratios.env_steps_per_gradient_step == 1
     assert run.ratios.iteration_batch == 16 and run.batch.minibatches_per_epoch == 128
     assert (run.hyperparameters.learning_rate, run.hyperparameters.beta1) == (tuned.learning_rate, 0.9)
     assert run.hyperparameters.proximal_decay == tuned.proximal_decay
     assert run.hyperparameters.advantage_decay == 0  # of the iteration batch
+
+
+@pytest.mark.parametrize(
+    ("envs", "minibatches", "minibatch", "learning_rate", "center", "advantage_iterations"),
+    [
+        (64, 8, 512, 1e-3, 8, 9),
+        (1024, 128, 512, 1e-3, 8, 1),
+        (32, 4, 512, 1e-3, 8, 18),
+        (8, 1, 512, 1e-3, 8, 72),  # an iteration is one minibatch
+        (2, 1, 128, 5e-4, 32, 288),  # and here a quarter of one: the rules take over for the rest
+        (12, 2, 384, 1e-3 * math.sqrt(0.75), 8 / 0.75, 48),  # nothing has to divide anything
+    ],
+)
+def test_the_numbers_of_a_sweep_that_keeps_the_minibatch(
+    envs: int,
+    minibatches: int,
+    minibatch: float,
+    learning_rate: float,
+    center: float,
+    advantage_iterations: float,
+):
+    result = plan(num_envs=envs, minibatch="keep")
+    run = result.hyperparameters
+    assert (result.batch.minibatches_per_epoch, result.batch.minibatch) == (minibatches, minibatch)
+    assert run.learning_rate == pytest.approx(learning_rate, rel=1e-12)
+    assert center_of_mass(run.proximal_decay) == pytest.approx(center, rel=1e-9)
+    size = (1 + run.advantage_decay) / (1 - run.advantage_decay)
+    assert size == pytest.approx(advantage_iterations, rel=1e-9)
+
+
+@given(envs=sizes, minibatches=st.integers(1, 64))
+def test_auto_is_scaled_below_the_tuned_batch_and_keep_above(envs: int, minibatches: int):
+    changes = {"num_envs": envs, "update": {"minibatches_per_epoch": minibatches}}
+    auto, other = plan(**changes), plan(**changes, minibatch="scaled" if envs <= 64 else "keep")
+    assert (auto.batch, auto.ratios, auto.hyperparameters) == (
+        other.batch,
+        other.ratios,
+        other.hyperparameters,
+    )
+
+
+@given(choice=st.sampled_from(["auto", "scaled", "keep", 512, 9000]), epochs=st.integers(1, 5))
+def test_at_the_tuned_batch_every_choice_is_the_same(choice: str | int, epochs: int):
+    config = replace(changed(BASE, update={"epochs": epochs}), tuned_at=None).pinned()
+    run = make_plan(changed(config, minibatch=choice), encoder="mlp")
+    assert run.batch == make_plan(config, encoder="mlp").batch and run.ratios.are_one
+    assert run.hyperparameters == make_plan(config, encoder="mlp").hyperparameters
+    assert not plan_table(config, run).warnings
+
+
+@given(envs=sizes, minibatches=st.integers(1, 64))
+def test_keep_holds_the_minibatch_and_its_hyperparameters_where_it_divides_the_batch(
+    envs: int, minibatches: int
+):
+    run = plan(num_envs=envs, minibatch="keep", update={"minibatches_per_epoch": minibatches})
+    kept = 4096 / minibatches
+    assert run.batch.minibatch <= kept * (1 + 1e-9)
+    assert run.batch.minibatches_per_epoch == max(1, math.ceil(envs * minibatches / 64))
+    if envs * minibatches % 64 == 0:
+        at_tuned = plan(minibatch="keep", update={"minibatches_per_epoch": minibatches}).hyperparameters
+        assert run.hyperparameters.learning_rate == pytest.approx(at_tuned.learning_rate, rel=1e-12)
+        assert run.hyperparameters.proximal_decay == pytest.approx(at_tuned.proximal_decay, rel=1e-12)
+    if run.batch.iteration_batch < kept:
+        assert run.batch.minibatches_per_epoch == 1
+
+
+@given(first=st.sampled_from([2, 8, 32, 128]), second=st.sampled_from([2, 8, 64, 512, 1024]))
+def test_keeping_twice_is_keeping_once(first: int, second: int):
+    """A plan at one batch, taken as tuned there, leads to the same plan at another."""
+    there = changed(BASE.pinned(), num_envs=first, minibatch="keep")
+    stated = there.stated(make_plan(there, encoder="mlp"))
+    on_the_way = replace(changed(there, **stated), tuned_at=None).pinned()
+    twice = make_plan(changed(on_the_way, num_envs=second), encoder="mlp")
+    once = plan(num_envs=second, minibatch="keep")
+    if first >= 8:  # at least one whole minibatch on the way
+        assert twice.batch == once.batch
+        assert twice.hyperparameters.learning_rate == pytest.approx(once.hyperparameters.learning_rate)
+        assert twice.hyperparameters.proximal_decay == pytest.approx(once.hyperparameters.proximal_decay)
+
+
+def test_a_plan_says_where_keeping_the_minibatch_ends():
+    def line(**changes: Any) -> str:
+        (found,) = [line for line in table(**changes).lines if line.startswith("minibatch kept")]
+        return found
+
+    assert "4 minibatches per epoch instead of 8" in line(num_envs=32, minibatch="keep")
+    assert "down to 1/8 of the tuned batch" in line(num_envs=32, minibatch="keep")
+    assert "cannot hold one such minibatch" in line(num_envs=2, minibatch="keep")
+    assert "128 minibatches per epoch" in line(num_envs=1024) and "--minibatch scaled" in line(num_envs=1024)
+    assert not [line for line in table(num_envs=32).lines if "kept" in line]
+    one_minibatch = table(num_envs=1, num_steps=4, minibatch="keep")  # fewer samples than minibatches
+    assert "cannot hold one such minibatch" in one_minibatch.lines[3]
+
+
+def test_with_auto_a_controller_changes_minibatches_and_not_their_number():
+    schedule = {"kind": "schedule", "schedule": ["0:64", "1000:256"], "compensate": "all"}
+    config = changed(BASE, num_envs=128, controller=schedule)
+    control = BatchControl(config, encoder="mlp")
+    assert control.plan.batch.minibatches_per_epoch == control.minibatches == 16
+    control.load_state_dict(control.state_dict(), env_steps=2000)
+    assert (control.plan.batch.minibatches_per_epoch, control.plan.batch.minibatch) == (16, 2048)
+    assert control.plan.hyperparameters.learning_rate == pytest.approx(2e-3)
+    assert control.plan.minibatch_regime == "minibatch"
 
 
 PPG = phase_config(
@@ -150,7 +257,7 @@ PPG = phase_config(
 def test_the_auxiliary_minibatch_stops_where_the_minibatch_does(
     envs: int, auxiliary: int, learning_rate: float
 ):
-    phase = make_plan(with_changes(PPG, num_envs=envs, minibatch_limit=2048), encoder="mlp").phase
+    phase = make_plan(with_changes(PPG, num_envs=envs, minibatch=2048), encoder="mlp").phase
     assert phase is not None
     assert phase.auxiliary_minibatch == auxiliary
     assert phase.auxiliary_learning_rate == pytest.approx(learning_rate)
@@ -158,16 +265,26 @@ def test_the_auxiliary_minibatch_stops_where_the_minibatch_does(
     assert phase.auxiliary_minibatches == 32 * 64 * 64 // auxiliary
 
 
+@pytest.mark.parametrize(
+    ("minibatch", "envs", "auxiliary"),
+    [("auto", 16, 64), ("auto", 1024, 256), ("keep", 16, 256), ("keep", 1024, 256), ("keep", 4, 128)],
+)
+def test_the_auxiliary_minibatch_is_kept_where_the_minibatch_is(minibatch: str, envs: int, auxiliary: int):
+    phase = make_plan(with_changes(PPG, num_envs=envs, minibatch=minibatch), encoder="mlp").phase
+    assert phase is not None and phase.auxiliary_minibatch == auxiliary
+    assert phase.auxiliary_learning_rate == pytest.approx(4e-4 * math.sqrt(auxiliary / 256))
+
+
 def test_the_table_says_which_number_is_in_which_regime():
     def regimes(said: PlanTable) -> dict[str, str]:
         return {row.number: row.regime for row in said.rows}
 
-    free, below, beyond = table(), table(minibatch_limit=2048), table(num_envs=1024, minibatch_limit=2048)
+    free, below, beyond = table(), table(minibatch=2048), table(num_envs=1024, minibatch=2048)
     of_the_minibatch = ("learning rate", "proximal EWMA decay")
     assert "minibatches per epoch" not in regimes(free)
     for said, regime in ((free, "minibatch"), (below, "minibatch"), (beyond, "minibatch limit")):
         assert {regimes(said)[number] for number in of_the_minibatch} == {regime}
-        assert regimes(said)["advantage moments decay"] == "iteration batch"
+        assert regimes(said)["advantage-statistics EWMA decay"] == "iteration batch"
         held = {row.number for row in said.rows if row.rule.endswith("; at the minibatch limit")}
         assert held == (set(of_the_minibatch) if regime == "minibatch limit" else set())
     assert regimes(beyond)["minibatches per epoch"] == "iteration batch"
@@ -175,46 +292,54 @@ def test_the_table_says_which_number_is_in_which_regime():
     assert below.lines[3].startswith("minibatch limit  2,048 samples, 4 × tuned: not reached, so 8 ")
     assert beyond.lines[3] == (
         "minibatch limit  2,048 samples, 4 × tuned: reached, so 32 minibatches per epoch instead of 8, "
-        "and numbers that follow the minibatch stay the same"
+        "and what follows the minibatch stays the same"
     )
     assert regimes(below)["minibatches per epoch"] == "kept"
-    assert set(regimes(table(num_envs=1024, minibatch_limit=2048, rescale="none")).values()) == {
+    assert set(regimes(table(num_envs=1024, minibatch=2048, rescale="none")).values()) == {
         "iteration batch",  # the minibatches
         "kept",
+        "batch",  # the age of the proximal policy
     }
-    ppg = {row.number: row.regime for row in table(PPG, num_envs=1024, minibatch_limit=2048).rows}
+    ppg = {row.number: row.regime for row in table(PPG, num_envs=1024, minibatch=2048).rows}
     assert ppg["auxiliary minibatch"] == ppg["auxiliary learning rate"] == "minibatch limit"
     assert ppg["iterations per phase"] == "iteration batch"
 
 
 def test_the_command_line_plans_with_a_limit(capsys: pytest.CaptureFixture[str]):
     words = ["--env=toy:Match", "--num-envs=64", "--json"]  # 8 envs × 128 steps ÷ 4 tuned at
-    main(["plan", "--preset=cartpole-ppo-ewma", *words, "--minibatch-limit=1k"])
+    main(["plan", "--preset=cartpole-ppo-ewma", *words, "--minibatch=1k"])
     shown = json.loads(capsys.readouterr().out)
     tuned = shown["tuned_at"]["num_envs"] * shown["tuned_at"]["num_steps"]
     assert shown["minibatch_limit"]["samples"] == 1000 and shown["batch"]["minibatch"] <= 1000
     assert shown["minibatch_limit"]["ratio"] == 1000 / (tuned / shown["tuned_at"]["minibatches_per_epoch"])
-    assert {row["regime"] for row in shown["rows"]} == {"minibatch limit", "iteration batch"}
+    assert {row["regime"] for row in shown["rows"]} == {"minibatch limit", "iteration batch", "batch"}
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"minibatch_limit": 511}, "minibatch-limit = 511 is below the tuned minibatch of 512 samples;"),
-        ({"minibatch_limit": 0}, "minibatch-limit = 0: must be at least 1"),
+        ({"minibatch": 511}, "minibatch = 511 is below the tuned minibatch of 512 samples;"),
+        ({"minibatch": 0}, "minibatch = 0: must be at least 1"),
         (
-            {"minibatch_limit": "noise-scale"},
-            "minibatch-limit = noise-scale needs update.noise-scale-every above 0",
+            {"minibatch": "noise-scale"},
+            "minibatch = noise-scale needs update.noise-scale-every above 0",
         ),
         (
             {
-                "minibatch_limit": "noise-scale",
+                "minibatch": "noise-scale",
                 "update": {"noise_scale_every": 1},
                 "controller": {"kind": "kl"},
             },
-            "minibatch-limit = noise-scale and controller.kind = kl both change the minibatch within a run",
+            "minibatch = noise-scale and controller.kind = kl both change the minibatch within a run",
         ),
-        ({"minibatch_limit": "noise"}, "minibatch_limit = 'noise': must be a whole number or one of noise"),
+        (
+            {"minibatch": "keep", "update": {"noise_scale_every": 1}, "controller": {"kind": "noise_scale"}},
+            "controller.kind = noise_scale changes the minibatch, which minibatch = keep does not allow",
+        ),
+        (
+            {"minibatch": "noise"},
+            "minibatch = 'noise': must be a whole number or one of auto, scaled",
+        ),
     ],
 )
 def test_limits_that_cannot_be_are_refused(changes: dict[str, Any], sentence: str):
@@ -225,7 +350,7 @@ def test_limits_that_cannot_be_are_refused(changes: dict[str, Any], sentence: st
 def test_a_controller_stays_within_the_limit(tmp_path: Path):
     schedule = {"kind": "schedule", "schedule": ["0:7", "50:14", "120:28"], "compensate": "all"}
     config = toy_config(
-        total_env_steps=260, minibatch_limit=20, controller=schedule, optimizer={"learning_rate": 1e-2}
+        total_env_steps=260, minibatch=20, controller=schedule, optimizer={"learning_rate": 1e-2}
     )
     shown = rows(train(config, tmp_path).folder)
     seen = {row["batch/num_steps"]: (row["batch/minibatch"], row["charts/learning_rate"]) for row in shown}
@@ -241,7 +366,7 @@ def test_a_controller_stays_within_the_limit(tmp_path: Path):
 def test_the_regime_of_a_number_is_that_of_the_batch_it_belongs_to():
     """Without compensation, the configured one, whatever the length of the first rollout is."""
     schedule = {"kind": "schedule", "schedule": ["0:256", "1000:64"]}
-    config = changed(BASE, minibatch_limit=1024, controller=schedule)
+    config = changed(BASE, minibatch=1024, controller=schedule)
     said = plan_table(config, BatchControl(config, encoder="mlp").plan)
     found = {row.number: (row.this_run, row.regime, row.rule) for row in said.rows}
     assert found["minibatches per epoch"][:2] == ("16", "iteration batch")
@@ -254,7 +379,7 @@ def test_the_regime_of_a_number_is_that_of_the_batch_it_belongs_to():
 def test_without_compensation_a_controller_changes_the_number_of_minibatches_alone(tmp_path: Path):
     schedule = {"kind": "schedule", "schedule": ["0:7", "50:28"]}
     config = toy_config(
-        total_env_steps=150, minibatch_limit=20, controller=schedule, optimizer={"learning_rate": 1e-2}
+        total_env_steps=150, minibatch=20, controller=schedule, optimizer={"learning_rate": 1e-2}
     )
     shown = rows(train(config, tmp_path).folder)
     assert {row["batch/minibatch"] for row in shown} == {10.5, 16.8}
@@ -263,7 +388,7 @@ def test_without_compensation_a_controller_changes_the_number_of_minibatches_alo
 
 # The limit that a run measures.
 
-MEASURING: dict[str, Any] = {"minibatch_limit": "noise-scale", "update": {"noise_scale_every": 1}}
+MEASURING: dict[str, Any] = {"minibatch": "noise-scale", "update": {"noise_scale_every": 1}}
 
 
 def signals(trace: float, signal: float, weight: float = 1.0) -> Signals:
@@ -334,8 +459,8 @@ def test_a_measured_limit_needs_measurements_and_a_change_worth_a_new_plan():
 def test_the_numbers_follow_a_measured_limit_from_those_tuned_at():
     found = control()
     minibatches_after(found, signals(5000, 1), signals(700, 1), signals(2048, 1))
-    assert found.plan.hyperparameters == plan(num_envs=1024, minibatch_limit=2048).hyperparameters
-    assert found.plan.batch == plan(num_envs=1024, minibatch_limit=2048).batch
+    assert found.plan.hyperparameters == plan(num_envs=1024, minibatch=2048).hyperparameters
+    assert found.plan.batch == plan(num_envs=1024, minibatch=2048).batch
 
 
 def test_the_limit_survives_a_checkpoint_and_a_damaged_one_is_refused():
@@ -353,7 +478,7 @@ def test_the_limit_survives_a_checkpoint_and_a_damaged_one_is_refused():
 GROWN: dict[str, Any] = {
     "num_envs": 24,
     "total_env_steps": 5000,
-    "minibatch_limit": "noise-scale",
+    "minibatch": "noise-scale",
     "optimizer": {"learning_rate": 1e-2},
     "record": {"checkpoint_every_iterations": 1, "keep_checkpoints": 999},
     "tuned_at": {"num_envs": 3, "num_steps": 7, "minibatches_per_epoch": 2, "epochs": 2},
@@ -411,5 +536,5 @@ def test_the_age_of_the_average_does_not_jump_when_the_limit_moves(tmp_path: Pat
 def test_a_run_of_before_the_limit_existed_resumes_with_one(tmp_path: Path):
     config: PPOConfig = toy_config(total_env_steps=60, update={"noise_scale_every": 1})
     folder = train(config, tmp_path).folder
-    resume(folder, changed(config, total_env_steps=120, num_envs=12, minibatch_limit="noise-scale"))
+    resume(folder, changed(config, total_env_steps=120, num_envs=12, minibatch="noise-scale"))
     assert {row.get("batch/minibatch_limit") for row in rows(folder)} >= {None, 10.5}
