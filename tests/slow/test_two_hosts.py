@@ -31,10 +31,10 @@ COUNTS = ("env_steps", "charts/iterations", "charts/gradient_steps", "batch/iter
 
 
 @contextmanager
-def agents(
-    pair: list[Host], runs: Path, *words: str, restarts: int = 0
-) -> Iterator[list["subprocess.Popen[str]"]]:
-    """torchrun on each host, with one rank each; ends with the block."""
+def agents(pair: list[Host], runs: Path, *words: str) -> Iterator[list["subprocess.Popen[str]"]]:
+    """torchrun on each host, with a rank each; ends with the block. Without a command it trains in `runs`."""
+    if words[0].startswith("--"):
+        words = (*TRAIN, f"--run-dir={runs}", *words)
     with ExitStack() as stack:
         started = []
         for place, host in enumerate(pair):
@@ -46,7 +46,8 @@ def agents(
                 "--nproc-per-node=1",
             ]
             run += [f"--node-rank={place}", f"--master-addr={pair[0].address}", f"--master-port={PORT}"]
-            run += [f"--max-restarts={restarts}", "-m", "anybatch", *TRAIN, *words, f"--run-dir={runs}"]
+            run += ["-m", "anybatch", *words]
+            runs.parent.mkdir(exist_ok=True)
             out = stack.enter_context((runs.parent / f"host{place}.txt").open("w"))
             environ = os.environ | {
                 "GLOO_SOCKET_IFNAME": DEVICE,
@@ -128,8 +129,8 @@ def test_a_link_that_is_down_for_a_minute_delays_the_run(tmp_path: Path):
 def test_a_host_that_is_lost_ends_the_run_within_a_minute_and_a_resume_equals_one_that_was_not_disturbed(
     tmp_path: Path,
 ):
-    runs = tmp_path / "runs"
-    with hosts.opened(2) as pair, agents(pair, runs, "--total-env-steps=1000000000") as processes:
+    runs, end = tmp_path / "runs", "--total-env-steps=20480"
+    with hosts.opened(2) as pair, agents(pair, runs, end) as processes:
         wait_for_rows(runs, 4, processes)
         pids = subprocess.check_output(["ip", "netns", "pids", pair[1].name], text=True).split()
         for pid in map(int, pids):
@@ -140,9 +141,16 @@ def test_a_host_that_is_lost_ends_the_run_within_a_minute_and_a_resume_equals_on
     assert seconds < 60, seconds
     print(f"\nthe other host ended after {seconds:.1f} s")
     folder = folder_of(runs)
-    end = f"--total-env-steps={rows_of(runs)[-1]['env_steps'] + 2048}"
-    resume = [sys.executable, "-m", "anybatch", "resume", str(folder), end]
-    subprocess.run(resume, check=True, capture_output=True)
-    reference = log.read(alone(tmp_path / "alone", end))
-    resumed = log.read(folder)
+    with hosts.opened(2) as pair:
+        with agents(pair, runs, "resume", str(folder)) as processes:
+            assert [process.wait(600) for process in processes] == [0, 0], said(runs)
+        with agents(pair, tmp_path / "undisturbed" / "runs", end) as processes:
+            assert [process.wait(600) for process in processes] == [0, 0], said(
+                tmp_path / "undisturbed" / "runs"
+            )
+    resumed, reference = log.read(folder), rows_of(tmp_path / "undisturbed" / "runs")
     assert [row["env_steps"] for row in resumed] == [row["env_steps"] for row in reference]
+    names = ("losses/policy_loss", "losses/value_loss", "losses/entropy", "losses/grad_norm")
+    assert [[row[name] for name in names] for row in resumed] == [
+        [row[name] for name in names] for row in reference
+    ]
