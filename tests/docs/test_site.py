@@ -1,7 +1,6 @@
 """The documentation site: built strictly, its links lead somewhere, it fits a phone and a wide screen."""
 
 import os
-import re
 import subprocess
 import sys
 import time
@@ -174,20 +173,28 @@ def test_a_signature_is_as_it_is_written():
     assert "-> TrainedRun" in api_reference.signature("train", anybatch.train)
 
 
-def test_the_numbers_of_the_results_page_follow_from_the_recorded_cells():
-    page = study_results.PAGE.read_text()
-    assert study_results.MARK.search(page) and study_results.SUMMARY_ROW.search(page)
-    assert study_results.with_results(page) == page  # otherwise: make results
+@pytest.mark.parametrize("page", [study_results.README, study_results.RESULTS], ids=lambda path: path.name)
+def test_numbers_between_marks_follow_from_the_recorded_runs(page: Path):
+    text = page.read_text()
+    assert study_results.DIFFERENCE.search(text)
+    assert study_results.with_numbers(text) == text  # otherwise: make results
 
 
-def test_every_number_of_the_summary_stands_in_the_verdicts_of_its_study():
-    rows = list(study_results.SUMMARY_ROW.finditer(study_results.PAGE.read_text()))
-    for row in rows:
-        claim, _, measured, state = (cell.strip() for cell in row[0].strip("|").split("|"))
-        view = study_results.read(row["study"])
-        (verdict,) = [one for one in view.verdicts if one.name == row["name"]]
-        numbers = re.findall(r"[+-]?\d[\d.]*", measured)
-        sentences = " ".join(one.sentence for one in verdict.comparisons)
-        assert bool(numbers) != (verdict.state == "void"), claim  # a withdrawn study shows no number
-        assert all(number in sentences for number in numbers), claim
-        assert state == f"**{verdict.state}**", claim
+@pytest.mark.parametrize("name", study_results.recorded_names())
+def test_the_page_of_a_study_follows_from_its_recorded_runs(name: str):
+    text = (study_results.PAGES / f"{name}.md").read_text()
+    assert study_results.page_of(name) == text  # otherwise: make results
+    is_void = any(one.state == "void" for one in study_results.read(name).verdicts)
+    assert is_void == ("Withdrawn" in text) and is_void != (
+        "90% interval" in text or "measured" in text.lower()
+    )
+
+
+def test_a_number_is_that_of_its_verdict():
+    """From the sentences that verdicts have about themselves, which are tested elsewhere."""
+    for found in study_results.DIFFERENCE.finditer(study_results.RESULTS.read_text()):
+        if found["final"]:
+            continue
+        one = study_results.comparison(found["study"], found["verdict"], int(found["index"] or 0))
+        assert one.value is not None and one.interval is not None
+        assert all(f"{number:+.3f}" in one.sentence for number in (one.value, *one.interval))
