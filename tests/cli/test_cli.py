@@ -22,7 +22,8 @@ from anybatch.cli import doctor, main
 from anybatch.cli.flag_table import flag_table
 from anybatch.cli.flags import FLAGS, ExportFlags, Flags, SettingsFlags, TrainFlags, TuneFlags
 from anybatch.cli.parser import Argv, parse
-from anybatch.config import CONFIGS, other_names
+from anybatch.config import CONFIGS
+from anybatch.config.serialization import NAMES_ELSEWHERE
 from anybatch.runs import log
 from anybatch.runs.record import RunRecord
 
@@ -284,7 +285,7 @@ def test_names_of_other_libraries_stand_for_flags_that_exist():
     known = flag_table(TuneFlags()).keys() | flag_table(ExportFlags()).keys()
     for config in CONFIGS.values():
         known |= flag_table(TrainFlags(config=config())).keys()
-    assert set(other_names.NAMES_ELSEWHERE) <= known
+    assert set(NAMES_ELSEWHERE) <= known
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_a_proximal_policy_of_another_age_than_iterations_have_is_said(age: floa
 
 @pytest.mark.parametrize("envs", [1, 16, 256, 4096])
 def test_the_age_that_the_rule_keeps_is_right_at_any_batch(envs: int):
-    config = changed(presets.load("procgen-ppg-ewma").config, num_envs=envs)
+    config = changed(presets.load("procgen-ppg-ewma").config, num_envs=envs, minibatch="scaled")
     age = center_of_mass(session.plan(config).hyperparameters.proximal_decay) * 65_536 / 8 * envs / 256
     assert age == pytest.approx(65_536)
     assert not advise(rows(proximal__age_env_steps=age, batch__iteration=256 * envs), config)
