@@ -34,10 +34,11 @@ def tune(words: list[str]) -> None:
     print(f"\nbest    {found}, area {best.shown_value} on the tuning seeds")
     for name, share in outcome.importances.items():
         print(f"        {name} {best.point[name]:.4g} (importance {share:.0%})")
-    print(f"check   {outcome.verdict.state}: {outcome.verdict.reason}")
+    print(f"check   {outcome.check_sentence}")
     print(f"preset  {outcome.preset_file}, tuned at {counted(plan.num_envs, 'env')}")
     print(f"page    {outcome.folder / REPORT_FOLDER / 'index.html'}")
-    print(f"\nnext:\n  {shlex.join(outcome.train_words())}")
+    if not outcome.is_worse:
+        print(f"\nnext:\n  {shlex.join(outcome.train_words())}")
 
 
 def request_of(flags: TuneFlags) -> Request:

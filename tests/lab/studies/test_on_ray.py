@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,21 @@ def test_cells_on_ray_run_from_the_copy_and_fail_with_their_reason(executor: Ray
     results = run_plan(tmp_path, plan, executor)
     (failed,) = [result for result in results if result.failed]
     assert failed.cell.arm == "all" and "SIGABRT" in str(failed.failed) and len(results) == 3
+
+
+def test_a_ray_worker_gives_a_cell_up_and_takes_the_next(executor: RayExecutor, tmp_path: Path):
+    plan = opening.open_study(
+        study(*ONE_SEED, ENDLESS), Request(study="small"), tmp_path, jobs=1, say=lambda _: None
+    )
+    random_play, cell, *_ = plan.cells
+    worker, origin = executor.worker(tmp_path, threads=1, named_envs=()), asdict(plan.origin)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(worker.ask, cell=cell.to_json(), origin=origin)
+        wait_until(lambda: runner.newest_env_steps(tmp_path, cell) > 0)
+        worker.give_up(cell.name)
+        assert answer.result(timeout=120) == {"answer": "stopped"}
+    assert worker.ask(cell=random_play.to_json(), origin=origin)["answer"] == "done"
+    worker.close()
 
 
 def test_a_folder_that_a_machine_of_ray_does_not_have_is_an_error(executor: RayExecutor, tmp_path: Path):

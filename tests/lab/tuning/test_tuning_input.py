@@ -18,6 +18,7 @@ from anybatch.cli import main
 from anybatch.config.serialization import config_to_dict
 from anybatch.dial import make_plan as make_run_plan
 from anybatch.errors import ConfigError, UserError
+from anybatch.lab.pages import tuning_page
 from anybatch.lab.studies import duration
 from anybatch.lab.studies.configs import config_of
 from anybatch.lab.studies.executor import LocalWorker
@@ -147,6 +148,26 @@ def test_the_command_of_a_long_budget_can_be_read_again(tmp_path: Path):
     assert words[words.index("--budget") + 1] == "1209600s"
 
 
+@pytest.mark.parametrize(("tuned", "is_worse"), [(0.6, True), (0.85, True), (1.0, False), (1.4, False)])
+def test_a_tuned_preset_that_is_measured_to_be_worse_is_called_worse_and_not_recommended(
+    tuned: float,
+    is_worse: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    made = made_tunings.outcome_in(tmp_path, tuned=tuned)
+    monkeypatch.setattr("anybatch.cli.tune.run_tuning", lambda *_, **__: made)
+    main(["tune"])
+    said = capsys.readouterr().out
+    assert made.is_worse == ("check   worse: " in said) == is_worse
+    assert ("keep the original, or tune with more trials" in said) == is_worse
+    assert ("anybatch train" in said) != is_worse
+    page = tuning_page.report(made).page
+    assert ("Worse than the original here" in page) == ("although it did worse" in page) == is_worse
+    assert made.to_json()["is_worse"] == is_worse
+
+
 def test_the_commands_of_a_tuning_name_what_a_preset_alone_may_not(tmp_path: Path):
     made = made_tunings.outcome_in(tmp_path)
     network = made.plan.original["network"] | {"factory": "my_nets:wide"}
@@ -200,7 +221,7 @@ def test_a_budget_says_how_many_trials_fit(tmp_path: Path, monkeypatch: pytest.M
 def test_a_budget_is_measured_on_real_runs(tmp_path: Path):
     said: list[str] = []
     plan = open_tuning(request(tmp_path, budget_seconds=1e6), tmp_path / "out", jobs=1, say=said.append)
-    assert plan.trials == 14 and "all 14 trials fit into 11 d 14 h" in said[-1]
+    assert plan.trials == 14 and "all 14 trials fit into 11 d 13 h" in said[-1]
 
 
 @given(st.sets(st.integers(0, 2**31), min_size=1, max_size=5), st.integers(2, 20))
@@ -250,7 +271,7 @@ def test_the_age_of_the_proximal_policy_is_that_of_the_dial_whatever_decides_it(
 def test_every_preset_has_a_search_with_its_own_numbers_inside(name: str):
     plan = make_plan(plans.Request(preset=name))
     assert "learning-rate" in {one.name for one in plan.ranges}
-    first = plan.space.numbers({one.name: one.first for one in plan.ranges})
+    first = plan.numbers({one.name: one.first for one in plan.ranges})
     for one in plan.ranges:
         assert one.low < one.high and one.low <= first[one.name] <= one.high
         assert first[one.name] == pytest.approx(one.center, rel=1e-3)

@@ -50,7 +50,7 @@ def report(outcome: Outcome) -> Report:
         title=outcome.check.study["title"],
         kicker=f"Tuning · {plan.env} · {len(outcome.trials)} trials of {plan.env_steps:,} env steps with "
         f"{counted(plan.num_envs, 'env')}",
-        lead=outcome.verdict.reason,
+        lead=outcome.check_sentence if outcome.is_worse else outcome.verdict.reason,
         body=body,
         foot="Made by anybatch. The folder of this page has its figures as PNG and SVG in figures/ and their "
         "numbers as CSV in data/, with all trials in data/trials.csv.",
@@ -92,7 +92,7 @@ def commands(outcome: Outcome) -> list[Markup]:
         f"tuning seeds {' '.join(map(str, plan.seeds))}, check seeds {' '.join(map(str, plan.check_seeds))}"
     )
     return [
-        element("p", "Train the tuned preset:"),
+        element("p", f"Train the tuned preset{', although it did worse' * outcome.is_worse}:"),
         command(outcome.train_words()),
         element("p", "The tuning itself:"),
         command(outcome.tune_words()),

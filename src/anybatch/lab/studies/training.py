@@ -27,7 +27,6 @@ from anybatch.storage.safe_files import Folder
 RANDOM_EPISODES = 100
 RUN_FACTS = ("python", "torch", "engine", "device", "threads")
 KEPT_OF_EVALUATION = ("mean_return", "standard_error", "episodes", "greedy")
-
 PROBE_ITERATIONS = 6
 PROBE_ENV_STEPS = 4096
 """Smallest number of env steps that are timed: an iteration of a single env would be too short."""
@@ -66,14 +65,7 @@ def trained(out: Path, cell: Cell) -> Path:
             with runs.inner(cell.name):
                 pass  # neither this folder nor the run in it is a link
     if not is_begun:
-        outcome = session.train(
-            config,
-            preset=cell.base,
-            base=out / RUNS,
-            name=cell.name,
-            show_plan=lambda *_: None,
-            output=QUIET,
-        )
+        outcome = trained_as(cell.name, config, out, cell)
     elif is_complete(RunRecord(folder)):
         return folder
     else:
@@ -81,6 +73,14 @@ def trained(out: Path, cell: Cell) -> Path:
     if outcome.stopped_by is not None:
         raise Stopped(outcome.stopped_by)
     return outcome.folder
+
+
+def trained_as(name: str, config: AnyConfig, out: Path, cell: Cell) -> session.Outcome:
+    """A new run in a folder of this name."""
+    base = out / RUNS
+    return session.train(
+        config, preset=cell.base, base=base, name=name, show_plan=lambda *_: None, output=QUIET
+    )
 
 
 def can_continue(folder: Path, config: AnyConfig) -> bool:
@@ -193,14 +193,7 @@ def seconds_per_env_step(out: Path, cell: Cell) -> float:
     settings = presets.overlaid(dict(cell.config), probe_settings(cell.config, steps))
     name = f"probe-{cell.name}"[:100]
     try:
-        outcome = session.train(
-            config_of(settings, cell.name),
-            preset=cell.base,
-            base=out / RUNS,
-            name=name,
-            show_plan=lambda *_: None,
-            output=QUIET,
-        )
+        outcome = trained_as(name, config_of(settings, cell.name), out, cell)
         if outcome.stopped_by is not None:
             raise Stopped(outcome.stopped_by)
         rows = RunRecord(outcome.folder).rows

@@ -38,6 +38,7 @@ from anybatch.storage.json_text import is_number
 from anybatch.user_modules import NETWORK_FACTORY
 
 RESULT_FILE = "result.json"
+WORSE = "worse than the original here; keep the original, or tune with more trials"
 STATUSES: dict[State, str] = {"finished": cells.DONE, "pruned": "pruned", "failed": cells.FAILED}
 STATES: dict[str, State] = {status: state for state, status in STATUSES.items()}
 
@@ -68,6 +69,19 @@ class Outcome:
         """Whether the tuned preset is not worse than the original, by the margin fixed before any trial."""
         (verdict,) = judge(self.check, self.results, gated=False)  # one that learns nothing is worth beating
         return verdict
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the tuned preset is measured to be worse: its whole interval is below 0."""
+        interval = self.verdict.comparisons[0].interval
+        return interval is not None and interval[1] < 0
+
+    @property
+    def check_sentence(self) -> str:
+        """The result of the final check. Within the margin, a preset can still be measured to be worse."""
+        state = "worse" if self.is_worse else self.verdict.state
+        advice = f" {WORSE.capitalize()}." if self.is_worse else ""
+        return f"{state}: {self.verdict.reason}{advice}"
 
     def train_words(self) -> list[str]:
         """The command line that trains the tuned preset at the target batch."""
@@ -104,6 +118,7 @@ class Outcome:
             "best": self.best.to_json(),
             "importances": dict(self.importances),
             "verdict": self.verdict.to_json(),
+            "is_worse": self.is_worse,
             "areas": {result.cell.name: result.area for result in self.results if result.failed is None},
             "trials": [trial.to_json() for trial in self.trials],
             "command": self.train_words(),

@@ -23,7 +23,7 @@ from anybatch.lab.studies.cells import Cell
 from anybatch.lab.studies.configs import config_of, nested, plain
 from anybatch.lab.studies.plan_file import Plan
 from anybatch.lab.tuning import space
-from anybatch.lab.tuning.space import BY_NAME, Range, Space
+from anybatch.lab.tuning.space import BY_NAME, Range
 
 THREADS = 1
 """Threads of each cell: cells run in parallel."""
@@ -112,9 +112,9 @@ class TuningPlan(Plan):
         """Envs of the target batch."""
         return int(self.original["num_envs"])
 
-    @property
-    def space(self) -> Space:
-        return Space(self.ranges, self.left_out)
+    def numbers(self, places: Mapping[str, float]) -> dict[str, float]:
+        """A point of the search, given by its coordinates, in numbers."""
+        return {one.name: one.number(places[one.name]) for one in self.ranges}
 
     def entries(self) -> dict[str, Any]:
         ranges = [asdict(one) for one in self.ranges]
@@ -181,15 +181,15 @@ def make_plan(request: Request) -> TuningPlan:
     base = at_batch(settings, num_envs, f"preset {request.preset} with {num_envs} envs")
     train_at = request.train_at or config.num_envs
     original = plain(settings | {"num_envs": train_at}, f"preset {request.preset} with {train_at} envs")
-    searched = space.space_of(base, space.parse(request.search))
+    ranges, left_out = space.space_of(base, space.parse(request.search))
     return TuningPlan(
         preset=request.preset,
         env=env,
         env_steps=env_steps,
         base=base,
         original=original,
-        ranges=searched.ranges,
-        left_out=searched.left_out,
+        ranges=ranges,
+        left_out=left_out,
         seeds=request.seeds,
         check_seeds=fresh_seeds(request.seeds, request.check_seeds),
         margin=request.margin,

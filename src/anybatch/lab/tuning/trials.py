@@ -30,6 +30,13 @@ if TYPE_CHECKING:
 
 State = Literal["running", "finished", "pruned", "failed"]
 """pruned: stopped early, because half of the trials had done better by then, or because it diverged."""
+STATES: dict[str, State] = {
+    "RUNNING": "running",
+    "COMPLETE": "finished",
+    "PRUNED": "pruned",
+    "FAIL": "failed",
+}
+"""By Optuna's names. It has one more, for trials that wait to be begun."""
 JOURNAL_FILE = "trials.journal"
 STUDY_NAME = "tuning"
 INSTALL_COMMAND = "pip install 'anybatch[tune]'"
@@ -165,16 +172,13 @@ class TrialBook:
         path = out / JOURNAL_FILE
         cut_torn_line(path)
         with quietly():
-            pruner = optuna.pruners.MedianPruner(
-                n_startup_trials=FEWEST_COMPARED,
-                n_min_trials=FEWEST_COMPARED,
-            )
+            compared = {"n_startup_trials": FEWEST_COMPARED, "n_min_trials": FEWEST_COMPARED}
             self._study = optuna.create_study(
                 storage=storage_in(path),
                 study_name=STUDY_NAME,
                 direction="maximize",
                 load_if_exists=True,
-                pruner=pruner,
+                pruner=optuna.pruners.MedianPruner(**compared),
             )
             known = self._study.get_trials(deepcopy=False)
             if not known:
@@ -190,7 +194,7 @@ class TrialBook:
         with quietly():
             if self._left:
                 trial = optuna.Trial(self._study, self._left.pop(0)._trial_id)
-            elif self.count < self._plan.trials:
+            elif len(self.trials()) < self._plan.trials:
                 trial = self._study.ask()
             else:
                 return None
@@ -199,11 +203,6 @@ class TrialBook:
                 self._study.sampler = self._sampler(trial.number, place)
                 suggest(trial, one)
         return self.trial(trial.number)
-
-    @property
-    def count(self) -> int:
-        """Trials that have been begun."""
-        return len(self.trials())
 
     def trials(self) -> list[Trial]:
         """All trials that have been begun."""
@@ -223,10 +222,9 @@ class TrialBook:
     def finish(self, number: int, state: State, value: float | None = None) -> None:
         import optuna
 
-        states = optuna.trial.TrialState
-        known = {"finished": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}
+        (name,) = [name for name, known in STATES.items() if known == state]
         with quietly():
-            self._study.tell(number, value if state == "finished" else None, state=known[state])
+            self._study.tell(number, value, state=optuna.trial.TrialState[name])
 
     def _sampler(self, number: int, place: int) -> Any:
         """The sampler of one number of one trial."""
@@ -244,27 +242,17 @@ class TrialBook:
 
 def begun(plan: TuningPlan, found: Sequence["optuna.trial.FrozenTrial"]) -> list[Trial]:
     """All trials that have been begun."""
-    import optuna
-
-    return [trial_of(plan, trial) for trial in found if trial.state != optuna.trial.TrialState.WAITING]
+    return [trial_of(plan, trial) for trial in found if trial.state.name in STATES]
 
 
 def trial_of(plan: TuningPlan, trial: "optuna.trial.FrozenTrial") -> Trial:
     """A trial as Optuna records it."""
-    import optuna
-
-    states: dict[Any, State] = {
-        optuna.trial.TrialState.RUNNING: "running",
-        optuna.trial.TrialState.COMPLETE: "finished",
-        optuna.trial.TrialState.PRUNED: "pruned",
-        optuna.trial.TrialState.FAIL: "failed",
-    }
     places = {name: float(place) for name, place in trial.params.items()}
     whole = all(one.name in places for one in plan.ranges)
     return Trial(
         number=trial.number,
-        point=plan.space.numbers(places) if whole else {},
-        state=states[trial.state],
+        point=plan.numbers(places) if whole else {},
+        state=STATES[trial.state.name],
         value=trial.value,
         reports=dict(trial.intermediate_values),
     )

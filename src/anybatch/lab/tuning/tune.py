@@ -18,7 +18,7 @@ from anybatch.lab.studies.duration import in_words, makespan
 from anybatch.lab.studies.executor import LOG_FILE, LocalExecutor
 from anybatch.lab.studies.plan import file_name
 from anybatch.lab.studies.runner import StudySchedule
-from anybatch.lab.tuning import check, trials, tuned_file
+from anybatch.lab.tuning import trials, tuned_file
 from anybatch.lab.tuning.outcome import RESULT_FILE, Outcome, outcome_of
 from anybatch.lab.tuning.plan import FEWEST_TRIALS, TRIAL_ARM, Request, TuningPlan, make_plan
 from anybatch.lab.tuning.search import TrialSchedule
@@ -52,11 +52,10 @@ def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Ou
         if best is None:
             raise UserError(f"no trial finished: {out / LOG_FILE} and the files in {out / CELLS} say why")
         tuned_file.write(out, plan, best, len(tried))
-        checked = StudySchedule(out, check.open_check(out, plan), retry_failed=True)
+        checked = StudySchedule(out, tuned_file.open_check(out, plan), retry_failed=True)
         runner.run(checked, executor, output=output, named_envs=named)
         outcome = outcome_of(out, plan, tried)
-        sentence = f"Final check: {outcome.verdict.reason}"
-        tuned_file.write(out, plan, best, len(tried), checked=sentence)
+        tuned_file.write(out, plan, best, len(tried), checked=f"Final check: {outcome.check_sentence}")
         run_folder.write_json(out / RESULT_FILE, outcome.to_json())
         report_files.write(tuning_page.report(outcome), out / REPORT_FOLDER, within=out)
     return outcome
