@@ -35,7 +35,7 @@ class Rollout:
     terminated: Tensor
     truncated: Tensor
     valid: Tensor
-    location: Tensor
+    policy_params: Tensor
     """[T, N, A] logits, means or action values of the behavior policy."""
     log_std: Tensor | None
     """[A] of the behavior policy, for continuous actions."""

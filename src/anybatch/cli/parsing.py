@@ -89,9 +89,9 @@ def parse(defaults: AnyFlags, words: list[str]) -> AnyFlags:
     if value_of("--env", words) is not None:  # named here, not by a preset or by the record of a run
         envs.import_as_named(config.env)
     if value_of("--network.factory", words) is not None and config.network.factory is not None:
-        from anybatch.networks import custom as own_networks  # imports torch
+        from anybatch.networks import custom as custom_networks  # imports torch
 
-        own_networks.import_as_named(config.network.factory)
+        custom_networks.import_as_named(config.network.factory)
     if value_of("--ray-address", words) is not None and config.ray_address is not None:
         user_modules.name("ray_address", config.ray_address)
     return with_options(flags, options | flags.config.env_config.options)

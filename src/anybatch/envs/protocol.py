@@ -106,6 +106,11 @@ class EnvSpec:
                 return self.actions.low.shape
 
     @property
+    def is_continuous(self) -> bool:
+        """Whether actions are real vectors."""
+        return isinstance(self.actions, BoxActions)
+
+    @property
     def action_counts(self) -> tuple[int, ...] | None:
         """The number of actions of each choice, if an action makes several choices, else None."""
         return self.actions.counts if isinstance(self.actions, MultiDiscreteActions) else None

@@ -76,7 +76,7 @@ def write(
     trained = replace(record.config, evaluation=config.evaluation)
     with new_folder(folder) as aside:
         loaded = record.load_checkpoint(output.say, checkpoint, with_segments=False)
-        Checkpoints(aside, keep=1).write(loaded.env_steps, {"shared": playable(loaded.tree)})
+        Checkpoints(aside, keep=1).write(loaded.env_steps, {"shared": inference_state(loaded.tree)})
         plan = session.plan(trained)
         run_folder.write_json(
             aside / run_folder.CONFIG_FILE, {"algorithm": trained.algorithm} | config_to_dict(trained)
@@ -129,7 +129,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
         raise DiskError(f"{folder} could not be written: {cause_of(error)}") from error
 
 
-def playable(tree: dict[str, Any]) -> dict[str, Any]:
+def inference_state(tree: dict[str, Any]) -> dict[str, Any]:
     """The parts of a checkpoint needed for acting: the network and its view of observations."""
     shared = tree.get("shared") or {}
     learner = shared.get("learner") or {}

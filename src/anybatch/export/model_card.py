@@ -85,17 +85,17 @@ model-index:
 
     def _summary(self) -> str:
         mean, deviation = self.mean_and_deviation
-        played = self.evaluation
-        actions = "greedy" if played.greedy else "sampled"
-        protocol = f", protocol {played.protocol}" if played.protocol else ""
-        cap = f", at most {played.cap:,} decisions each" if played.cap else ""
+        evaluation = self.evaluation
+        actions = "greedy" if evaluation.greedy else "sampled"
+        protocol = f", protocol {evaluation.protocol}" if evaluation.protocol else ""
+        cap = f", at most {evaluation.cap:,} decisions each" if evaluation.cap else ""
         other = (
             " The environment was evaluated with other settings than it was trained with: "
             f"{self.other_settings}."
             if self.other_settings
             else ""
         )
-        episodes = counted(len(played.episodes), "episode")
+        episodes = counted(len(evaluation.episodes), "episode")
         return (
             f"Mean return {mean:.6g} ± {deviation:.3g} (standard deviation) over {episodes}, {actions} "
             f"actions{protocol}{cap}, evaluation seed {self.evaluation_seed}, after {self.env_steps:,} env "
@@ -109,7 +109,7 @@ model-index:
         episodes = (
             "on other episodes than these"
             if self._has_own_seed
-            else "which played the same episodes: its return is optimistic"
+            else "which had the same episodes: its return is optimistic"
         )
         return f" The policy is the best of the evaluations during training, {episodes}."
 

@@ -44,7 +44,7 @@ class WeightAverage(ABC):
     @torch.no_grad()
     def policy_at(self, obs: Tensor) -> Distribution:
         """The proximal policy at `obs`; no gradient flows through it."""
-        return self.policy.distribution(self.policy.locate(obs))
+        return self.policy.distribution(self.policy.policy_params(obs))
 
     def reset(self) -> None:
         """Let the proximal policy be the current one."""

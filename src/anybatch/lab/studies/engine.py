@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from anybatch import machine, user_modules
-from anybatch.distributed import ray_package
+from anybatch.distributed import ray_connection
 from anybatch.user_modules import NETWORK_FACTORY
 
 On = Literal["local", "ray"]
@@ -73,6 +73,6 @@ def start(on: On, *, ray_address: str | None, jobs: int | None, threads: int) ->
         from anybatch.lab.studies.processes import LocalEngine
 
         return LocalEngine(own_jobs)
-    with ray_package.needed_for("--on ray", address=ray_address):
+    with ray_connection.needed_for("--on ray", address=ray_address):
         from anybatch.lab.studies.ray_engine import RayEngine
     return RayEngine(ray_address, jobs=jobs if ray_address else own_jobs, threads=threads)

@@ -30,7 +30,7 @@ from anybatch.lab.studies import cells, plan, speed
 from anybatch.lab.studies.cells import Cell, Origin
 from anybatch.lab.studies.engine import DONE, ERROR, FACTORY_FLAG, FAILED, STOPPED
 from anybatch.lab.studies.training import remove_finished_run, run_cell
-from anybatch.networks import custom as own_networks
+from anybatch.networks import custom as custom_networks
 from anybatch.runs.stop import Stopped, request_stop
 
 Job = Mapping[str, Any]
@@ -119,7 +119,7 @@ def answering(out: Path, named: list[str], in_progress: InProgress) -> Callable[
                 if word.startswith(FACTORY_FLAG):
                     # A program may have named it for another of its runs: only a cell that needs it fails.
                     with contextlib.suppress(UserError):
-                        own_networks.import_as_named(word.removeprefix(FACTORY_FLAG))
+                        custom_networks.import_as_named(word.removeprefix(FACTORY_FLAG))
                 else:
                     envs.import_as_named(word)
             origin, cell = meant(job)
