@@ -20,7 +20,7 @@ def names_in(kind: type[EnvConfig] | type[EvaluationConfig]) -> frozenset[str]:
 
 PLAYING: Offered = {
     "": frozenset({"env", "seed", "device", "threads", "dtype"}),
-    "env_config": names_in(EnvConfig) - {"time_limit"},
+    "env_config": names_in(EnvConfig) - {"time_limit", "actions"},
     "evaluation": names_in(EvaluationConfig) - {"every_env_steps"},
     "network": frozenset({"factory"}),
     "exploration": frozenset({"end"}),

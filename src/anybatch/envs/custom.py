@@ -67,7 +67,9 @@ def _wrapped(
     name: str, env: gymnasium.vector.VectorEnv, config: EnvConfig, seeds: Sequence[int], first_env: int = 0
 ) -> VectorEnv:
     _refuse_settings(name, config)
-    return GymnasiumEnv(name, env, seeds=seeds, first_env=first_env, closes_engine=False)
+    return GymnasiumEnv(
+        name, env, seeds=seeds, first_env=first_env, closes_engine=False, actions=config.actions
+    )
 
 
 def _wrapped_single(
@@ -78,6 +80,11 @@ def _wrapped_single(
 
 def _as_it_is(env: VectorEnv, config: EnvConfig, _seeds: Sequence[int], _first_env: int = 0) -> VectorEnv:
     _refuse_settings(env.spec.env_id, config)
+    if config.actions == "scaled" and env.spec.is_continuous:
+        raise EnvError(
+            f"env-config.actions = scaled cannot change {env.spec.env_id}, which is an object: its own step "
+            "must map actions from [-1, 1]"
+        )
     return env
 
 
@@ -103,7 +110,7 @@ def _manufactured(
     except Exception as error:
         note_making(error, name)
         raise
-    return GymnasiumEnv(name, engine, seeds=seeds, first_env=first_env)
+    return GymnasiumEnv(name, engine, seeds=seeds, first_env=first_env, actions=config.actions)
 
 
 def _refuse_settings(name: str, config: EnvConfig) -> None:

@@ -67,7 +67,7 @@ class EnvPoolEnv:
             self._engine = _make_engine(env_id, config, seeds)
             # Spaces are made at first access, with their warnings.
             observations = spaces.read_observations(self._engine.observation_space, env_id)
-            actions, self._to_engine = spaces.read_actions(self._engine.action_space, env_id)
+            actions, self._to_engine = spaces.read_actions(self._engine.action_space, env_id, config.actions)
         # Its masks are entries of observations, never of infos.
         self._reader = ObservationReader(
             observations,

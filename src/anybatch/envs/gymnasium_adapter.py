@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -54,6 +54,7 @@ class GymnasiumEnv:
         seeds: Sequence[int],
         first_env: int = 0,
         closes_engine: bool = True,
+        actions: Literal["clipped", "scaled"] = "clipped",
     ) -> None:
         """`closes_engine` is False for an engine that belongs to the user's program."""
         self._engine = engine
@@ -61,7 +62,7 @@ class GymnasiumEnv:
         self._closes_engine = closes_engine
         self._same_step = _resets_in_same_step(self._engine, env_id)
         observations = spaces.read_observations(self._engine.single_observation_space, env_id)
-        actions, self._to_engine = spaces.read_actions(self._engine.single_action_space, env_id)
+        read, self._to_engine = spaces.read_actions(self._engine.single_action_space, env_id, actions)
         self._done = np.zeros(len(seeds), dtype=np.bool_)
         # Envs that Gymnasium steps one by one are compared with their spaces there.
         single_envs = isinstance(self._engine, SyncVectorEnv | AsyncVectorEnv)
@@ -72,7 +73,7 @@ class GymnasiumEnv:
         self._first_reset = self._reset_engine(env_id, seed=_engine_seed(self._engine, seeds))
         self._reader = ObservationReader(
             observations,
-            actions,
+            read,
             env_id=env_id,
             num_envs=len(seeds),
             first_info=self._first_reset[1],
@@ -84,7 +85,7 @@ class GymnasiumEnv:
             num_envs=len(seeds),
             obs_shape=self._reader.layout.shape,
             obs_dtype=self._reader.layout.dtype,
-            actions=actions,
+            actions=read,
             obs_layout=self._reader.layout,
         )
 
@@ -95,7 +96,7 @@ class GymnasiumEnv:
         """The environment that Gymnasium knows by that id."""
         with spaces.without_engine_warnings():
             engine = _make_engine(env_id, config, len(seeds))
-        return cls(env_id, engine, seeds=seeds, first_env=first_env)
+        return cls(env_id, engine, seeds=seeds, first_env=first_env, actions=config.actions)
 
     @property
     def interface(self) -> SpaceInterface:

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Discrete, MultiBinary, MultiDiscrete
 
 from anybatch.envs.observation_reader import ObservationReader
-from anybatch.envs.protocol import EnvSpec, VectorEnv
+from anybatch.envs.protocol import BoxActions, EnvSpec, VectorEnv
 from anybatch.errors import EnvError
 
 NUMBERS = "biuf"
@@ -78,7 +78,8 @@ class ArrayInterface:
         return batch
 
     def to_engine(self, action: np.ndarray) -> np.ndarray:
-        return action
+        actions = self.spec.actions
+        return actions.to_engine(action) if isinstance(actions, BoxActions) else action
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from gymnasium import Space
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from anybatch.envs.layout import FLOAT32, UINT8, ObsLayout
-from anybatch.envs.protocol import Actions, BoxActions, DiscreteActions, MultiDiscreteActions
+from anybatch.envs.protocol import ActionMap, Actions, BoxActions, DiscreteActions, MultiDiscreteActions
 from anybatch.errors import EnvError
 
 Convert = Callable[[np.ndarray], np.ndarray]
@@ -33,8 +33,10 @@ def without_engine_warnings() -> Iterator[None]:
         yield
 
 
-def read_actions(space: object, env_id: str) -> tuple[Actions, Convert]:
-    """The actions, and how a batch becomes the engine's: shifted to its start or clipped to its bounds.
+def read_actions(
+    space: object, env_id: str, how: Literal["clipped", "scaled"] = "clipped"
+) -> tuple[Actions, Convert]:
+    """The actions, and how a batch becomes the engine's: shifted to its start, or brought into its bounds.
 
     MultiBinary is MultiDiscrete with two actions for each choice.
     """
@@ -53,11 +55,12 @@ def read_actions(space: object, env_id: str) -> tuple[Actions, Convert]:
             )
         case Box(shape=(_,)) if np.issubdtype(space.dtype, np.floating):
             low, high = space.low, space.high
+            actions = BoxActions(low.astype(np.float32), high.astype(np.float32), scaled=how == "scaled")
+            actions.refuse_bad_bounds(env_id)
             # Bounds in the engine's own dtype: float32(0.4) is above a float64 bound of 0.4.
-            return (
-                BoxActions(low.astype(np.float32), high.astype(np.float32)),
-                lambda action: np.minimum(np.maximum(action, low), high),
-            )
+            if actions.scaled:
+                return actions, ActionMap.to_bounds(low, high, scaled=True)
+            return actions, lambda action: np.minimum(np.maximum(action, low), high)
     raise EnvError(
         f"{env_id} has actions {shown(space)}; supported are Discrete, MultiDiscrete, MultiBinary and "
         "one-dimensional Box of floats, not Dict, Tuple, Text, Graph or Sequence"

@@ -21,6 +21,7 @@ from anybatch.envs.protocol import (
     EnvSpec,
     EnvStep,
     MultiDiscreteActions,
+    with_scaling,
 )
 from anybatch.errors import EnvError
 
@@ -289,7 +290,7 @@ class ToyEnv:
             num_envs=len(seeds),
             obs_shape=self._game.obs_layout.shape,
             obs_dtype=self._game.obs_layout.dtype,
-            actions=self._game.actions,
+            actions=with_scaling(self._game.actions, config.actions),  # bounds are [-1, 1]
             obs_layout=self._game.obs_layout,
         )
 

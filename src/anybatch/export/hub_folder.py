@@ -96,6 +96,7 @@ def write(
             evaluation=evaluation,
             evaluation_seed=config.seed,
             other_settings=other_env_settings(trained, config),
+            scales_actions=scales_actions(trained, loaded.tree),
             env_steps=loaded.env_steps,
             checkpoint=checkpoint,
             repository=repository,
@@ -114,6 +115,13 @@ def other_env_settings(trained: AnyConfig, evaluated: AnyConfig) -> str:
     now = config_to_dict(evaluated.env_config)
     changed = [f"{name} = {value}" for name, value in now.items() if value != before[name]]
     return ", ".join([*([f"env = {evaluated.env}"] if evaluated.env != trained.env else []), *changed])
+
+
+def scales_actions(config: AnyConfig, tree: dict[str, Any]) -> bool:
+    """Whether a policy's actions are mapped to bounds: only one with continuous actions has deviations."""
+    return config.env_config.actions == "scaled" and any(
+        name.endswith("log_std") for name in inference_state(tree)["learner"]["network"] or {}
+    )
 
 
 @contextmanager

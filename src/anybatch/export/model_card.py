@@ -28,6 +28,8 @@ class Card:
     """Seed of the evaluation's episodes and actions; that of the training is in `config`."""
     other_settings: str
     """Environment settings in which the evaluation differs from the training; empty if none."""
+    scales_actions: bool = False
+    """Whether actions in [-1, 1] are mapped to the environment's bounds."""
     env_steps: int
     """Env steps of the policy."""
     checkpoint: str
@@ -95,11 +97,17 @@ model-index:
             if self.other_settings
             else ""
         )
+        scaled = (
+            " Actions are mapped from [-1, 1] to the environment's bounds: `act` and an ONNX graph return "
+            "mapped ones."
+            if self.scales_actions
+            else ""
+        )
         episodes = counted(len(evaluation.episodes), "episode")
         return (
             f"Mean return {mean:.6g} ± {deviation:.3g} (standard deviation) over {episodes}, {actions} "
             f"actions{protocol}{cap}, evaluation seed {self.evaluation_seed}, after {self.env_steps:,} env "
-            f"steps of training with seed {self.config.seed}.{other}{self._choice()}"
+            f"steps of training with seed {self.config.seed}.{other}{self._choice()}{scaled}"
         )
 
     def _choice(self) -> str:

@@ -66,7 +66,7 @@ class OnnxPolicy:
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
-        self._layout = spec.obs_layout
+        self._layout, self._is_continuous = spec.obs_layout, spec.is_continuous
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self.greedy = True
 
@@ -75,7 +75,9 @@ class OnnxPolicy:
         return [np.asarray(output) for output in self._session.run(None, inputs_of(self._layout, obs))]
 
     def act(self, obs: np.ndarray) -> np.ndarray:
-        return self.outputs(obs)[0]
+        """The greedy actions of the policy, which an environment of ours maps to its bounds by itself."""
+        action, policy_params, *_ = self.outputs(obs)
+        return policy_params if self._is_continuous else action
 
 
 def observations_of_play(policy: InferencePolicy, env: VectorEnv) -> np.ndarray:
@@ -98,7 +100,7 @@ def compare(path: Path, policy: InferencePolicy, spec: EnvSpec, obs: np.ndarray)
     difference = max(apart(given, policy_params), apart(alone, policy_params[: len(alone)]))
     wanted = policy.act(obs, greedy=True)
     if isinstance(spec.actions, BoxActions):
-        difference = max(difference, apart(action, np.clip(wanted, spec.actions.low, spec.actions.high)))
+        difference = max(difference, apart(action, spec.actions.to_engine(wanted)))
     if not difference <= TOLERANCE:
         raise UserError(
             f"this network cannot be expressed in ONNX: onnxruntime differs from torch by {difference:.2g}"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from anybatch.acting.normalizers import ObservationNormalizer
 from anybatch.backends import Actor
 from anybatch.envs.layout import ObsLayout
-from anybatch.envs.protocol import BoxActions, EnvSpec
+from anybatch.envs.protocol import ActionMap, BoxActions, EnvSpec
 from anybatch.errors import UserError
 from anybatch.networks.distributions import forbid
 from anybatch.networks.packed import PackedImage, PackedNumbers
@@ -52,22 +52,15 @@ class PolicyGraph(nn.Module):
         self.spec = spec
         self.layout = spec.obs_layout
         self.normalize = None if normalizer is None else NormalizeVector(normalizer)
-        low, high = (
-            (spec.actions.low, spec.actions.high) if isinstance(spec.actions, BoxActions) else (None, None)
-        )
-        self.low: Tensor | None
-        self.high: Tensor | None
-        self.register_buffer("low", None if low is None else torch.from_numpy(low))
-        self.register_buffer("high", None if high is None else torch.from_numpy(high))
+        self.to_engine = MapActions(spec.actions.to_engine) if isinstance(spec.actions, BoxActions) else None
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The greedy action, counted from 0 or within its bounds, and the other outputs of `output_names`."""
         policy_params = self.policy_params(inputs)
-        if self.low is not None and self.high is not None:
+        if self.to_engine is not None:
             log_std = self.network.distribution(policy_params).log_std
             assert log_std is not None
-            action = torch.minimum(torch.maximum(policy_params, self.low), self.high)
-            return action, policy_params, log_std.exp().expand_as(policy_params)
+            return self.to_engine(policy_params), policy_params, log_std.exp().expand_as(policy_params)
         counts = self.network.action_counts
         if counts is None:
             return policy_params.argmax(-1), policy_params
@@ -118,6 +111,25 @@ class NormalizeVector(nn.Module):
     def forward(self, vector: Tensor) -> Tensor:
         scaled = (vector.double() - self.mean) * self.inverse_std
         return scaled.clamp(-self.clip, self.clip).to(vector.dtype)
+
+
+class MapActions(nn.Module):
+    """Continuous actions as the environment gets them: clipped or scaled to their bounds."""
+
+    limit: Tensor
+    scale: Tensor
+    offset: Tensor
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, to_engine: ActionMap) -> None:
+        super().__init__()
+        for name, numbers in to_engine._asdict().items():
+            self.register_buffer(name, torch.from_numpy(numbers.copy()))
+
+    def forward(self, action: Tensor) -> Tensor:
+        within = torch.minimum(torch.maximum(action, -self.limit), self.limit)
+        return torch.minimum(torch.maximum(within * self.scale + self.offset, self.low), self.high)
 
 
 def packed(layout: ObsLayout, vector: Tensor | None, image: Tensor | None, mask: Tensor | None) -> Tensor:

@@ -167,6 +167,7 @@ class ClassicControlEnvs(ctypes.Structure):
         ("kind", ctypes.c_int32),
         ("num_envs", ctypes.c_int32),
         ("step_limit", ctypes.c_int64),
+        ("action_scale", ctypes.c_double),
         *_pointers("state seed draws steps done"),
     ]
 
