@@ -105,6 +105,22 @@ def with_scaling(actions: Actions, how: Literal["clipped", "scaled"]) -> Actions
     return replace(actions, scaled=how == "scaled") if isinstance(actions, BoxActions) else actions
 
 
+def bounds_hint(actions: Actions) -> str | None:
+    """What to do about bounds that a new policy does not fit; None if it does."""
+    if not isinstance(actions, BoxActions) or actions.scaled:
+        return None
+    finite = np.isfinite(actions.low) & np.isfinite(actions.high)
+    unusual = finite & ~(np.isclose(actions.low, -1) & np.isclose(actions.high, 1))
+    if not unusual.any():
+        return None
+    index = int(np.argmax(unusual))
+    return (
+        f"Dimension {index} of the actions is bounded by {actions.low[index]:g} and {actions.high[index]:g}, "
+        "but a new policy acts around 0 with a standard deviation of about 1: env-config.actions = scaled "
+        "maps [-1, 1] to the bounds."
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class EnvSpec:
     """What a network and a rollout need to know about an environment."""
