@@ -43,7 +43,7 @@ Record = tuple[Tensor, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """A loss that a backend takes gradient steps on, with an optimizer of its own."""
+    """A loss that a backend takes gradient steps on, with its optimizer."""
 
     function: Callable[[Any, Any, Any, WeightAverage | None], tuple[Tensor, Record]]
     """`function(network, batch, objective, average)`: losses of the samples [b], and their record."""
@@ -60,7 +60,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Seen:
-    """What gradient steps saw of their samples."""
+    """Records of the samples that gradient steps were taken on."""
 
     records: list[Any]
     last: list[Any]

@@ -135,10 +135,10 @@ class GymnasiumEnv:
         # What each env of a SyncVectorEnv returned last. It has no public name, and may be absent.
         returned = getattr(self._engine, "_env_obs", ())
         self._refuse_misfits(env_id, returned, range(len(returned)), error)
-        note_playing(error, env_id, self._engine, first_env=self._first_env)
+        note_stepping(error, env_id, self._engine, first_env=self._first_env)
 
     def _refuse_misfit_of_all(self, env_id: str, obs: Any) -> None:
-        """Refuse what a vector env of its own kind returned for all envs together, if its shape is wrong."""
+        """Refuse observations of wrong shape from a vector env that is neither sync nor async."""
         if self._batch_space is not None and (found := misfit(self._batch_space, obs, of_any_type=True)):
             raise EnvError(f"{env_id} returned {found}")
 
@@ -256,14 +256,14 @@ def _engine_seed(engine: VectorEnv, seeds: Sequence[int]) -> Any:
 
 
 def note_making(error: Exception, env_id: str) -> None:
-    """For an error of an environment's constructor."""
+    """Add a note to an error of an environment's constructor."""
     if not isinstance(error, UserError):
         error.add_note(f"This error was raised while {env_id} was being made.")
         note_own_line(error)
 
 
-def note_playing(error: Exception, env_id: str, engine: Any, *, first_env: int) -> None:
-    """For an error of a step or a reset; `engine` is a vector env of Gymnasium.
+def note_stepping(error: Exception, env_id: str, engine: Any, *, first_env: int) -> None:
+    """Add a note to an error of a step or a reset; `engine` is a vector env of Gymnasium.
 
     `first_env` is the run-wide number of its first env.
     """
@@ -319,7 +319,7 @@ def misfit(space: Space[Any], obs: Any, part: str = "", *, of_any_type: bool = F
 
 
 class CheckedObservations(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Refuses observations that do not fit, for envs in processes of their own.
+    """Refuses observations that do not fit, for envs in separate processes.
 
     Shared memory would take them in part, or repeat a single number, without an error.
     """

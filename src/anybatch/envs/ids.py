@@ -48,7 +48,7 @@ GAMES = {
         "Mixed",
     ),
 }
-"""The environments of our own engines, as in their modules."""
+"""The environments of the engines in this package."""
 
 
 def named_engine(env_id: str, config: EnvConfig) -> tuple[str, str]:
@@ -78,7 +78,7 @@ def procgen_id(env_id: str) -> str | None:
 def refuse_unknown(env_id: str, config: EnvConfig) -> None:
     """Refuse an id that does not exist, as far as this is known without building an environment.
 
-    Nothing is imported for the ids in our own tables. EnvPool, whose import takes seconds, is asked last.
+    Nothing is imported for ids that are in a table. EnvPool, whose import takes seconds, is asked last.
     """
     if env_id.startswith(user_modules.OBJECT_PREFIX):
         return
@@ -125,7 +125,7 @@ def _without_version(name: str) -> str:
 
 
 def refuse_unknown_game(engine: str, name: str) -> None:
-    """Refuse a game that an engine of our own does not have."""
+    """Refuse a game that an engine in this package does not have."""
     if name not in GAMES[engine]:
         raise unknown(f"{engine}:{name}", [f"{engine}:{game}" for game in GAMES[engine]])
 

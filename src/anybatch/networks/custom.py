@@ -1,4 +1,4 @@
-"""The user's own networks: an encoder, to which heads are added, or a whole network."""
+"""Custom networks: an encoder, to which heads are added, or a whole network."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -74,7 +74,7 @@ def _is_module_class(factory: NetworkFactory) -> bool:
 
 
 class CustomEncoder(nn.Module):
-    """The user's own encoder, whose inputs are numbers: images in [0, 1], planes as 0 and 1."""
+    """A custom encoder. Its inputs are floats: images in [0, 1], planes as 0 and 1."""
 
     def __init__(self, encoder: nn.Module, shape: Sequence[int]):
         """`shape` is that of one observation as the encoder sees it."""
@@ -85,7 +85,7 @@ class CustomEncoder(nn.Module):
         if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 1:
             given = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
             raise ConfigError(
-                f"your own network must be an encoder from observations [B, …] to features [B, F], or a "
+                f"a custom network must be an encoder from observations [B, …] to features [B, F], or a "
                 f"whole ActorCritic or QNetwork; for one observation it returned {given}"
             )
         self.num_features = features.shape[1]
@@ -138,7 +138,7 @@ def custom_q_network(
 
 @contextmanager
 def _noting_failure(name: str | None) -> Iterator[None]:
-    """Note on an error of the user's own code whose it is; it keeps its traceback."""
+    """Note which network an error of custom code comes from; the error keeps its traceback."""
     try:
         yield
     except Exception as error:

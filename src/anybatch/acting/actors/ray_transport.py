@@ -1,6 +1,6 @@
 """Ray actors, on this machine or others.
 
-We hand Ray only bytes: tensors and JSON, packed by `runs/message.py`.
+Ray transfers only bytes: tensors and JSON, packed by `storage/message.py`.
 """
 
 import contextlib
