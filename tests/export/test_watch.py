@@ -37,7 +37,7 @@ def test_a_gif_of_breakout_shows_the_last_frame_of_the_stack_enlarged(
     assert sum(duration for _, duration in shown) == 30 * 40
     assert len(shown) > 5 and all(picture.shape == (336, 336, 3) for picture, _ in shown)
     assert any((picture != shown[0][0]).any() for picture, _ in shown)
-    assert "play.gif: 30 steps of play after 14 env steps" in capsys.readouterr().out
+    assert "play.gif: 30 steps after 14 env steps" in capsys.readouterr().out
 
 
 def test_a_gif_of_cartpole_is_drawn_by_gymnasium(tmp_path: Path):
