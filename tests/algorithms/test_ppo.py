@@ -74,20 +74,20 @@ def plain_network(weights: Weights, obs: Tensor) -> tuple[Tensor, Tensor]:
     hidden = torch.tanh(
         obs @ weights["policy.encoder.layers.0.weight"].T + weights["policy.encoder.layers.0.bias"]
     )
-    location = hidden @ weights["policy.head.weight"].T + weights["policy.head.bias"]
+    params = hidden @ weights["policy.head.weight"].T + weights["policy.head.bias"]
     if "value_encoder.layers.0.weight" not in weights:
-        return location, torch.zeros(len(obs), dtype=obs.dtype)
+        return params, torch.zeros(len(obs), dtype=obs.dtype)
     hidden = torch.tanh(
         obs @ weights["value_encoder.layers.0.weight"].T + weights["value_encoder.layers.0.bias"]
     )
-    return location, (hidden @ weights["value_head.weight"].T + weights["value_head.bias"])[:, 0]
+    return params, (hidden @ weights["value_head.weight"].T + weights["value_head.bias"])[:, 0]
 
 
-def plain_logp_and_entropy(weights: Weights, location: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+def plain_logp_and_entropy(weights: Weights, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
     if "policy.log_std" in weights:
-        normal = torch.distributions.Normal(location, weights["policy.log_std"].exp())
+        normal = torch.distributions.Normal(params, weights["policy.log_std"].exp())
         return normal.log_prob(action).sum(1), normal.entropy().sum(1)
-    categorical = torch.distributions.Categorical(logits=location)
+    categorical = torch.distributions.Categorical(logits=params)
     return categorical.log_prob(action), categorical.entropy()
 
 
@@ -126,8 +126,8 @@ def plain_ppo(weights: Weights, batch: PlainBatch, generator: torch.Generator) -
     optimizer = torch.optim.Adam(weights.values(), lr=LEARNING_RATE, eps=1e-5, foreach=False, fused=False)
     norms = []
     for part in plain_minibatches(batch, generator):
-        location, value = plain_network(weights, part.obs)
-        logp, entropy = plain_logp_and_entropy(weights, location, part.action)
+        params, value = plain_network(weights, part.obs)
+        logp, entropy = plain_logp_and_entropy(weights, params, part.action)
         ratio = (logp - part.logp).exp()
         advantage = (part.advantage - part.advantage.mean()) / (part.advantage.std() + 1e-8)
         policy_loss = torch.max(-advantage * ratio, -advantage * ratio.clamp(1 - CLIP, 1 + CLIP)).mean()
@@ -146,8 +146,8 @@ def plain_ppo_ewma(weights: Weights, batch: PlainBatch, generator: torch.Generat
     average, total = {name: weight.detach().clone() for name, weight in weights.items()}, 1.0
     advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std(correction=0) + 1e-8)
     for part in plain_minibatches(batch._replace(advantage=advantage), generator):
-        location, value = plain_network(weights, part.obs)
-        logp, entropy = plain_logp_and_entropy(weights, location, part.action)
+        params, value = plain_network(weights, part.obs)
+        logp, entropy = plain_logp_and_entropy(weights, params, part.action)
         proximal_logp, _ = plain_logp_and_entropy(average, plain_network(average, part.obs)[0], part.action)
         surrogate = (logp - part.logp).exp() * part.advantage
         clipped = (logp - proximal_logp).exp().clamp(1 - CLIP, 1 + CLIP)

@@ -30,7 +30,7 @@ from anybatch.runs.display import QUIET
 from anybatch.runs.record import RunRecord
 
 COMMANDS = ("evaluate", "watch", "export", "push")
-OF_THE_POLICY = ("network.", "normalize.")
+OF_THE_POLICY = ("network.", "normalize.", "env-config.actions")
 """Settings that fix what was trained: read, but not to be changed afterwards."""
 
 

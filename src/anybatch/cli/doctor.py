@@ -18,7 +18,6 @@ from anybatch.cli.parser import Argv, parse
 from anybatch.config import EnvConfig, NetworkConfig
 from anybatch.distributed import group
 from anybatch.envs.layout import ObsLayout
-from anybatch.envs.protocol import BoxActions
 from anybatch.errors import UserError
 from anybatch.machine import WITHOUT_AMX, bf16_fails, has_fast_bf16, vector_instructions
 from anybatch.networks import make
@@ -158,7 +157,7 @@ def engine(env_id: str) -> Check:
         return Check(env_id, False, str(error))
     env.reset()
     spec = env.spec
-    number = np.float32 if isinstance(spec.actions, BoxActions) else np.int64
+    number = np.float32 if spec.is_continuous else np.int64
     action = np.zeros((64, *spec.action_shape), dtype=number)
     rate = 64 * calls_per_second(lambda: env.step(action))
     env.close()

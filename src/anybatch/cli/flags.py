@@ -18,7 +18,7 @@ def names_in(group: str, kind: type[EnvConfig] | type[EvaluationConfig]) -> set[
 
 PLAYING = frozenset(
     {"env", "seed", "device", "threads", "precision", "network.factory", "exploration.end"}
-    | names_in("env-config", EnvConfig) - {"env-config.time-limit"}
+    | names_in("env-config", EnvConfig) - {"env-config.time-limit", "env-config.actions"}
     | names_in("evaluation", EvaluationConfig) - {"evaluation.every-env-steps"}
 )
 """The settings that an evaluation of a trained policy reads, with or without an export."""

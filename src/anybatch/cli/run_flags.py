@@ -114,9 +114,9 @@ def import_named_parts(config: AnyConfig, argv: Argv) -> None:
     if "env" in argv:
         envs.import_as_named(config.env)
     if "network.factory" in argv and config.network.factory is not None:
-        from anybatch.networks import custom as own_networks  # imports torch
+        from anybatch.networks import custom as custom_networks  # imports torch
 
-        own_networks.import_as_named(config.network.factory)
+        custom_networks.import_as_named(config.network.factory)
     if "ray-address" in argv and config.ray_address is not None:
         user_modules.name("ray_address", config.ray_address)
 

@@ -21,7 +21,7 @@ from anybatch.lab.studies.files import Study
 from anybatch.lab.studies.plan import Request, make_plan
 from anybatch.lab.studies.runner import StudySchedule
 from anybatch.lab.verdicts.power import outlooks
-from anybatch.networks import custom as own_networks
+from anybatch.networks import custom as custom_networks
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
 from anybatch.runs.stop import Stopped
@@ -42,7 +42,7 @@ def study(words: list[str]) -> None:
     for env in request.envs:
         import_as_named(env)
     for factory in flags.network_factory:
-        own_networks.import_as_named(factory)
+        custom_networks.import_as_named(factory)
     for env in request.envs or asked.scale(request.scale).envs:
         refuse_unknown(env, EnvConfig())
     plan = make_plan(asked, request)  # refuses a wrong request before there is a folder

@@ -13,7 +13,7 @@ from anybatch.lab.studies import duration
 from anybatch.lab.tuning.plan import Request
 from anybatch.lab.tuning.tune import REPORT_FOLDER
 from anybatch.lab.tuning.tune import tune as run_tuning
-from anybatch.networks import custom as own_networks
+from anybatch.networks import custom as custom_networks
 from anybatch.runs.display import Output
 from anybatch.runs.stop import Stopped
 from anybatch.text import counted
@@ -46,7 +46,7 @@ def request_of(flags: TuneFlags) -> Request:
         raise ConfigError(f"--jobs {flags.jobs}: must be at least 1")
     budget = duration.of_budget(flags.budget)
     if flags.network_factory is not None:
-        own_networks.import_as_named(flags.network_factory)
+        custom_networks.import_as_named(flags.network_factory)
     if flags.env is not None:
         import_as_named(flags.env)
         refuse_unknown(flags.env, EnvConfig())

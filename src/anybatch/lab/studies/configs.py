@@ -7,7 +7,7 @@ from typing import Any
 from anybatch import presets
 from anybatch.config import CONFIGS, AnyConfig, EnvConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
-from anybatch.envs.published_scale import on_published_scale
+from anybatch.envs.published import on_published_scale
 from anybatch.errors import ConfigError
 from anybatch.lab.studies.files import Arm, Base, Grid, Study
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, Protocol
 
 from anybatch import machine, user_modules
-from anybatch.distributed import ray_package
+from anybatch.distributed import ray_connection
 from anybatch.lab.studies.cells import SOURCE
 from anybatch.storage.safe_files import Folder
 from anybatch.user_modules import NETWORK_FACTORY
@@ -81,7 +81,7 @@ def start(on: On, *, ray_address: str | None, jobs: int | None, threads: int) ->
     own_jobs = jobs or max(1, machine.available_cores() // threads)
     if on == "local":
         return LocalExecutor(own_jobs)
-    with ray_package.needed_for("--on ray", address=ray_address):
+    with ray_connection.needed_for("--on ray", address=ray_address):
         from anybatch.lab.studies.ray_executor import RayExecutor
     return RayExecutor(ray_address, jobs=jobs if ray_address else own_jobs, threads=threads)
 

@@ -25,7 +25,7 @@ from anybatch.lab.studies import cells
 from anybatch.lab.studies.cells import Cell, Origin
 from anybatch.lab.studies.executor import DONE, ERROR, FACTORY_FLAG, FAILED, STOPPED
 from anybatch.lab.studies.training import remove_finished_run, run_cell, seconds_per_env_step
-from anybatch.networks import custom as own_networks
+from anybatch.networks import custom as custom_networks
 from anybatch.runs.stop import Stopped, request_stop
 
 Job = Mapping[str, Any]
@@ -90,7 +90,7 @@ def answer_to(job: Job, out: Path, named: list[str], in_progress: InProgress) ->
             if word.startswith(FACTORY_FLAG):
                 # A program may have named it for another of its runs: only a cell that needs it fails.
                 with contextlib.suppress(UserError):
-                    own_networks.import_as_named(word.removeprefix(FACTORY_FLAG))
+                    custom_networks.import_as_named(word.removeprefix(FACTORY_FLAG))
             else:
                 envs.import_as_named(word)
         if "probe" in job:

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import custom_envs
 import gymnasium
 import numpy as np
-import own_envs
 import pytest
 from gymnasium.vector import SyncVectorEnv
 from toy_runs import changed, toy_config, train_own
 
 from anybatch import session
 from anybatch.config import EnvConfig
-from anybatch.envs.custom import own_env
+from anybatch.envs.custom import custom_env
 from anybatch.envs.protocol import EnvStep, VectorEnv
 from anybatch.envs.toy import ToyEnv
 from anybatch.errors import EnvError
@@ -22,13 +22,13 @@ from anybatch.session.custom import OwnParts
 from anybatch.session.evaluating import evaluation_env
 
 
-class Slow(own_envs.Echo):
+class Slow(custom_envs.Echo):
     """Episodes of nine steps, and a note of being closed."""
 
     closed = 0
 
     def __init__(self) -> None:
-        super().__init__(*own_envs.SPACES["Vector"])
+        super().__init__(*custom_envs.SPACES["Vector"])
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
         obs, reward, _, _, info = super().step(action)
@@ -58,7 +58,7 @@ def first_end(env: VectorEnv) -> tuple[int, EnvStep]:
 
 
 def made(given: Any, seeds: Sequence[int], **settings: Any) -> VectorEnv:
-    return own_env(given).make(EnvConfig(**settings), seeds)
+    return custom_env(given).make(EnvConfig(**settings), seeds)
 
 
 def test_a_factory_makes_as_many_envs_as_there_are_seeds_and_each_has_its_own():
@@ -87,36 +87,36 @@ def test_a_factory_has_no_other_options_than_how_its_envs_are_stepped():
 
 @pytest.mark.parametrize("given", [Slow(), SyncVectorEnv([Slow, Slow])], ids=["single", "vector"])
 def test_an_object_has_the_envs_that_it_has_and_settings_cannot_change_it(given: Any):
-    own = own_env(given)
-    assert own.num_envs == getattr(given, "num_envs", 1) and own.is_object
-    env = own.make(EnvConfig(), list(range(own.num_envs)))
-    assert env.spec.num_envs == own.num_envs and first_end(env)[0] == 9
+    custom = custom_env(given)
+    assert custom.num_envs == getattr(given, "num_envs", 1) and custom.is_object
+    env = custom.make(EnvConfig(), list(range(custom.num_envs)))
+    assert env.spec.num_envs == custom.num_envs and first_end(env)[0] == 9
     for settings in ({"max_episode_steps": 4}, {"options": {"vectorization_mode": "async"}}):
         with pytest.raises(EnvError, match="which is an object: pass a function that makes it"):
-            own.make(EnvConfig(**settings), [3])
+            custom.make(EnvConfig(**settings), [3])
 
 
 def test_an_object_of_our_protocol_is_taken_as_it_is():
     env = ToyEnv("Match", EnvConfig(), seeds=[1, 2, 3])
-    own = own_env(env)
-    assert own.num_envs == 3 and own.make(EnvConfig(), [4]) is env
+    custom = custom_env(env)
+    assert custom.num_envs == 3 and custom.make(EnvConfig(), [4]) is env
 
 
 @pytest.mark.parametrize("given", [3, "CartPole-v1", None], ids=repr)
 def test_what_is_no_environment_is_refused_in_one_sentence(given: Any):
     with pytest.raises(EnvError, match=f"env must be a Gymnasium env.* got {type(given).__name__}"):
-        own_env(given)
+        custom_env(given)
 
 
 def test_what_continues_a_stopped_run_is_code_if_only_a_program_has_its_objects(tmp_path: Path):
-    own = OwnParts.of(env=Slow)
+    custom = OwnParts.of(env=Slow)
     outcome = session.train(
-        own.named_in(toy_config(num_envs=2, total_env_steps=20)),
+        custom.named_in(toy_config(num_envs=2, total_env_steps=20)),
         preset="test",
         base=tmp_path,
         show_plan=lambda *_: None,
         output=QUIET,
-        own=own,
+        own=custom,
     )
     code = f"anybatch.resume({str(outcome.folder)!r}, env=…)"
     assert outcome.how_to_continue().startswith(f"Stopped. Continue with: {code} (saved at ")
@@ -130,10 +130,10 @@ def test_an_object_is_left_open_and_what_a_factory_made_is_closed(tmp_path: Path
         return manufactured[-1]
 
     for number, (env, num_envs) in enumerate([(given, 1), (ours, 3), (factory, 2)]):
-        own = OwnParts.of(env=env)
-        config = own.named_in(toy_config(num_envs=2, total_env_steps=20, evaluation={"num_envs": 3}))
+        custom = OwnParts.of(env=env)
+        config = custom.named_in(toy_config(num_envs=2, total_env_steps=20, evaluation={"num_envs": 3}))
         assert config.num_envs == num_envs
-        learner = train_own(config, own, tmp_path / str(number))["learner"]
+        learner = train_own(config, custom, tmp_path / str(number))["learner"]
         assert learner["env_steps"] >= 20
     assert given.closed == ours.closed == 0
     training, evaluation = manufactured[:2], manufactured[2:]
@@ -141,8 +141,8 @@ def test_an_object_is_left_open_and_what_a_factory_made_is_closed(tmp_path: Path
 
 
 def test_a_factory_is_evaluated_on_other_episodes_than_it_is_trained_on():
-    own = OwnParts.of(env=Slow)
-    config = changed(own.named_in(toy_config(num_envs=4)), evaluation={"num_envs": 4})
-    training, resumed = (own.training_env(config, env_steps=steps) for steps in (0, 100))
-    seen = [env.reset() for env in (training, resumed, evaluation_env(config, own))]
+    custom = OwnParts.of(env=Slow)
+    config = changed(custom.named_in(toy_config(num_envs=4)), evaluation={"num_envs": 4})
+    training, resumed = (custom.training_env(config, env_steps=steps) for steps in (0, 100))
+    seen = [env.reset() for env in (training, resumed, evaluation_env(config, custom))]
     assert len({tuple(obs) for some in seen for obs in some.tolist()}) == 12

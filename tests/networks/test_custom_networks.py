@@ -11,7 +11,7 @@ from anybatch.config import NetworkConfig, QNetworkConfig
 from anybatch.envs.protocol import BoxActions, DiscreteActions, EnvSpec
 from anybatch.errors import ConfigError
 from anybatch.networks.actor_critic import ActorCritic
-from anybatch.networks.custom import NetworkFactory, own_actor_critic, own_q_network
+from anybatch.networks.custom import NetworkFactory, custom_actor_critic, custom_q_network
 from anybatch.networks.q_network import QNetwork
 from anybatch.session.custom import OwnParts
 
@@ -43,11 +43,11 @@ def actor_critic(
     auxiliary: bool = False,
 ) -> ActorCritic:
     config = NetworkConfig(heads=heads)  # type: ignore[arg-type]
-    return own_actor_critic(factory, config, spec, generator_seed=seed, auxiliary=auxiliary)
+    return custom_actor_critic(factory, config, spec, generator_seed=seed, auxiliary=auxiliary)
 
 
 def q_network(factory: NetworkFactory = encoder, *, seed: int = 1) -> QNetwork:
-    return own_q_network(factory, QNetworkConfig(), SPEC, generator_seed=seed)
+    return custom_q_network(factory, QNetworkConfig(), SPEC, generator_seed=seed)
 
 
 def test_policy_and_value_have_an_encoder_each_unless_they_share_it():
@@ -55,7 +55,7 @@ def test_policy_and_value_have_an_encoder_each_unless_they_share_it():
     for heads in ("dual", "shared"):
         network = actor_critic(heads=heads)
         policy, value = network(obs)
-        assert policy.location.shape == (5, 4) and value.shape == (5,)
+        assert policy.params.shape == (5, 4) and value.shape == (5,)
         value.sum().backward()
         reached = [weight.grad is not None for weight in network.policy.encoder.parameters()]
         assert reached == [heads == "shared"] * 2
@@ -123,7 +123,7 @@ def test_a_policy_for_continuous_actions_has_a_standard_deviation():
         actions=BoxActions(-bounds, bounds),
     )
     policy, _ = actor_critic(spec=spec)(torch.randn(5, 3))
-    assert policy.location.shape == (5, 2) and policy.log_std is not None
+    assert policy.params.shape == (5, 2) and policy.log_std is not None
 
 
 @pytest.mark.parametrize(

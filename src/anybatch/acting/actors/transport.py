@@ -15,7 +15,7 @@ class ActorLost(Exception):
     """An actor has ended or hangs. The message completes a sentence about the actor."""
 
 
-class Engine(Protocol):
+class Transport(Protocol):
     """Some actors, numbered from 0. Each answers its requests in their order."""
 
     def set_up(self, actor: int, recipe: bytes) -> None:

@@ -1,6 +1,6 @@
 """Ray actors, on this machine or others.
 
-We hand Ray only bytes: tensors and JSON, packed by `runs/message.py`.
+Ray transfers only bytes: tensors and JSON, packed by `storage/message.py`.
 """
 
 import contextlib
@@ -15,9 +15,8 @@ from typing import Any
 import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayError
 
-from anybatch.acting.actors.engine import CHECK_SECONDS, START_SECONDS, ActorLost, Watch
-from anybatch.acting.actors.failures import packed_error
-from anybatch.acting.actors.worker import ActorWorker
+from anybatch.acting.actors.transport import CHECK_SECONDS, START_SECONDS, ActorLost, Watch
+from anybatch.acting.actors.worker import ActorWorker, packed_error
 from anybatch.distributed.ray_connection import CONNECT_SECONDS, connect
 
 OPTIONS: dict[str, Any] = {
@@ -63,7 +62,7 @@ class RemoteActor:
         return socket.gethostname(), os.getpid()
 
 
-class RayEngine:
+class RayTransport:
     """Ray actors, which Ray restarts by itself if their process or machine is lost."""
 
     def __init__(

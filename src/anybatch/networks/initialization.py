@@ -1,15 +1,21 @@
-"""Initial weights; biases start at 0. Each function changes its layer and returns it.
+"""Initial weights, which depend on a seed alone; biases start at 0.
 
-Both compute in double precision: in single precision, processors differ in the last digits, and a run with
-the same seed would differ between machines.
+`orthogonal` and `row_norm` change a layer and return it. They compute in double precision: in single
+precision, processors differ in the last digits, and a run with the same seed would differ between machines.
 """
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from typing import TypeVar
 
 import torch
 from torch import nn
 
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+
+_ONE_AT_A_TIME = threading.RLock()
+"""torch initializes layers from its one global generator, which all threads share."""
 
 
 def orthogonal(layer: Layer, gain: float) -> Layer:
@@ -37,3 +43,11 @@ def _with_zero_bias(layer: Layer) -> Layer:
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
     return layer
+
+
+@contextlib.contextmanager
+def seeded(generator_seed: int) -> Iterator[None]:
+    """Layers made in here get their weights from `generator_seed`; torch's generator is left as it was."""
+    with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(generator_seed)
+        yield
