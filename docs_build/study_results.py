@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from anybatch.lab.charts.chart import Panels
-from anybatch.lab.pages import dial_records, studies, study_parts
+from anybatch.lab.pages import dial_data, studies, study_parts
 from anybatch.lab.pages.report_files import write_picture
 from anybatch.lab.pages.study_parts import Part, StudyView, mean_of
 from anybatch.lab.studies.recorded import SUFFIX
@@ -121,7 +121,7 @@ def draw_curves(study: str, ratio: str, *, words: dict[str, str]) -> None:
             y_label="mean return of training episodes",
             series=tuple(replace(line, label=words[line.label]) for line in record.charts[ratio].series),
         )
-        for record in dial_records.records_of(read(study))
+        for record in dial_data.records_of(read(study))
     ]
     title = "With the rules, one environment gives the learning curve of 64"
     write_picture(Panels(name="curves", title=title, charts=tuple(charts)), PICTURES / "curves.png")

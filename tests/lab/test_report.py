@@ -14,8 +14,7 @@ from toy_runs import toy_config, train
 
 from anybatch.cli.main import main
 from anybatch.errors import UserError
-from anybatch.lab.charts import files
-from anybatch.lab.pages import compared, run_charts, sparkline
+from anybatch.lab.pages import compared, report_files, run_charts
 from anybatch.lab.pages.run_charts import RETURN, at_points, over_runs, run_line
 
 
@@ -221,7 +220,7 @@ def test_a_report_that_was_killed_can_be_made_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(SystemExit):
-        patched.setattr(files, "picture", killed)
+        patched.setattr(report_files, "picture", killed)
         main(["report", folders(runs)[0], "--out", str(tmp_path)])
     assert (tmp_path / "data" / "return.csv").exists()
     main(["report", folders(runs)[0], "--out", str(tmp_path)])
@@ -278,10 +277,10 @@ def test_help_says_how(capsys: pytest.CaptureFixture[str]):
 
 
 def test_a_curve_in_one_line():
-    assert sparkline.bars([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
-    assert sparkline.bars([5, 5]) == "▁▁"
-    assert sparkline.of_returns(rows((10, 1.0, 1), (20, 8.0, 1))) == "▁█  1 → 8"
-    assert sparkline.of_returns(rows((10, 1.0, 1))) == "" and sparkline.of_returns([]) == ""
+    assert run_charts.bars([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
+    assert run_charts.bars([5, 5]) == "▁▁"
+    assert run_charts.sparkline(rows((10, 1.0, 1), (20, 8.0, 1))) == "▁█  1 → 8"
+    assert run_charts.sparkline(rows((10, 1.0, 1))) == "" and run_charts.sparkline([]) == ""
 
 
 def test_a_training_ends_with_its_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -290,7 +289,7 @@ def test_a_training_ends_with_its_curve(tmp_path: Path, capsys: pytest.CaptureFi
     said = capsys.readouterr().out
     (curve,) = [line for line in said.splitlines() if line.startswith("curve ")]
     (run,) = tmp_path.iterdir()
-    assert curve == f"curve       {sparkline.of_returns(compared.read(run).rows)}"
+    assert curve == f"curve       {run_charts.sparkline(compared.read(run).rows)}"
     assert f"anybatch report {run}" in said
 
 

@@ -8,7 +8,7 @@ import tyro
 from anybatch import presets
 from anybatch.cli.usage_error import as_user_error
 from anybatch.lab.pages import dial as dial_pages
-from anybatch.lab.pages import dial_records, study_parts
+from anybatch.lab.pages import dial_data, study_parts
 from anybatch.lab.studies.recorded import SUFFIX
 
 
@@ -26,8 +26,7 @@ def dial(words: list[str]) -> None:
     others = [name for name in presets.names() if name != presets.DEFAULT]
     names = dict.fromkeys((*flags.preset, presets.DEFAULT, *others))
     records = {
-        str(path).removesuffix(SUFFIX): dial_records.records_of(study_parts.read(path))
-        for path in flags.studies
+        str(path).removesuffix(SUFFIX): dial_data.records_of(study_parts.read(path)) for path in flags.studies
     }
     content = dial_pages.dial_page({name: presets.load(name) for name in names}, records)
     dial_pages.write(content, flags.out)

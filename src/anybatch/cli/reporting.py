@@ -8,7 +8,6 @@ import tyro
 
 from anybatch.cli.usage_error import as_user_error
 from anybatch.errors import UserError
-from anybatch.lab.charts import files
 from anybatch.lab.pages import compared, report_files, run_charts, study_parts
 from anybatch.lab.pages import runs as run_page
 from anybatch.lab.pages import studies as study_page
@@ -102,10 +101,10 @@ def made_of(paths: tuple[Path, ...], words: list[str]) -> tuple[Path, Report]:
 def show_written(made: Report, out: Path, *, within: Path) -> None:
     """Write a report and print where its files are."""
     print(f"page     {report_files.write(made, out, within=within)}")
-    if files.is_available():
+    if report_files.can_draw():
         print(f"figures  {out / report_files.FIGURES} (PNG and SVG)")
     else:
-        print(f"figures  no PNG or SVG files, which need the package matplotlib: {files.EXTRA}")
+        print(f"figures  no PNG or SVG files, which {report_files.NEEDS_MATPLOTLIB}")
     print(f"data     {out / report_files.DATA} (CSV)")
 
 
@@ -114,7 +113,7 @@ def plot(words: list[str]) -> None:
     flags = parsed(PlotFlags, words)
     if flags.out is None:
         raise UserError("name the picture file, such as --out curve.png")
-    files.refuse_format(flags.out)
+    report_files.refuse_format(flags.out)
     groups = compared.grouped([run for run in compared.read_all(flags.paths) if run.rows])
     report_files.write_picture(run_charts.chart_of_metric(flags.metric, groups), flags.out)
     print(flags.out)

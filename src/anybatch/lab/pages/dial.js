@@ -6,7 +6,7 @@ const STOPS_PER_OCTAVE = 4;
 
 const byId = (id) => document.getElementById(id);
 const presets = JSON.parse(byId("presets").textContent);
-const words = JSON.parse(byId("words").textContent); // dial_words.py
+const words = JSON.parse(byId("words").textContent); // dial_data.py
 const controls = [...document.querySelectorAll("[data-setting]")];
 const state = { preset: presets[0], changes: {} };
 let stops = [];
@@ -26,7 +26,7 @@ function numberText(value) {
   return value.toLocaleString("en-US", Number.isInteger(value) ? {} : { maximumSignificantDigits: 6 });
 }
 
-/** A sentence of dial_words.py with its numbers. */
+/** A sentence of dial_data.py with its numbers. */
 function fill(sentence, values = {}) {
   const text = (value) => (typeof value === "number" ? numberText(value) : String(value));
   return sentence.replace(/\{(\w+)\}/g, (_, name) => text(values[name]));

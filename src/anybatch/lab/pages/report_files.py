@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from anybatch.errors import DiskError, UserError, cause_of
-from anybatch.lab.charts import files
 from anybatch.lab.charts.chart import Drawing, csv_text
 from anybatch.lab.pages.page import GENERATOR
 from anybatch.storage import safe_files
@@ -13,6 +13,8 @@ from anybatch.storage import safe_files
 PAGE = "index.html"
 FIGURES, DATA = "figures", "data"
 PICTURES = (".png", ".svg")
+FORMATS = (*PICTURES, ".pdf")
+NEEDS_MATPLOTLIB = "need the package matplotlib: install it with pip install 'anybatch[plot]'"
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ def write(report: Report, out: Path, *, within: Path | None = None, with_picture
     page, root = out / PAGE, within or out
     tables = {drawn.name: csv_text(drawn) for drawn in report.drawings} | dict(report.tables)
     data = {out / DATA / f"{name}.csv": text for name, text in tables.items()}
-    suffixes = PICTURES if with_pictures and files.is_available() else ()
+    suffixes = PICTURES if with_pictures and can_draw() else ()
     pictures = {
         out / FIGURES / f"{drawn.name}{suffix}": drawn for drawn in report.drawings for suffix in suffixes
     }
@@ -45,7 +47,7 @@ def write(report: Report, out: Path, *, within: Path | None = None, with_picture
         for path, text in data.items():
             safe_files.replace(path, text.encode(errors="replace"), within=root)
         for path, drawn in pictures.items():
-            safe_files.replace(path, files.picture(drawn, path.suffix), within=root)
+            safe_files.replace(path, picture(drawn, path.suffix), within=root)
     except OSError as error:
         raise DiskError(f"the report could not be written to {out}: {cause_of(error)}") from error
     return page
@@ -66,10 +68,29 @@ def refuse_foreign(page: Path, beside: Iterable[Path] = ()) -> None:
         )
 
 
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return find_spec("matplotlib") is not None
+
+
+def picture(drawn: Drawing, suffix: str) -> bytes:
+    """A drawing as the content of a file that ends in `suffix`."""
+    if not can_draw():
+        raise UserError(f"pictures {NEEDS_MATPLOTLIB}")
+    from anybatch.lab.charts import matplotlib_figures
+
+    return matplotlib_figures.picture(drawn, suffix)
+
+
+def refuse_format(out: Path) -> None:
+    if out.suffix.lower() not in FORMATS:
+        raise UserError(f"--out {out}: the file must end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+
+
 def write_picture(drawn: Drawing, out: Path) -> None:
     """Write one drawing, in the format of the file name `out`."""
-    files.refuse_format(out)
-    content = files.picture(drawn, out.suffix.lower())
+    refuse_format(out)
+    content = picture(drawn, out.suffix.lower())
     try:
         safe_files.replace(out, content, within=out.parent)
     except OSError as error:

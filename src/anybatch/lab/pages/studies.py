@@ -10,7 +10,7 @@ from anybatch.lab.pages.drawings import drawing
 from anybatch.lab.pages.markup import Content, Markup, element, joined
 from anybatch.lab.pages.page import command, page, plan_rows, section, table
 from anybatch.lab.pages.report_files import Report
-from anybatch.lab.pages.study_charts import score_drawings
+from anybatch.lab.pages.study_charts import score_drawings, sweep_drawings
 from anybatch.lab.pages.study_curves import curve_panels, metric_panels
 from anybatch.lab.pages.study_parts import (
     LEVEL,
@@ -21,7 +21,6 @@ from anybatch.lab.pages.study_parts import (
     left_out,
     mean_of,
 )
-from anybatch.lab.pages.study_sweeps import sweep_drawings
 from anybatch.lab.pages.verdicts import intervals_of, listed_claims, shown_verdict
 from anybatch.lab.studies.cells import RANDOM_ARM
 from anybatch.lab.studies.duration import in_words, written

@@ -8,8 +8,7 @@ from anybatch.lab import statistics
 from anybatch.lab.studies.cells import Result
 from anybatch.lab.studies.plan import StudyPlan, by_setting
 from anybatch.lab.verdicts import compare, gates, measures, sweeps
-from anybatch.lab.verdicts.fit import refuse_unfit
-from anybatch.lab.verdicts.rule import Rule, Selector, parse
+from anybatch.lab.verdicts.rule import Rule, Selector, parse, refuse_unfit
 from anybatch.lab.verdicts.scores import Scores
 from anybatch.lab.verdicts.verdict import Comparison, State, Verdict, overall
 
