@@ -10,7 +10,7 @@ from anybatch.dial import controllers
 from anybatch.lab.charts.chart import Chart, Series
 from anybatch.lab.pages.study_charts import with_common_scale
 from anybatch.lab.pages.study_curves import RETURN_LABEL, return_line
-from anybatch.lab.pages.study_parts import Part, StudyView
+from anybatch.lab.pages.study_parts import WITHOUT_RULES, Part, StudyView
 from anybatch.lab.verdicts import gates
 from anybatch.text import counted, number_text
 
@@ -61,8 +61,6 @@ def _of_controller(config: AnyConfig) -> Settings:
     }
 
 
-WITHOUT_RULES = "none"
-"""The arm of studies that changes no number with the batch."""
 MOST_POINTS = 50
 """Points of a line: enough for the width of a figure, and half of what cells keep."""
 

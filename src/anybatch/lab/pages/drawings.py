@@ -3,6 +3,9 @@
 The lines are an SVG without a fixed aspect; ticks are text placed by percentages around it.
 """
 
+import math
+from itertools import chain
+
 from anybatch.lab.charts.axes import Axis
 from anybatch.lab.charts.chart import Chart, Drawing, HeatMap, Intervals, Panels, Series
 from anybatch.lab.pages.markup import Markup, data_element, element, joined
@@ -182,34 +185,27 @@ def level_label(chart: Chart, y_axis: Axis) -> Markup | None:
 
 def band(series: Series, x_axis: Axis, y_axis: Axis) -> Markup:
     """The range around a line."""
-    there = _points(series.x, series.high, x_axis, y_axis)
-    back = _points(series.x, series.low, x_axis, y_axis)[::-1]
-    outline = "M" + "L".join(there + back) + "Z" if there else ""
+    high, low = (_pieces(series.x, y, x_axis, y_axis) for y in (series.high, series.low))
+    outline = "".join(f"M{'L'.join(there + back[::-1])}Z" for there, back in zip(high, low, strict=True))
     return element("path", class_="band", style=f"fill:var(--{series.color})", d=outline)
 
 
 def lines(series: Series, x_axis: Axis, y_axis: Axis) -> list[Markup]:
-    """The line and, if requested, its points with their ranges."""
-    points = _points(series.x, series.y, x_axis, y_axis)
-    if not points:
-        return []
+    """The line and, if requested, its points with their ranges. A point alone is a dot."""
+    pieces = _pieces(series.x, series.y, x_axis, y_axis)
     color = f"stroke:var(--{series.color})"
     shapes: list[Markup] = []
-    if len(points) > 1 and series.line:
+    joined_points = "".join(f"M{'L'.join(piece)}" for piece in pieces if len(piece) > 1)
+    if joined_points and series.line:
         kind = "line dashed" if series.dashed else "line"
-        shapes.append(element("path", class_=kind, style=color, d="M" + "L".join(points)))
-    if series.dots or len(points) == 1:
+        shapes.append(element("path", class_=kind, style=color, d=joined_points))
+    dots = [point for piece in pieces for point in piece if series.dots or len(piece) == 1]
+    if dots:
         # A line of length 0 with round ends is a round dot, however the SVG is stretched.
-        shapes.append(
-            element("path", class_="dots", style=color, d="".join(f"M{point}h0" for point in points))
-        )
+        shapes.append(element("path", class_="dots", style=color, d="".join(f"M{dot}h0" for dot in dots)))
     if series.dots and series.low:
-        ends = zip(
-            _points(series.x, series.low, x_axis, y_axis),
-            _points(series.x, series.high, x_axis, y_axis),
-            strict=True,
-        )
-        bars = "".join(f"M{low}L{high}" for low, high in ends)
+        low, high = (chain(*_pieces(series.x, y, x_axis, y_axis)) for y in (series.low, series.high))
+        bars = "".join(f"M{bottom}L{top}" for bottom, top in zip(low, high, strict=True))
         shapes.append(element("path", class_="bars", style=color, d=bars))
     return shapes
 
@@ -220,8 +216,8 @@ def hover_data(chart: Chart, x_axis: Axis) -> Markup:
         [
             one.label,
             one.color,
-            [float(f"{x:.6g}") for x in one.x],
-            [float(f"{y:.5g}") for y in one.y],
+            [float(f"{x:.6g}") for x, y in zip(one.x, one.y, strict=True) if not math.isnan(y)],
+            [float(f"{y:.5g}") for y in one.y if not math.isnan(y)],
         ]
         for one in chart.series
     ]
@@ -235,13 +231,15 @@ def hover_data(chart: Chart, x_axis: Axis) -> Markup:
     return data_element(data)
 
 
-def _points(x: tuple[float, ...], y: tuple[float, ...], x_axis: Axis, y_axis: Axis) -> list[str]:
-    """Places of the points that the axes can show, as `x y`."""
-    return [
-        f"{units(x_axis.place(one))} {units(1 - y_axis.place(max(other, y_axis.low)))}"
-        for one, other in zip(x, y, strict=True)
-        if not x_axis.log or one > 0
-    ]
+def _pieces(x: tuple[float, ...], y: tuple[float, ...], x_axis: Axis, y_axis: Axis) -> list[list[str]]:
+    """Places of the points that the axes can show, as `x y`; a NaN of y ends a piece of the line."""
+    pieces: list[list[str]] = [[]]
+    for one, other in zip(x, y, strict=True):
+        if math.isnan(other):
+            pieces.append([])
+        elif not x_axis.log or one > 0:
+            pieces[-1].append(f"{units(x_axis.place(one))} {units(1 - y_axis.place(max(other, y_axis.low)))}")
+    return [piece for piece in pieces if piece]
 
 
 def units(place: float) -> str:

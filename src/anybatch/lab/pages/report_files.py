@@ -7,7 +7,7 @@ from pathlib import Path
 
 from anybatch.errors import DiskError, UserError, cause_of
 from anybatch.lab.charts.chart import Drawing, csv_text
-from anybatch.lab.pages.page import GENERATOR
+from anybatch.lab.pages.page import GENERATOR, SUBJECT, about_mark
 from anybatch.storage import safe_files
 
 PAGE = "index.html"
@@ -25,6 +25,8 @@ class Report:
     drawings: Sequence[Drawing]
     tables: Mapping[str, str]
     """Contents of further CSV files, by name without .csv."""
+    about: str = ""
+    """What the page is about, if its folder may have a page about something else."""
 
 
 def write(report: Report, out: Path, *, within: Path | None = None, with_pictures: bool = True) -> Path:
@@ -40,7 +42,7 @@ def write(report: Report, out: Path, *, within: Path | None = None, with_picture
     pictures = {
         out / FIGURES / f"{drawn.name}{suffix}": drawn for drawn in report.drawings for suffix in suffixes
     }
-    refuse_foreign(page, (*data, *pictures))
+    refuse_foreign(page, (*data, *pictures), about=report.about)
     try:
         # First the page: where it is, the other files are ours, even if this process is killed here.
         safe_files.replace(page, report.page.encode(errors="replace"), within=root)
@@ -53,11 +55,17 @@ def write(report: Report, out: Path, *, within: Path | None = None, with_picture
     return page
 
 
-def refuse_foreign(page: Path, beside: Iterable[Path] = ()) -> None:
-    """Refuse to replace a page that anybatch did not write, or files `beside` it if there is no page."""
+def refuse_foreign(page: Path, beside: Iterable[Path] = (), *, about: str = "") -> None:
+    """Refuse to replace a page that anybatch did not write, or files `beside` it if there is no page.
+
+    A page that says what it is about is replaced only by one `about` the same.
+    """
+    lost: list[Path] = []
+    there = ""
     try:
         if page.exists():
-            lost = [page] if GENERATOR not in safe_files.read(page).decode(errors="replace") else []
+            there = safe_files.read(page).decode(errors="replace")
+            lost = [page] if GENERATOR not in there else []
         else:
             lost = [path for path in beside if path.exists()]
     except OSError as error:
@@ -66,6 +74,8 @@ def refuse_foreign(page: Path, beside: Iterable[Path] = ()) -> None:
         raise UserError(
             f"{lost[0]} was not written by anybatch and would be lost: name another place with --out"
         )
+    if about and SUBJECT in there and about_mark(about) not in there:
+        raise UserError(f"{page} is about other runs and would be lost: name another place with --out")
 
 
 def can_draw() -> bool:

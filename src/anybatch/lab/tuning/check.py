@@ -13,7 +13,7 @@ from anybatch.lab.studies.plan import StudyPlan, random_cells
 from anybatch.lab.tuning.plan import TuningPlan
 from anybatch.lab.tuning.settings import THREADS, quiet
 from anybatch.lab.tuning.tuned_file import TUNED_FILE
-from anybatch.lab.verdicts import Verdict, judge
+from anybatch.lab.verdicts import Scores, Verdict, judge
 
 ORIGINAL, TUNED = "original", "tuned"
 SCALE = "check"
@@ -98,5 +98,5 @@ def cell_of(plan: TuningPlan, arm: str, config: dict[str, Any], seed: int) -> Ce
 
 def verdict_of(check: StudyPlan, results: list[Result]) -> Verdict:
     """The verdict on the check's one comparison."""
-    (verdict,) = judge(check, results, gated=False)  # a preset that learns nothing is worth beating
+    (verdict,) = judge(Scores(check, results), gated=False)  # a preset that learns nothing is worth beating
     return verdict
