@@ -13,6 +13,8 @@ from anybatch.lab.charts.chart import Chart, Drawing, HeatMap, IntervalRow, Inte
 from anybatch.lab.pages.study_parts import LEVEL, Part, StudyView, frozen, mean_of, ordered
 from anybatch.lab.studies.plan import setting_name
 
+AXIS_LABELS = {"staleness.iterations": "staleness (iterations)"}
+"""Settings whose own name says too little on an axis."""
 DODGE = 0.08
 """Offset between lines over the same names, so that their intervals do not overlap."""
 SCORE_NOTE = f"Bars: {LEVEL:.0%} bootstrap intervals over seeds, within each environment."
@@ -53,8 +55,8 @@ RATIO = Dimension(
 
 
 def swept(view: StudyView, path: str) -> Dimension:
-    name = setting_name(path)
-    return Dimension(path, name, lambda part: part.point.get(path), lambda value: view.short(path, value))
+    label = AXIS_LABELS.get(path) or setting_name(path)
+    return Dimension(path, label, lambda part: part.point.get(path), lambda value: view.short(path, value))
 
 
 def score_drawings(view: StudyView) -> list[Drawing]:
