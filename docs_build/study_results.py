@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from anybatch.lab.charts.chart import IntervalRow, Intervals, Panels
-from anybatch.lab.pages import dial_records, studies, study_parts
+from anybatch.lab.pages import dial_data, studies, study_parts
 from anybatch.lab.pages.report_files import write_picture
 from anybatch.lab.pages.study_parts import Part, StudyView, mean_of
 from anybatch.lab.studies.recorded import SUFFIX
@@ -147,7 +147,7 @@ def draw_curves(study: str, ratio: str, *, title: str, words: dict[str, str]) ->
             y_label="mean return of training episodes",
             series=tuple(replace(line, label=words[line.label]) for line in record.charts[ratio].series),
         )
-        for record in dial_records.records_of(read(study))
+        for record in dial_data.records_of(read(study))
     ]
     write_picture(Panels(name="curves", title=title, charts=tuple(charts)), PICTURES / "curves.png")
 

@@ -123,7 +123,7 @@ def test_a_wrong_tuned_batch_in_a_record_is_named():
 
 
 def test_advice_counts_iterations_of_the_batch_of_an_open_config():
-    rows = [{"proximal/age_env_steps": 2100.0}]
+    rows = [{"proximal/age_env_steps": 2100.0}] * 2
     config = unpinned(proximal={"policy": "ewma"})  # 3 × 7 samples
     (found,) = advice.advise(rows, config)
     assert "100 iterations of the tuned batch" in found.measured

@@ -25,9 +25,7 @@ from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.dial import BatchControl, plan_table
 from anybatch.errors import ConfigError
 from anybatch.lab.pages.dial import dial_page
-from anybatch.lab.pages.dial_records import records_of
-from anybatch.lab.pages.dial_settings import settings_of
-from anybatch.lab.pages.dial_words import LINES, ROWS
+from anybatch.lab.pages.dial_data import LINES, ROWS, records_of, settings_of
 from anybatch.lab.pages.study_parts import StudyView
 from anybatch.lab.studies import files
 from anybatch.lab.studies.plan import Request, make_plan

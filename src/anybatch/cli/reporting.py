@@ -6,8 +6,7 @@ from anybatch import presets
 from anybatch.cli.flags import DialFlags, PlotFlags, ReportFlags
 from anybatch.cli.parser import Argv, parse
 from anybatch.errors import UserError
-from anybatch.lab.charts import files
-from anybatch.lab.pages import compared, dial_records, report_files, run_charts, study_parts, tuning_page
+from anybatch.lab.pages import compared, dial_data, report_files, run_charts, study_parts, tuning_page
 from anybatch.lab.pages import dial as dial_pages
 from anybatch.lab.pages import runs as run_page
 from anybatch.lab.pages import studies as study_page
@@ -82,10 +81,10 @@ def made_of(paths: tuple[Path, ...], words: list[str]) -> tuple[Path, Report]:
 def show_written(made: Report, out: Path, *, within: Path) -> None:
     """Write a report and print where its files are."""
     print(f"page     {report_files.write(made, out, within=within)}")
-    if files.is_available():
+    if report_files.can_draw():
         print(f"figures  {out / report_files.FIGURES} (PNG and SVG)")
     else:
-        print(f"figures  no PNG or SVG files, which need the package matplotlib: {files.EXTRA}")
+        print(f"figures  no PNG or SVG files, which {report_files.NEEDS_MATPLOTLIB}")
     print(f"data     {out / report_files.DATA} (CSV)")
 
 
@@ -94,7 +93,7 @@ def plot(words: list[str]) -> None:
     flags = parse(PlotFlags(), Argv(words))
     if flags.out is None:
         raise UserError("name the picture file, such as --out curve.png")
-    files.refuse_format(flags.out)
+    report_files.refuse_format(flags.out)
     groups = compared.grouped([run for run in compared.read_all(flags.runs) if run.rows])
     report_files.write_picture(run_charts.chart_of_metric(flags.metric, groups), flags.out)
     print(flags.out)
@@ -106,7 +105,7 @@ def dial(words: list[str]) -> None:
     others = [name for name in presets.names() if name != presets.DEFAULT]
     names = dict.fromkeys((*flags.preset, presets.DEFAULT, *others))
     records = {
-        str(path).removesuffix(recorded.SUFFIX): dial_records.records_of(study_parts.read(path))
+        str(path).removesuffix(recorded.SUFFIX): dial_data.records_of(study_parts.read(path))
         for path in flags.studies
     }
     content = dial_pages.dial_page({name: presets.load(name) for name in names}, records)

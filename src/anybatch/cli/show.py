@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from anybatch.lab.pages import sparkline
+from anybatch.lab.pages import run_charts
 from anybatch.lab.suites import SuiteResult
 from anybatch.runs.advice import Advice
 from anybatch.runs.plan_text import wrapped
@@ -71,7 +71,7 @@ def outcome(result: Outcome, smaller: str = "") -> None:
             f"best        {number_text(result.best.score, 6)} mean return of the evaluation at "
             f"{result.best.env_steps:,} env steps (--checkpoint best)"
         )
-    curve = sparkline.of_returns(RunRecord(result.folder).rows)
+    curve = run_charts.sparkline(RunRecord(result.folder).rows)
     if can_print(curve):
         print(f"curve       {curve}")
     print(f"run folder  {result.folder}")

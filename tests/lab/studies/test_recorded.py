@@ -20,7 +20,7 @@ from anybatch.lab.studies.cells import Result
 from anybatch.lab.studies.plan import StudyPlan
 from anybatch.lab.studies.plan_file import hash_of
 from anybatch.lab.tuning import outcome as tuning_outcome
-from anybatch.lab.verdicts import judge
+from anybatch.lab.verdicts import Scores, judge
 
 RECORDED = Path(__file__).parents[3] / "results"
 CUT_OFF = "is cut off: the end of the file is missing"
@@ -72,7 +72,7 @@ def test_a_recorded_study_is_that_of_its_folder(folder: Path, file: Path, plan: 
     view = study_parts.read(file)
     assert view.plan == plan and view.plan.hash == plan.hash
     assert list(view.results.values()) == runner.results(folder, plan)
-    assert view.verdicts == judge(plan, runner.results(folder, plan))
+    assert view.verdicts == judge(Scores(plan, runner.results(folder, plan)))
 
 
 def test_every_cell_of_the_plan_is_a_row_that_can_be_read_by_itself(file: Path, plan: StudyPlan):
@@ -128,7 +128,7 @@ def test_no_config_class_of_today_is_needed(plan: StudyPlan, tmp_path: Path):
     main(["report", str(path)])
     page = (tmp_path / "former-report" / "index.html").read_text()
     assert "24 of 24 cells have been run" in page
-    assert judge(*recorded.study_in(recorded.read(path))) == judge(former, results)
+    assert judge(Scores(*recorded.study_in(recorded.read(path)))) == judge(Scores(former, results))
 
 
 def test_entries_that_plans_do_not_have_today_are_kept_in_the_hash(file: Path, plan: StudyPlan):

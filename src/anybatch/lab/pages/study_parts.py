@@ -16,6 +16,8 @@ from anybatch.lab.studies.plan import StudyPlan, by_setting, setting_name
 from anybatch.lab.verdicts import Scores, Verdict, gates, judge
 from anybatch.lab.verdicts.compare import METRIC_NAMES
 
+WITHOUT_RULES = "none"
+"""The arm of studies that changes no number with the batch."""
 LEVEL = 0.95
 """Confidence of the intervals in figures and tables."""
 MOST_LEFT_OUT = 5
@@ -67,7 +69,7 @@ class StudyView:
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        return judge(self.plan, self.results.values())
+        return judge(self.scores)
 
     @property
     def notes(self) -> list[str]:

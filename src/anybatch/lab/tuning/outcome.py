@@ -33,7 +33,7 @@ from anybatch.lab.tuning import trials
 from anybatch.lab.tuning.plan import TRIAL_ARM, TuningPlan
 from anybatch.lab.tuning.trials import State, Trial, best_of, importances
 from anybatch.lab.tuning.tuned_file import TUNED_FILE
-from anybatch.lab.verdicts import Verdict, judge
+from anybatch.lab.verdicts import Scores, Verdict, judge
 from anybatch.storage.json_text import is_number
 from anybatch.user_modules import NETWORK_FACTORY
 
@@ -67,7 +67,9 @@ class Outcome:
     @cached_property
     def verdict(self) -> Verdict:
         """Whether the tuned preset is not worse than the original, by the margin fixed before any trial."""
-        (verdict,) = judge(self.check, self.results, gated=False)  # one that learns nothing is worth beating
+        (verdict,) = judge(
+            Scores(self.check, self.results), gated=False
+        )  # one that learns nothing is worth beating
         return verdict
 
     @property

@@ -61,7 +61,7 @@ def not_above_random(results: Sequence[Result], random: Result | None) -> str:
         return ""
     return (
         f"its final return, {fmean(known):.4g} ± {error:.2g}, is not above that of random play, {low:.4g} ± "
-        f"{low_error:.2g}, by more than twice the standard error of their difference"
+        f"{low_error:.2g} (± standard errors), by more than twice the standard error of their difference"
     )
 
 
