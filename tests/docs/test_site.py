@@ -26,7 +26,8 @@ LOOKED_AT = (
     "five-minutes.html",
     "algorithms/ppo.html",
     "reference/flags.html",
-    "questions.html",
+    "faq.html",
+    "glossary.html",
     "project/architecture.html",
 )
 OVERFLOWING = """[...document.querySelectorAll("article *")].filter((element) => {
