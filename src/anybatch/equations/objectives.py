@@ -13,19 +13,6 @@ Clip = float | tuple[float, float] | None
 """ε of a range [1-ε, 1+ε], or a pair for [1-low, 1+high]; None, like infinity, for no clipping."""
 
 
-def capped_behavior_logp(logp: Tensor, behavior_logp: Tensor, max_importance: float) -> Tensor:
-    """log π_behavior, raised where needed so that π / π_behavior ≤ `max_importance`.
-
-        max( log π_behavior,  stop_gradient(log π) - log max_importance )
-
-    The cap in the code of Hilton et al. 2021 (arXiv:2110.00641). A capped sample keeps a gradient, since
-    log π still has one in the ratio: it is scaled down, not dropped. [B] → [B].
-    """
-    if max_importance == math.inf:
-        return behavior_logp
-    return torch.maximum(behavior_logp, logp.detach() - math.log(max_importance))
-
-
 def decoupled_objective(
     logp: Tensor,
     proximal_logp: Tensor,
@@ -54,6 +41,19 @@ def decoupled_objective(
     held_logp = logp if is_free else clipped_logp(logp, proximal_logp, advantage, clip)
     surrogate = (held_logp - behavior_logp).exp() * advantage
     return surrogate if kl is None else torch.sub(surrogate, kl, alpha=kl_penalty)
+
+
+def capped_behavior_logp(logp: Tensor, behavior_logp: Tensor, max_importance: float) -> Tensor:
+    """log π_behavior, raised where needed so that π / π_behavior ≤ `max_importance`.
+
+        max( log π_behavior,  stop_gradient(log π) - log max_importance )
+
+    The cap in the code of Hilton et al. 2021 (arXiv:2110.00641). A capped sample keeps a gradient, since
+    log π still has one in the ratio: it is scaled down, not dropped. [B] → [B].
+    """
+    if max_importance == math.inf:
+        return behavior_logp
+    return torch.maximum(behavior_logp, logp.detach() - math.log(max_importance))
 
 
 def clipped_logp(logp: Tensor, proximal_logp: Tensor, advantage: Tensor, clip: Clip) -> Tensor:
