@@ -265,6 +265,8 @@ def test_an_observation_without_a_meaning_has_no_action(tmp_path: Path):
     masked = anybatch.load(train(tmp_path, env=Shop).folder, env=Shop)
     with pytest.raises(anybatch.EnvError, match=r"contains inf"):
         masked.act({"action_mask": np.ones(3, dtype=np.int8), "numbers": np.array([0, np.inf])})
+    with pytest.raises(anybatch.EnvError, match=r"dict of arrays .* not a list"):
+        masked.act([{"action_mask": np.ones(3, dtype=np.int8), "numbers": np.zeros(2)}] * 2)
     with pytest.raises(anybatch.EnvError, match=r"the observation lacks 'numbers'"):
         masked.act({"action_mask": np.ones(3, dtype=np.int8)})
 

@@ -248,7 +248,7 @@ def policy_loss(
         proximal_logp,
         batch.behavior_logp,
         batch.advantage,
-        clip=math.inf if objective.clip is None else objective.clip,
+        clip=objective.clip,
         max_importance=objective.max_importance,
         kl=kl,
         kl_penalty=objective.kl_penalty,
@@ -370,14 +370,13 @@ def iteration_metrics(
 
 def averaged_metrics(seen: PolicyRecord, config: PPOConfig) -> dict[str, Tensor]:
     """The metrics that are means over samples, sample by sample [b]."""
-    clip = math.inf if config.objective.clip is None else config.objective.clip
     log_importance = seen.logp - seen.behavior_logp
     return {
         "losses/policy_loss": -seen.objective,
         "losses/value_loss": seen.value_loss,
         "losses/entropy": seen.entropy,
         "losses/approx_kl": divergence.sampled_kl(seen.logp, seen.behavior_logp),
-        "losses/clipfrac": divergence.is_clipped(seen.logp - seen.proximal_logp, clip),
+        "losses/clipfrac": divergence.is_clipped(seen.logp - seen.proximal_logp, config.objective.clip),
         "proximal/kl": divergence.sampled_kl_squared(seen.logp, seen.proximal_logp),
         "importance/capped_fraction": log_importance > math.log(config.objective.max_importance),
     }

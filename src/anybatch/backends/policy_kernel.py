@@ -124,7 +124,7 @@ class PolicyKernel:
 
     def objective(self, config: ObjectiveConfig) -> ObjectiveStruct:
         """The numbers of the objective."""
-        lower, upper = log_clip_range(math.inf if config.clip is None else config.clip)
+        lower, upper = log_clip_range(config.clip)
         return ObjectiveStruct(
             lower_log_clip=lower,
             upper_log_clip=upper,

@@ -141,6 +141,8 @@ def _part(obs: Any, key: Any) -> Any:
     try:
         return obs[key]
     except (KeyError, IndexError, TypeError):
+        if isinstance(obs, list | tuple) and any(isinstance(one, Mapping) for one in obs):
+            raise EnvError("a batch is one dict of arrays [N, …], not a list of N dicts") from None
         raise EnvError(f"the observation lacks {key!r}, which is part of its space") from None
 
 

@@ -146,7 +146,7 @@ model-index:
         return f"""## Use
 
 ```
-pip install 'anybatch[hub]'
+pip install '.[hub]'    # in a checkout of anybatch, which is not on PyPI
 anybatch pull {name} --out {folder}
 {evaluate}
 ```

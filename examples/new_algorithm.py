@@ -1,5 +1,13 @@
-"""REINFORCE with reward-to-go (Williams 1992), added to the package from outside."""
+"""A new algorithm in one file: REINFORCE with reward-to-go (Williams 1992).
 
+    python examples/new_algorithm.py                  # CartPole-v1
+
+The package supplies the rest: environments, the dial, checkpoints and resuming, evaluation, metrics. An
+algorithm is a config class and a module with the functions of `anybatch.algorithms.Algorithm`.
+"""
+
+import argparse
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
@@ -7,11 +15,13 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+import anybatch
+from anybatch import algorithms
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.ppo_state import encoder_name, make_network
 from anybatch.algorithms.state import Learner, RankState, TrainState, load_network, restore, saved_network
 from anybatch.backends import Columns, Loss
-from anybatch.config import NetworkConfig, RunConfig
+from anybatch.config import NetworkConfig, OptimizerConfig, RunConfig
 from anybatch.distributed import collectives
 from anybatch.equations import returns
 
@@ -20,6 +30,8 @@ __all__ = ["encoder_name", "make_network", "restore"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReinforceConfig(RunConfig):
+    """The settings that every run has, and those of REINFORCE."""
+
     algorithm: ClassVar[str] = "reinforce"
     network: NetworkConfig = field(default_factory=NetworkConfig)
     discount: float = 0.99
@@ -27,6 +39,8 @@ class ReinforceConfig(RunConfig):
 
 @dataclass
 class Samples(Columns):
+    """What a gradient step needs of each sample, [B, …]."""
+
     COLUMNS: ClassVar = ("obs", "action", "reward_to_go")
     obs: Tensor
     action: Tensor
@@ -35,16 +49,20 @@ class Samples(Columns):
 
 
 class Record(NamedTuple):
+    """What is kept of each sample for the metrics."""
+
     logp: Tensor
 
 
 def loss(network: Any, batch: Samples, _config: Any, _average: Any) -> tuple[Tensor, Record]:
+    """-log π(a|s) · R, sample by sample."""
     policy, _ = network(batch.obs)
     logp = policy.log_prob(batch.action)
     return -logp * batch.reward_to_go, Record(logp.detach())
 
 
 def prepare(data: Rollout, config: ReinforceConfig) -> Samples:
+    """Discounted rewards to go are advantages with λ = 1 and values of 0."""
     none = torch.zeros_like(data.reward)
     ends = data.terminated, data.episode_end
     total = returns.gae(data.reward, none, none, *ends, discount=config.discount, gae_lambda=1.0)
@@ -53,6 +71,7 @@ def prepare(data: Rollout, config: ReinforceConfig) -> Samples:
 
 
 def train(config: ReinforceConfig, state: TrainState[Any], run: Any) -> None:
+    """The loop: collect, improve, record."""
     run.begin(state)
     for rollout in state.rollouts(config, run):
         with run.timer("update"):
@@ -72,6 +91,7 @@ def start(
     factory: Any = None,
     was_native: Any = None,
 ) -> TrainState[Any]:
+    """A fresh state: the network, its loss and the environments."""
     losses = {"policy": Loss(function=loss, objective=config, record=Record, optimizer=config.optimizer)}
     network, encoder = make_network(config, env.spec, factory), encoder_name(config, env.spec)
     parts: Any = {"encoder": encoder, "noise_of": {"all": slice(None)}, "was_native": was_native, "say": say}
@@ -87,3 +107,22 @@ def for_inference(config: Any, spec: Any, shared: Mapping[str, Any], factory: An
     network = make_network(config, spec, factory)
     load_network(network, saved_network(shared))
     return network, None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="REINFORCE, as an algorithm that the package did not have.")
+    parser.add_argument("--env", default="CartPole-v1")
+    parser.add_argument("--num-envs", type=int, default=8)
+    parser.add_argument("--total-env-steps", type=int, default=200_000)
+    args = parser.parse_args()
+    algorithms.register(ReinforceConfig, sys.modules[__name__])
+    try:
+        config = ReinforceConfig(optimizer=OptimizerConfig(learning_rate=3e-3))
+        run = anybatch.train(config, **vars(args))
+    except anybatch.UserError as error:
+        parser.error(str(error))
+    print(f"return {run.evaluate().mean_return:.1f}")
+
+
+if __name__ == "__main__":
+    main()
