@@ -1,6 +1,7 @@
 """The documentation site: built strictly, its links lead somewhere, it fits a phone and a wide screen."""
 
 import os
+import re
 import subprocess
 import sys
 import time
