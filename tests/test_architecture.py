@@ -16,7 +16,7 @@ import pytest
 from toy_runs import changed, toy_config, train
 
 import anybatch
-from anybatch.cli.documented import documented
+from anybatch.cli.flag_table import documented
 from anybatch.config import CONFIGS
 from anybatch.runs import log
 from anybatch.runs import metrics as metric_names
@@ -50,7 +50,7 @@ def test_importing_the_package_loads_no_heavy_library():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "anybatch.cli.main" in loaded
-    assert not loaded & {"torch", "numpy", "envpool", "gymnasium", "tyro", "rich", "tensorboard"}
+    assert not loaded & {"torch", "numpy", "envpool", "gymnasium", "rich", "tensorboard"}
 
 
 def config_classes() -> list[type]:

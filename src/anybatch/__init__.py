@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from anybatch.errors import CheckpointError, ConfigError, DiskError, EnvError, TrainingError, UserError
     from anybatch.networks.actor_critic import ActorCritic, Policy
     from anybatch.networks.q_network import QNetwork
+    from anybatch.weight_average import WeightAverage
 
 __version__ = "0.1.0"
 
@@ -92,6 +93,7 @@ __all__ = [
     "UpdateConfig",
     "UserError",
     "VectorEnv",
+    "WeightAverage",
     "__version__",
     "load",
     "plan",
@@ -124,6 +126,7 @@ _MODULES = {
     ),
     "anybatch.networks.actor_critic": ("ActorCritic", "Policy"),
     "anybatch.networks.q_network": ("QNetwork",),
+    "anybatch.weight_average": ("WeightAverage",),
 }
 
 

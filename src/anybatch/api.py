@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from anybatch import envs, presets, session, user_modules
-from anybatch.acting.evaluation import Evaluation, Player
+from anybatch.acting.evaluation import Evaluation, InferencePolicy
 from anybatch.config import AnyConfig, EnvConfig, RunConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.dial import Plan, plan_table
@@ -23,7 +23,7 @@ from anybatch.lab.tuning import tune as tuning
 from anybatch.lab.tuning.outcome import Outcome as TunedPreset
 from anybatch.lab.tuning.plan import CHECK_SEEDS, MARGIN, TUNING_SEEDS, Request
 from anybatch.lab.tuning.space import FIXED
-from anybatch.networks import custom as own_networks
+from anybatch.networks import custom as custom_networks
 from anybatch.planning import decoupled_by_default
 from anybatch.runs import advice as advice_report
 from anybatch.runs import plan_text
@@ -34,7 +34,7 @@ from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.runs.stop import Stopped
 from anybatch.session import Outcome
 from anybatch.session.custom import NOTHING_OWN, OwnParts
-from anybatch.session.evaluating import evaluation_env, trained_player
+from anybatch.session.evaluating import evaluation_env, trained_policy
 from anybatch.session.training import ShowPlan
 
 Config = TypeVar("Config", bound=AnyConfig)
@@ -117,8 +117,8 @@ def load(folder: PathLike, *, env: Any = None, network: Any = None) -> "Agent":
     loaded = record.load_checkpoint(QUIET.say, with_segments=False)
     made = evaluation_env(config, own)
     try:
-        player = trained_player(loaded, config, made.spec, own)
-        return Agent(player, made.spec, interface_of(made), loaded.env_steps)
+        policy = trained_policy(loaded, config, made.spec, own)
+        return Agent(policy, made.spec, interface_of(made), loaded.env_steps)
     finally:
         own.close(made)
 
@@ -176,7 +176,7 @@ def tune(
     if env is not None:
         envs.import_as_named(env)
     if network is not None:
-        own_networks.import_as_named(network)
+        custom_networks.import_as_named(network)
     ranges = (search or {}).items()
     if preset is None:
         preset = preset_for(env, NOTHING_OWN)
@@ -312,8 +312,8 @@ class TrainedRun:
 class Agent:
     """A trained policy that takes the environment's observations and returns its actions."""
 
-    def __init__(self, player: Player, spec: EnvSpec, interface: Interface, env_steps: int) -> None:
-        self._player = player
+    def __init__(self, policy: InferencePolicy, spec: EnvSpec, interface: Interface, env_steps: int) -> None:
+        self._policy = policy
         self._interface = interface
         self.spec = spec
         self.env_steps = env_steps
@@ -331,7 +331,7 @@ class Agent:
         """
         batch, single = self._interface.batch(obs)
         seen = self._interface.observe(batch, action_mask)
-        action = self._interface.to_engine(self._player.act(seen, greedy=greedy))
+        action = self._interface.to_engine(self._policy.act(seen, greedy=greedy))
         if not single:
             return action
         return action[0] if np.ndim(action[0]) else action[0].item()
@@ -384,7 +384,7 @@ def own_parts(env: Any, network: Any) -> tuple[OwnParts, dict[str, Any]]:
     if isinstance(network, Mapping) or is_dataclass(network):
         settings = config_to_dict(network) if is_dataclass(network) else network
         if settings.get("factory") is not None:
-            own_networks.import_as_named(settings["factory"])
+            custom_networks.import_as_named(settings["factory"])
         named["network"], network = settings, None
     return OwnParts.of(env, network), named
 

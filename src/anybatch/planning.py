@@ -7,7 +7,7 @@ from anybatch import envs
 from anybatch.config import AnyConfig
 from anybatch.config.planned import Plan
 from anybatch.dial import BatchControl
-from anybatch.envs import procgen
+from anybatch.envs.ids import procgen_id
 from anybatch.presets.by_env import family_by_id
 from anybatch.text import counted
 
@@ -16,7 +16,7 @@ Config = TypeVar("Config", bound=AnyConfig)
 
 def plan(config: AnyConfig) -> Plan:
     """The plan of a run at its start."""
-    procgen.engine_id(config.env)  # refuses unknown games; other ids are known only to their engines
+    procgen_id(config.env)  # refuses unknown games; other ids are known only to their engines
     obs_bytes = envs.observation_bytes(config.env, config.env_config) if config.stores_observations else None
     return BatchControl(config, encoder=expected_encoder(config), obs_bytes=obs_bytes).plan
 

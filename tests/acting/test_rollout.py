@@ -9,7 +9,7 @@ from torch import Tensor
 from toy_runs import changed, collect, differences, prepare, start, start_from, toy_config
 
 from anybatch.acting.collector import Collector
-from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.acting.normalizers import ObservationNormalizer
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms import ppo
 from anybatch.backends import TorchActing
@@ -131,7 +131,7 @@ def disturb_reset_steps(data: Rollout) -> None:
     data.reward[invalid] = -1e5
     data.value[invalid] = 1e5
     data.next_value[invalid] = -1e4
-    data.location[invalid] = 7.0
+    data.policy_params[invalid] = 7.0
     data.behavior_logp[invalid] = -50.0
 
 
@@ -204,7 +204,7 @@ def test_behavior_logp_and_values_are_those_of_the_network_that_acted(env: str, 
     torch.testing.assert_close(data.behavior_logp.flatten(), logp, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(data.value.flatten(), value, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(data.next_value.flatten(), next_value, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(data.location.flatten(0, 1), policy.location, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(data.policy_params.flatten(0, 1), policy.params, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("env", ["toy:Target", "HalfCheetah-v4"])

@@ -357,7 +357,7 @@ def plain_action_values(weights: dict[str, Tensor], obs: Tensor) -> Tensor:
     return x.relu() @ weights["head.weight"].T + weights["head.bias"]
 
 
-def plain_location(weights: dict[str, Tensor], obs: Tensor) -> Tensor:
+def plain_params(weights: dict[str, Tensor], obs: Tensor) -> Tensor:
     x = obs @ weights["policy.encoder.layers.0.weight"].T + weights["policy.encoder.layers.0.bias"]
     return x.tanh() @ weights["policy.head.weight"].T + weights["policy.head.bias"]
 
@@ -420,10 +420,10 @@ def test_policy_kl_is_that_of_the_current_policy_from_the_one_before_the_updates
 
 
 def plain_policy(weights: dict[str, Tensor], obs: Tensor) -> Any:
-    location = plain_location(weights, obs)
+    params = plain_params(weights, obs)
     if "policy.log_std" in weights:
-        return Independent(Normal(location, weights["policy.log_std"].exp()), 1)
-    return Categorical(logits=location)
+        return Independent(Normal(params, weights["policy.log_std"].exp()), 1)
+    return Categorical(logits=params)
 
 
 @pytest.mark.parametrize("states", [1, 5, 13, 1000])
@@ -447,7 +447,7 @@ def test_a_divergence_is_measured_on_so_many_valid_states_at_most(states: int):
     assert policy_change(config, state, probe(config, state, data)) == 0.0  # nothing has moved
     state.learner.iterations += 1
     stale = probe(config, state, data)  # asks the policy again
-    assert torch.equal(stale.location, over(state.network.locate, stale.obs))
+    assert torch.equal(stale.policy_params, over(state.network.policy_params, stale.obs))
     valid = {tuple(obs) for obs in data.obs[:-1][data.valid].tolist()}
     assert len(valid) == data.num_valid < data.valid.numel()
     draws = [[tuple(obs) for obs in some.tolist()] for some in seen]

@@ -384,8 +384,8 @@ def test_an_epoch_of_an_auxiliary_phase_sees_the_whole_phase(tmp_path: Path, mon
     step = ppg.auxiliary_step
 
     def remember(batch: Minibatch, state: ppg.PPGState) -> None:
-        assert state.progress is not None and batch.count == len(batch.own)
-        seen.append((state.phases, state.progress.epoch, batch.own))
+        assert state.progress is not None and batch.count == len(batch.local)
+        seen.append((state.phases, state.progress.epoch, batch.local))
         valid = state.data.valid.flatten().nonzero().squeeze(1).tolist()
         step(batch, state)
         expected[state.phases] = valid
@@ -414,7 +414,7 @@ def test_every_epoch_of_every_phase_has_an_order_of_its_own():
         for epoch in range(2):
             state.progress = ppg.AuxiliaryProgress(torch.empty(0), None, epoch=epoch)
             parts = ppg.auxiliary_minibatches(state, config)
-            orders.add(tuple(torch.cat([part.own for part in parts]).tolist()))
+            orders.add(tuple(torch.cat([part.local for part in parts]).tolist()))
     assert len(orders) == 6
 
 

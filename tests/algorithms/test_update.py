@@ -24,8 +24,7 @@ from anybatch.algorithms import ppo
 from anybatch.backends import Loss, Minibatch, TorchBackend
 from anybatch.backends import torch_backend as update
 from anybatch.backends.minibatches import microbatches
-from anybatch.backends.noise import NoiseAverage
-from anybatch.backends.torch_backend import first_bad_value
+from anybatch.backends.torch_backend import NoiseAverage, first_bad_value
 from anybatch.config import OptimizerConfig, PPOConfig
 from anybatch.distributed.shard import Shard
 from anybatch.errors import TrainingError
@@ -490,7 +489,7 @@ def test_the_noise_scale_is_measured_by_parts_of_all_ranks(monkeypatch: pytest.M
 class PartOfMinibatch(Minibatch):
     """The samples that a rank has, by a function of their indices."""
 
-    def own_among(self, indices: Tensor) -> Tensor:
+    def local_among(self, indices: Tensor) -> Tensor:
         has: Any = self.shard
         return indices[has(indices)]
 

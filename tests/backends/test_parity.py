@@ -27,7 +27,7 @@ from toy_runs import (
 
 from anybatch import backends, native
 from anybatch.algorithms import ppo, pqn
-from anybatch.backends import Minibatch, native_backend, native_rollout
+from anybatch.backends import Minibatch, acting, native_backend
 from anybatch.backends.acting import NativeActing, TorchActing
 from anybatch.backends.policy_kernel import PolicyKernel
 from anybatch.config import PPOConfig
@@ -212,7 +212,7 @@ def assert_same_rollouts(begin: Callable[[], Any], monkeypatch: pytest.MonkeyPat
             patch.setattr(EpisodeTracker, "update", None)  # which steps in Python would call
             here = one_call.collect(one, 31)
         with monkeypatch.context() as patch:
-            patch.setattr(native_rollout, "is_possible", lambda *_: False)
+            patch.setattr(acting, "rollout_is_possible", lambda *_: False)
             there = step_by_step.collect(other, 31)
         assert here.episodes == there.episodes and len(here.episodes) >= 2
         torch.testing.assert_close(here.tensors(), there.tensors(), rtol=0, atol=0)
@@ -222,8 +222,8 @@ def assert_same_rollouts(begin: Callable[[], Any], monkeypatch: pytest.MonkeyPat
 def test_native_code_acts_for_its_own_network_only():
     one, other = start(toy_config(seed=1)), start(toy_config(seed=2))
     data = one.source.collector.collect(other.network, 9)
-    located = other.network.locate(data.obs[:-1].flatten(0, 1))
-    torch.testing.assert_close(data.location.flatten(0, 1), located)
+    params = other.network.policy_params(data.obs[:-1].flatten(0, 1))
+    torch.testing.assert_close(data.policy_params.flatten(0, 1), params)
 
 
 def test_float32_has_the_accuracy_of_float32():

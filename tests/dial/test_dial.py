@@ -106,9 +106,7 @@ def test_the_command_line_pins_what_its_flags_change(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("command", ["train", "plan", "resume"])
 @pytest.mark.parametrize("flag", ["--help", "--help-all"])
 def test_help_names_the_batch_tuned_at(command: str, flag: str, capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit) as ending:
-        main([command, flag])
-    assert ending.value.code == 0
+    main([command, flag])
     assert ("--tuned-at.num-envs" if flag == "--help-all" else "--tuned-at.…") in capsys.readouterr().out
 
 
@@ -125,7 +123,7 @@ def test_a_wrong_tuned_batch_in_a_record_is_named():
 
 
 def test_advice_counts_iterations_of_the_batch_of_an_open_config():
-    rows = [{"proximal/age_env_steps": 2100.0}]
+    rows = [{"proximal/age_env_steps": 2100.0}] * 2
     config = unpinned(proximal={"policy": "ewma"})  # 3 × 7 samples
     (found,) = advice.advise(rows, config)
     assert "100 iterations of the tuned batch" in found.measured
@@ -243,9 +241,8 @@ def test_a_controller_that_a_run_gets_on_a_resume_has_the_defaults_of_its_kind(t
 
 
 def test_help_names_the_defaults_of_both_kinds(capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit):
-        main(["plan", "--help-all"])
-    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    main(["plan", "--help-all"])
+    text = " ".join(capsys.readouterr().out.split())
     assert "None: 0.05 for divergence, 0.01 for kl." in text
     assert "None: twice tuned-at.num-steps; four times for kl." in text
 

@@ -23,7 +23,7 @@ from toy_runs import (
     train,
 )
 
-from anybatch.backends.noise import NOISE_DECAY
+from anybatch.backends.torch_backend import NOISE_DECAY
 from anybatch.cli import main
 from anybatch.config import RESCALE_RULES, AnyConfig, PPOConfig
 from anybatch.dial import BatchControl, Plan, PlanTable, make_plan, plan_table

@@ -17,16 +17,15 @@ from test_pages import BACKGROUND, COVERED_LABELS, OVERFLOWING, WIDTHS
 from anybatch import presets
 from anybatch.cli import main
 from anybatch.cli.flags import PlanFlags
-from anybatch.cli.parsing import with_preset
+from anybatch.cli.parser import Argv
+from anybatch.cli.run_flags import with_preset
 from anybatch.config import DEFAULT_RESCALE_RULES, AnyConfig
 from anybatch.config.planned import PlanRow
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.dial import BatchControl, plan_table
 from anybatch.errors import ConfigError
 from anybatch.lab.pages.dial import dial_page
-from anybatch.lab.pages.dial_records import records_of
-from anybatch.lab.pages.dial_settings import settings_of
-from anybatch.lab.pages.dial_words import LINES, ROWS
+from anybatch.lab.pages.dial_data import LINES, ROWS, records_of, settings_of
 from anybatch.lab.pages.study_parts import StudyView
 from anybatch.lab.studies import files
 from anybatch.lab.studies.plan import Request, make_plan
@@ -318,7 +317,7 @@ def test_the_command_line_has_the_numbers_of_the_page(dial: browser.Browser, nam
     dial.evaluate(f"choose({name!r}, {json.dumps(CHANGES[name])})")
     words = shlex.split(dial.evaluate("byId('command').textContent"))
     assert words[:2] == ["anybatch", "train"]
-    flags = with_preset(PlanFlags, words[2:])
+    flags = with_preset(PlanFlags, Argv(words[2:]))
     assert settings_of(flags.config) == json.loads(dial.evaluate("JSON.stringify(settingsOf())"))
 
 

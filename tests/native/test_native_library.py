@@ -254,9 +254,9 @@ for place in range(start, start + room, PIECE):
     assert found == place
 kernel._workspace.for_samples = lambda count: start
 inputs, actions = kernel._network.encoder.layer[0].linear.inputs, kernel._network.head.outputs
-obs, noise, location = torch.ones(ENVS, inputs), torch.zeros(ENVS, actions), torch.zeros(ENVS, actions)
+obs, noise, params = torch.ones(ENVS, inputs), torch.zeros(ENVS, actions), torch.zeros(ENVS, actions)
 action, value = torch.full((ENVS,), -1), torch.full((ENVS,), torch.nan)
-kernel.act(ENVS, *(tensor.data_ptr() for tensor in (obs, noise, location, action, value)))
+kernel.act(ENVS, *(tensor.data_ptr() for tensor in (obs, noise, params, action, value)))
 assert value.isfinite().all() and (action >= 0).all()
 """
 

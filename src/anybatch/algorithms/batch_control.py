@@ -22,7 +22,7 @@ class Probe(NamedTuple):
 
     obs: Tensor
     """[M, …]"""
-    location: Tensor
+    policy_params: Tensor
     """[M, A]"""
     log_std: Tensor | None
 
@@ -40,9 +40,9 @@ def probe(config: RunConfig, state: TrainState[Any], rollout: Rollout) -> Probe 
     chosen = probed_states(config, state, rollout, iteration)
     obs = rollout.obs[:-1].flatten(0, 1)[chosen]
     if state.learner.age_of(rollout) == 0:
-        return Probe(obs, rollout.location.flatten(0, 1)[chosen], rollout.log_std)
-    location = state.backend.outputs(state.network.locate, obs)
-    return Probe(obs, location, kept_log_std(state.network.distribution(location).log_std))
+        return Probe(obs, rollout.policy_params.flatten(0, 1)[chosen], rollout.log_std)
+    policy_params = state.backend.outputs(state.network.policy_params, obs)
+    return Probe(obs, policy_params, kept_log_std(state.network.distribution(policy_params).log_std))
 
 
 def probed_states(config: RunConfig, state: TrainState[Any], rollout: Rollout, iteration: int) -> Tensor:
@@ -51,7 +51,7 @@ def probed_states(config: RunConfig, state: TrainState[Any], rollout: Rollout, i
     states = all_valid.flatten().nonzero().squeeze(1)
     generator = seeding.torch_generator(config.seed, role="probe", draw=(iteration,))
     drawn = torch.randperm(len(states), generator=generator)[: config.controller.states]
-    return state.shard.own_indices(states[drawn])
+    return state.shard.local_indices(states[drawn])
 
 
 def control_batch(
@@ -84,9 +84,9 @@ def control_batch(
 @torch.no_grad()
 def policy_change(config: RunConfig, state: TrainState[Any], before: Probe) -> float:
     """How far an iteration moved the policy, measured on some of the states that it trained on."""
-    after = state.backend.outputs(state.network.locate, before.obs)
+    after = state.backend.outputs(state.network.policy_params, before.obs)
     if config.controller.kind == "divergence":
-        moved = divergence.greedy_action_churn(before.location, after)
+        moved = divergence.greedy_action_churn(before.policy_params, after)
     else:
         moved = policy_kl(state, before, after)
     # A rank without any of the states has no mean and contributes nothing.
@@ -100,4 +100,4 @@ def policy_kl(state: TrainState[Any], before: Probe, after: Tensor) -> Tensor:
     """Exact KL(current ‖ before the updates), averaged over the states."""
     counts = state.network.action_counts
     current = make_distribution(after, state.network.distribution(after).log_std, counts)
-    return make_distribution(before.location, before.log_std, counts).kl_from(current).mean()
+    return make_distribution(before.policy_params, before.log_std, counts).kl_from(current).mean()

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from anybatch import seeding
-from anybatch.backends.acting import Actor, TorchActing
+from anybatch.backends.acting import Actor, TorchActing, in_chunks
 from anybatch.backends.minibatches import Columns, Minibatch, microbatches
-from anybatch.backends.noise import NoiseAverage
 from anybatch.backends.optimizers import first_state, make_optimizer
 from anybatch.config import OptimizerConfig, RunConfig
 from anybatch.dial import Plan
@@ -25,7 +24,6 @@ from anybatch.distributed import collectives
 from anybatch.distributed.shard import Shard
 from anybatch.equations import noise_scale
 from anybatch.errors import RankError, TrainingError
-from anybatch.networks.chunks import in_chunks
 from anybatch.networks.flat import FlatParameters
 from anybatch.networks.weight_average import WeightAverage
 from anybatch.storage.state_fit import refuse_unlike
@@ -34,6 +32,8 @@ CLIP_EPSILON = 1e-6
 """As in torch.nn.utils.clip_grad_norm_."""
 SKIPS_BEFORE_GIVING_UP = 5
 """Non-finite gradient steps in a row before the run ends."""
+NOISE_DECAY = 0.95
+"""Decay per measurement. The ratio of the two parts is taken last: it is biased."""
 NO_SINGLE_VALUE = "no single value is the cause: the loss itself overflowed"
 
 Network = TypeVar("Network", bound=Actor)
@@ -43,7 +43,7 @@ Record = tuple[Tensor, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """A loss that a backend takes gradient steps on, with an optimizer of its own."""
+    """A loss that a backend takes gradient steps on, with its optimizer."""
 
     function: Callable[[Any, Any, Any, WeightAverage | None], tuple[Tensor, Record]]
     """`function(network, batch, objective, average)`: losses of the samples [b], and their record."""
@@ -52,15 +52,15 @@ class Loss:
     record: Callable[..., Record]
     """The type of the record."""
     optimizer: OptimizerConfig
-    suspects: Callable[[Any, Any], Mapping[str, Tensor]] = lambda _network, _batch: {}
-    """`suspects(network, batch)`: the numbers [b, …] in which a non-finite gradient may have its cause."""
+    possible_causes: Callable[[Any, Any], Mapping[str, Tensor]] = lambda _network, _batch: {}
+    """`possible_causes(network, batch)`: the numbers [b, …] that may make a gradient non-finite."""
     is_native: bool = False
     """Whether native code computes the same: PPO's loss of an actor-critic, PQN's of a Q-network."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What gradient steps saw of their samples."""
+    """Records of the samples that gradient steps were taken on."""
 
     records: list[Any]
     last: list[Any]
@@ -116,6 +116,25 @@ def first_bad_value(named: Mapping[str, Tensor], indices: Tensor, shard: Shard) 
                 f"the first is the {name} of environment {shard.first + env} at step {step} of the iteration"
             )
     return None
+
+
+@dataclass
+class NoiseAverage:
+    """Running means of tr(Σ) and |G|², kept separately."""
+
+    trace: float = 0.0
+    signal: float = 0.0
+    weight: float = 0.0
+
+    def add(self, trace: float, signal: float) -> None:
+        self.trace = NOISE_DECAY * self.trace + (1 - NOISE_DECAY) * trace
+        self.signal = NOISE_DECAY * self.signal + (1 - NOISE_DECAY) * signal
+        self.weight = NOISE_DECAY * self.weight + (1 - NOISE_DECAY)
+
+    @property
+    def scale(self) -> float | None:
+        """In samples; None before the first measurement, infinite if noise hides the signal."""
+        return noise_scale.noise_scale(self.trace, self.signal) if self.weight else None
 
 
 class LossSteps:
@@ -269,7 +288,7 @@ class TorchBackend(Generic[Network]):
 
     def gradient(self, steps: LossSteps, samples: Columns, minibatch: Minibatch) -> list[Any]:
         """Leave the mean gradient of a minibatch, over all ranks, in the flat buffer."""
-        records = self._within_memory(None, steps, samples, minibatch.own, minibatch.count)
+        records = self._within_memory(None, steps, samples, minibatch.local, minibatch.count)
         collectives.sum_over_ranks(self.flat.grads)
         return records
 
@@ -286,7 +305,9 @@ class TorchBackend(Generic[Network]):
         self.flat.grads.zero_()
         for part in parts:
             before = self.flat.grads.clone()
-            records += self._within_memory(before, steps, samples, minibatch.own_among(part), minibatch.count)
+            records += self._within_memory(
+                before, steps, samples, minibatch.local_among(part), minibatch.count
+            )
             added = collectives.sum_over_ranks(self.flat.grads - before)
             # A part adds its sum ÷ count: its mean gradient g has b‖g‖² = ‖added‖² count² / b.
             scale = minibatch.count**2 / max(len(part), 1)
@@ -336,8 +357,8 @@ class TorchBackend(Generic[Network]):
     def _cause(self, steps: LossSteps, samples: Columns, minibatch: Minibatch) -> str | None:
         """The first bad number behind a non-finite gradient; None if this rank has none."""
         with torch.no_grad():
-            named = steps.loss.suspects(self.network, samples.rows(minibatch.own, self.device))
-        return first_bad_value(named, minibatch.own, minibatch.shard)
+            named = steps.loss.possible_causes(self.network, samples.rows(minibatch.local, self.device))
+        return first_bad_value(named, minibatch.local, minibatch.shard)
 
     def _squares(self, steps: LossSteps, gradient: Tensor) -> list[float]:
         """Squared norms, by network."""

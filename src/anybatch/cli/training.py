@@ -8,9 +8,9 @@ from pathlib import Path
 from anybatch import presets, session
 from anybatch.cli import lost_output, ranks, show
 from anybatch.cli.flags import ResumeFlags, TrainFlags
-from anybatch.cli.parsing import names_policy, with_preset, with_run
-from anybatch.cli.playing import advise
-from anybatch.cli.words import value_of, without
+from anybatch.cli.parser import Argv
+from anybatch.cli.playing import show_advice
+from anybatch.cli.run_flags import with_preset, with_run
 from anybatch.config import AnyConfig
 from anybatch.dial import Plan
 from anybatch.distributed import collectives, group
@@ -23,19 +23,20 @@ from anybatch.runs.tag import tag_of
 
 def train(words: list[str]) -> None:
     """Train a policy."""
-    number = ranks.asked_for(words)
+    argv = Argv(words)
+    number = ranks.asked_for(argv)
     if number > 1:
         with ranks.nothing_shown():  # refuse before starting ranks
-            with_preset(TrainFlags, words).config.on_ranks(number)
-        ranks.launch("train", words, number)
+            with_preset(TrainFlags, argv).config.on_ranks(number)
+        ranks.launch("train", argv, number)
     with ranks.as_a_rank():
-        train_here(words)
+        train_here(argv)
 
 
-def train_here(words: list[str]) -> None:
+def train_here(argv: Argv) -> None:
     """Train as the only process, or as one of several ranks."""
     with group.failing_together():
-        flags = with_preset(TrainFlags, words)
+        flags = with_preset(TrainFlags, argv)
         preset = presets.load(flags.preset).config
     outcome = session.train(
         flags.config,
@@ -47,8 +48,8 @@ def train_here(words: list[str]) -> None:
         output=Output(shown=True),
     )
     exit_if_stopped(outcome)
-    show.outcome(outcome, smaller=smaller_batch(flags, words))
-    advise([str(outcome.folder)])
+    show.outcome(outcome, smaller=smaller_batch(flags, argv))
+    show_advice(RunRecord(outcome.folder))
 
 
 def show_plan(config: AnyConfig, plan: Plan) -> None:
@@ -66,42 +67,41 @@ def exit_if_stopped(outcome: session.Outcome) -> None:
         sys.exit(128 + outcome.stopped_by)
 
 
-def smaller_batch(flags: TrainFlags, words: list[str]) -> str:
+def smaller_batch(flags: TrainFlags, argv: Argv) -> str:
     """The flags of the same run with a quarter of the envs; empty if it has only one env."""
     num_envs = flags.config.on_ranks(collectives.world_size()).num_envs
     if num_envs == 1:
         return ""
-    others = words
-    for flag in ("--num-envs", "--envs-per-rank", "--run-dir", "--name"):
-        others = without(flag, others)
+    others = argv.without("num-envs", "envs-per-rank", "run-dir", "name")
     return shlex.join([*others, "--num-envs", str(max(1, num_envs // 4))])
 
 
 def resume(words: list[str]) -> None:
     """Continue a run from its newest good checkpoint, at the same or another batch size."""
-    number = ranks.asked_for(words)
+    argv = Argv(words)
+    number = ranks.asked_for(argv)
     if number > 1:
         with ranks.nothing_shown():
-            resume_flags(words).config.on_ranks(number)
-        ranks.launch("resume", words, number)
+            resume_flags(argv).config.on_ranks(number)
+        ranks.launch("resume", argv, number)
     with ranks.as_a_rank():
-        resume_here(words)
+        resume_here(argv)
 
 
-def resume_flags(words: list[str]) -> ResumeFlags:
-    flags = with_run(ResumeFlags, words)
-    if value_of("--num-envs", words) is not None:
+def resume_flags(argv: Argv) -> ResumeFlags:
+    flags = with_run(ResumeFlags, argv)
+    if "num-envs" in argv:
         flags.config.refuse_named_num_envs()
     return flags
 
 
-def resume_here(words: list[str]) -> None:
+def resume_here(argv: Argv) -> None:
     """Resume as the only process, or as one of several ranks."""
     with group.failing_together():
-        flags = resume_flags(words)
+        flags = resume_flags(argv)
         record = RunRecord(flags.run)
         # A run that already had actors keeps the choice made then.
-        chosen = names_policy(words) or record.config.collection is not None
+        chosen = "proximal.policy" in argv or record.config.collection is not None
         output = Output(shown=True)
         config = decoupled_by_default(flags.config, output.say, policy_is_chosen=chosen)
     outcome = session.resume(record, config, show_plan=show_plan, output=output)

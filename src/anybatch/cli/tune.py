@@ -2,13 +2,9 @@
 
 import shlex
 
-import tyro
-
 from anybatch import machine, presets
-from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.flags import TuneFlags
-from anybatch.cli.help_page import flag_names
-from anybatch.cli.usage_error import as_user_error
+from anybatch.cli.parser import Argv, parse
 from anybatch.config import EnvConfig
 from anybatch.envs import import_as_named
 from anybatch.envs.ids import refuse_unknown
@@ -17,7 +13,7 @@ from anybatch.lab.studies import duration
 from anybatch.lab.tuning.plan import Request
 from anybatch.lab.tuning.tune import REPORT_FOLDER
 from anybatch.lab.tuning.tune import tune as run_tuning
-from anybatch.networks import custom as own_networks
+from anybatch.networks import custom as custom_networks
 from anybatch.runs.display import Output
 from anybatch.runs.stop import Stopped
 from anybatch.text import counted
@@ -25,8 +21,7 @@ from anybatch.text import counted
 
 def tune(words: list[str]) -> None:
     """Tune a preset's numbers at a small batch, and check the best of them."""
-    with as_user_error(flag_names(TuneFlags())), FLAG_VALUES:
-        flags = tyro.cli(TuneFlags, args=words)
+    flags = parse(TuneFlags(), Argv(words))
     request = request_of(flags)
     jobs = flags.jobs or machine.available_cores()
     try:
@@ -39,10 +34,11 @@ def tune(words: list[str]) -> None:
     print(f"\nbest    {found}, area {best.shown_value} on the tuning seeds")
     for name, share in outcome.importances.items():
         print(f"        {name} {best.point[name]:.4g} (importance {share:.0%})")
-    print(f"check   {outcome.verdict.state}: {outcome.verdict.reason}")
+    print(f"check   {outcome.check_sentence}")
     print(f"preset  {outcome.preset_file}, tuned at {counted(plan.num_envs, 'env')}")
     print(f"page    {outcome.folder / REPORT_FOLDER / 'index.html'}")
-    print(f"\nnext:\n  {shlex.join(outcome.train_words())}")
+    if not outcome.is_worse:
+        print(f"\nnext:\n  {shlex.join(outcome.train_words())}")
 
 
 def request_of(flags: TuneFlags) -> Request:
@@ -50,7 +46,7 @@ def request_of(flags: TuneFlags) -> Request:
         raise ConfigError(f"--jobs {flags.jobs}: must be at least 1")
     budget = duration.of_budget(flags.budget)
     if flags.network_factory is not None:
-        own_networks.import_as_named(flags.network_factory)
+        custom_networks.import_as_named(flags.network_factory)
     if flags.env is not None:
         import_as_named(flags.env)
         refuse_unknown(flags.env, EnvConfig())

@@ -40,6 +40,10 @@ class EnvConfig:
     """Atari: learn from the sign of the reward; statistics still count the score."""
     sticky: float = 0.0
     """Atari and MinAtar: probability that the last action is repeated instead of taking the new one."""
+    actions: Literal["clipped", "scaled"] = "clipped"
+    """Continuous actions. clipped: they are clipped to the environment's bounds. scaled: they are clipped to
+    [-1, 1] and mapped to the bounds, so that a new policy reaches all of them; a dimension with an infinite
+    bound is only clipped. Either way, learning uses the actions as sampled."""
     engine_threads: int = 0
     """Threads of the EnvPool engine; 0: one for each core, at most one for each env."""
     vectorization: Literal["sync", "async"] = "sync"

@@ -27,6 +27,8 @@ AUTO_MICROBATCH = {
     ("impala", "gpu"): 4096,
     ("minatar", "gpu"): 65536,
 }
+UNKNOWN_ENCODER = "impala"
+"""The encoder whose microbatches those of any other get: the smallest."""
 LARGEST_RATIO = 1e6
 """No rule holds beyond this ratio, and decays would round to 1."""
 LEAST_NOISE_WEIGHT = 0.4
@@ -92,7 +94,8 @@ def configured_batch(config: RunConfig, encoder: str) -> BatchSizes:
 
 def automatic_microbatch(encoder: str, device: str) -> int:
     """The fixed rule behind `--microbatch 0`."""
-    return AUTO_MICROBATCH[encoder, "cpu" if device == "cpu" else "gpu"]
+    place = "cpu" if device == "cpu" else "gpu"
+    return AUTO_MICROBATCH.get((encoder, place), AUTO_MICROBATCH[UNKNOWN_ENCODER, place])
 
 
 def noise_part(encoder: str) -> int:
@@ -100,7 +103,7 @@ def noise_part(encoder: str) -> int:
 
     Neither the microbatch nor the device decides it: they must not change what a run measures.
     """
-    return AUTO_MICROBATCH[encoder, "cpu"]
+    return automatic_microbatch(encoder, "cpu")
 
 
 def batch_ratios(batch: BatchSizes, tuned_at: TunedAt) -> Ratios:

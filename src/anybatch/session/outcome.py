@@ -9,7 +9,7 @@ from anybatch import envs, user_modules
 from anybatch.acting.evaluation import Evaluation
 from anybatch.algorithms import AnyState
 from anybatch.config import AnyConfig
-from anybatch.networks import custom as own_networks
+from anybatch.networks import custom as custom_networks
 from anybatch.runs.best import BestCheckpoint
 from anybatch.runs.run import Run
 from anybatch.session.custom import OwnParts, is_elsewhere
@@ -91,7 +91,7 @@ def naming_flags(config: AnyConfig) -> tuple[str, ...]:
     module, factory = envs.user_module(config.env), config.network.factory
     if module is not None and user_modules.must_be_named(module):
         flags += ["--env", config.env]
-    if factory is not None and own_networks.must_be_named(factory):
+    if factory is not None and custom_networks.must_be_named(factory):
         flags += [f"--{user_modules.NETWORK_FACTORY}", factory]
     return tuple(flags)
 

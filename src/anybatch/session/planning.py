@@ -5,7 +5,7 @@ import torch
 from anybatch import envs, machine, native
 from anybatch.algorithms import AnyState, algorithm_of
 from anybatch.backends import why_not_native
-from anybatch.backends.threads import own_cores
+from anybatch.backends.threads import cores_of_this_rank
 from anybatch.config import AnyConfig
 from anybatch.errors import UserError
 from anybatch.planning import expected_encoder, plan
@@ -44,7 +44,7 @@ def runs_natively(config: AnyConfig) -> bool:
 def set_threads(config: AnyConfig, encoder: str) -> None:
     """Threads of torch: one for small networks, which lose more to waking threads than they gain; all cores
     for convolutions."""
-    torch.set_num_threads(config.threads or (own_cores() if encoder in ("nature", "impala") else 1))
+    torch.set_num_threads(config.threads or (cores_of_this_rank() if encoder in ("nature", "impala") else 1))
 
 
 def leave_cores_to_native_code(state: AnyState) -> None:

@@ -106,7 +106,7 @@ def start(
     try:
         return algorithm.start(config, pool, **parts)
     except BaseException:
-        pool.engine.close()
+        pool.transport.close()
         raise
 
 

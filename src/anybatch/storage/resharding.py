@@ -29,7 +29,7 @@ def gathered(snapshot: Snapshot, missing: Iterable[str]) -> Snapshot:
     total = saved_envs(snapshot.own)
     if collectives.world_size() == 1:
         return snapshot
-    shard = collectives.own_shard(total)
+    shard = collectives.local_shard(total)
     own = _without_unsliceable(snapshot.own, shard.count)
     whole = iter(collectives.gather_env_arrays(_arrays_by_env(own), total))
     own = _by_env(own, lambda _: next(whole))

@@ -7,7 +7,7 @@ const STOPS_PER_OCTAVE = 4;
 
 const byId = (id) => document.getElementById(id);
 const presets = JSON.parse(byId("presets").textContent);
-const words = JSON.parse(byId("words").textContent); // dial_words.py
+const words = JSON.parse(byId("words").textContent); // dial_data.py
 const controls = [...document.querySelectorAll("[data-setting]")];
 const state = { preset: presets[0], changes: {} };
 let stops = [];
@@ -35,7 +35,7 @@ function ratioText(sign, ratio) {
   return { "√": `√(1/${part})`, "÷ ": `× ${part}` }[sign] ?? `${sign}1/${part}`;
 }
 
-/** A sentence of dial_words.py with its numbers. */
+/** A sentence of dial_data.py with its numbers. */
 function fill(sentence, values = {}) {
   const text = (value) => (typeof value === "number" ? numberText(value) : String(value));
   return sentence

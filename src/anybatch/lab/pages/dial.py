@@ -5,9 +5,7 @@ from pathlib import Path
 
 from anybatch.errors import DiskError, cause_of
 from anybatch.lab.pages import report_files
-from anybatch.lab.pages.dial_records import Record
-from anybatch.lab.pages.dial_settings import settings_of
-from anybatch.lab.pages.dial_words import COLUMNS, WORDS
+from anybatch.lab.pages.dial_data import COLUMNS, WORDS, Record, settings_of
 from anybatch.lab.pages.drawings import drawing
 from anybatch.lab.pages.markup import Content, Markup, data_element, element, joined, void
 from anybatch.lab.pages.page import page, section

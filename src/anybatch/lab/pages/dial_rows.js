@@ -1,4 +1,4 @@
-// What the page shows of a plan: rows of the table, lines and notes, each as the name of its words (dial_words.py) and the
+// What the page shows of a plan: rows of the table, lines and notes, each as the name of its words (dial_data.py) and the
 // numbers in them.
 
 /** A number follows its rule, is kept where the rule is off, or stays at the minibatch limit. */

@@ -20,7 +20,7 @@ const COUNTS = [
 const POSITIVE = ["optimizer.learning-rate", "phase.auxiliary-learning-rate"];
 const DECAYS = ["proximal.ewma-decay", "objective.advantage-decay", "optimizer.beta1", "optimizer.beta2"];
 
-/** What cannot be planned: the name of its sentence (dial_words.py), and what stands in it. */
+/** What cannot be planned: the name of its sentence (dial_data.py), and what stands in it. */
 class Refusal extends Error {
   constructor(name, values) {
     super(name);

@@ -7,7 +7,7 @@ from typing import Any
 from anybatch import presets
 from anybatch.config import CONFIGS, AnyConfig, EnvConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
-from anybatch.envs.published_scale import on_published_scale
+from anybatch.envs.published import on_published_scale
 from anybatch.errors import ConfigError
 from anybatch.lab.studies.files import Arm, Base, Grid, Study
 
@@ -96,10 +96,16 @@ def nested(path: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def number_at(settings: Mapping[str, Any], path: str, where: str) -> float:
+def setting_at(settings: Mapping[str, Any], path: str) -> Any:
+    """A setting by its path; None if there is none."""
     found: Any = settings
     for name in path.split("."):
         found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def number_at(settings: Mapping[str, Any], path: str, where: str) -> float:
+    found = setting_at(settings, path)
     if not isinstance(found, int | float) or isinstance(found, bool):
         raise ConfigError(f"{where}: {path} is not a number that a factor could multiply")
     return float(found)
