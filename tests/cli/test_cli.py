@@ -330,7 +330,7 @@ def test_of_a_flag_given_twice_the_last_counts(capsys: pytest.CaptureFixture[str
         ("--num-envs", "a whole number"),
         ("--env-config.max-episode-steps", "a whole number or none"),
         ("--network.hidden-sizes", "whole numbers"),
-        ("--minibatch", "a whole number or one of auto,scaled,keep,noise-scale"),
+        ("--minibatch", "a whole number or one of auto, scaled, keep, noise-scale"),
         ("--optimizer.learning-rate", "a number"),
         ("--objective.clip", "a number or none"),
     ],
