@@ -20,10 +20,10 @@ from anybatch.acting import evaluation
 from anybatch.acting.evaluation import Player
 from anybatch.config import AnyConfig
 from anybatch.envs.protocol import BoxActions
+from anybatch.evaluating import evaluation_env, trained_player
 from anybatch.export.onnx_check import NEAR_TIE, OnnxPlayer, apart, located
 from anybatch.export.onnx_file import on_cpu
 from anybatch.runs.record import RunRecord
-from anybatch.session.evaluating import evaluation_env, trained_player
 
 ENV_STEPS = {
     "cartpole-ppo-ewma": 30_000,
@@ -55,7 +55,7 @@ def compare(preset: str, folder: Path) -> dict[str, Any]:
 
 
 def player_of(run: anybatch.TrainedRun, config: AnyConfig, spec: Any) -> Player:
-    return on_cpu(trained_player(RunRecord(run.folder).load_checkpoint(print), config, spec))
+    return on_cpu(trained_player(RunRecord(run.folder).load_checkpoint(), config, spec))
 
 
 def played(run: anybatch.TrainedRun, path: Path, exported: bool) -> list[float]:

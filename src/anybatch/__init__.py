@@ -15,7 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anybatch.acting.evaluation import Evaluation
-    from anybatch.api import Agent, Curve, PlanView, TrainedRun, TunedPreset, load, plan, resume, train, tune
+    from anybatch.api import (
+        Agent,
+        Curve,
+        PlanView,
+        TrainedRun,
+        advise,
+        evaluate,
+        load,
+        plan,
+        resume,
+        train,
+        tune,
+    )
     from anybatch.config import (
         ControllerConfig,
         EnvConfig,
@@ -46,6 +58,7 @@ if TYPE_CHECKING:
         VectorEnv,
     )
     from anybatch.errors import CheckpointError, ConfigError, DiskError, EnvError, TrainingError, UserError
+    from anybatch.lab.tuning.outcome import Outcome as TunedPreset
     from anybatch.networks.actor_critic import ActorCritic, Policy
     from anybatch.networks.q_network import QNetwork
 
@@ -93,6 +106,8 @@ __all__ = [
     "UserError",
     "VectorEnv",
     "__version__",
+    "advise",
+    "evaluate",
     "load",
     "plan",
     "resume",
@@ -107,7 +122,8 @@ _MODULES = {
         "Curve",
         "PlanView",
         "TrainedRun",
-        "TunedPreset",
+        "advise",
+        "evaluate",
         "load",
         "plan",
         "resume",
@@ -122,6 +138,7 @@ _MODULES = {
         "MultiDiscreteActions",
         "VectorEnv",
     ),
+    "anybatch.lab.tuning.outcome": ("TunedPreset",),
     "anybatch.networks.actor_critic": ("ActorCritic", "Policy"),
     "anybatch.networks.q_network": ("QNetwork",),
 }
@@ -132,7 +149,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'anybatch' has no attribute {name!r}")
     modules = (module for module, names in _MODULES.items() if name in names)
     default = "anybatch.errors" if name.endswith("Error") else "anybatch.config"
-    value = getattr(importlib.import_module(next(modules, default)), name)
+    found = importlib.import_module(next(modules, default))
+    value = found.Outcome if name == "TunedPreset" else getattr(found, name)
     globals()[name] = value  # so that the next access bypasses this function
     return value
 

@@ -17,7 +17,6 @@ from anybatch.cli.offered import PLAYING, WATCHING
 from anybatch.cli.parsing import with_run
 from anybatch.config import CONFIGS, AnyConfig
 from anybatch.export import video
-from anybatch.runs.display import QUIET
 from anybatch.runs.record import RunRecord
 
 COMMANDS = ("evaluate", "watch", "export", "push")
@@ -111,7 +110,7 @@ def test_what_evaluating_and_watching_read_is_offered(
         playing.play(EvaluateFlags(run=record.folder, config=config))
         evaluated = set(reads)
         reads.clear()
-        video.watch(record, config, tmp_path / "play.gif", steps=3, frames_per_second=9, output=QUIET)
+        video.watch(record, config, tmp_path / "play.gif", steps=3, frames_per_second=9)
     for read, offered in ((evaluated, PLAYING), (reads, WATCHING)):
         missing = read - setting_names(config, offered)
         assert not [name for name in missing if not name.startswith(OF_THE_POLICY)]

@@ -95,7 +95,7 @@ def run_study(
     out: Path, *changes: tuple[str, str], jobs: int = 1, engine: Engine | None = None, **options: Any
 ) -> list[Result]:
     """Run what is missing in a folder."""
-    known = opening.open_study(study(*changes), Request(study="small"), out, jobs=jobs, say=lambda _: None)
+    known = opening.open_study(study(*changes), Request(study="small"), out, jobs=jobs)
     return runner.run(out, known, engine or LocalEngine(jobs), output=QUIET, **options)
 
 

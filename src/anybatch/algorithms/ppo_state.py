@@ -1,6 +1,7 @@
 """The state of PPO, decoupled PPO and PPO-EWMA."""
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,8 @@ from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.custom import NetworkFactory, own_actor_critic
 from anybatch.networks.weight_average import EwmaNetwork, PeriodicCopy, WeightAverage
 from anybatch.storage.checkpoint import Snapshot
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -98,7 +101,6 @@ def start(
     env: Environments,
     losses: Mapping[str, Loss],
     *,
-    say: Callable[[str], None],
     factory: NetworkFactory | None = None,
     was_native: bool | None = None,
     auxiliary: bool = False,
@@ -120,7 +122,6 @@ def start(
         noise_of=separate_networks(network),
         average=averages.get(config.proximal.policy),
         was_native=was_native,
-        say=say,
     )
     return PPOState(
         learner=learner,
@@ -130,16 +131,16 @@ def start(
     )
 
 
-def restore(state: PPOState, saved: Snapshot, config: PPOConfig, say: Callable[[str], None]) -> None:
+def restore(state: PPOState, saved: Snapshot, config: PPOConfig) -> None:
     """Continue from `saved`, possibly at another batch: numbers that depend on it follow this run's plan."""
     shared, own = saved.shared, saved.own
-    state.learner.load_state_dict(shared["learner"], config, say)
-    restore_proximal(state, shared, config, say)
+    state.learner.load_state_dict(shared["learner"], config)
+    restore_proximal(state, shared, config)
     # Before the environments: the first observations of fresh episodes are normalized with these statistics.
     if state.observation_normalizer and shared["observation_normalizer"]:
         state.observation_normalizer.load_state_dict(shared["observation_normalizer"])
     state.advantage_normalizer.load_state_dict(shared["advantage_normalizer"])
-    continues = state.rank.load_state_dict(own["rank"], saved.segments, plan=state.plan, say=say)
+    continues = state.rank.load_state_dict(own["rank"], saved.segments, plan=state.plan)
     if state.reward_normalizer and shared["reward_normalizer"]:
         state.reward_normalizer.load_state_dict(shared["reward_normalizer"])
         # Waiting data continues the episodes before it, even if the environments start fresh ones.
@@ -147,9 +148,7 @@ def restore(state: PPOState, saved: Snapshot, config: PPOConfig, say: Callable[[
             state.reward_normalizer.continue_returns(own["running_return"])
 
 
-def restore_proximal(
-    state: PPOState, shared: Mapping[str, Any], config: PPOConfig, say: Callable[[str], None]
-) -> None:
+def restore_proximal(state: PPOState, shared: Mapping[str, Any], config: PPOConfig) -> None:
     average = state.backend.average
     if average is None:
         return
@@ -158,7 +157,7 @@ def restore_proximal(
     if saved is None:
         average.reset()
         what = "EWMA" if is_ewma else "copy of the weights"
-        say(f"The checkpoint has no proximal {what}: it starts from the current weights.")
+        logger.info(f"The checkpoint has no proximal {what}: it starts from the current weights.")
         return
     average.load_state_dict(saved)
     state.batch_changed(config, shared["learner"]["control"]["env_steps_per_gradient_step"])

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 
 from anybatch import __version__
-from anybatch.cli import lost_output
 from anybatch.cli.words import HELP_FLAGS
 from anybatch.errors import UserError
+from anybatch.runs import lost_output
 from anybatch.runs.stop import Stopped
 
 USAGE = """anybatch: on-policy deep RL in which the batch size is a dial

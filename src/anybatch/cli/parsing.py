@@ -1,18 +1,17 @@
 """From the words of a command line to its flags, over the settings of a preset or of a recorded run."""
 
 import inspect
+import logging
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import TypeVar
 
 import tyro
-from rich.console import Console
 
-from anybatch import envs, user_modules
+from anybatch import planning
 from anybatch import presets as preset_files
-from anybatch.cli import help_page, lost_output
+from anybatch.cli import help_page
 from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.flags import PlanFlags, RunFlags, TrainFlags
 from anybatch.cli.offered import offered_by, offering
@@ -20,8 +19,8 @@ from anybatch.cli.preset_choice import choice_by_env
 from anybatch.cli.usage_error import as_user_error
 from anybatch.cli.words import HELP_FLAGS, value_of
 from anybatch.errors import EnvError, UserError
-from anybatch.planning import decoupled_by_default
-from anybatch.runs.plan_text import wrapped
+
+logger = logging.getLogger(__name__)
 
 NewRun = TypeVar("NewRun", TrainFlags, PlanFlags)
 KnownRun = TypeVar("KnownRun", bound=RunFlags)
@@ -40,19 +39,15 @@ def with_preset(kind: type[NewRun], words: list[str]) -> NewRun:
             raise
         name = choice.preset if choice else preset_files.DEFAULT
     flags = parse(kind(preset=name, config=preset_files.load(name).config), words)
-    if value_of("--num-envs", words) is not None:
-        flags.config.refuse_named_num_envs()
-    # Standard output is for JSON only.
-    to_reader = sys.stderr if isinstance(flags, PlanFlags) and flags.json else sys.stdout
-    say = partial(sentence, stream=to_reader)
     if choice is not None:
-        say(f"preset {choice.preset}: {choice.reason}; --preset selects another")
-    config = decoupled_by_default(flags.config, say, policy_is_chosen=names_policy(words))
-    return replace(flags, config=config)
+        logger.info(f"preset {choice.preset}: {choice.reason}; --preset selects another")
+    return replace(flags, config=planning.decided(flags.config, named_settings(words)))
 
 
-def names_policy(words: list[str]) -> bool:
-    return value_of("--proximal.policy", words) is not None
+def named_settings(words: list[str]) -> set[str]:
+    """The settings that the command line names, of those for which the planning asks."""
+    flags = {name: f"--{name.replace('_', '-')}" for name in planning.NAMEABLE}
+    return {name for name, flag in flags.items() if value_of(flag, words) is not None}
 
 
 def with_run(kind: type[KnownRun], words: list[str]) -> KnownRun:
@@ -85,24 +80,10 @@ def parse(defaults: AnyFlags, words: list[str]) -> AnyFlags:
     known, settings = help_page.flag_names(defaults), help_page.setting_names(defaults.config)
     with as_user_error(known, of_training=settings - known), FLAG_VALUES, rules:
         flags = tyro.cli(type(defaults), default=defaults, args=words)
-    config = flags.config
-    if value_of("--env", words) is not None:  # named here, not by a preset or by the record of a run
-        envs.import_as_named(config.env)
-    if value_of("--network.factory", words) is not None and config.network.factory is not None:
-        from anybatch.networks import custom as own_networks  # imports torch
-
-        own_networks.import_as_named(config.network.factory)
-    if value_of("--ray-address", words) is not None and config.ray_address is not None:
-        user_modules.name("ray_address", config.ray_address)
+    planning.import_named(flags.config, named_settings(words))
     return with_options(flags, options | flags.config.env_config.options)
 
 
 def with_options(flags: AnyFlags, options: dict[str, str]) -> AnyFlags:
     env_config = replace(flags.config.env_config, options=options)
     return replace(flags, config=replace(flags.config, env_config=env_config))
-
-
-def sentence(text: str, stream: TextIO) -> None:
-    """Print a sentence; on a terminal, wrapped between words."""
-    with lost_output.tolerated():  # a reader who is gone does not end a training
-        print(wrapped(text, Console(file=stream)), file=stream)

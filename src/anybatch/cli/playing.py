@@ -5,7 +5,7 @@ import sys
 from itertools import takewhile
 from pathlib import Path
 
-from anybatch import session
+from anybatch import api, evaluating
 from anybatch.cli import show
 from anybatch.cli.flags import EvaluateFlags, WatchFlags
 from anybatch.cli.parsing import with_run
@@ -13,7 +13,6 @@ from anybatch.cli.words import value_of, without
 from anybatch.errors import UserError
 from anybatch.export import video
 from anybatch.lab import suites as suite
-from anybatch.runs import advice
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
 from anybatch.runs.record import RunRecord
@@ -62,25 +61,25 @@ def evaluate_suite(name: str, words: list[str]) -> None:
 
 
 def play(flags: EvaluateFlags) -> suite.PlayedRun:
-    output = Output(shown=True, stream=sys.stderr)  # stdout is for the result
-    result, env_steps = session.evaluate_run(
-        RunRecord(flags.run), flags.config, output=output, checkpoint=flags.checkpoint
-    )
+    with Output(shown=True, stream=sys.stderr) as output:  # stdout is for the result
+        result, env_steps = evaluating.evaluate_run(
+            RunRecord(flags.run), flags.config, output=output, checkpoint=flags.checkpoint
+        )
     return suite.PlayedRun(str(flags.run), flags.config.env, env_steps, result)
 
 
 def watch(words: list[str]) -> None:
     """Make a video of an agent, from a checkpoint of its run."""
     flags = with_run(WatchFlags, words)
-    played = video.watch(
-        RunRecord(flags.run),
-        flags.config,
-        flags.out,
-        steps=flags.steps,
-        frames_per_second=flags.frames_per_second,
-        output=Output(shown=True, stream=sys.stderr),
-        checkpoint=flags.checkpoint,
-    )
+    with Output(shown=True, stream=sys.stderr):
+        played = video.watch(
+            RunRecord(flags.run),
+            flags.config,
+            flags.out,
+            steps=flags.steps,
+            frames_per_second=flags.frames_per_second,
+            checkpoint=flags.checkpoint,
+        )
     print(played.sentence())
 
 
@@ -88,9 +87,8 @@ def advise(words: list[str]) -> None:
     """Say what a run's metrics suggest about its settings."""
     if len(words) != 1 or words[0].startswith("-"):
         raise UserError("name one run folder, such as runs/ for the newest run in that folder")
-    record = RunRecord(Path(words[0]))
-    rows = record.rows
-    if not rows:
-        print(f"\nadvice: {record.folder.name} has no metrics yet")
+    run = api.TrainedRun(words[0])
+    if run.env_steps == 0:
+        print(f"\nadvice: {run.folder.name} has no metrics yet")
         return
-    show.advice(record.folder, advice.advise(rows, record.config))
+    show.advice(run.folder, run.advice())

@@ -4,12 +4,11 @@ from dataclasses import dataclass, field
 
 import tyro
 
-from anybatch import envs, presets
+from anybatch import planning
 from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.usage_error import as_user_error
 from anybatch.cli.words import HELP_FLAGS, value_of
 from anybatch.config import EnvConfig
-from anybatch.envs.ids import refuse_unknown
 from anybatch.presets import Choice
 
 
@@ -30,6 +29,4 @@ def choice_by_env(words: list[str]) -> Choice | None:
         named, _ = tyro.cli(EnvFlags, args=flags, return_unknown_args=True)
     if not named.env:
         return None
-    envs.import_as_named(named.env)
-    refuse_unknown(named.env, named.env_config)
-    return presets.for_env(named.env, named.env_config)
+    return planning.choose_preset(named.env, named.env_config)

@@ -61,23 +61,21 @@ class RunRecord:
     def has_checkpoint(self) -> bool:
         return Checkpoints(self.folder, keep=1).exist()
 
-    def load_checkpoint(
-        self, say: Callable[[str], None], choice: str = NEWEST, *, with_segments: bool = True
-    ) -> Loaded:
+    def load_checkpoint(self, choice: str = NEWEST, *, with_segments: bool = True) -> Loaded:
         """A checkpoint of this run.
 
         `choice`: newest, the newest good one; best, that of the best evaluation during training, which has no
         segments and can be evaluated but not resumed; or the env steps of a checkpoint.
         """
         if choice == BEST:
-            loaded = BestCheckpoint(self.folder).load(say)
+            loaded = BestCheckpoint(self.folder).load()
         else:
             checkpoints = Checkpoints(self.folder, keep=1)
             paths = checkpoints.newest_first()
             if choice != NEWEST:
                 env_steps = _env_steps_chosen(choice)
                 paths = [path for path in paths if env_steps_of(path) == env_steps]
-            loaded = checkpoints.load_first(paths, say, with_segments=with_segments)
+            loaded = checkpoints.load_first(paths, with_segments=with_segments)
         if loaded is None:
             raise CheckpointError(self._has_no(choice))
         return loaded

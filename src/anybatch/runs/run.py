@@ -1,5 +1,6 @@
 """One training run as the loop sees it: reporting, saving and stop requests."""
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ from anybatch.storage.checkpoint import Checkpoints, Loaded, Snapshot
 from anybatch.storage.resharding import gathered
 from anybatch.storage.state_tree import StateTree
 from anybatch.text import counted
+
+logger = logging.getLogger(__name__)
 
 
 class Recordable(Protocol):
@@ -73,9 +76,9 @@ class Run:
         self.env_id = env_id
         self.config = record
         self.display = display or Quiet()
-        self.stop = GracefulStop(self.say, is_repeated=group.is_under_torchrun())
+        self.stop = GracefulStop(is_repeated=group.is_under_torchrun())
         self.log = (
-            MetricLog(folder, open_sinks(record, folder, tracked_config or {}, self.say))
+            MetricLog(folder, open_sinks(record, folder, tracked_config or {}))
             if self.is_writing
             else NoLog()
         )
@@ -122,7 +125,7 @@ class Run:
         self._has_ranks = max(before, now) > 1 or _had_ranks(self.folder)
         if before != now:
             was = "was" if before == 1 else "were"
-            self.say(f"The run continues on {counted(now, 'rank')}; there {was} {before}.")
+            logger.info(f"The run continues on {counted(now, 'rank')}; there {was} {before}.")
 
     def begin(self, state: Recordable) -> None:
         """Save before the first iteration, so that there is always something to resume."""
@@ -148,7 +151,7 @@ class Run:
         self.save_if_due(state)
 
     @property
-    def is_to_stop(self) -> bool:
+    def should_stop(self) -> bool:
         """Whether a stop was requested on any rank. All ranks must call this."""
         number = collectives.largest_over_ranks(self.stop.signal or 0 if self.stop.requested else -1)
         if number >= 0 and not self.stop.requested:
@@ -160,10 +163,6 @@ class Run:
         """Mean over the last episodes; None before the first has ended."""
         recent = self.recent_returns
         return sum(recent) / len(recent) if recent else None
-
-    def say(self, sentence: str) -> None:
-        """Print a sentence for the person who watches the run."""
-        self.display.say(sentence)
 
     def save_if_due(self, state: Recordable) -> None:
         """Save if enough time or, if configured, enough iterations have passed since the last checkpoint."""

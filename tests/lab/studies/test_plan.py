@@ -13,7 +13,7 @@ from anybatch.lab.studies import files, opening, plan, source
 from anybatch.lab.studies.plan import Request, make_plan
 from anybatch.lab.studies.work import kind, makespan
 
-SILENT = {"jobs": 1, "say": lambda _: None}
+SILENT = {"jobs": 1}
 
 
 def test_a_plan_has_a_cell_for_each_arm_ratio_and_seed_and_random_play():

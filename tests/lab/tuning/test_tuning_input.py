@@ -27,7 +27,7 @@ from anybatch.lab.tuning.plan import fresh_seeds, make_plan
 from anybatch.lab.tuning.settings import at_batch
 from anybatch.runs import folder as run_folder
 
-SILENT: dict[str, Any] = {"jobs": 1, "say": lambda _: None}
+SILENT: dict[str, Any] = {"jobs": 1}
 
 
 def said_by(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -179,21 +179,22 @@ def test_a_study_or_a_damaged_plan_in_the_folder_is_refused(tmp_path: Path):
         opening.open_tuning(request(tmp_path), out, **SILENT)
 
 
-def test_a_budget_says_how_many_trials_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_budget_says_how_many_trials_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
+):
     # A run is 1,024 env steps and 5 s beside: 10 s. The check has four of them.
     monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 5 / 1024})
-    said: list[str] = []
     asked = request(tmp_path, budget_seconds=160.0)
-    plan = opening.open_tuning(asked, tmp_path / "out", jobs=1, say=said.append)
+    plan = opening.open_tuning(asked, tmp_path / "out", jobs=1)
     assert plan.trials == 12
-    assert said[-1] == (
+    assert logged[-1] == (
         "A trial takes about 10 s, the final check 40 s: 12 of 14 trials fit into 2 min 40 s, one after "
         "another. Trials that are pruned take less."
     )
     monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1.0})
-    assert opening.open_tuning(asked, tmp_path / "out", jobs=1, say=said.append) == plan
+    assert opening.open_tuning(asked, tmp_path / "out", jobs=1) == plan
     with pytest.raises(ConfigError, match="at least 10 trials are needed"):
-        opening.open_tuning(asked, tmp_path / "other", jobs=1, say=said.append)
+        opening.open_tuning(asked, tmp_path / "other", jobs=1)
     assert not (tmp_path / "other").exists()
 
 

@@ -1,5 +1,6 @@
 """Opening the folder of a study: its plan is made and written, or found there and compared."""
 
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -20,14 +21,14 @@ from anybatch.lab.studies.work import kind, makespan
 from anybatch.runs import folder as run_folder
 from anybatch.storage.safe_files import Folder
 
+logger = logging.getLogger(__name__)
+
 SECONDS_PER_CELL = 5.0
 """Building the environments, and the evaluation at the end."""
 ENOUGH_SEEDS = 3
 """Number of seeds up to which a budget is spent on seeds instead of further parts of the grid."""
 NOT_KEPT = (f"{RUNS}/", f"{SOURCE}/", LOG_FILE, run_folder.LOCK_FILE)
 """Files that are needed only while the study runs."""
-
-Say = Callable[[str], None]
 
 
 def default_folder(request: Request) -> Path:
@@ -37,7 +38,7 @@ def default_folder(request: Request) -> Path:
     return Path("studies") / "-".join(file_name([part]) for part in parts)
 
 
-def open_study(study: Study, request: Request, out: Path, *, jobs: int, say: Say) -> StudyPlan:
+def open_study(study: Study, request: Request, out: Path, *, jobs: int) -> StudyPlan:
     """The plan of a study in its folder, written before the first cell is run. The caller holds its lock.
 
     A folder with another plan is refused. With a budget, parts and seeds are chosen once to fit it; later
@@ -51,7 +52,7 @@ def open_study(study: Study, request: Request, out: Path, *, jobs: int, say: Say
         source.restore(out, there.facts)
         return there
     if request.budget_seconds is not None:
-        plan = within_budget(plan, request.budget_seconds, jobs=jobs, named_envs=request.envs, say=say)
+        plan = within_budget(plan, request.budget_seconds, jobs=jobs, named_envs=request.envs)
     plan = replace(plan, facts=source.freeze(out))
     ignore_in_git(out)
     plans.write(out, plan)
@@ -73,11 +74,9 @@ def ignore_in_git(out: Path) -> None:
         file.write(ending + "".join(f"{name}\n" for name in missing).encode())
 
 
-def within_budget(
-    plan: StudyPlan, budget: float, *, jobs: int, named_envs: tuple[str, ...], say: Say
-) -> StudyPlan:
+def within_budget(plan: StudyPlan, budget: float, *, jobs: int, named_envs: tuple[str, ...]) -> StudyPlan:
     """The plan with as many parts of its grid, and as many seeds of them, as fit the budget."""
-    say("Measuring how long cells take …")
+    logger.info("Measuring how long cells take …")
     began = time.monotonic()
     rates = measured(plan, named_envs)
     left = budget - (time.monotonic() - began)
@@ -98,13 +97,13 @@ def within_budget(
         )
     parts, seeds = chosen
     fits = plan.within(parts=parts, seeds=seeds)
-    say(
+    logger.info(
         f"A budget of {in_words(budget)}: {parts} of {plan.parts} parts of the grid fit, with {seeds} of "
         f"{plan.most_seeds} seeds, {len(fits.cells)} cells in about {in_words(seconds(parts, seeds))}, "
         f"{side_by_side}."
     )
     if seeds == 1 < plan.most_seeds:
-        say(f"One seed cannot decide a verdict. Two of them take about {in_words(seconds(1, 2))}.")
+        logger.info(f"One seed cannot decide a verdict. Two of them take about {in_words(seconds(1, 2))}.")
     return fits
 
 

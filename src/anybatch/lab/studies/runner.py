@@ -1,8 +1,9 @@
 """Running the missing cells of a study in parallel, wherever an engine has workers for them."""
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -28,6 +29,8 @@ from anybatch.lab.studies.work import work
 from anybatch.runs.display import Output
 from anybatch.runs.stop import GracefulStop, Stopped
 
+logger = logging.getLogger(__name__)
+
 LOOK_EVERY_SECONDS = 0.2
 
 
@@ -49,10 +52,10 @@ def run(
     title = f"{plan.study['name']}, {plan.scale}: {len(plan.cells)} cells"
     with (
         output.display(study.total_env_steps, title) as display,
-        GracefulStop(display.say) as stop,
+        GracefulStop() as stop,
         ThreadPoolExecutor(max(1, len(workers))) as pool,
     ):
-        running = [pool.submit(study.work_off, worker, display.say) for worker in workers]
+        running = [pool.submit(study.work_off, worker) for worker in workers]
         try:
             while not all(job.done() for job in running):
                 if stop.requested or study.error is not None:
@@ -115,7 +118,7 @@ class RunningStudy:
     def total_env_steps(self) -> int:
         return sum(cell.total_env_steps for cell in self._plan.cells)
 
-    def work_off(self, worker: CellWorker, say: Callable[[str], None]) -> None:
+    def work_off(self, worker: CellWorker) -> None:
         """Let a worker run cells until none remains."""
         with worker:
             while self.error is None:
@@ -125,20 +128,20 @@ class RunningStudy:
                     return
                 with self._lock:
                     self._running.add(cell.name)
-                answer = answer_of(worker, cell, say)
+                answer = answer_of(worker, cell)
                 if answer["answer"] == STOPPED:
                     return
                 if answer["answer"] == ERROR:
                     self.error = answer["reason"]
                     return
-                self._take(cell, answer, say)
+                self._take(cell, answer)
 
-    def _take(self, cell: Cell, answer: Mapping[str, Any], say: Callable[[str], None]) -> None:
+    def _take(self, cell: Cell, answer: Mapping[str, Any]) -> None:
         reason = answer.get("reason")
         if answer["answer"] == DIED:
             reason = result_after_death(self._out, self._plan, cell, answer["reason"]).failed
         if reason is not None:
-            say(f"{cell.name} failed: {reason}")
+            logger.warning(f"{cell.name} failed: {reason}")
         with self._lock:
             self._running.discard(cell.name)
             self._done[cell.name] = reason
@@ -160,7 +163,7 @@ class RunningStudy:
         return f"{done} of {len(self._plan.cells)} cells done" + (f", {failed} failed" if failed else "")
 
 
-def answer_of(worker: CellWorker, cell: Cell, say: Callable[[str], None]) -> dict[str, Any]:
+def answer_of(worker: CellWorker, cell: Cell) -> dict[str, Any]:
     """What became of a cell, which is run again where its worker was lost."""
     reason = ""
     for _ in range(MOST_LOSSES):
@@ -168,7 +171,7 @@ def answer_of(worker: CellWorker, cell: Cell, say: Callable[[str], None]) -> dic
         if answer["answer"] != LOST:
             return answer
         reason = answer["reason"]
-        say(f"{cell.name}: {reason}. The cell is run again.")
+        logger.warning(f"{cell.name}: {reason}. The cell is run again.")
     return {"answer": DIED, "reason": always_lost(reason)}
 
 

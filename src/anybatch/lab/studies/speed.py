@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from anybatch import presets, session
+from anybatch import presets, training
 from anybatch.lab.studies.cells import RUNS, Cell
 from anybatch.lab.studies.configs import config_of
 from anybatch.runs.display import QUIET
@@ -27,12 +27,11 @@ def seconds_per_env_step(out: Path, cell: Cell) -> float:
     settings = presets.overlaid(dict(cell.config), probe_settings(cell.config, steps))
     name = f"probe-{cell.name}"[:100]
     try:
-        outcome = session.train(
+        outcome = training.train(
             config_of(settings, cell.name),
             preset=cell.base,
             base=out / RUNS,
             name=name,
-            show_plan=lambda *_: None,
             output=QUIET,
         )
         if outcome.stopped_by is not None:

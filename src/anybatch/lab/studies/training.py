@@ -4,10 +4,11 @@ import math
 import traceback
 from pathlib import Path
 
-from anybatch import envs, session
+from anybatch import envs, training
 from anybatch.config import AnyConfig, PPOConfig
 from anybatch.envs.protocol import Actions, BoxActions, DiscreteActions, MultiDiscreteActions, RestorableEnv
 from anybatch.errors import DiskError, TrainingError, UserError
+from anybatch.evaluating import evaluate_state
 from anybatch.lab.studies import curve_means, curves
 from anybatch.lab.studies.cells import ENTROPY, RANDOM_ARM, RUNS, Cell, Origin, Result
 from anybatch.lab.studies.configs import config_of
@@ -16,11 +17,9 @@ from anybatch.runs import folder as run_folder
 from anybatch.runs.display import QUIET
 from anybatch.runs.record import RunRecord
 from anybatch.runs.stop import Stopped
-from anybatch.session.custom import NOTHING_OWN
-from anybatch.session.evaluating import evaluate_state
-from anybatch.session.training import start
 from anybatch.storage import safe_files
 from anybatch.storage.safe_files import Folder
+from anybatch.user_objects import NO_OBJECTS
 
 RANDOM_EPISODES = 100
 RUN_FACTS = ("python", "torch", "engine", "device", "threads")
@@ -60,18 +59,17 @@ def trained(out: Path, cell: Cell) -> Path:
             with runs.inner(cell.name):
                 pass  # neither this folder nor the run in it is a link
     if not is_begun:
-        outcome = session.train(
+        outcome = training.train(
             config,
             preset=cell.base,
             base=out / RUNS,
             name=cell.name,
-            show_plan=lambda *_: None,
             output=QUIET,
         )
     elif is_complete(RunRecord(folder)):
         return folder
     else:
-        outcome = session.resume(RunRecord(folder), config, show_plan=lambda *_: None, output=QUIET)
+        outcome = training.resume(RunRecord(folder), config, output=QUIET)
     if outcome.stopped_by is not None:
         raise Stopped(outcome.stopped_by)
     return outcome.folder
@@ -129,11 +127,11 @@ def collected(folder: Path, plan: Origin, cell: Cell) -> Result:
 def random_play(plan: Origin, cell: Cell) -> Result:
     """The return of an untrained policy, whose actions are nearly uniformly random."""
     config = untrained(config_of(cell.config, cell.name))
-    state = start(config, NOTHING_OWN, QUIET, env_steps=0)
+    state = training.start(config, NO_OBJECTS, env_steps=0)
     try:
         played = evaluate_state(config, state, output=QUIET)
     finally:
-        NOTHING_OWN.close_source(state.source)
+        NO_OBJECTS.close_source(state.source)
     if not math.isfinite(played.mean_return):  # rewards are checked only while learning
         return failure(plan, cell, f"random play has a mean return of {played.mean_return}")
     mean, entropy = curve_means.rounded(played.mean_return), largest_entropy(state.source.spec.actions)

@@ -1,8 +1,9 @@
 """Opening the folder of a tuning: its plan is made and written, or found there and compared."""
 
+import logging
 import math
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from anybatch.lab.tuning import plan as plans
 from anybatch.lab.tuning.plan import FEWEST_TRIALS, Request, TuningPlan
 from anybatch.lab.tuning.settings import THREADS
 
-Say = Callable[[str], None]
+logger = logging.getLogger(__name__)
 
 
 def default_folder(request: Request, env: str) -> Path:
@@ -33,7 +34,7 @@ def default_folder(request: Request, env: str) -> Path:
     return Path("tuning") / file_name([env, Path(request.preset).stem])
 
 
-def open_tuning(request: Request, out: Path, *, jobs: int, say: Say) -> TuningPlan:
+def open_tuning(request: Request, out: Path, *, jobs: int) -> TuningPlan:
     """The plan of a tuning in its folder, written before the first trial. The caller holds its lock.
 
     A folder of another tuning is refused. A budget decides the number of trials once; later calls use the
@@ -46,7 +47,7 @@ def open_tuning(request: Request, out: Path, *, jobs: int, say: Say) -> TuningPl
         raise UserError(f"{out} is the folder of a study, not of a tuning: choose another folder with --out")
     refuse_unknown_env(plan)
     if request.budget_seconds is not None:
-        plan = within_budget(plan, request.budget_seconds, jobs=jobs, say=say)
+        plan = within_budget(plan, request.budget_seconds, jobs=jobs)
     plan = replace(plan, facts=source.freeze(out))
     ignore_in_git(out)
     plans.write(out, plan)
@@ -86,9 +87,9 @@ def refuse_unknown_env(plan: TuningPlan) -> None:
     envs.make(plan.env, config_from_dict(EnvConfig, dict(plan.base["env_config"])), seeds=[0]).close()
 
 
-def within_budget(plan: TuningPlan, budget: float, *, jobs: int, say: Say) -> TuningPlan:
+def within_budget(plan: TuningPlan, budget: float, *, jobs: int) -> TuningPlan:
     """The plan with as many trials as fit a budget, including the final check."""
-    say("Measuring how long the runs take …")
+    logger.info("Measuring how long the runs take …")
     trial, check = (plan.env_steps * rate + SECONDS_PER_CELL for rate in measured(plan))
     check_seconds = makespan([check] * 2 * len(plan.check_seeds), jobs)
     per_trial = trial * len(plan.seeds)
@@ -103,7 +104,7 @@ def within_budget(plan: TuningPlan, budget: float, *, jobs: int, say: Say) -> Tu
     trials = min(fitting, plan.trials)
     of_asked = "all" if trials == plan.trials else f"{trials} of"
     side_by_side = f"{jobs} at a time" if jobs > 1 else "one after another"
-    say(
+    logger.info(
         f"A {said}: {of_asked} {plan.trials} trials fit into {in_words(budget)}, {side_by_side}. Trials that "
         "are pruned take less."
     )

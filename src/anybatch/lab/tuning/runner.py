@@ -5,6 +5,7 @@ they do not depend on when the runner looks.
 """
 
 import contextlib
+import logging
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ from anybatch.runs.display import Output
 from anybatch.runs.stop import GracefulStop, Stopped
 from anybatch.storage import safe_files
 from anybatch.text import counted
+
+logger = logging.getLogger(__name__)
 
 LOOK_EVERY_SECONDS = 0.1
 
@@ -51,9 +54,9 @@ def run(
             stack.enter_context(Worker(out, threads=THREADS, named_envs=named_envs)) for _ in range(jobs)
         ]
         display = stack.enter_context(output.display(total, title))
-        stop = stack.enter_context(GracefulStop(display.say))
+        stop = stack.enter_context(GracefulStop())
         pool = stack.enter_context(ThreadPoolExecutor(jobs))
-        table = TrialTable(plan, display.say)
+        table = TrialTable(plan)
         slots = [Slot(out, plan, book, worker, pool, table) for worker in workers]
         try:
             while True:
@@ -221,7 +224,7 @@ class Slot:
         """Let the cell be run again, unless that was of no use so far."""
         self._losses += 1
         if self._losses < MOST_LOSSES:
-            self._table.say(f"{self._cell.name}: {reason}. It is run again.")
+            logger.warning(f"{self._cell.name}: {reason}. It is run again.")
         else:
             lost = always_lost(reason)
             self._take_result(result_after_death(self._out, self._plan, self._cell, lost))
@@ -251,7 +254,7 @@ class Slot:
         if self._trial.number == 0 and not result.diverged:
             cells.remove(self._out, result.cell.name)  # the next call tries it again
             raise UserError(f"the first trial, which is the preset itself, failed: {result.failed}")
-        self._table.say(f"trial {self._trial.number}: {result.failed}")
+        logger.warning(f"trial {self._trial.number}: {result.failed}")
         self._end("pruned" if result.diverged else "failed")
 
     def _end(self, state: Any) -> None:

@@ -1,5 +1,6 @@
 """A tuning from start to end: open the folder, search, write the preset, check it, report."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
 from anybatch.text import counted
 
+logger = logging.getLogger(__name__)
+
 REPORT_FOLDER = "report"
 
 
@@ -32,9 +35,9 @@ def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Ou
     out = out or opening.default_folder(request, env)
     named = (env,) if request.env is not None else ()
     with run_folder.made_and_locked(out, what="tuning"):
-        plan = opening.open_tuning(request, out, jobs=jobs, say=output.say)
+        plan = opening.open_tuning(request, out, jobs=jobs)
         book = TrialBook(out, plan, jobs=jobs)
-        output.say(said_of(plan))
+        logger.info(said_of(plan))
         runner.run(out, plan, book, jobs=jobs, output=output, named_envs=named)
         trials = book.trials()
         best = the_best(out, trials)

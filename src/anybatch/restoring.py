@@ -1,6 +1,5 @@
 """Continuing a fresh state from a checkpoint, and refusing one that does not belong to the run."""
 
-from collections.abc import Callable
 from dataclasses import fields
 
 from anybatch.algorithms import AnyState, algorithm_of
@@ -45,7 +44,7 @@ def was_native(loaded: Loaded) -> bool:
     return isinstance(shared, dict) and bool(shared.get("native"))
 
 
-def restore(config: AnyConfig, state: AnyState, loaded: Loaded, *, say: Callable[[str], None]) -> None:
+def restore(config: AnyConfig, state: AnyState, loaded: Loaded) -> None:
     """Continue a fresh state from the part of a checkpoint that belongs to this rank."""
     with state_fit.refusing_misfits(loaded.path):
         if "own" not in loaded.tree:
@@ -53,7 +52,7 @@ def restore(config: AnyConfig, state: AnyState, loaded: Loaded, *, say: Callable
         state.source.drop_episodes_of_another_engine(loaded.tree["own"]["rank"]["source"])
         refuse_unlike_start(loaded, state)
         snapshot = of_shard(snapshot_of(loaded), state.shard)
-        algorithm_of(config).restore(state, snapshot, config, say)
+        algorithm_of(config).restore(state, snapshot, config)
         if state.env_steps != loaded.env_steps:
             raise CheckpointError(f"its state is of {state.env_steps:,} env steps")
 
