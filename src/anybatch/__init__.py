@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from anybatch.lab.tuning.outcome import Outcome as TunedPreset
     from anybatch.networks.actor_critic import ActorCritic, Policy
     from anybatch.networks.q_network import QNetwork
+    from anybatch.runs.iteration import Iteration
 
 __version__ = "0.1.0"
 
@@ -81,6 +82,7 @@ __all__ = [
     "Evaluation",
     "EvaluationConfig",
     "ExplorationConfig",
+    "Iteration",
     "MultiDiscreteActions",
     "NetworkConfig",
     "NormalizeConfig",
@@ -141,6 +143,7 @@ _MODULES = {
     "anybatch.lab.tuning.outcome": ("TunedPreset",),
     "anybatch.networks.actor_critic": ("ActorCritic", "Policy"),
     "anybatch.networks.q_network": ("QNetwork",),
+    "anybatch.runs.iteration": ("Iteration",),
 }
 
 

@@ -23,6 +23,7 @@ from anybatch.runs import advice as advice_report
 from anybatch.runs import plan_text
 from anybatch.runs.advice import Advice
 from anybatch.runs.display import Output
+from anybatch.runs.iteration import OnIteration
 from anybatch.runs.metrics import METRICS, meant
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.runs.stop import Stopped
@@ -45,6 +46,7 @@ def train(
     network: Any = None,
     run_dir: PathLike = "runs",
     progress: bool = False,
+    on_iteration: OnIteration | None = None,
     **changes: Any,
 ) -> "TrainedRun":
     """Train a policy in a new run folder under `run_dir`.
@@ -62,15 +64,31 @@ def train(
 
     With `progress`, the run shows what the command line shows; otherwise it is quiet, and messages go to the
     logger `anybatch`. A stop signal lets the run save first and then raises KeyboardInterrupt.
+
+    `on_iteration` is called after each iteration with an `Iteration`: its metrics and policy, `stop()`, and
+    `log({"name": number})` for metrics of your own. If it raises an error, the run is saved first.
     """
     with Output(shown=progress) as output:
         preset, settings, custom = new_run(config, env, network, changes)
-        outcome = training.train(settings, preset=preset, base=Path(run_dir), output=output, custom=custom)
+        outcome = training.train(
+            settings,
+            preset=preset,
+            base=Path(run_dir),
+            output=output,
+            custom=custom,
+            on_iteration=on_iteration,
+        )
     return trained_run(outcome, custom)
 
 
 def resume(
-    folder: PathLike, *, env: Any = None, network: Any = None, progress: bool = False, **changes: Any
+    folder: PathLike,
+    *,
+    env: Any = None,
+    network: Any = None,
+    progress: bool = False,
+    on_iteration: OnIteration | None = None,
+    **changes: Any,
 ) -> "TrainedRun":
     """Continue a run from its newest good checkpoint, for example at another batch: num_envs=64.
 
@@ -82,7 +100,7 @@ def resume(
         custom, changes = user_objects(env, network, changes)
         settings = custom.named_in(changed(record.config, changes))
         settings = planning.decided(settings, named_in(changes), recorded=record.config)
-        outcome = training.resume(record, settings, output=output, custom=custom)
+        outcome = training.resume(record, settings, output=output, custom=custom, on_iteration=on_iteration)
     return trained_run(outcome, custom)
 
 

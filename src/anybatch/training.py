@@ -34,6 +34,7 @@ from anybatch.runs import folder as run_folder
 from anybatch.runs import restarts
 from anybatch.runs.best import BestCheckpoint
 from anybatch.runs.display import Output
+from anybatch.runs.iteration import OnIteration
 from anybatch.runs.record import RESULT_FILE, RunRecord
 from anybatch.runs.run import Run
 from anybatch.runs.stop import Stopped
@@ -48,6 +49,7 @@ STAGES = {
     "update": "while it learned",
     "auxiliary": "in an auxiliary phase",
     "evaluation": "in an evaluation",
+    "callback": "in on_iteration",
 }
 """What a run does in each section of its timer."""
 
@@ -90,6 +92,7 @@ def train(
     base: Path,
     output: Output,
     custom: UserObjects = NO_OBJECTS,
+    on_iteration: OnIteration | None = None,
     name: str | None = None,
     tag: str = "",
 ) -> Outcome:
@@ -98,11 +101,10 @@ def train(
     The folder is called `name`, or after the environment, the preset, the `tag` of what differs from it, the
     seed and the time.
     """
+    parts: Any = {"output": output, "custom": custom, "on_iteration": on_iteration}
     begun = restarts.begun_run(base)
     if begun is not None:  # ranks of this run were lost or have joined
-        return restarts.to_its_end(
-            base, lambda: resume(RunRecord(begun), config, output=output, custom=custom)
-        )
+        return restarts.to_its_end(base, lambda: resume(RunRecord(begun), config, **parts))
     with contextlib.ExitStack() as stack:
         with group.failing_together():
             if name is not None:
@@ -116,9 +118,7 @@ def train(
         folder = base / collectives.text_from_rank_0(folder.name)
         restarts.begin(base, folder)
         stack.enter_context(locked(folder))
-        return restarts.to_its_end(
-            base, lambda: run_to_end(config, state, folder, output=output, custom=custom)
-        )
+        return restarts.to_its_end(base, lambda: run_to_end(config, state, folder, **parts))
 
 
 def resume(
@@ -127,6 +127,7 @@ def resume(
     *,
     output: Output,
     custom: UserObjects = NO_OBJECTS,
+    on_iteration: OnIteration | None = None,
 ) -> Outcome:
     """Continue a run from its newest good checkpoint, with the batch and numbers of `config`."""
     with contextlib.ExitStack() as stack:
@@ -143,7 +144,15 @@ def resume(
             earlier: Any = {"env_steps": loaded.env_steps, "was_native": was_native(loaded)}
             state = stack.enter_context(started(config, custom, **earlier))
             restore(config, state, loaded)
-        return run_to_end(config, state, record.folder, output=output, custom=custom, loaded=loaded)
+        return run_to_end(
+            config,
+            state,
+            record.folder,
+            output=output,
+            custom=custom,
+            on_iteration=on_iteration,
+            loaded=loaded,
+        )
 
 
 def run_to_end(
@@ -153,8 +162,10 @@ def run_to_end(
     *,
     output: Output,
     custom: UserObjects,
+    on_iteration: OnIteration | None = None,
     loaded: Loaded | None = None,
 ) -> Outcome:
+    """Train, evaluate, and record the outcome. `loaded` is the checkpoint that a resumed run continues."""
     spec = state.source.spec
     title = f"{spec.env_id} on {spec.engine}, {computed_by(state)}, seed {config.seed}"
     if config.device == "auto":
@@ -165,6 +176,7 @@ def run_to_end(
     with Run.open(folder, config, title=title, output=output) as run:
         if loaded is not None:
             run.continue_from(loaded)
+        run.on_iteration = on_iteration
         run.evaluate = periodic = PeriodicEvaluation.of_run(folder, config, custom)
         try:
             with noting_training(state, run, resume_of(config, folder, custom)):

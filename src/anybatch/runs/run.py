@@ -15,8 +15,9 @@ from anybatch.config.serialization import config_to_dict
 from anybatch.distributed import collectives, group
 from anybatch.envs.episodes import Episode, from_table, to_table
 from anybatch.envs.published_scale import on_published_scale
-from anybatch.runs import log
+from anybatch.runs import iteration, log
 from anybatch.runs.display import RECENT_EPISODES, RECENT_RETURN, Display, Output, Quiet
+from anybatch.runs.iteration import OnIteration
 from anybatch.runs.log import MetricLog, NoLog
 from anybatch.runs.sinks import open_sinks
 from anybatch.runs.stop import GracefulStop
@@ -85,6 +86,8 @@ class Run:
         self.timer = Timer()
         self.checkpoints = Checkpoints(folder, keep=record.keep_checkpoints)
         self.evaluate: Evaluate = never_evaluate
+        self.on_iteration: OnIteration | None = None
+        """The program's own callback."""
         self.recent_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
         self._saved_at, self._saved_iterations = time.monotonic(), 0
         self.saved_env_steps = 0
@@ -137,18 +140,32 @@ class Run:
     def record(
         self, state: Recordable, episodes: Sequence[Episode], metrics: Mapping[str, float | None]
     ) -> None:
-        """Evaluate if due, write one row, show it, and save a checkpoint if due."""
+        """Evaluate if due, call the program back, write one row, show it, and save a checkpoint if due."""
         row = dict(metrics) | self._speed(state.env_steps) | self._episodes(in_order(of_all_ranks(episodes)))
         evaluated = self.evaluate(state, self)
-        if evaluated:
-            row |= evaluated
+        row |= evaluated
+        try:
+            if self.on_iteration is not None:
+                with self.timer("callback"):
+                    view = iteration.of_run(state, row, stop=self.stop.request)
+                    self.on_iteration(view)
+                row |= view.custom
+        except Exception:  # the iteration itself is complete: nothing of it is lost
+            self._write_row(state, row)
+            self.save(state)
+            raise
+        if evaluated or self.on_iteration is not None:
             self._recorded_at = time.perf_counter()  # only training counts towards speed
+        self._write_row(state, row)
+        self.save_if_due(state)
+
+    def _write_row(self, state: Recordable, row: dict[str, float | None]) -> None:
+        """Write and show a row, with the times of this iteration."""
         row |= {f"time/{name}": seconds for name, seconds in self.timer.take().items()}
         if self._has_ranks:
             row |= {"charts/ranks": collectives.world_size(), "time/collectives": collectives.take_seconds()}
         self.log.write(state.env_steps, {name: value for name, value in row.items() if value is not None})
         self.display.update(state.env_steps, row | {RECENT_RETURN: self.recent_return})
-        self.save_if_due(state)
 
     @property
     def should_stop(self) -> bool:

@@ -50,6 +50,10 @@ class GracefulStop:
         IN_FORCE.remove(self)
         self._handling.__exit__(kind, error, trace)
 
+    def request(self) -> None:
+        """Stop after this iteration, though no signal arrived."""
+        self.requested = True
+
     def take_over(self, number: int) -> None:
         """Accept a stop requested on another rank by `signal`; 0 if it was not a signal."""
         self.requested, self.signal = True, signal.Signals(number) if number else None
