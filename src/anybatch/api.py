@@ -57,16 +57,12 @@ def train(
     follow by the rules of the dial.
 
     `env` is an environment's id, a Gymnasium env or vector env, a function that makes a single Gymnasium env,
-    or an object with the four methods of `VectorEnv`; an object fixes num_envs. `network` is a torch module,
-    or a function from the environment's spec to one: an encoder, to which heads are added, or a whole
-    ActorCritic or QNetwork. It can also be the name of such a function, my_package:make_network, or settings
-    of the library's networks.
+    or an object with the four methods of `VectorEnv`. `network` is a torch module, a function from the
+    environment's spec to one, its name (my_package:make_network), or settings of the library's networks.
 
-    With `progress`, the run shows what the command line shows; otherwise it is quiet, and messages go to the
-    logger `anybatch`. A stop signal lets the run save first and then raises KeyboardInterrupt.
-
-    `on_iteration` is called after each iteration with an `Iteration`: its metrics and policy, `stop()`, and
-    `log({"name": number})` for metrics of your own. If it raises an error, the run is saved first.
+    With `progress`, the run shows what the command line shows; otherwise messages go to the logger
+    `anybatch`. `on_iteration` is called with an `Iteration` after each one; if it raises an error, the run is
+    saved first. A stop signal lets the run save and then raises KeyboardInterrupt.
     """
     with Output(shown=progress) as output:
         preset, settings, custom = new_run(config, env, network, changes)
