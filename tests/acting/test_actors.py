@@ -281,7 +281,7 @@ def test_a_run_with_actors_continues_with_any_other_way_of_collecting(
     whole = train(without_actors(config), tmp_path / "whole").folder
     until = rows(whole)[2]["env_steps"]
     part = train(changed(config, total_env_steps=until), tmp_path / "part").folder
-    assert len(newest_state(part)["own"]["rank"]["source"]["waiting"]) == 2
+    assert len(newest_state(part)["local"]["rank"]["source"]["waiting"]) == 2
     resume(part, changed(config, **becomes))
     assert_equal_runs(whole, part)
 

@@ -93,7 +93,7 @@ def test_ranks_whose_number_changes_the_batch_within_a_phase_start_a_new_one(
     """With envs_per_rank the batch is that of the ranks: four envs on two of them, continued by one."""
     config = phase_config(num_envs=4, total_env_steps=90)
     folder = train(config, tmp_path).folder
-    assert newest_state(folder)["own"]["phase_iterations"]  # it ended within a phase
+    assert newest_state(folder)["local"]["phase_iterations"]  # it ended within a phase
     assert resume(folder, with_changes(config, envs_per_rank=2, total_env_steps=200)).finished
     said = capsys.readouterr().out
     assert "The phase in progress does not fit the batch of this run: a new phase is started." in said
@@ -384,8 +384,8 @@ def test_an_epoch_of_an_auxiliary_phase_sees_the_whole_phase(tmp_path: Path, mon
     step = ppg.auxiliary_step
 
     def remember(batch: Minibatch, state: ppg.PPGState) -> None:
-        assert state.progress is not None and batch.count == len(batch.own)
-        seen.append((state.phases, state.progress.epoch, batch.own))
+        assert state.progress is not None and batch.count == len(batch.local)
+        seen.append((state.phases, state.progress.epoch, batch.local))
         valid = state.data.valid.flatten().nonzero().squeeze(1).tolist()
         step(batch, state)
         expected[state.phases] = valid
@@ -414,7 +414,7 @@ def test_every_epoch_of_every_phase_has_an_order_of_its_own():
         for epoch in range(2):
             state.progress = ppg.AuxiliaryProgress(torch.empty(0), None, epoch=epoch)
             parts = ppg.auxiliary_minibatches(state, config)
-            orders.add(tuple(torch.cat([part.own for part in parts]).tolist()))
+            orders.add(tuple(torch.cat([part.local for part in parts]).tolist()))
     assert len(orders) == 6
 
 
@@ -480,14 +480,14 @@ def test_a_run_stopped_within_a_phase_ends_as_if_it_had_not_been(
     whole = train(config, tmp_path / "whole").folder
     stopped = train_and_stop(config, tmp_path / "stopped", step, calls, monkeypatch)
     saved = newest_state(stopped)
-    progress, iterations = saved["shared"]["phase"]["progress"], saved["own"]["phase_iterations"]
+    progress, iterations = saved["shared"]["phase"]["progress"], saved["local"]["phase_iterations"]
     if step == "auxiliary_step":
         position = divmod((calls - 1) % 8, 4)  # 2 epochs of 4 minibatches
         assert (progress["epoch"], progress["minibatch"] - 1) == position
         assert len(iterations) == ITERATIONS
     else:
         assert progress is None and len(iterations) == (calls - 1) % ITERATIONS + 1
-    assert len(saved["own"]["rank"]["source"]["waiting"]) == delay
+    assert len(saved["local"]["rank"]["source"]["waiting"]) == delay
     resume(stopped, config)
     assert newest_state(whole)["shared"]["phase"]["phases"] >= 1
     assert not differences(newest_state(whole), newest_state(stopped))

@@ -400,7 +400,7 @@ def test_a_whole_phase_by_hand(
     )
     folder = train(going_on, tmp_path / "whole").folder
     tree = state_at(folder, phase_end)
-    assert tree["own"]["phase_iterations"] == []
+    assert tree["local"]["phase_iterations"] == []
     at_end = tree["shared"]
     assert at_end["phase"]["phases"] == 1
     close(at_end["learner"]["network"], after_auxiliary)

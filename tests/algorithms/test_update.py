@@ -488,7 +488,7 @@ def test_the_noise_scale_is_measured_by_parts_of_all_ranks(monkeypatch: pytest.M
 class PartOfMinibatch(Minibatch):
     """The samples that a rank has, by a function of their indices."""
 
-    def own_among(self, indices: Tensor) -> Tensor:
+    def local_among(self, indices: Tensor) -> Tensor:
         has: Any = self.shard
         return indices[has(indices)]
 

@@ -189,10 +189,12 @@ def start_from(config: AnyConfig, saved: Snapshot) -> Any:
 
 def without_episodes(saved: Snapshot) -> Snapshot:
     """`saved` as if the episodes in progress could not be restored: they are of another number of envs."""
-    rank = saved.own["rank"]
+    rank = saved.local["rank"]
     collector = rank["source"]["collector"]
     other = {**collector, "num_envs": collector["num_envs"] + 1}
-    return replace(saved, own=saved.own | {"rank": rank | {"source": rank["source"] | {"collector": other}}})
+    return replace(
+        saved, local=saved.local | {"rank": rank | {"source": rank["source"] | {"collector": other}}}
+    )
 
 
 def newest_state(folder: Path) -> StateTree:

@@ -164,7 +164,7 @@ class PPGState(PPOState):
             return None
         whole = super().snapshot()
         assert whole is not None
-        own = {"phase_iterations": list(self.data.iterations)}
+        local = {"phase_iterations": list(self.data.iterations)}
         segments = {**whole.segments, **self.data.segments()}
         if self.progress is not None:
             *_, num_envs = self.data.valid.shape
@@ -172,7 +172,7 @@ class PPGState(PPOState):
             segments[frozen_policy_name(self.iterations)] = {
                 "location": location.view(-1, num_envs, location.shape[1])
             }
-        return replace(whole, own=whole.own | own, segments=segments)
+        return replace(whole, local=whole.local | local, segments=segments)
 
     def shared(self) -> dict[str, Any]:
         """The part that all ranks share."""
@@ -413,7 +413,7 @@ def restore(state: PPGState, saved: Snapshot, config: PPGConfig) -> None:
     state.backend.losses["auxiliary"].load_state_dict(phase["auxiliary_steps"])
     if "value" in state.backend.losses and phase["value_steps"] is not None:
         state.backend.losses["value"].load_state_dict(phase["value_steps"])
-    iterations, progress = saved.own["phase_iterations"], phase["progress"]
+    iterations, progress = saved.local["phase_iterations"], phase["progress"]
     if iterations and not state.data.fits(
         saved.segments[segment_name(iterations[0])]["valid"], len(iterations), is_whole=progress is not None
     ):

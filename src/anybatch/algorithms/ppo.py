@@ -286,10 +286,10 @@ def with_normalized_minibatches(samples: Samples, minibatches: list[Minibatch]) 
     """
     advantage = samples.advantage.clone()
     for minibatch in minibatches:
-        here = samples.advantage[minibatch.own]
+        here = samples.advantage[minibatch.local]
         mean, std = minibatch_moments(here, minibatch.count)
         if math.isfinite(mean) and math.isfinite(std):
-            advantage[minibatch.own] = (here - mean) / std
+            advantage[minibatch.local] = (here - mean) / std
     return replace(samples, advantage=advantage)
 
 

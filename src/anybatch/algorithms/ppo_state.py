@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -71,23 +71,17 @@ class PPOState(TrainState[ActorCritic]):
         )
 
     def snapshot(self) -> Snapshot | None:
+        whole = super().snapshot()
+        assert whole is not None
         rewards = self.reward_normalizer
-        return Snapshot(
-            shared=self.shared(),
-            own={
-                "rank": self.rank.state_dict(),
-                "running_return": rewards.running_return if rewards else None,
-            },
-            segments=self.source.segments(),
-        )
+        local = {"running_return": rewards.running_return if rewards else None}
+        return replace(whole, local=whole.local | local)
 
     def shared(self) -> dict[str, Any]:
         """The part that all ranks share."""
         observations, rewards = self.observation_normalizer, self.reward_normalizer
         average = self.backend.average
-        return {
-            "learner": self.learner.state_dict(),
-            "native": self.backend.is_native,
+        return super().shared() | {
             "ewma": average.state_dict() if isinstance(average, EwmaNetwork) else None,
             "periodic_copy": average.state_dict() if isinstance(average, PeriodicCopy) else None,
             "observation_normalizer": observations.state_dict() if observations else None,
@@ -133,19 +127,19 @@ def start(
 
 def restore(state: PPOState, saved: Snapshot, config: PPOConfig) -> None:
     """Continue from `saved`, possibly at another batch: numbers that depend on it follow this run's plan."""
-    shared, own = saved.shared, saved.own
+    shared, local = saved.shared, saved.local
     state.learner.load_state_dict(shared["learner"], config)
     restore_proximal(state, shared, config)
     # Before the environments: the first observations of fresh episodes are normalized with these statistics.
     if state.observation_normalizer and shared["observation_normalizer"]:
         state.observation_normalizer.load_state_dict(shared["observation_normalizer"])
     state.advantage_normalizer.load_state_dict(shared["advantage_normalizer"])
-    continues = state.rank.load_state_dict(own["rank"], saved.segments, plan=state.plan)
+    continues = state.rank.load_state_dict(local["rank"], saved.segments, plan=state.plan)
     if state.reward_normalizer and shared["reward_normalizer"]:
         state.reward_normalizer.load_state_dict(shared["reward_normalizer"])
         # Waiting data continues the episodes before it, even if the environments start fresh ones.
         if continues or state.source.segments():
-            state.reward_normalizer.continue_returns(own["running_return"])
+            state.reward_normalizer.continue_returns(local["running_return"])
 
 
 def restore_proximal(state: PPOState, shared: Mapping[str, Any], config: PPOConfig) -> None:

@@ -294,7 +294,10 @@ class TrainState(Generic[Network]):
     def snapshot(self) -> Snapshot | None:
         """The state to be saved; None at a point that a resume could not continue from."""
         return Snapshot(
-            shared=self.shared(), own={"rank": self.rank.state_dict()}, segments=self.source.segments()
+            shared=self.shared(),
+            local={"rank": self.rank.state_dict()},
+            num_envs=self.batch.num_envs,
+            segments=self.source.segments(),
         )
 
     def shared(self) -> dict[str, Any]:
@@ -362,7 +365,7 @@ class TrainState(Generic[Network]):
 def restore(state: TrainState[Any], saved: Snapshot, config: RunConfig) -> None:
     """Continue from `saved`, possibly at another batch: numbers that depend on it follow this run's plan."""
     state.learner.load_state_dict(saved.shared["learner"], config)
-    state.rank.load_state_dict(saved.own["rank"], saved.segments, plan=state.plan)
+    state.rank.load_state_dict(saved.local["rank"], saved.segments, plan=state.plan)
 
 
 def check_bf16() -> None:

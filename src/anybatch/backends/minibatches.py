@@ -58,7 +58,7 @@ def staged(tensor: Tensor, device: torch.device) -> Tensor:
 class Minibatch:
     """The samples behind one gradient step."""
 
-    own: Tensor
+    local: Tensor
     """The samples of this rank, as indices into its flattened samples, on their device."""
     of_all: Tensor
     """The samples of all ranks, as indices into the flattened samples of all envs, on the host."""
@@ -72,9 +72,9 @@ class Minibatch:
     def count(self) -> float:
         return float(self.of_all.numel())  # faster than len, which is Python
 
-    def own_among(self, indices: Tensor) -> Tensor:
-        """This rank's part of samples of all envs, in the order of `own`."""
-        return staged(self.shard.own_indices(indices), self.own.device)
+    def local_among(self, indices: Tensor) -> Tensor:
+        """This rank's part of samples of all envs, in the order of `local`."""
+        return staged(self.shard.own_indices(indices), self.local.device)
 
 
 def imbalances(parts: Sequence[Tensor], num_envs: int) -> list[float]:

@@ -103,7 +103,7 @@ class NativeBackend(TorchBackend[Network]):
             most = min(most, 1)
         samples, ahead = 0, 0
         for minibatch in minibatches[:most]:
-            size = minibatch.own.numel()
+            size = minibatch.local.numel()
             samples += size
             too_long = ahead > 0 and samples * (self._seconds_per_sample or 0.0) > LONGEST_CALL_SECONDS
             if size > self.microbatch or too_long:
@@ -118,12 +118,12 @@ class NativeBackend(TorchBackend[Network]):
         """
         assert self._plan is not None and isinstance(self.main.optimizer, FlatAdam)
         average, decay = self.average, self._plan.hyperparameters.proximal_decay
-        sizes = [minibatch.own.numel() for minibatch in minibatches]
+        sizes = [minibatch.local.numel() for minibatch in minibatches]
         shares = [0.0] * len(sizes)
         if isinstance(average, EwmaNetwork):
             shares = average.shares_ahead(decay, len(sizes))
         weights, schedule = self._scheduled(self.main.optimizer, sizes, shares)
-        indices = torch.cat([minibatch.own for minibatch in minibatches])
+        indices = torch.cat([minibatch.local for minibatch in minibatches])
         start = perf_counter()
         taken, record = self._kernel.take_steps(
             self._kernel.addresses(samples),  # pyright: ignore[reportArgumentType]

@@ -270,7 +270,7 @@ class TorchBackend(Generic[Network]):
 
     def gradient(self, steps: LossSteps, samples: Columns, minibatch: Minibatch) -> list[Any]:
         """Leave the mean gradient of a minibatch, over all ranks, in the flat buffer."""
-        records = self._within_memory(None, steps, samples, minibatch.own, minibatch.count)
+        records = self._within_memory(None, steps, samples, minibatch.local, minibatch.count)
         collectives.sum_over_ranks(self.flat.grads)
         return records
 
@@ -287,7 +287,9 @@ class TorchBackend(Generic[Network]):
         self.flat.grads.zero_()
         for part in parts:
             before = self.flat.grads.clone()
-            records += self._within_memory(before, steps, samples, minibatch.own_among(part), minibatch.count)
+            records += self._within_memory(
+                before, steps, samples, minibatch.local_among(part), minibatch.count
+            )
             added = collectives.sum_over_ranks(self.flat.grads - before)
             # A part adds its sum ÷ count: its mean gradient g has b‖g‖² = ‖added‖² count² / b.
             scale = minibatch.count**2 / max(len(part), 1)
@@ -337,8 +339,8 @@ class TorchBackend(Generic[Network]):
     def _cause(self, steps: LossSteps, samples: Columns, minibatch: Minibatch) -> str | None:
         """The first bad number behind a non-finite gradient; None if this rank has none."""
         with torch.no_grad():
-            named = steps.loss.suspects(self.network, samples.rows(minibatch.own, self.device))
-        return first_bad_value(named, minibatch.own, minibatch.shard)
+            named = steps.loss.suspects(self.network, samples.rows(minibatch.local, self.device))
+        return first_bad_value(named, minibatch.local, minibatch.shard)
 
     def _squares(self, steps: LossSteps, gradient: Tensor) -> list[float]:
         """Squared norms, by network."""

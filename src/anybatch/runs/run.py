@@ -203,7 +203,8 @@ class Run:
     def _write(self, env_steps: int, snapshot: Snapshot) -> None:
         tree: StateTree = {
             "shared": snapshot.shared,
-            "own": snapshot.own,
+            "local": snapshot.local,
+            "num_envs": snapshot.num_envs,
             "recent_returns": list(self.recent_returns),
             "ranks": collectives.world_size(),
         }

@@ -26,7 +26,7 @@ from anybatch.storage.state_tree import StateTree
 
 logger = logging.getLogger(__name__)
 
-SCHEMA = 2
+SCHEMA = 3
 PLACE = "checkpoints"
 TENSORS, STATE, CHECKSUMS = "tensors.safetensors", "state.json", "checksums.json"
 
@@ -45,8 +45,11 @@ class Snapshot:
 
     shared: StateTree
     """The part that all ranks share."""
-    own: StateTree
-    """This rank's own part; in a checkpoint, the parts of all ranks, in env order."""
+    local: StateTree
+    """This rank's part; in a checkpoint, the parts of all ranks. Numpy arrays have one entry per env, in env
+    order; everything else is the same on all ranks."""
+    num_envs: int
+    """Environments of the run, over all ranks."""
     segments: Mapping[str, dict[str, Tensor]]
     """Collected data that the state still needs, by name, each in its own file."""
 
