@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
+import torch
+from torch import nn
 
 from anybatch import evaluating, planning, presets, training
 from anybatch.acting.evaluation import Evaluation, Player
 from anybatch.config import AnyConfig, EnvConfig, RunConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
+from anybatch.config.whole_number import whole_number
 from anybatch.dial import Plan, plan_table
 from anybatch.envs.ids import refuse_unknown
 from anybatch.envs.interface import Interface, interface_of
-from anybatch.envs.protocol import EnvSpec
+from anybatch.envs.protocol import DiscreteActions, EnvSpec
 from anybatch.errors import ConfigError, UserError
 from anybatch.export import onnx_file
 from anybatch.export.onnx_file import OnnxFile
@@ -101,15 +104,19 @@ def resume(
 
 
 def load(folder: PathLike, *, env: Any = None, network: Any = None) -> "Agent":
-    """The policy of a run's newest good checkpoint.
+    """The policy of a run's newest good checkpoint. It needs no environment to act.
 
-    `env` and `network` must be passed again if the run was trained with objects, and `network` also if it is
-    the name of a function.
+    `network` must be passed again if the run was trained with an object, or with the name of a function.
+    `env` is needed only for a run folder without the file spaces.json, such as that of a run with actors.
     """
     record = RunRecord(Path(folder))
     custom, changes = user_objects(env, network, {"evaluation": {"num_envs": 1}})
     config = custom.named_in(changed(record.config, changes))
     loaded = record.load_checkpoint(with_segments=False)
+    if env is None and (spaces := record.spaces) is not None:
+        spec, interface = spaces
+        player = evaluating.trained_player(loaded, config, spec, custom)
+        return Agent(player, spec, interface, loaded.env_steps)
     with evaluating.opened_env(config, custom) as made:
         player = evaluating.trained_player(loaded, config, made.spec, custom)
         return Agent(player, made.spec, interface_of(made), loaded.env_steps)
@@ -347,6 +354,11 @@ class Agent:
     def __repr__(self) -> str:
         return f"Agent({self.spec.env_id!r}, env_steps={self.env_steps})"
 
+    @property
+    def policy(self) -> nn.Module:
+        """The network: an ActorCritic or a QNetwork, whose input are observations as a network sees them."""
+        return self._player.network
+
     def act(self, obs: Any, *, greedy: bool = True, action_mask: Any = None) -> Any:
         """An action for one observation, or an array of actions for a batch of observations.
 
@@ -354,12 +366,40 @@ class Agent:
         sampled. `action_mask` is for environments that provide masks in their infos. Raises EnvError, a
         ValueError, if an observation is not one of the environment.
         """
-        batch, single = self._interface.batch(obs)
-        seen = self._interface.observe(batch, action_mask)
+        seen, single = self._seen(obs, action_mask)
         action = self._interface.to_engine(self._player.act(seen, greedy=greedy))
         if not single:
             return action
         return action[0] if np.ndim(action[0]) else action[0].item()
+
+    @torch.inference_mode()
+    def value(self, obs: Any, *, action_mask: Any = None) -> Any:
+        """The expected discounted return from one observation on, or an array of them for a batch."""
+        seen, single = self._seen(obs, action_mask)
+        value = self._player.network.value(self._player.seen(seen)).cpu().numpy()
+        return value[0].item() if single else value
+
+    @torch.inference_mode()
+    def probabilities(self, obs: Any, *, action_mask: Any = None) -> np.ndarray:
+        """The probability of each action, [actions] for one observation and [N, actions] for a batch.
+
+        Raises UserError unless the environment has Discrete actions.
+        """
+        if not isinstance(self.spec.actions, DiscreteActions):
+            raise UserError(
+                f"probabilities are of Discrete actions; {self.spec.env_id} has {self.spec.actions}"
+            )
+        seen, single = self._seen(obs, action_mask)
+        network = self._player.network
+        policy = network.distribution(network.locate(self._player.seen(seen)))
+        actions = torch.arange(self.spec.actions.count, device=self._player.device)
+        logp = torch.stack([policy.log_prob(action.expand(len(seen))) for action in actions], dim=1)
+        return logp.exp().cpu().numpy()[0 if single else slice(None)]
+
+    def _seen(self, obs: Any, action_mask: Any) -> tuple[np.ndarray, bool]:
+        """Observations [N, …] as a network sees them, and whether it was only one."""
+        batch, single = self._interface.batch(obs)
+        return self._interface.observe(batch, action_mask), single
 
 
 def new_run(
@@ -420,7 +460,18 @@ def user_objects(env: Any, network: Any, changes: Mapping[str, Any]) -> tuple[Us
     custom = UserObjects.of(env, network)
     custom.refuse_other_num_envs(changes.get("num_envs"))
     plain = {name: config_to_dict(value) if is_dataclass(value) else value for name, value in changes.items()}
+    env_steps = plain.get("total_env_steps")
+    if isinstance(env_steps, str):
+        plain["total_env_steps"] = env_steps_of(env_steps)
     return custom, plain
+
+
+def env_steps_of(text: str) -> int:
+    """A number of env steps as on the command line, such as 2k or 1.5M."""
+    try:
+        return whole_number(text)
+    except ValueError as error:
+        raise ConfigError(f"total_env_steps {error}") from None
 
 
 def evaluation_size(episodes: int, slots: int | None) -> dict[str, int]:

@@ -49,7 +49,7 @@ def restore(config: AnyConfig, state: AnyState, loaded: Loaded) -> None:
     with state_fit.refusing_misfits(loaded.path):
         if "local" not in loaded.tree:
             raise CheckpointError("it holds a policy to evaluate, without the state that a resume needs")
-        state.source.drop_episodes_of_another_engine(loaded.tree["local"]["rank"]["source"])
+        state.drop_episodes_of_another_engine(loaded.tree["local"])
         refuse_unlike_start(loaded, state)
         snapshot = of_shard(snapshot_of(loaded), state.shard)
         algorithm_of(config).restore(state, snapshot, config)

@@ -15,12 +15,14 @@ import torch
 
 from anybatch import envs, user_modules
 from anybatch.acting.evaluation import Evaluation
+from anybatch.acting.sources import QueueSource
 from anybatch.algorithms import AnyState, algorithm_of
 from anybatch.backends.threads import native_threads, set_threads
 from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.dial import plan_table
 from anybatch.distributed import collectives, group
+from anybatch.envs import stored_spaces
 from anybatch.errors import LostRankError, UserError, note_own_line, own_line
 from anybatch.evaluating import (
     PeriodicEvaluation,
@@ -289,6 +291,10 @@ def record_facts(folder: Path, config: AnyConfig, state: AnyState) -> None:
     run_folder.write_json(
         folder / run_folder.PLAN_FILE, state.plan.to_json() | plan_table(config, state.plan).to_json()
     )
+    if isinstance(state.source, QueueSource):  # actors have their environments in other processes
+        with contextlib.suppress(TypeError):  # a space of a kind of its own: a load asks the environment
+            spaces = stored_spaces.to_json(state.source.collector.env)
+            run_folder.write_json(folder / run_folder.SPACES_FILE, spaces, compact=True)
     facts = run_folder.facts(
         engine=state.source.spec.engine,
         device=str(state.device),

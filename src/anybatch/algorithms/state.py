@@ -300,6 +300,10 @@ class TrainState(Generic[Network]):
             segments=self.source.segments(),
         )
 
+    def drop_episodes_of_another_engine(self, local: dict[str, Any]) -> None:
+        """Remove from a snapshot's local part the episodes in progress that this engine cannot continue."""
+        self.source.drop_episodes_of_another_engine(local["rank"]["source"])
+
     def shared(self) -> dict[str, Any]:
         """The part of a snapshot that all ranks share."""
         return {"learner": self.learner.state_dict(), "native": self.backend.is_native}

@@ -7,6 +7,9 @@ from typing import Any
 from anybatch.config import CONFIGS, AnyConfig
 from anybatch.config.serialization import config_from_dict
 from anybatch.config.whole_number import whole_number
+from anybatch.envs import stored_spaces
+from anybatch.envs.interface import Interface
+from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import CheckpointError, ConfigError, UserError
 from anybatch.runs import folder as run_folder
 from anybatch.runs import log
@@ -56,6 +59,18 @@ class RunRecord:
     def facts(self) -> dict[str, Any]:
         """Versions, commit and command of the process that trained it last; earlier ones are in `earlier`."""
         return self._checked(run_folder.FACTS_FILE, _wrong_fact)
+
+    @property
+    def spaces(self) -> tuple[EnvSpec, Interface] | None:
+        """The environment's spec and how its observations are read; None if they were not recorded."""
+        path = self.folder / run_folder.SPACES_FILE
+        if not path.exists():
+            return None
+        data = run_folder.read_json(path)
+        try:
+            return stored_spaces.from_json(data)
+        except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{path} is damaged: {error!r}") from None
 
     @property
     def has_checkpoint(self) -> bool:
