@@ -69,7 +69,8 @@ def resume(words: list[str]) -> None:
     """Continue a run from its newest good checkpoint, at the same or another batch size."""
     number = ranks.asked_for(words)
     if number > 1:
-        with_run(ResumeFlags, words).config.on_ranks(number)
+        config = with_run(ResumeFlags, words).config
+        planning.decided(config, named_settings(words)).on_ranks(number)  # refuse before starting ranks
         ranks.launch("resume", words, number)
     with ranks.as_a_rank():
         resume_here(words)
