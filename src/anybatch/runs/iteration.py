@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from anybatch.errors import ConfigError
 from anybatch.runs.metrics import CUSTOM
@@ -46,6 +46,7 @@ def of_run(state: Any, metrics: Mapping[str, float | None], stop: Callable[[], N
 def _finite_number(name: object, value: Any) -> float:
     if not isinstance(name, str) or not name.strip():
         raise ConfigError(f"the name of a metric in on_iteration must be a string, not {name!r}")
+    value = value.detach() if isinstance(value, Tensor) else value
     try:
         number = math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
