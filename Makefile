@@ -16,7 +16,7 @@ help:
 	@echo 'make dial           write docs/dial.html from the presets and the recorded studies'
 	@echo 'make slow           the slow tests'
 	@echo 'make bench          speed relative to the serial limit of this machine, most of an hour'
-	@echo 'make docs           build the documentation in build/site'
+	@echo 'make docs           refresh links to code and reference pages, build the documentation in build/site'
 	@echo 'make results        write what the recorded studies found into docs/results.md'
 	@echo 'make package        build a wheel and a source archive in dist/'
 	@echo 'make other-pythons  resolve the wheel and its dependencies for Python 3.12 and 3.13'
@@ -67,7 +67,8 @@ slow: system-packages .venv/ready-to-test
 bench: .venv/ready-to-bench
 	$(BIN)/python benchmarks/throughput.py
 
-docs: .venv/ready-to-test
+docs: .venv/ready-for-docs
+	$(BIN)/python -m docs_build.refresh
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 results: .venv/ready-to-test
@@ -90,6 +91,10 @@ other-pythons: package
 
 .venv/ready-to-test: .venv/bin/python pyproject.toml constraints.txt
 	$(PIP) --editable '.[dev]'
+	touch $@
+
+.venv/ready-for-docs: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable '.[docs]'
 	touch $@
 
 .venv/ready-to-bench: .venv/bin/python pyproject.toml constraints.txt

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-ACTOR = ("anybatch.acting.actors.process", "ray::RemoteActor")
+ACTOR = ("anybatch.actor_process", "ray::RemoteActor")
 RANK = ("multiprocessing.spawn",)
 HEAD_OF_RAY = ("gcs_server", "raylet/raylet")
 """What the command lines of processes contain."""

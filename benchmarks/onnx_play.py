@@ -17,12 +17,11 @@ import numpy as np
 
 import anybatch
 from anybatch.acting import evaluation
-from anybatch.acting.evaluation import Player
+from anybatch.acting.evaluation import InferencePolicy
 from anybatch.config import AnyConfig
 from anybatch.envs.protocol import BoxActions
-from anybatch.evaluating import evaluation_env, trained_player
-from anybatch.export.onnx_check import NEAR_TIE, OnnxPlayer, apart, located
-from anybatch.export.onnx_file import on_cpu
+from anybatch.evaluating import evaluation_env, trained_policy
+from anybatch.export.onnx_file import NEAR_TIE, OnnxPolicy, apart, on_cpu, torch_policy_params
 from anybatch.runs.record import RunRecord
 
 ENV_STEPS = {
@@ -54,15 +53,15 @@ def compare(preset: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def player_of(run: anybatch.TrainedRun, config: AnyConfig, spec: Any) -> Player:
-    return on_cpu(trained_player(RunRecord(run.folder).load_checkpoint(), config, spec))
+def policy_of(run: anybatch.TrainedRun, config: AnyConfig, spec: Any) -> InferencePolicy:
+    return on_cpu(trained_policy(RunRecord(run.folder).load_checkpoint(), config, spec))
 
 
 def played(run: anybatch.TrainedRun, path: Path, exported: bool) -> list[float]:
     env = evaluation_env(run.config)
-    player: Any = OnnxPlayer(path, env.spec) if exported else player_of(run, run.config, env.spec)
+    policy: Any = OnnxPolicy(path, env.spec) if exported else policy_of(run, run.config, env.spec)
     result = evaluation.evaluate(
-        player, env, episodes_per_env=EPISODES // PLAYED_SLOTS, max_episode_steps=CAP
+        policy, env, episodes_per_env=EPISODES // PLAYED_SLOTS, max_episode_steps=CAP
     )
     env.close()
     return [episode.episode_return for episode in result.episodes]
@@ -70,21 +69,21 @@ def played(run: anybatch.TrainedRun, path: Path, exported: bool) -> list[float]:
 
 def on_observations(run: anybatch.TrainedRun, path: Path) -> dict[str, float]:
     env = evaluation_env(run.config)
-    player, exported = player_of(run, run.config, env.spec), OnnxPlayer(path, env.spec)
+    policy, exported = policy_of(run, run.config, env.spec), OnnxPolicy(path, env.spec)
     count = different = near = 0
     largest, obs = 0.0, env.reset()
     while count < OBSERVATIONS:
-        location = located(player, obs)
+        params = torch_policy_params(policy, obs)
         action, given, *_ = exported.outputs(obs)
-        wanted = player.act(obs, greedy=True)
-        largest = max(largest, apart(given, location))
+        wanted = policy.act(obs, greedy=True)
+        largest = max(largest, apart(given, params))
         if not isinstance(env.spec.actions, BoxActions):
-            best, taken = (np.take_along_axis(location, a[:, None], 1)[:, 0] for a in (wanted, action))
+            best, taken = (np.take_along_axis(params, a[:, None], 1)[:, 0] for a in (wanted, action))
             close = np.abs(best - taken) <= NEAR_TIE * np.maximum(1.0, np.abs(best))
             different += int((action != wanted).sum())
             near += int(((action != wanted) & close).sum())
         count += len(obs)
-        obs = env.step(player.act(obs, greedy=False)).obs
+        obs = env.step(policy.act(obs, greedy=False)).obs
     env.close()
     return {
         "observations": count,

@@ -125,14 +125,14 @@ def q_limit(
     step = gradient_step(network, losses, size, config.optimizer.max_grad_norm, optimizer)
     return SerialLimit(
         env=env_rate,
-        act=forward_rate(network.locate, spaces, config.num_envs, seconds),
+        act=forward_rate(network.policy_params, spaces, config.num_envs, seconds),
         train=calls_per_second(step, seconds) * size / batch.epochs,
         auxiliary=None,
     )
 
 
 def q_loss(network: QNetwork, part: "Microbatch") -> Tensor:
-    value = network.locate(part.obs).gather(1, part.action[:, None]).squeeze(1)
+    value = network.policy_params(part.obs).gather(1, part.action[:, None]).squeeze(1)
     return (value - part.value_target).square().sum()
 
 
@@ -149,7 +149,7 @@ def acting_rate(
     if config.algorithm != "ppg":
         return forward_rate(partial(outputs, network), spaces, config.num_envs, seconds)
     return one_after_the_other(
-        forward_rate(network.locate, spaces, config.num_envs, seconds / 2),
+        forward_rate(network.policy_params, spaces, config.num_envs, seconds / 2),
         forward_rate(network.value, spaces, batch.microbatch, seconds / 2),
     )
 
@@ -179,7 +179,7 @@ def auxiliary_rate(
     step = gradient_step(network, losses, size, max_grad_norm=None)
     passes = 1 + phase.auxiliary_epochs
     return one_after_the_other(
-        forward_rate(network.locate, spaces, microbatch, seconds / passes),
+        forward_rate(network.policy_params, spaces, microbatch, seconds / passes),
         calls_per_second(step, seconds * phase.auxiliary_epochs / passes) * size / phase.auxiliary_epochs,
     )
 
@@ -302,9 +302,11 @@ def ppo_loss(network: ActorCritic, proximal: Policy | None, part: Microbatch, co
     proximal_logp = None
     if proximal is not None:  # before the other pass, whose activations are kept: less memory is mapped
         with torch.no_grad():
-            proximal_logp, _ = logp_and_entropy(proximal.locate(part.obs), proximal.log_std, part.action)
-    location, value = outputs(network, part.obs)
-    logp, entropy = logp_and_entropy(location, network.policy.log_std, part.action)
+            proximal_logp, _ = logp_and_entropy(
+                proximal.policy_params(part.obs), proximal.log_std, part.action
+            )
+    params, value = outputs(network, part.obs)
+    logp, entropy = logp_and_entropy(params, network.policy.log_std, part.action)
     ratio = (logp - part.behavior_logp).exp()
     gain = ratio * part.advantage
     if objective.clip is not None:
@@ -316,15 +318,15 @@ def ppo_loss(network: ActorCritic, proximal: Policy | None, part: Microbatch, co
     return objective.value_coefficient * value_error - gain.sum() - objective.entropy_coefficient * entropy
 
 
-def logp_and_entropy(location: Tensor, log_std: Tensor | None, action: Tensor) -> tuple[Tensor, Tensor]:
+def logp_and_entropy(params: Tensor, log_std: Tensor | None, action: Tensor) -> tuple[Tensor, Tensor]:
     """The log-probabilities of the actions, and the sum of the entropies."""
     if log_std is None:
-        log_probs = location.log_softmax(-1)
+        log_probs = params.log_softmax(-1)
         logp = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
         return logp, -(log_probs.exp() * log_probs).sum()
-    distance = (action - location) * (-log_std).exp()
+    distance = (action - params) * (-log_std).exp()
     logp = (-0.5 * distance.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
-    return logp, (log_std + 0.5 + 0.5 * math.log(2 * math.pi)).sum() * len(location)
+    return logp, (log_std + 0.5 + 0.5 * math.log(2 * math.pi)).sum() * len(params)
 
 
 def auxiliary_loss(network: ActorCritic, part: AuxiliaryMicrobatch) -> Tensor:

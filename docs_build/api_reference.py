@@ -10,7 +10,7 @@ from typing import Any
 
 import anybatch
 from anybatch import equations
-from anybatch.cli.documented import documented
+from anybatch.cli.flag_table import documented
 
 INTRODUCTION = """# Python API
 
@@ -23,13 +23,16 @@ EQUATIONS_INTRODUCTION = """# Equations
 `anybatch.equations` contains their formulas on tensors and imports only torch in addition. You can use both
 in any trainer. This page is generated from the code.
 """
+FIRST = ("anybatch.equations.objectives", "anybatch.rules", "anybatch.equations.returns")
+"""Modules that most readers look for; the others follow in the order of the alphabet."""
 LONGEST_LINE = 90
+NETWORKS = ("anybatch.networks", "anybatch.weight_average")
 SECTIONS: dict[str, Callable[[str, Any], bool]] = {
     "Functions": lambda _, value: inspect.isfunction(value),
     "Runs and agents": lambda name, _: name in ("TrainedRun", "Agent", "PlanView", "Curve", "Evaluation"),
     "Tuning": lambda _, value: getattr(value, "__module__", "").startswith("anybatch.lab.tuning"),
     "Configs": lambda _, value: getattr(value, "__module__", "").startswith("anybatch.config"),
-    "Networks": lambda _, value: getattr(value, "__module__", "").startswith("anybatch.networks"),
+    "Networks": lambda _, value: getattr(value, "__module__", "").startswith(NETWORKS),
     "Environments": lambda _, value: getattr(value, "__module__", "").startswith("anybatch.envs"),
     "Errors": lambda _, value: isinstance(value, type) and issubclass(value, Exception),
 }
@@ -48,8 +51,8 @@ def page() -> str:
 
 def equations_page() -> str:
     parts = [EQUATIONS_INTRODUCTION]
-    names = [f"{equations.__name__}.{found.name}" for found in pkgutil.iter_modules(equations.__path__)]
-    for module in map(importlib.import_module, ("anybatch.rules", *names)):
+    names = {f"{equations.__name__}.{found.name}": None for found in pkgutil.iter_modules(equations.__path__)}
+    for module in map(importlib.import_module, {**dict.fromkeys(FIRST), **names}):
         parts.append(f"## `{module.__name__}`\n\n{text_of(module)}\n")
         parts += [entry(name, value) for name, value in vars(module).items() if is_own(name, value, module)]
     return "\n".join(parts)

@@ -86,7 +86,7 @@ def preset_section(preset: Preset) -> str:
     facts += [f"selected by {environments}" for environments in chosen_for(preset.name)]
     if preset.extends:
         facts.append(f"extends [`{preset.extends[0]}`](#{preset.extends[0]})")
-    lines = [f"### `{preset.name}` {{#{preset.name}}}", "", f"{full_stop(preset.description)}", ""]
+    lines = [f"### `{preset.name}`", "", f"{full_stop(preset.description)}", ""]
     lines += [f"- {fact}" for fact in facts]
     lines.append(f"- source: {preset.source}")
     return "\n".join([*lines, ""])

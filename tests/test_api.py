@@ -14,8 +14,8 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from custom_networks import TwoLayers, no_features, too_few_outputs, whole_network
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
-from own_networks import TwoLayers, no_features, too_few_outputs, whole_network
 from toy_runs import newest_state
 
 import anybatch
@@ -265,6 +265,8 @@ def test_an_observation_without_a_meaning_has_no_action(tmp_path: Path):
     masked = anybatch.load(train(tmp_path, env=Shop).folder, env=Shop)
     with pytest.raises(anybatch.EnvError, match=r"contains inf"):
         masked.act({"action_mask": np.ones(3, dtype=np.int8), "numbers": np.array([0, np.inf])})
+    with pytest.raises(anybatch.EnvError, match=r"dict of arrays .* not a list"):
+        masked.act([{"action_mask": np.ones(3, dtype=np.int8), "numbers": np.zeros(2)}] * 2)
     with pytest.raises(anybatch.EnvError, match=r"the observation lacks 'numbers'"):
         masked.act({"action_mask": np.ones(3, dtype=np.int8)})
 
@@ -502,14 +504,14 @@ def test_the_command_line_finds_a_network_by_name_and_rebuilds_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     flags = ["--env=toy:Match", "--num-envs=3", "--num-steps=8", "--total-env-steps=100"]
-    factory = "--network.factory=own_networks:TwoLayers"
+    factory = "--network.factory=custom_networks:TwoLayers"
     main(["train", *flags, factory, f"--run-dir={tmp_path}"])
     (folder,) = tmp_path.iterdir()
     main(["evaluate", str(folder)])
     main(["resume", str(folder), "--total-env-steps=200"])
     assert anybatch.load(folder).env_steps >= 200
     capsys.readouterr()
-    for name, reason in (("own_networks:Nothing", "has no function"), ("TwoLayers", "must have the form")):
+    for name, reason in (("custom_networks:Nothing", "has no function"), ("TwoLayers", "must have the form")):
         with pytest.raises(SystemExit) as stop:
             main(["train", *flags, f"--network.factory={name}", f"--run-dir={tmp_path}"])
         assert stop.value.code == 2 and reason in capsys.readouterr().err

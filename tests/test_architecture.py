@@ -16,7 +16,7 @@ import pytest
 from toy_runs import changed, toy_config, train
 
 import anybatch
-from anybatch.cli.documented import documented
+from anybatch.cli.flag_table import documented
 from anybatch.config import CONFIGS
 from anybatch.runs import log
 from anybatch.runs import metrics as metric_names
@@ -51,7 +51,7 @@ def test_importing_the_package_loads_no_heavy_library():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "anybatch.cli.main" in loaded
-    assert not loaded & {"torch", "numpy", "envpool", "gymnasium", "tyro", "rich", "tensorboard"}
+    assert not loaded & {"torch", "numpy", "envpool", "gymnasium", "rich", "tensorboard"}
 
 
 def config_classes() -> list[type]:
@@ -90,8 +90,7 @@ READ_BY_PROPERTIES = {"tuned_at", "envs_per_rank", "overlap"}
 @pytest.fixture(scope="module")
 def attributes() -> set[str]:
     """Attributes that are read where something depends on them, not where settings are checked or shown."""
-    words = ("dial/table.py", "dial/rows.py")
-    shows = ("cli/", "lab/", "runs/advice.py", "runs/plan_text.py", *words, "__main__.py")
+    shows = ("cli/", "lab/", "runs/advice.py", "runs/plan_text.py", "dial/table.py", "__main__.py")
     texts = [path.read_text() for path in SOURCES if not str(path.relative_to(PACKAGE)).startswith(shows)]
     return {name for text in texts for name in re.findall(r"\.([a-z]\w*)\b", text)}
 
@@ -159,7 +158,7 @@ def test_a_run_never_waits_for_torchs_compiler(compiled: str, optimizer: str, tm
     code = (
         "import sys; from anybatch.cli import main; "
         "main(['train', '--total-env-steps', '512', '--num-steps', '32', '--evaluation.num-envs', '1', "
-        f"'--compile', '{compiled}', '--optimizer.name', '{optimizer}']); "
+        f"'--native', '{compiled}', '--optimizer.name', '{optimizer}']); "
         "assert 'torch.optim.adam' in sys.modules and 'torch._dynamo' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)

@@ -134,7 +134,7 @@ def test_no_command_imports_what_lies_in_the_working_folder(start: str, tmp_path
     script.write_text("from anybatch.cli import main; main()")
     here = tmp_path / "here"
     here.mkdir()
-    for name in ("random", "torch", "gymnasium", "tyro"):
+    for name in ("random", "torch", "gymnasium", "rich"):
         (here / f"{name}.py").write_text("raise SystemExit('the wrong one')")
     words = [str(script)] if start == "script" else ["-m", "anybatch"]
     done = subprocess.run(

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from anybatch.networks.actor_critic import ActorCritic, Policy
     from anybatch.networks.q_network import QNetwork
     from anybatch.runs.iteration import Iteration
+    from anybatch.weight_average import WeightAverage
 
 __version__ = "0.1.0"
 
@@ -107,6 +108,7 @@ __all__ = [
     "UpdateConfig",
     "UserError",
     "VectorEnv",
+    "WeightAverage",
     "__version__",
     "advise",
     "evaluate",
@@ -144,6 +146,7 @@ _MODULES = {
     "anybatch.networks.actor_critic": ("ActorCritic", "Policy"),
     "anybatch.networks.q_network": ("QNetwork",),
     "anybatch.runs.iteration": ("Iteration",),
+    "anybatch.weight_average": ("WeightAverage",),
 }
 
 

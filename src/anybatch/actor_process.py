@@ -1,15 +1,15 @@
-"""The program of an actor's process, which `acting/actors/local.py` starts."""
+"""The program of an actor's process, which `acting/actors/local_transport.py` starts."""
 
 from typing import TYPE_CHECKING
 
-from anybatch.acting.actors import process
+from anybatch.acting.actors import local_transport
 
 if TYPE_CHECKING:
     from anybatch.acting.actors.worker import ActorWorker
 
 
 def main() -> None:
-    process.main(build)
+    local_transport.main(build)
 
 
 def build(recipe: bytes) -> "ActorWorker":

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from anybatch import evaluating, planning, presets, training
-from anybatch.acting.evaluation import Evaluation, Player
+from anybatch.acting.evaluation import Evaluation, InferencePolicy
 from anybatch.config import AnyConfig, EnvConfig, RunConfig
+from anybatch.config.require import whole_number
 from anybatch.config.serialization import config_from_dict, config_to_dict
-from anybatch.config.whole_number import whole_number
 from anybatch.dial import Plan, plan_table
 from anybatch.envs.ids import refuse_unknown
 from anybatch.envs.interface import Interface, interface_of
@@ -115,11 +115,11 @@ def load(folder: PathLike, *, env: Any = None, network: Any = None) -> "Agent":
     loaded = record.load_checkpoint(with_segments=False)
     if env is None and (spaces := record.spaces) is not None:
         spec, interface = spaces
-        player = evaluating.trained_player(loaded, config, spec, custom)
-        return Agent(player, spec, interface, loaded.env_steps)
+        policy = evaluating.trained_policy(loaded, config, spec, custom)
+        return Agent(policy, spec, interface, loaded.env_steps)
     with evaluating.opened_env(config, custom) as made:
-        player = evaluating.trained_player(loaded, config, made.spec, custom)
-        return Agent(player, made.spec, interface_of(made), loaded.env_steps)
+        policy = evaluating.trained_policy(loaded, config, made.spec, custom)
+        return Agent(policy, made.spec, interface_of(made), loaded.env_steps)
 
 
 def plan(
@@ -344,8 +344,8 @@ class TrainedRun:
 class Agent:
     """A trained policy that takes the environment's observations and returns its actions."""
 
-    def __init__(self, player: Player, spec: EnvSpec, interface: Interface, env_steps: int) -> None:
-        self._player = player
+    def __init__(self, policy: InferencePolicy, spec: EnvSpec, interface: Interface, env_steps: int) -> None:
+        self._policy = policy
         self._interface = interface
         self.spec = spec
         self.env_steps = env_steps
@@ -357,7 +357,7 @@ class Agent:
     @property
     def policy(self) -> nn.Module:
         """The network: an ActorCritic or a QNetwork, whose input are observations as a network sees them."""
-        return self._player.network
+        return self._policy.network
 
     def act(self, obs: Any, *, greedy: bool = True, action_mask: Any = None) -> Any:
         """An action for one observation, or an array of actions for a batch of observations.
@@ -367,7 +367,7 @@ class Agent:
         ValueError, if an observation is not one of the environment.
         """
         seen, single = self._seen(obs, action_mask)
-        action = self._interface.to_engine(self._player.act(seen, greedy=greedy))
+        action = self._interface.to_engine(self._policy.act(seen, greedy=greedy))
         if not single:
             return action
         return action[0] if np.ndim(action[0]) else action[0].item()
@@ -376,7 +376,7 @@ class Agent:
     def value(self, obs: Any, *, action_mask: Any = None) -> Any:
         """The expected discounted return from one observation on, or an array of them for a batch."""
         seen, single = self._seen(obs, action_mask)
-        value = self._player.network.value(self._player.seen(seen)).cpu().numpy()
+        value = self._policy.network.value(self._policy.seen(seen)).cpu().numpy()
         return value[0].item() if single else value
 
     @torch.inference_mode()
@@ -390,9 +390,9 @@ class Agent:
                 f"probabilities are of Discrete actions; {self.spec.env_id} has {self.spec.actions}"
             )
         seen, single = self._seen(obs, action_mask)
-        network = self._player.network
-        policy = network.distribution(network.locate(self._player.seen(seen)))
-        actions = torch.arange(self.spec.actions.count, device=self._player.device)
+        network = self._policy.network
+        policy = network.distribution(network.policy_params(self._policy.seen(seen)))
+        actions = torch.arange(self.spec.actions.count, device=self._policy.device)
         logp = torch.stack([policy.log_prob(action.expand(len(seen))) for action in actions], dim=1)
         return logp.exp().cpu().numpy()[0 if single else slice(None)]
 

@@ -14,10 +14,7 @@ LIBRARIES = (Path(__file__).parent, *(Path(sysconfig.get_path(name)) for name in
 
 
 class UserError(ValueError):
-    """A request cannot be fulfilled; the message says which, and what would work.
-
-    A ValueError, because that is what tyro turns into a usage error when a config refuses its values.
-    """
+    """A request cannot be fulfilled; the message says which, and what would work."""
 
 
 class ConfigError(UserError):

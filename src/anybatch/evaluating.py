@@ -10,7 +10,7 @@ import torch
 
 from anybatch import envs, machine, seeding
 from anybatch.acting import evaluation
-from anybatch.acting.evaluation import Evaluation, Player, Slots
+from anybatch.acting.evaluation import Evaluation, InferencePolicy, Slots
 from anybatch.algorithms import AnyState, algorithm_of
 from anybatch.backends import Actor
 from anybatch.backends.threads import set_threads
@@ -43,7 +43,7 @@ def evaluate_run(
     loaded = record.load_checkpoint(checkpoint, with_segments=False)
     with opened_env(config, custom) as env:
         set_threads(config, algorithm_of(config).encoder_name(config, env.spec))
-        played = play_episodes(config, trained_player(loaded, config, env.spec, custom), env, output)
+        played = play_episodes(config, trained_policy(loaded, config, env.spec, custom), env, output)
     return played, loaded.env_steps
 
 
@@ -51,7 +51,7 @@ def evaluate_state(
     config: AnyConfig, state: AnyState, *, output: Output, custom: UserObjects = NO_OBJECTS
 ) -> Evaluation:
     """Evaluate the policy at the end of its training."""
-    return over_ranks(config, state, custom, lambda player, env: play_episodes(config, player, env, output))
+    return over_ranks(config, state, custom, lambda policy, env: play_episodes(config, policy, env, output))
 
 
 def evaluate_within_training(
@@ -62,15 +62,18 @@ def evaluate_within_training(
     The episodes are always the same, and their envs and generator are separate from training.
     """
 
-    def play(player: Player, env: VectorEnv) -> Evaluation:
+    def play(policy: InferencePolicy, env: VectorEnv) -> Evaluation:
         total = env.spec.num_envs * config.evaluation.episodes_per_env
-        return play_reporting(config, player, env, lambda slots: report(slots.num_played, total))
+        return play_reporting(config, policy, env, lambda slots: report(slots.num_finished, total))
 
     return over_ranks(config, state, custom, play)
 
 
 def over_ranks(
-    config: AnyConfig, state: AnyState, custom: UserObjects, play: Callable[[Player, VectorEnv], Evaluation]
+    config: AnyConfig,
+    state: AnyState,
+    custom: UserObjects,
+    play: Callable[[InferencePolicy, VectorEnv], Evaluation],
 ) -> Evaluation:
     """Let each rank run the episodes of some env slots, and join them in slot order.
 
@@ -80,8 +83,8 @@ def over_ranks(
     played = Evaluation(config.env, (), config.evaluation.greedy)
     if shard.count:
         try:
-            with opened_env(config, custom) as env, player_of(config, state, shard) as player:
-                played = play(player, env)
+            with opened_env(config, custom) as env, policy_of(config, state, shard) as policy:
+                played = play(policy, env)
         except Stopped as signal:
             stopped = signal
     number = collectives.largest_over_ranks(stopped.signal if stopped else 0)
@@ -103,7 +106,7 @@ def evaluation_shard(config: AnyConfig, custom: UserObjects) -> Shard:
     capped = settings.max_episode_steps is not None and evaluation_protocol(config) is None
     if (capped and settings.episodes_per_env > 1) or slots < collectives.world_size():
         return Shard.whole(slots) if collectives.rank() == 0 else Shard(0, 0, slots)
-    return collectives.own_shard(slots)
+    return collectives.local_shard(slots)
 
 
 @contextmanager
@@ -117,10 +120,10 @@ def opened_env(config: AnyConfig, custom: UserObjects) -> Iterator[VectorEnv]:
 
 
 @contextmanager
-def player_of(config: AnyConfig, state: AnyState, shard: Shard) -> Iterator[Player]:
+def policy_of(config: AnyConfig, state: AnyState, shard: Shard) -> Iterator[InferencePolicy]:
     """The policy of a state, temporarily exploring as a checkpoint's policy does."""
     with exploring_as_at_the_end(config, state.network):
-        yield Player(
+        yield InferencePolicy(
             state.network,
             state.source.normalizer,
             state.device,
@@ -142,7 +145,7 @@ def exploring_as_at_the_end(config: AnyConfig, network: Actor) -> Iterator[None]
         network.epsilon = before
 
 
-def play_episodes(config: AnyConfig, player: Player, env: VectorEnv, output: Output) -> Evaluation:
+def play_episodes(config: AnyConfig, policy: InferencePolicy, env: VectorEnv, output: Output) -> Evaluation:
     """Evaluate, showing progress. Raises Stopped at the first signal."""
     settings = config.evaluation
     total = env.spec.num_envs * settings.episodes_per_env
@@ -153,19 +156,21 @@ def play_episodes(config: AnyConfig, player: Player, env: VectorEnv, output: Out
 
         def show(slots: Slots) -> None:
             display.update(
-                slots.num_played, {}, f"the longest in progress at step {slots.longest_under_way:,}{at_most}"
+                slots.num_finished,
+                {},
+                f"the longest in progress at step {slots.longest_under_way:,}{at_most}",
             )
 
-        return play_reporting(config, player, env, show)
+        return play_reporting(config, policy, env, show)
 
 
 def play_reporting(
-    config: AnyConfig, player: Player, env: VectorEnv, report: Callable[[Slots], None]
+    config: AnyConfig, policy: InferencePolicy, env: VectorEnv, report: Callable[[Slots], None]
 ) -> Evaluation:
     """Evaluate by the config. Raises Stopped at the first signal."""
     with stopping_at_once():
         return evaluation.evaluate(
-            player,
+            policy,
             env,
             episodes_per_env=config.evaluation.episodes_per_env,
             max_episode_steps=config.evaluation.max_episode_steps,
@@ -209,9 +214,9 @@ def evaluation_generator(config: AnyConfig) -> torch.Generator:
     return seeding.torch_generator(config.seed, role="evaluation")
 
 
-def trained_player(
+def trained_policy(
     loaded: Loaded, config: AnyConfig, spec: EnvSpec, custom: UserObjects = NO_OBJECTS
-) -> Player:
+) -> InferencePolicy:
     """The policy of a checkpoint, without the parts that only training needs."""
     device = machine.usable_device(config.device)
     shared: object = loaded.tree.get("shared")
@@ -220,7 +225,7 @@ def trained_player(
         network, normalizer = algorithm_of(config).for_inference(
             config, spec, shared if isinstance(shared, dict) else {}, factory
         )
-    return Player(
+    return InferencePolicy(
         network.to(device=device, dtype=getattr(torch, config.dtype)),
         normalizer,
         device,

@@ -8,8 +8,7 @@ from anybatch import envs, presets, user_modules
 from anybatch.config import AnyConfig, EnvConfig
 from anybatch.config.planned import Plan
 from anybatch.dial import BatchControl
-from anybatch.envs import procgen
-from anybatch.envs.ids import refuse_unknown
+from anybatch.envs.ids import procgen_id, refuse_unknown
 from anybatch.errors import UserError
 from anybatch.presets import Choice
 from anybatch.presets.by_env import family_by_id
@@ -65,7 +64,7 @@ def decided(config: Config, named: Container[str], *, recorded: AnyConfig | None
 
 def plan(config: AnyConfig) -> Plan:
     """The plan of a run at its start. An environment is built only if its id does not tell enough."""
-    procgen.engine_id(config.env)  # refuses unknown games; other ids are known only to their engines
+    procgen_id(config.env)  # refuses unknown games; other ids are known only to their engines
     obs_bytes = envs.observation_bytes(config.env, config.env_config) if config.stores_observations else None
     return BatchControl(config, encoder=expected_encoder(config), obs_bytes=obs_bytes).plan
 

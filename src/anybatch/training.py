@@ -235,7 +235,7 @@ def start(
     try:
         return algorithm.start(config, pool, **parts)
     except BaseException:
-        pool.engine.close()
+        pool.transport.close()
         raise
 
 

@@ -21,7 +21,7 @@ from anybatch.networks.custom import NetworkFactory, is_object, recorded_factory
 from anybatch.user_modules import OBJECT_PREFIX
 
 if TYPE_CHECKING:
-    from anybatch.envs.custom import OwnEnv
+    from anybatch.envs.custom import CustomEnv
 
 Config = TypeVar("Config", bound=AnyConfig)
 AUTO = "auto"
@@ -31,7 +31,7 @@ AUTO = "auto"
 class UserObjects:
     """The objects of a program. The run's config holds their names."""
 
-    env: "OwnEnv | None" = None
+    env: "CustomEnv | None" = None
     network: NetworkFactory | None = None
     network_name: str = ""
 
@@ -42,7 +42,7 @@ class UserObjects:
         if env is not None:
             from anybatch.envs import custom  # imports gymnasium
 
-            own_env = custom.own_env(env)
+            own_env = custom.custom_env(env)
         if network is None:
             return cls(env=own_env)
         named = network if inspect.isfunction(network) or inspect.isclass(network) else type(network)
@@ -81,7 +81,7 @@ class UserObjects:
         """The training environments. `env_steps` are those a resumed run has done; they change the seeds."""
         if self.env is None:
             return state.make_env(config, env_steps)
-        shard = collectives.own_shard(config.num_envs)
+        shard = collectives.local_shard(config.num_envs)
         if shard.count >= envs.MANY_ENVS and not self.env.is_object:
             one = self.env.make(config.env_config, [0])
             one.close()
@@ -97,7 +97,7 @@ class UserObjects:
         factory = self._env_for_actors()
         one = make_env(config, factory, seeds=[0])
         one.close()
-        spec = replace(one.spec, num_envs=collectives.own_shard(config.num_envs).count)
+        spec = replace(one.spec, num_envs=collectives.local_shard(config.num_envs).count)
         refuse_rollouts_beyond_memory(config.lag, rollout_bytes(spec, config.step_range[1]))
         return spec
 

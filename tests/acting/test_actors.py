@@ -28,8 +28,8 @@ from toy_runs import changed, cut_back, differences, newest_state, resume, toy_c
 
 import anybatch
 from anybatch.acting.actors import shards
-from anybatch.acting.actors.engine import ActorLost, Watch
 from anybatch.acting.actors.source import NO_WEIGHTS, ActorPool, Job
+from anybatch.acting.actors.transport import ActorLost, Watch
 from anybatch.acting.actors.worker import ActorWorker
 from anybatch.acting.rollout import Origin
 from anybatch.algorithms.actors import build_worker
@@ -79,10 +79,10 @@ def started(config: AnyConfig) -> Iterator[Any]:
 def test_every_actor_acts_with_the_weights_that_the_learner_has_at_that_version():
     with started(toy_config(actors="local:2", num_envs=4)) as state:
 
-        def locations(obs: torch.Tensor, version: int) -> torch.Tensor:
+        def params_of(obs: torch.Tensor, version: int) -> torch.Tensor:
             state.backend.flat.values.fill_(0.1 * (version + 1))
             with torch.no_grad():
-                return state.network.locate(obs)
+                return state.network.policy_params(obs)
 
         rollouts: list[Any] = []
         for version in range(4):
@@ -91,9 +91,9 @@ def test_every_actor_acts_with_the_weights_that_the_learner_has_at_that_version(
         assert rollouts.pop(0) is None
         assert [due.origin for due in rollouts] == [Origin(number, 7 * number, number) for number in range(3)]
         for due in rollouts:
-            obs, acted = due.obs[:-1].flatten(0, 1), due.location.flatten(0, 1)
-            torch.testing.assert_close(acted, locations(obs, due.origin.version))
-            assert not torch.isclose(acted, locations(obs, due.origin.version + 1)).any()
+            obs, acted = due.obs[:-1].flatten(0, 1), due.policy_params.flatten(0, 1)
+            torch.testing.assert_close(acted, params_of(obs, due.origin.version))
+            assert not torch.isclose(acted, params_of(obs, due.origin.version + 1)).any()
 
 
 class Disturbed:
@@ -108,7 +108,7 @@ class Disturbed:
             self.at = {
                 iteration: sent for iteration, sent in self.at.items() if iteration != job.origin.iteration
             }
-            os.kill(pool.engine.process_ids()[actor], number)
+            os.kill(pool.transport.process_ids()[actor], number)
             self.done += 1
 
 
@@ -155,7 +155,7 @@ def test_an_actor_that_is_lost_again_and_again_ends_the_run(monkeypatch: pytest.
             state.source.next(state.network, 5, Origin(1, 0, 1))
 
 
-class EngineHere:
+class TransportHere:
     """Actors without processes; the next answer is lost with its actor where that is asked for."""
 
     def __init__(self) -> None:
@@ -193,64 +193,64 @@ class EngineHere:
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> EngineHere:
-    here = EngineHere()
-    monkeypatch.setattr("anybatch.algorithms.actors.make_engine", lambda _: here)
+def transport(monkeypatch: pytest.MonkeyPatch) -> TransportHere:
+    here = TransportHere()
+    monkeypatch.setattr("anybatch.algorithms.actors.make_transport", lambda _: here)
     return here
 
 
-def test_a_lost_actor_starts_episodes_that_no_rollout_began_with(engine: EngineHere):
+def test_a_lost_actor_starts_episodes_that_no_rollout_began_with(transport: TransportHere):
     """If its engine cannot restore those in progress: their seeds depend on the env steps so far."""
     with started(toy_config(env="gym:CartPole-v1", overlap=True)) as state:
         rollouts = [state.source.next(state.network, 5, Origin(number)) for number in range(3)]
-        engine.is_to_lose = True
+        transport.is_to_lose = True
         rollouts.append(state.source.next(state.network, 5, Origin(3)))
     received = [due for due in rollouts if due is not None]
     assert [due.origin.iteration for due in received] == [0, 1, 2]
-    first, again = (recipe["env_steps"] for recipe in engine.recipes)
+    first, again = (recipe["env_steps"] for recipe in transport.recipes)
     assert (first, again) == (0, sum(due.num_valid for due in received[:2]))
 
 
-def test_an_actor_that_is_lost_while_a_run_is_resumed_continues_from_its_checkpoint(engine: EngineHere):
+def test_an_actor_that_is_lost_while_a_run_is_resumed_continues_from_its_checkpoint(transport: TransportHere):
     config = toy_config(actors="local:2")
     with started(config) as state:
         for number in range(3):
             state.source.next(state.network, 5, Origin(number))
         saved, segments = state.source.state_dict(), state.source.segments()
     with started(config) as resumed:
-        engine.is_to_lose = True
+        transport.is_to_lose = True
         assert resumed.source.load_state_dict(saved, segments, num_steps=5)
-        assert not engine.is_to_lose and not differences(saved, resumed.source.state_dict())
+        assert not transport.is_to_lose and not differences(saved, resumed.source.state_dict())
 
 
-def test_fresh_episodes_of_an_actor_are_seen_through_the_statistics_of_the_run(engine: EngineHere):
+def test_fresh_episodes_of_an_actor_are_seen_through_the_statistics_of_the_run(transport: TransportHere):
     """Of CartPole, whose first observations are within ± 0.05."""
     config = toy_config(env="gym:CartPole-v1", overlap=True, normalize={"observations": "iteration"})
     with started(config) as state:
         normalizer = {"count": 100.0, "mean": np.full(4, 5.0), "square_sum": np.full(4, 400.0)}
         collector = state.source.state_dict()["collector"]
         job = Job(0, Origin(), None, False, NO_WEIGHTS, {"collector": collector, "normalizer": normalizer})
-        engine.workers[0].answer(job.packed(), NO_WEIGHTS)
-        assert engine.workers[0].collector.obs == pytest.approx(np.full((3, 4), -2.5), abs=0.03)
+        transport.workers[0].answer(job.packed(), NO_WEIGHTS)
+        assert transport.workers[0].collector.obs == pytest.approx(np.full((3, 4), -2.5), abs=0.03)
 
 
-def test_the_idle_share_of_actors_is_of_the_time_of_all_of_them(engine: EngineHere):
+def test_the_idle_share_of_actors_is_of_the_time_of_all_of_them(transport: TransportHere):
     with started(toy_config(actors="local:2")) as state:
         before = time.perf_counter()
         state.source.metrics()
         within = time.perf_counter()
-        engine.seconds = 0.0
+        transport.seconds = 0.0
         for number in range(4):
             state.source.next(state.network, 50, Origin(number))
         within = time.perf_counter() - within
         idle = state.source.metrics()["actors/idle"]
         whole = time.perf_counter() - before
-    assert 1 - engine.seconds / (2 * within) <= idle <= 1 - engine.seconds / (2 * whole)
+    assert 1 - transport.seconds / (2 * within) <= idle <= 1 - transport.seconds / (2 * whole)
 
 
 def test_a_watch_tells_silence_from_standing_still(monkeypatch: pytest.MonkeyPatch):
     now = 100.0
-    monkeypatch.setattr("anybatch.acting.actors.engine.time.monotonic", lambda: now)
+    monkeypatch.setattr("anybatch.acting.actors.transport.time.monotonic", lambda: now)
     watch = Watch(10.0)
     watch.begin(patience_seconds=20.0)
     watch.hear("", working=False)  # which takes no patience away

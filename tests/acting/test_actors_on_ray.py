@@ -15,7 +15,7 @@ from actor_runs import assert_equal_runs, assert_equals_the_queue, cartpole_conf
 from process_trees import processes_below
 from toy_runs import newest_learner, train
 
-from anybatch.acting.actors import ray_engine
+from anybatch.acting.actors import ray_transport
 from anybatch.acting.actors.source import ActorPool, Job
 from anybatch.cli import main
 from anybatch.distributed import ray_connection
@@ -70,7 +70,7 @@ def test_an_actor_of_ray_that_is_killed_or_hangs_changes_nothing(
     def submit_and_disturb(pool: ActorPool, actor: int, job: Job) -> None:
         submit(pool, actor, job)
         if actor == 1 and job.origin.iteration in faults:
-            os.kill(pool.engine.process_ids()[actor], faults.pop(job.origin.iteration))
+            os.kill(pool.transport.process_ids()[actor], faults.pop(job.origin.iteration))
 
     monkeypatch.setattr(ActorPool, "submit", submit_and_disturb)
     assert_equal_runs(undisturbed, train(config, tmp_path / "disturbed").folder)
@@ -81,18 +81,18 @@ def test_an_actor_of_ray_that_is_killed_or_hangs_changes_nothing(
 def test_an_actor_that_ray_takes_long_to_start_again_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    class SlowActor(ray_engine.RemoteActor):
+    class SlowActor(ray_transport.RemoteActor):
         def __init__(self, build: Any) -> None:
             time.sleep(SLOW_START_SECONDS)
             super().__init__(build)
 
-    monkeypatch.setattr(ray_engine, "RemoteActor", SlowActor)
+    monkeypatch.setattr(ray_transport, "RemoteActor", SlowActor)
     submit = ActorPool.submit
 
     def submit_and_kill(pool: ActorPool, actor: int, job: Job) -> None:
         submit(pool, actor, job)
         if actor == 0 and job.origin.iteration == 2:
-            os.kill(pool.engine.process_ids()[actor], signal.SIGKILL)
+            os.kill(pool.transport.process_ids()[actor], signal.SIGKILL)
 
     monkeypatch.setattr(ActorPool, "submit", submit_and_kill)
     train(pqn_config(actors="ray:1"), tmp_path)
@@ -141,11 +141,11 @@ def test_an_address_without_a_ray_is_one_sentence(
 
 
 CONNECT = """
-from anybatch.distributed import ray_package
-with ray_package.needed_for("actors", address=None):
-    from anybatch.distributed import ray_connection
-print(ray_connection.get_node_ip_address())
-ray_connection.ray.init = lambda **options: None
+from anybatch.distributed import ray_connection
+with ray_connection.needed_for("actors", address=None):
+    import ray.util
+print(ray.util.get_node_ip_address())
+ray.init = lambda **options: None
 ray_connection.connect(None, 1)
 """
 

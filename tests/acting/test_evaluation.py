@@ -15,7 +15,7 @@ from forked_commands import Commands
 from toy_runs import changed, differences, one_iteration, start, toy_config, train
 from toy_runs import evaluate as evaluate_run
 
-from anybatch.acting.evaluation import Evaluation, Player, Slots, evaluate
+from anybatch.acting.evaluation import Evaluation, InferencePolicy, Slots, evaluate
 from anybatch.cli import main
 from anybatch.distributed.shard import Shard
 from anybatch.envs.episodes import Episode
@@ -64,7 +64,7 @@ class Scripted:
 
 
 class Still:
-    """A player that does nothing."""
+    """A policy that does nothing."""
 
     greedy = True
 
@@ -126,7 +126,7 @@ def test_progress_is_reported_at_every_step():
     seen: list[tuple[int, int]] = []
 
     def report(slots: Slots) -> None:
-        seen.append((slots.num_played, slots.longest_under_way))
+        seen.append((slots.num_finished, slots.longest_under_way))
 
     env = Scripted([[2, 9, 9], [3, 9, 9]])
     evaluate(Still(), env, episodes_per_env=1, report=report)  # type: ignore[arg-type]
@@ -293,9 +293,9 @@ def test_an_env_slot_gets_the_same_actions_on_any_number_of_ranks():
 
     def played(shard: Shard | None) -> np.ndarray:
         generator = torch.Generator().manual_seed(3)
-        player = Player(network, None, torch.device("cpu"), generator, greedy=False, shard=shard)
+        policy = InferencePolicy(network, None, torch.device("cpu"), generator, greedy=False, shard=shard)
         seen = obs if shard is None else obs[shard.envs]
-        return np.stack([player.act(seen) for _ in range(20)], axis=1)
+        return np.stack([policy.act(seen) for _ in range(20)], axis=1)
 
     whole, parts = played(None), [played(shard) for shard in Shard.whole(5).split(2)]
     assert np.array_equal(np.concatenate(parts), whole)

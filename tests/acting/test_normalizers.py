@@ -8,8 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anybatch.acting.normalizers import AdvantageNormalizer, RewardNormalizer
-from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.acting.normalizers import AdvantageNormalizer, ObservationNormalizer, RewardNormalizer
 from anybatch.errors import EnvError
 
 T, N = 7, 3

@@ -9,7 +9,7 @@ from torch import Tensor
 from toy_runs import changed, collect, differences, prepare, start, start_from, toy_config
 
 from anybatch.acting.collector import Collector
-from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.acting.normalizers import ObservationNormalizer
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms import ppo
 from anybatch.backends import TorchActing
@@ -94,7 +94,7 @@ def test_an_end_on_the_last_row_makes_the_first_row_of_the_next_rollout_a_reset_
 
 
 def test_the_coming_reset_step_survives_a_checkpoint():
-    config = toy_config(env="toy:Constant", num_steps=5, compile="off")
+    config = toy_config(env="toy:Constant", num_steps=5, native="off")
     whole, restored = start(config), start(changed(config, seed=2))
     there, here = whole.source.collector, restored.source.collector
     there.collect(whole.network, 5)
@@ -131,7 +131,7 @@ def disturb_reset_steps(data: Rollout) -> None:
     data.reward[invalid] = -1e5
     data.value[invalid] = 1e5
     data.next_value[invalid] = -1e4
-    data.location[invalid] = 7.0
+    data.policy_params[invalid] = 7.0
     data.behavior_logp[invalid] = -50.0
 
 
@@ -204,7 +204,7 @@ def test_behavior_logp_and_values_are_those_of_the_network_that_acted(env: str, 
     torch.testing.assert_close(data.behavior_logp.flatten(), logp, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(data.value.flatten(), value, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(data.next_value.flatten(), next_value, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(data.location.flatten(0, 1), policy.location, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(data.policy_params.flatten(0, 1), policy.params, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("env", ["toy:Target", "HalfCheetah-v4"])

@@ -187,7 +187,7 @@ def test_the_lag_is_that_of_this_run_at_any_batch():
     for changes in ({"num_envs": 4}, {"num_envs": 1024}, {"rescale": "none"}):
         plan = make_plan(changed(config, **changes), encoder="mlp")
         assert plan.hyperparameters.proximal_decay == 192 / 194
-    split = make_plan(changed(config, num_envs=1024, minibatch_limit=512), encoder="mlp")
+    split = make_plan(changed(config, num_envs=1024, minibatch=512), encoder="mlp")
     assert split.batch.gradient_steps_per_iteration == 16 * 24
     assert split.hyperparameters.proximal_decay == pytest.approx(3072 / 3074)
 
@@ -205,7 +205,7 @@ def test_the_plan_says_what_the_options_choose_or_would_choose():
         "would give a proximal EWMA decay of 0.989691 (center of mass 96); --staleness.scale-learning-rate "
         "would multiply the learning rate by √(effective samples ÷ samples) of each iteration"
     )
-    assert "[lag]" not in "".join(rows_off) and "effective" not in "".join(rows_off)
+    assert "[lag]" not in "".join(rows_off) and "effective samples" not in "".join(rows_off)
     on, rows_on = said(staleness={"iterations": 8, "scale_learning_rate": True, "proximal_age": "half_lag"})
     assert "half of it gives a proximal EWMA decay" in on and "; the learning rate is multiplied by √" in on
     assert rows_on[0].endswith("; × √(effective samples ÷ samples) at each iteration [minibatch]")

@@ -285,10 +285,10 @@ def policy_by_hand(weights: dict[str, torch.Tensor], obs: torch.Tensor) -> Distr
     """The policy of the weights, whose names begin with "policy." in a whole network."""
     own = {name.removeprefix("policy."): weight.clone() for name, weight in weights.items()}
     hidden = torch.tanh(obs @ own["encoder.layers.0.weight"].T + own["encoder.layers.0.bias"])
-    location = hidden @ own["head.weight"].T + own["head.bias"]
+    params = hidden @ own["head.weight"].T + own["head.bias"]
     if "log_std" in own:
-        return Independent(Normal(location, own["log_std"].exp()), 1)
-    return Categorical(logits=location)
+        return Independent(Normal(params, own["log_std"].exp()), 1)
+    return Categorical(logits=params)
 
 
 @pytest.mark.parametrize("env", ["toy:Match", "toy:Target"])

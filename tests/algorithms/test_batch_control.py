@@ -357,7 +357,7 @@ def plain_action_values(weights: dict[str, Tensor], obs: Tensor) -> Tensor:
     return x.relu() @ weights["head.weight"].T + weights["head.bias"]
 
 
-def plain_location(weights: dict[str, Tensor], obs: Tensor) -> Tensor:
+def plain_params(weights: dict[str, Tensor], obs: Tensor) -> Tensor:
     x = obs @ weights["policy.encoder.layers.0.weight"].T + weights["policy.encoder.layers.0.bias"]
     return x.tanh() @ weights["policy.head.weight"].T + weights["policy.head.bias"]
 
@@ -420,10 +420,10 @@ def test_policy_kl_is_that_of_the_current_policy_from_the_one_before_the_updates
 
 
 def plain_policy(weights: dict[str, Tensor], obs: Tensor) -> Any:
-    location = plain_location(weights, obs)
+    params = plain_params(weights, obs)
     if "policy.log_std" in weights:
-        return Independent(Normal(location, weights["policy.log_std"].exp()), 1)
-    return Categorical(logits=location)
+        return Independent(Normal(params, weights["policy.log_std"].exp()), 1)
+    return Categorical(logits=params)
 
 
 @pytest.mark.parametrize("states", [1, 5, 13, 1000])
@@ -447,7 +447,7 @@ def test_a_divergence_is_measured_on_so_many_valid_states_at_most(states: int):
     assert policy_change(config, state, probe(config, state, data)) == 0.0  # nothing has moved
     state.learner.iterations += 1
     stale = probe(config, state, data)  # asks the policy again
-    assert torch.equal(stale.location, over(state.network.locate, stale.obs))
+    assert torch.equal(stale.policy_params, over(state.network.policy_params, stale.obs))
     valid = {tuple(obs) for obs in data.obs[:-1][data.valid].tolist()}
     assert len(valid) == data.num_valid < data.valid.numel()
     draws = [[tuple(obs) for obs in some.tolist()] for some in seen]
@@ -501,9 +501,7 @@ def test_the_batch_goes_to_the_noise_scale_in_samples(tmp_path: Path):
 def test_a_minibatch_limit_does_not_lengthen_the_rollouts_that_a_noise_scale_asks_for(tmp_path: Path):
     """Beyond the limit there are more minibatches, which must not ask for still longer rollouts."""
     controller = {"kind": "noise_scale", "min_steps": 1, "max_steps": 99, "start_steps": 60, "smoothing": 1.0}
-    config = toy_config(
-        update={"noise_scale_every": 1}, controller=controller | {"every": 1}, minibatch_limit=30
-    )
+    config = toy_config(update={"noise_scale_every": 1}, controller=controller | {"every": 1}, minibatch=30)
     state = start(config)
     assert state.batch.minibatches_per_epoch == 60 * ENVS / 30
     state.steps.noise["policy"].add(120.0, 1.0)  # a noise scale of 120 samples

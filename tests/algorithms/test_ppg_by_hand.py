@@ -38,7 +38,7 @@ def config_of(
         num_envs=ENVS,
         num_steps=STEPS,
         threads=1,
-        dtype="float64",
+        precision="float64",
         env_config={"max_episode_steps": 4, "time_limit": "terminal"},
         network={"encoder": "impala", "impala_channels": [2, 3], "impala_features": 7, "heads": heads},
         proximal={"policy": "ewma", "ewma_decay": DECAY},

@@ -91,7 +91,7 @@ def test_values_are_fitted_for_the_action_that_was_taken():
     samples = pqn.prepare(in_float64(data), config)
     valid = data.valid.flatten()
     with torch.no_grad():
-        table = state.network.locate(samples.obs[valid])
+        table = state.network.policy_params(samples.obs[valid])
     value = table[range(len(table)), samples.action[valid]]
     metrics = pqn.update_values(samples, state, config, RATE)
     error = (value - samples.target[valid]) ** 2
@@ -337,7 +337,7 @@ def test_the_action_that_is_shown_is_learned_with_its_value(tmp_path: Path):
     state = start_pqn(config)
     state.network.load_state_dict(newest_learner(outcome.folder)["network"])
     with torch.no_grad():
-        value = state.network.locate(torch.eye(5)).max(1).values
+        value = state.network.policy_params(torch.eye(5)).max(1).values
     # Behavior takes a random action at times, which the trace sees and the best policy does not.
     best = 1 / (1 - 7 / 8 * discount)
     torch.testing.assert_close(value, torch.full((5,), best), rtol=0, atol=0.1)
@@ -364,7 +364,7 @@ def test_the_way_out_of_a_corridor_is_learned_with_its_values():
         pqn.update_values(pqn.prepare(data, config), state, config, rate)
         state.learner.env_steps += data.num_valid
     with torch.no_grad():
-        value, action = state.network.locate(torch.eye(5)).max(1)
+        value, action = state.network.policy_params(torch.eye(5)).max(1)
     assert action.tolist() == [1] * 5
     expected = torch.tensor([discount ** (4 - cell) for cell in range(5)])
     torch.testing.assert_close(value, expected, rtol=0, atol=0.05)
@@ -378,7 +378,7 @@ def test_next_values_of_stale_data_are_the_current_networks_but_at_the_ends_of_e
     state.learner.iterations += 2
     state.backend.flat.values += 0.3
     with torch.no_grad():
-        now = state.network.locate(data.obs[1:].flatten(0, 1)).amax(1).view_as(data.next_value)
+        now = state.network.policy_params(data.obs[1:].flatten(0, 1)).amax(1).view_as(data.next_value)
     again = pqn.valued_now(data, state).next_value
     assert data.episode_end.any() and not data.episode_end.all()
     assert torch.equal(again[data.episode_end], data.next_value[data.episode_end])

@@ -39,7 +39,7 @@ def config_of(reset: str, env: str) -> PQNConfig:
         num_steps=STEPS,
         total_env_steps=TOTAL,
         threads=1,
-        dtype="float64",
+        precision="float64",
         microbatch=4,  # of 9 or so: uneven parts
         env_config={"max_episode_steps": 4, "options": {"reset": reset}},
         update={"epochs": EPOCHS, "minibatches_per_epoch": MINIBATCHES},

@@ -25,7 +25,7 @@ def config_of(check: str, **changes: Any) -> PPOConfig:
         num_envs=4,
         num_steps=8,
         total_env_steps=ITERATIONS * 32,
-        dtype="float64",
+        precision="float64",
         threads=1,
         optimizer={"learning_rate": 0.01, "anneal": "none"},
         update={

@@ -24,8 +24,7 @@ from anybatch.algorithms import ppo
 from anybatch.backends import Loss, Minibatch, TorchBackend
 from anybatch.backends import torch_backend as update
 from anybatch.backends.minibatches import microbatches
-from anybatch.backends.noise import NoiseAverage
-from anybatch.backends.torch_backend import first_bad_value
+from anybatch.backends.torch_backend import NoiseAverage, first_bad_value
 from anybatch.config import OptimizerConfig, PPOConfig
 from anybatch.distributed.shard import Shard
 from anybatch.errors import TrainingError

@@ -27,7 +27,7 @@ from toy_runs import (
 
 from anybatch import backends, native
 from anybatch.algorithms import ppo, pqn
-from anybatch.backends import Minibatch, native_backend, native_rollout
+from anybatch.backends import Minibatch, acting, native_backend
 from anybatch.backends.acting import NativeActing, TorchActing
 from anybatch.backends.policy_kernel import PolicyKernel
 from anybatch.config import PPOConfig
@@ -68,9 +68,9 @@ def problem(env: str, proximal: str, objective: str, **changes: object) -> PPOCo
 
 def improved(config: PPOConfig, compiled: str, microbatch: int = 10**6) -> dict[str, object]:
     """What some updates on one batch leave behind."""
-    config = changed(config, compile=compiled)
+    config = changed(config, native=compiled)
     state, _ = moved_policy_and_samples(config)
-    _, samples = moved_policy_and_samples(changed(config, compile="off"))  # the same data for both
+    _, samples = moved_policy_and_samples(changed(config, native="off"))  # the same data for both
     assert state.backend.is_native == (compiled == "on")
     state.backend.microbatch = microbatch
     metrics: dict[str, float | None] = {}
@@ -122,13 +122,13 @@ def test_action_values_in_native_code_equal_torch(env: str, microbatch: int):
     config = toy_pqn_config(
         env=env,
         num_steps=31,
-        dtype="float64",
+        precision="float64",
         network={"hidden_sizes": [35, 9]},
         update={"epochs": 2, "minibatches_per_epoch": 3, "noise_scale_every": 4},
     )
     left: list[dict[str, object]] = []
     for compiled in ("on", "off"):
-        state = start_pqn(changed(config, compile=compiled))
+        state = start_pqn(changed(config, native=compiled))
         assert state.backend.is_native == (compiled == "on")
         state.backend.microbatch, state.network.epsilon = microbatch, 0.3
         for _ in range(UPDATES // 6 + 1):
@@ -161,10 +161,10 @@ def test_layers_of_every_width(sizes: list[int]):
 @pytest.mark.parametrize("heads", ["shared", "dual"])
 @pytest.mark.parametrize("num_envs", [1, 3, 8, 21])
 def test_native_code_acts_as_torch_does(env: str, heads: str, num_envs: int):
-    config = toy_config(env=env, num_envs=num_envs, dtype="float64", network={"heads": heads})
+    config = toy_config(env=env, num_envs=num_envs, precision="float64", network={"heads": heads})
     rollouts = []
     for compiled in ("on", "off"):
-        state = start(changed(config, compile=compiled))
+        state = start(changed(config, native=compiled))
         rollouts.append(state.source.collector.collect(state.network, 9))
     for name, tensor in rollouts[0].tensors().items():
         torch.testing.assert_close(tensor, rollouts[1].tensors()[name], rtol=1e-9, atol=1e-9)
@@ -184,15 +184,15 @@ def test_a_rollout_in_one_native_call_is_the_one_collected_step_by_step(
         env_config={"max_episode_steps": 9},
         network={"heads": heads},
         normalize={"observations": "none"},
-        compile="on",
-        dtype="float32",
+        native="on",
+        precision="float32",
     )
     assert_same_rollouts(lambda: start(config), monkeypatch)
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "minatar:Asterix"])
 def test_so_is_a_rollout_by_action_values(env: str, monkeypatch: pytest.MonkeyPatch):
-    config = toy_pqn_config(env=env, env_config={"max_episode_steps": 9}, compile="on", dtype="float32")
+    config = toy_pqn_config(env=env, env_config={"max_episode_steps": 9}, native="on", precision="float32")
 
     def exploring() -> Any:
         state = start_pqn(config)
@@ -212,7 +212,7 @@ def assert_same_rollouts(begin: Callable[[], Any], monkeypatch: pytest.MonkeyPat
             patch.setattr(EpisodeTracker, "update", None)  # which steps in Python would call
             here = one_call.collect(one, 31)
         with monkeypatch.context() as patch:
-            patch.setattr(native_rollout, "is_possible", lambda *_: False)
+            patch.setattr(acting, "rollout_is_possible", lambda *_: False)
             there = step_by_step.collect(other, 31)
         assert here.episodes == there.episodes and len(here.episodes) >= 2
         torch.testing.assert_close(here.tensors(), there.tensors(), rtol=0, atol=0)
@@ -222,16 +222,16 @@ def assert_same_rollouts(begin: Callable[[], Any], monkeypatch: pytest.MonkeyPat
 def test_native_code_acts_for_its_own_network_only():
     one, other = start(toy_config(seed=1)), start(toy_config(seed=2))
     data = one.source.collector.collect(other.network, 9)
-    located = other.network.locate(data.obs[:-1].flatten(0, 1))
-    torch.testing.assert_close(data.location.flatten(0, 1), located)
+    params = other.network.policy_params(data.obs[:-1].flatten(0, 1))
+    torch.testing.assert_close(data.policy_params.flatten(0, 1), params)
 
 
 def test_float32_has_the_accuracy_of_float32():
     config = problem("toy:Match", "ewma", "clip")
     gradients = []
     for precision, compiled in itertools.product(("float32", "float64"), ("on", "off")):
-        state, samples = moved_policy_and_samples(changed(config, compile="off"))
-        exact = start(changed(config, dtype=precision, compile=compiled))
+        state, samples = moved_policy_and_samples(changed(config, native="off"))
+        exact = start(changed(config, precision=precision, native=compiled))
         exact.backend.flat.values.copy_(state.backend.flat.values)
         if precision == "float32":
             samples = type(samples)(
@@ -251,7 +251,7 @@ def test_float32_has_the_accuracy_of_float32():
 
 
 def test_a_non_finite_sample_is_seen():
-    config = problem("toy:Match", "behavior", "clip", compile="on")
+    config = problem("toy:Match", "behavior", "clip", native="on")
     state, samples = moved_policy_and_samples(config)
     samples.value_target[3] = float("nan")
     before = state.backend.flat.values.clone()
@@ -265,8 +265,8 @@ def test_steps_around_a_non_finite_one_are_taken_as_in_torch():
     config = problem("toy:Match", "ewma", "clip", update={"minibatches_per_epoch": 5, "noise_scale_every": 0})
     left: list[dict[str, object]] = []
     for compiled in ("on", "off"):
-        state, _ = moved_policy_and_samples(changed(config, compile=compiled))
-        _, samples = moved_policy_and_samples(changed(config, compile="off"))
+        state, _ = moved_policy_and_samples(changed(config, native=compiled))
+        _, samples = moved_policy_and_samples(changed(config, native="off"))
         samples.value_target[3] = float("nan")
         ppo.update_policy(samples, state, config, 1e-2)
         ewma = state.backend.average
@@ -310,8 +310,8 @@ def test_a_non_finite_advantage_is_found_in_a_normalized_minibatch():
         update={"epochs": 9, "minibatches_per_epoch": 1},
     )
     for compiled in ("on", "off"):
-        state, _ = moved_policy_and_samples(changed(config, compile=compiled))
-        _, samples = moved_policy_and_samples(changed(config, compile="off"))
+        state, _ = moved_policy_and_samples(changed(config, native=compiled))
+        _, samples = moved_policy_and_samples(changed(config, native="off"))
         step, env = next((t, n) for t, n in samples.valid.nonzero().tolist() if t == 4)
         samples.advantage[step * 3 + env] = float("nan")
         with pytest.raises(TrainingError, match=f"advantage of environment {env} at step {step} "):
@@ -319,14 +319,14 @@ def test_a_non_finite_advantage_is_found_in_a_normalized_minibatch():
 
 
 def test_a_backend_says_why_it_was_chosen():
-    assert start(toy_config(compile="on")).backend.reason.startswith("native code: ")
-    assert start(toy_config(compile="off")).backend.reason == "torch: compile = off"
+    assert start(toy_config(native="on")).backend.reason.startswith("native code: ")
+    assert start(toy_config(native="off")).backend.reason == "torch: native = off"
     assert "float32 and float64" in start(toy_config(precision="bf16")).backend.reason
     assert "several choices" in start(toy_config(env="toy:MultiMatch")).backend.reason
 
 
 def test_a_run_in_native_code_repeats_and_resumes_bit_for_bit(tmp_path: Path):
-    config = toy_config(proximal={"policy": "ewma"}, compile="on", record={"checkpoint_every_iterations": 1})
+    config = toy_config(proximal={"policy": "ewma"}, native="on", record={"checkpoint_every_iterations": 1})
     whole = newest_learner(train(config, tmp_path / "a").folder)
     again = newest_learner(train(config, tmp_path / "b").folder)
     half = train(changed(config, total_env_steps=50), tmp_path / "c").folder
@@ -342,11 +342,11 @@ def test_a_resumed_run_keeps_its_arithmetic_unless_told_otherwise(logged: list[s
         ("off", "on", True),
         ("on", "off", False),
     ]:
-        saved = start(changed(config, compile=was)).snapshot()
-        state = start_from(changed(config, compile=now), saved)
+        saved = start(changed(config, native=was)).snapshot()
+        state = start_from(changed(config, native=now), saved)
         assert state.backend.is_native == native_after
         assert isinstance(state.source.collector.acting, NativeActing) == native_after
-    assert any("continues with it; --compile on is faster" in sentence for sentence in logged)
+    assert any("continues with it; --native on is faster" in sentence for sentence in logged)
 
 
 def without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str) -> None:
@@ -369,8 +369,8 @@ def test_without_a_compiler_torch_is_used_and_that_is_said(
     try:
         state = start(toy_config())
         assert not state.backend.is_native and any(reason in sentence for sentence in logged)
-        with pytest.raises(ConfigError, match=f"compile = on: .*{reason}"):
-            start(toy_config(compile="on"))
+        with pytest.raises(ConfigError, match=f"native = on: .*{reason}"):
+            start(toy_config(native="on"))
     finally:
         native.attempt.cache_clear()
 
@@ -394,10 +394,10 @@ def test_without_a_compiler_actors_do_not_repeat_what_the_learner_says(
 def test_what_cannot_be_compiled_is_refused_only_if_it_is_asked_for():
     config = toy_config(env="toy:Pixels", network={"impala_channels": [4], "impala_features": 8})
     assert not start(config).backend.is_native
-    with pytest.raises(ConfigError, match=r"compile = on: .*encoders mlp"):
-        start(changed(config, compile="on"))
+    with pytest.raises(ConfigError, match=r"native = on: .*encoders mlp"):
+        start(changed(config, native="on"))
     with pytest.raises(ConfigError, match="several choices"):
-        start(toy_config(env="toy:MultiMatch", compile="on"))
+        start(toy_config(env="toy:MultiMatch", native="on"))
 
 
 @pytest.mark.parametrize("heads", ["shared", "dual"])
@@ -405,17 +405,17 @@ def test_linear_networks_are_left_to_torch(heads: str):
     network: dict[str, Any] = {"hidden_sizes": []}
     config, q_config = toy_config(network=network | {"heads": heads}), toy_pqn_config(network=network)
     assert not start(config).backend.is_native and not start_pqn(q_config).backend.is_native
-    with pytest.raises(ConfigError, match=r"compile = on: .*at least one layer"):
-        start(changed(config, compile="on"))
-    with pytest.raises(ConfigError, match=r"compile = on: .*at least one layer"):
-        start_pqn(changed(q_config, compile="on"))
+    with pytest.raises(ConfigError, match=r"native = on: .*at least one layer"):
+        start(changed(config, native="on"))
+    with pytest.raises(ConfigError, match=r"native = on: .*at least one layer"):
+        start_pqn(changed(q_config, native="on"))
 
 
 def test_the_convolution_of_planes_needs_no_layer_behind_it():
-    config = toy_pqn_config(env="minatar:Breakout", dtype="float64", network={"hidden_sizes": []})
+    config = toy_pqn_config(env="minatar:Breakout", precision="float64", network={"hidden_sizes": []})
     left = []
     for compiled in ("on", "off"):
-        state = start_pqn(changed(config, compile=compiled))
+        state = start_pqn(changed(config, native=compiled))
         data = state.source.collector.collect(state.network, config.num_steps)
         pqn.update_values(pqn.prepare(data, config), state, config, 1e-2)
         left.append({"parameters": state.backend.flat.values, "rollout": data.tensors()})
@@ -436,7 +436,7 @@ def test_a_second_process_does_not_compile_again(tmp_path: Path):
 
 @pytest.mark.parametrize("compiled", ["on", "off"])
 def test_a_run_records_whether_it_used_native_code(compiled: str, tmp_path: Path):
-    folder = train(toy_config(compile=compiled), tmp_path).folder
+    folder = train(toy_config(native=compiled), tmp_path).folder
     facts = json.loads((folder / "facts.json").read_text())
     assert facts["native_code"] == (compiled == "on")
 

@@ -22,7 +22,7 @@ NETWORKS: dict[str, dict[str, object]] = {
 
 
 def gradient(config: PPOConfig, precision: str) -> torch.Tensor:
-    config = changed(config, compile="off", precision=precision)
+    config = changed(config, native="off", precision=precision)
     state = start(config)
     data = start(changed(config, precision="float32")).source.collector.collect(state.network, 40)
     samples = prepare(data, state, config)
@@ -43,12 +43,12 @@ def test_heads_and_what_they_give_are_float32():
     state = start(toy_config(precision="bf16", proximal={"policy": "ewma"}))
     obs = torch.randn(5, *state.source.collector.env.spec.obs_shape)
     policy, value = state.network(obs)
-    assert policy.location.dtype == value.dtype == torch.float32
+    assert policy.params.dtype == value.dtype == torch.float32
     assert (
         state.backend.average is not None
-        and state.backend.average.policy_at(obs).location.dtype == torch.float32
+        and state.backend.average.policy_at(obs).params.dtype == torch.float32
     )
-    assert not torch.equal(policy.location, start(toy_config()).network(obs)[0].location)
+    assert not torch.equal(policy.params, start(toy_config()).network(obs)[0].params)
     assert all(weight.dtype == torch.float32 for weight in state.network.parameters())
 
 
@@ -56,7 +56,7 @@ def test_action_values_compute_in_bf16_too():
     config = toy_pqn_config()
     obs = torch.randn(5, *start_pqn(config).source.collector.env.spec.obs_shape)
     exact, rounded = (
-        start_pqn(changed(config, precision=precision)).network.locate(obs)
+        start_pqn(changed(config, precision=precision)).network.policy_params(obs)
         for precision in ("float32", "bf16")
     )
     assert rounded.dtype == torch.float32 and not torch.equal(exact, rounded)
@@ -115,7 +115,6 @@ def test_a_trial_of_bf16_that_hangs_is_ended_and_fails(monkeypatch: pytest.Monke
     assert time.monotonic() - started < 30
 
 
-@pytest.mark.parametrize("changes", [{"dtype": "float64"}, {"compile": "on"}])
-def test_what_bf16_excludes_is_refused(changes: dict[str, str]):
+def test_bf16_in_native_code_is_refused():
     with pytest.raises(ConfigError, match="precision = bf16"):
-        toy_config(precision="bf16", **changes)
+        toy_config(precision="bf16", native="on")

@@ -52,8 +52,8 @@ def ppo_problem(env: str, **changes: Any) -> PPOConfig:
         objective={"clip": None, "kl_penalty": 1.0, "kl": "exact", "entropy_coefficient": 0.02},
         optimizer={"max_grad_norm": 0.2},
         update={"epochs": 2, "minibatches_per_epoch": 3, "noise_scale_every": 4},
-        compile="on",
-        dtype="float32",
+        native="on",
+        precision="float32",
     )
     return changed(config, **changes)
 
@@ -90,7 +90,7 @@ def test_threads_do_not_change_a_policy(env: str, heads: str):
 @pytest.mark.parametrize("minibatches", [1, 2, 9, 40])
 def test_nor_do_minibatches_of_any_size(minibatches: int, precision: str):
     update = {"minibatches_per_epoch": minibatches}
-    assert_same_policy(ppo_problem("minatar:Breakout", update=update, dtype=precision))
+    assert_same_policy(ppo_problem("minatar:Breakout", update=update, precision=precision))
 
 
 @pytest.mark.usefixtures("all_threads")
@@ -109,8 +109,8 @@ def test_threads_do_not_change_action_values(env: str):
         env_config={"max_episode_steps": 7},
         network=WIDE,
         update={"epochs": 2, "minibatches_per_epoch": 3, "noise_scale_every": 4},
-        compile="on",
-        dtype="float32",
+        native="on",
+        precision="float32",
     )
     left = []
     for threads in (1, *NUMBERS):
@@ -205,7 +205,7 @@ def test_a_single_slow_call_does_not_change_it(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize(("compiled", "recorded"), [("on", 3), ("off", 1)])
 def test_a_run_records_the_threads_that_it_may_use(compiled: str, recorded: int, tmp_path: Path):
-    config = toy_config(compile=compiled, threads=3 if compiled == "on" else 1)
+    config = toy_config(native=compiled, threads=3 if compiled == "on" else 1)
     facts = json.loads((train(config, tmp_path).folder / "facts.json").read_text())
     assert facts["threads"] == recorded
 
@@ -228,7 +228,7 @@ def test_the_auxiliary_phase_beside_native_code_has_the_threads_asked_for(
     threads: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     used = torchs_threads(monkeypatch)
-    train(phase_config(compile="on", threads=threads, total_env_steps=150), tmp_path)
+    train(phase_config(native="on", threads=threads, total_env_steps=150), tmp_path)
     assert used == {"policy_iteration": {1}, "auxiliary_step": {expected}}
     assert torch.get_num_threads() == 1
 
@@ -237,7 +237,7 @@ def test_a_run_with_threads_in_its_auxiliary_phase_can_be_repeated_and_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     config = phase_config(
-        compile="on",
+        native="on",
         threads=2,
         num_envs=32,
         num_steps=32,

@@ -18,6 +18,7 @@ from anybatch.runs import folder as run_folder
 BY_ID = {
     "Breakout-v5": "atari-ppo-ewma",
     "envpool:Pong-v5": "atari-ppo-ewma",
+    "ALE/Breakout-v5": "atari-ppo-ewma",
     "procgen:coinrun": "procgen-ppo-ewma",
     "procgen-easy:coinrun": "procgen-easy-ppo-ewma",
     "CoinrunHard-v0": "procgen-ppo-ewma",
@@ -181,10 +182,8 @@ def test_own_environments_train_with_a_preset_for_what_they_show(
 
 
 def test_help_shows_the_numbers_of_the_preset_chosen(capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit) as stop:
-        main(["train", "--env=HalfCheetah-v4", "--help"])
+    main(["train", "--env=HalfCheetah-v4", "--help"])
     out = capsys.readouterr().out
-    assert stop.value.code == 0
     assert "[mujoco-ppo]" in out and "[2,048]" in out and "selects another" not in out
 
 
@@ -206,9 +205,8 @@ def test_an_environment_that_is_not_there_is_answered_with_near_ones(
 
 def test_a_wrong_flag_is_said_before_a_wrong_environment(capsys: pytest.CaptureFixture[str]):
     assert "--num-env" in refused(capsys, "plan", "--env=CartPol-v1", "--num-env=3")
-    with pytest.raises(SystemExit) as stop:
-        main(["plan", "--env=CartPol-v1", "--help"])
-    assert stop.value.code == 0 and "usage: anybatch plan" in capsys.readouterr().out
+    main(["plan", "--env=CartPol-v1", "--help"])
+    assert "usage: anybatch plan" in capsys.readouterr().out
 
 
 def test_a_flag_of_the_environment_that_cannot_be_read_is_refused(capsys: pytest.CaptureFixture[str]):

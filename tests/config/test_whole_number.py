@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from anybatch.cli import main
 from anybatch.config import ControllerConfig, schedule_points
-from anybatch.config.whole_number import whole_number
+from anybatch.config.require import whole_number
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -224,7 +225,7 @@ def test_any_integers_make_a_plan(envs: int, steps: int, minibatches: int, epoch
     reach = effective_sample_size(run.advantage_decay) * envs * steps
     assert reach == pytest.approx(max(65536, envs * steps), rel=1e-6)
     said = plan_table(config, result)
-    assert len(said.lines) == 3 and len(said.rows) == 3
+    assert len(said.lines) == 3 and len(said.rows) == 4
 
 
 def test_a_plan_never_depends_on_another_plan():
@@ -252,7 +253,7 @@ def test_the_rows_name_what_changed_and_why():
     assert rows["learning rate"].this_run == "0.00025"
     assert "√(1/4)" in rows["learning rate"].rule
     assert rows["proximal EWMA decay"].this_run == "0.969697 (center of mass 32)"
-    assert rows["advantage moments decay"].this_run == "0.6 (iterations 4)"
+    assert rows["advantage-statistics EWMA decay"].this_run == "0.6 (effective window: 4 iterations)"
     kept = {row.number: row for row in table(num_envs=64, rescale="none").rows}
     assert kept["learning rate"].this_run == "0.0005"
     assert "kept" in kept["learning rate"].rule
@@ -283,12 +284,12 @@ def test_a_large_ratio_is_written_in_full():
     tuned = {"num_envs": 1, "num_steps": 8, "minibatches_per_epoch": 8, "epochs": 1}
     rows = {row.number: row for row in table(num_envs=12_500, num_steps=8, tuned_at=tuned).rows}
     assert "√12,500 (minibatch)" in rows["learning rate"].rule
-    assert "÷ 12,500 (iteration batch)" in rows["advantage moments decay"].rule
+    assert "÷ 12,500 (iteration batch)" in rows["advantage-statistics EWMA decay"].rule
 
 
 def test_numbers_that_a_run_does_not_use_have_no_row():
     rows = table(proximal={"policy": "behavior"}, objective={"advantage_normalization": "none"}).rows
-    assert [row.number for row in rows] == ["learning rate"]
+    assert [row.number for row in rows] == ["learning rate", "age of the proximal policy"]
 
 
 def test_the_microbatch_given_wins_over_the_rule():
@@ -345,10 +346,48 @@ def test_another_rollout_length_warns_whatever_is_rescaled(rescale: str):
 
 
 def test_a_center_of_mass_below_one_warns_where_the_average_is_used():
-    assert not table(num_envs=8 * 256).warnings  # exactly 1
-    (sentence,) = table(num_envs=16 * 256).warnings
-    assert "center of mass is 0.5" in sentence
-    assert not table(num_envs=16 * 256, proximal={"policy": "behavior"}).warnings
+    assert "center of mass" not in " ".join(table(num_envs=8 * 256).warnings)  # exactly 1
+    assert "center of mass is 0.5" in " ".join(table(num_envs=16 * 256).warnings)
+    assert "center of mass" not in " ".join(
+        table(num_envs=16 * 256, proximal={"policy": "behavior"}).warnings
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"optimizer": {"max_grad_norm": 0.5}}, "optimizer.max-grad-norm = 0.5 clips gradients"),
+        ({"update": {"epochs": 3}, "tuned_at": {"epochs": 3}}, "The rule assumes one policy epoch"),
+        ({"proximal": {"policy": "behavior"}}, "the age of the proximal policy in env steps follows"),
+        ({"objective": {"advantage_normalization": "minibatch"}}, "in a way that no rule corrects"),
+        ({}, ""),
+    ],
+)
+def test_what_no_rule_corrects_is_said_at_another_batch_alone(changes: dict[str, Any], sentence: str):
+    assert not table(**changes).warnings
+    assert not table(num_envs=16, rescale="none", **changes).warnings
+    said = table(num_envs=16, **changes).warnings
+    assert len(said) == bool(sentence) and all(sentence in one for one in said)
+
+
+def test_larger_minibatches_say_how_far_the_rules_were_found_to_hold():
+    (sentence,) = table(num_envs=512).warnings
+    assert "2 times the tuned one" in sentence and "about 16 times" in sentence
+    assert not table(num_envs=512, minibatch="auto").warnings
+
+
+@pytest.mark.parametrize(
+    ("policy", "tuned_at", "this_run"),
+    [
+        ("ewma", "65,536 env steps", "65,536 env steps"),
+        ("periodic", "65,536 env steps", "65,536 env steps"),
+        ("behavior", "up to 65,536 env steps", "up to 4,096 env steps"),
+        ("iteration_start", "up to 65,536 env steps", "up to 4,096 env steps"),
+    ],
+)
+def test_every_plan_tells_the_age_of_the_proximal_policy(policy: str, tuned_at: str, this_run: str):
+    row = table(num_envs=16, proximal={"policy": policy}).rows[-1]
+    assert (row.number, row.tuned_at, row.this_run) == ("age of the proximal policy", tuned_at, this_run)
 
 
 def test_an_iteration_of_one_sample_warns_unless_moments_reach_further():

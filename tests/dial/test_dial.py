@@ -67,7 +67,7 @@ def test_a_pinned_config_rescales_where_an_open_one_does_not():
     config = PPOConfig(num_envs=32, optimizer=OptimizerConfig(learning_rate=3e-4))
     pinned = config.pinned()
     assert plan_of(pinned) == plan_of(config)
-    assert plan_of(replace(pinned, num_envs=128)).hyperparameters.learning_rate == pytest.approx(6e-4)
+    assert plan_of(replace(pinned, num_envs=8)).hyperparameters.learning_rate == pytest.approx(1.5e-4)
     assert replace(pinned, num_envs=7).pinned().tuned_at == pinned.tuned_at  # what is written down stays
 
 
@@ -94,7 +94,7 @@ def test_presets_are_pinned_with_what_they_leave_out_of_a_table():
 
 
 def test_the_command_line_pins_what_its_flags_change(capsys: pytest.CaptureFixture[str]):
-    flags = ["--preset", "cartpole-ppo", "--num-envs", "32"]
+    flags = ["--preset", "cartpole-ppo", "--num-envs", "32", "--minibatch", "scaled"]
     preset = presets.load("cartpole-ppo").config
     assert preset.tuned_at is not None
     assert planned(capsys, *flags)["ratios"]["minibatch"] == 32 / preset.num_envs
@@ -106,9 +106,7 @@ def test_the_command_line_pins_what_its_flags_change(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("command", ["train", "plan", "resume"])
 @pytest.mark.parametrize("flag", ["--help", "--help-all"])
 def test_help_names_the_batch_tuned_at(command: str, flag: str, capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit) as ending:
-        main([command, flag])
-    assert ending.value.code == 0
+    main([command, flag])
     assert ("--tuned-at.num-envs" if flag == "--help-all" else "--tuned-at.…") in capsys.readouterr().out
 
 
@@ -125,7 +123,7 @@ def test_a_wrong_tuned_batch_in_a_record_is_named():
 
 
 def test_advice_counts_iterations_of_the_batch_of_an_open_config():
-    rows = [{"proximal/age_env_steps": 2100.0}]
+    rows = [{"proximal/age_env_steps": 2100.0}] * 2
     config = unpinned(proximal={"policy": "ewma"})  # 3 × 7 samples
     (found,) = advice.advise(rows, config)
     assert "100 iterations of the tuned batch" in found.measured
@@ -243,9 +241,8 @@ def test_a_controller_that_a_run_gets_on_a_resume_has_the_defaults_of_its_kind(t
 
 
 def test_help_names_the_defaults_of_both_kinds(capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit):
-        main(["plan", "--help-all"])
-    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    main(["plan", "--help-all"])
+    text = " ".join(capsys.readouterr().out.split())
     assert "None: 0.05 for divergence, 0.01 for kl." in text
     assert "None: twice tuned-at.num-steps; four times for kl." in text
 
@@ -292,7 +289,7 @@ def test_the_linear_rule_goes_with_a_list_of_rules(capsys: pytest.CaptureFixture
 )
 def test_a_rule_that_is_asked_for_replaces_the_optimizers(optimizer: Any, rescale: str, ratio: float):
     config = PPOConfig(optimizer=OptimizerConfig(name=optimizer, learning_rate=1e-3), rescale=rescale)
-    four_times = replace(config.pinned(), num_envs=32)
+    four_times = replace(config.pinned(), num_envs=32, minibatch="scaled")
     assert plan_of(four_times).hyperparameters.learning_rate == pytest.approx(ratio * 1e-3)
 
 

@@ -45,6 +45,7 @@ def planned(trainer: str, words: str, num_envs: int) -> OtherPlan:
 def test_every_trainer_has_the_numbers_of_our_own_plan(trainer: str, num_envs: int):
     config = PPOConfig(
         num_envs=num_envs,
+        minibatch="scaled",
         num_steps=32,
         update=UpdateConfig(minibatches_per_epoch=4, epochs=3),
         optimizer=OptimizerConfig(learning_rate=1e-3),

@@ -24,7 +24,7 @@ from anybatch.errors import ConfigError, EnvError
         (["--update.epochs", str(10**20)], "update.epochs = 100000000000000000000: must not exceed"),
         (
             ["--evaluation.num-envs", str(10**9)],
-            "evaluation.num-envs = 1000000000: must be at most 1,048,576",
+            "evaluation.num-envs = 1000000000: must be from 1 to 1,048,576",
         ),
         (
             ["--evaluation.episodes-per-env", str(10**20)],

@@ -54,7 +54,7 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         "ppo",
         [EWMA, PER_ITERATION, {"controller": DIVERGENCE | {"kind": "kl", "low": 1e-4, "high": 1e-2}}],
     ),
-    "ewma_noise_limit": ("ppo", [EWMA, {"minibatch_limit": "noise-scale", "compile": "off"}]),
+    "ewma_noise_limit": ("ppo", [EWMA, {"minibatch": "noise-scale", "native": "off"}]),
     "ppg": (
         "ppg",
         [

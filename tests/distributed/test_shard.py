@@ -31,7 +31,7 @@ def test_indices_into_all_samples_become_those_of_the_shards_that_have_them(part
     found: list[int] = []
     for index in range(parts):
         shard = Shard.part(7, index=index, parts=parts)
-        own = samples[:, shard.envs].flatten()[shard.own_indices(order)]
+        own = samples[:, shard.envs].flatten()[shard.local_indices(order)]
         places = [order.tolist().index(sample) for sample in own.tolist()]
         assert places == sorted(places)
         found += own.tolist()

@@ -13,14 +13,15 @@ import pytest
 from blocks import LANGUAGES, PAGES, Block, Command, blocks_of, name_of
 
 from anybatch.cli import main
-from anybatch.cli.words import value_of, without
+from anybatch.cli.main import COMMANDS
+from anybatch.cli.parser import Argv
 from anybatch.config import CONFIGS
-from anybatch.config.whole_number import whole_number
+from anybatch.config.require import whole_number
 from anybatch.runs.metrics import METRICS
 from docs_build import flag_reference
 
-LENGTH = "--total-env-steps"
-SHORT = {LENGTH: "600", "--evaluation.num-envs": "2", "--evaluation.max-episode-steps": "50"}
+LENGTH = "total-env-steps"
+SHORT = {LENGTH: "600", "evaluation.num-envs": "2", "evaluation.max-episode-steps": "50"}
 """Flags that a training gets instead of its own."""
 PLANNED = {"train", "plan"}
 OF_OTHER_PROGRAMS = {
@@ -98,14 +99,12 @@ def shortened(command: Command) -> list[str]:
     short = dict(SHORT) if command.name == "train" else {}
     if named := env_steps_of(command):
         short[LENGTH] = str(named // 20)
-    for flag in short:
-        words = without(flag, words)
-    return words + [word for pair in short.items() for word in pair]
+    return Argv(words).without(*short) + [f"--{flag}={value}" for flag, value in short.items()]
 
 
 def env_steps_of(command: Command) -> int | None:
     """The length that a command names."""
-    named = value_of(LENGTH, list(command.words))
+    named = Argv(command.words).value(LENGTH)
     return None if named is None else whole_number(named)
 
 
@@ -150,13 +149,13 @@ unrun = [(page, block) for page in PAGES for block in blocks_of(page) if block.r
     ],
 )
 def test_a_command_that_is_not_run_could_be(command: Command):
-    assert command.name in flag_reference.command_names()
+    assert command.name in COMMANDS
     known = flag_reference.command_flags(command.name)
     if flag_reference.takes_every_setting(command.name):
         known |= SETTINGS
     assert not set(command.flags) - with_negations(known)
     if command.name in PLANNED and not any(word.endswith(".toml") for word in command.words):
-        main(["plan", *without("--name", list(command.words[1:]))])
+        main(["plan", *Argv(command.words[1:]).without("name")])
 
 
 @pytest.mark.parametrize(
@@ -202,7 +201,7 @@ def test_flags_that_a_page_names_in_its_text_exist(page: Path):
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
     words = [word for code in re.findall(r"`((?:--|anybatch )[^`]*)`", text) for word in code.split()]
     named = {word for word in words if re.fullmatch(r"--[a-z][\w.-]*", word)}
-    commands = [flag_reference.command_flags(name) for name in flag_reference.command_names()]
+    commands = map(flag_reference.command_flags, COMMANDS)
     assert (
         not named
         - with_negations(SETTINGS.union(*commands))

@@ -57,7 +57,7 @@ def valid_transitions(env: VectorEnv, count: int) -> list[list[Transition]]:
 
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    """`envs.make` with config fields as keywords. `own_envs:…` can be imported; all envs get closed."""
+    """`envs.make` with config fields as keywords. `custom_envs:…` can be imported; all envs get closed."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "support"))
     made: list[VectorEnv] = []
 

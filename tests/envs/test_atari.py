@@ -13,32 +13,32 @@ from anybatch import evaluating
 from anybatch.acting.evaluation import Evaluation
 from anybatch.cli import main
 from anybatch.config import EnvConfig
-from anybatch.envs import atari, envpool_adapter, is_atari
-from anybatch.envs.published_scale import on_published_scale
+from anybatch.envs import envpool_adapter, is_atari, published
+from anybatch.envs.published import on_published_scale
 from anybatch.errors import ConfigError
 from anybatch.runs import metrics as metric_names
 from anybatch.runs.display import QUIET
 
 
 def test_there_are_57_games_and_the_engine_has_them_all():
-    assert len(atari.GAMES) == len(set(atari.GAMES)) == 57
-    assert {f"{game}-v5" for game in atari.GAMES} <= set(envpool_adapter.known_ids())
+    assert len(published.ATARI) == len(set(published.ATARI)) == 57
+    assert {f"{game}-v5" for game in published.ATARI} <= set(envpool_adapter.known_ids())
 
 
 def test_the_published_scores():
     # Sums over the games: a typing error in any of the 114 numbers shows.
-    scores = list(atari.SCORES.values())
+    scores = list(published.ATARI.values())
     assert np.sum(scores, axis=0) == pytest.approx([50_864.9, 606_494.2], abs=1e-6)
-    assert all(known.random < known.human for known in scores)
+    assert all(known.low < known.high for known in scores)
 
 
 @pytest.mark.parametrize("prefix", ["", "envpool:"])
 def test_random_play_is_0_and_a_human_is_1(prefix: str):
-    for game, known in atari.SCORES.items():
-        assert atari.human_normalized(f"{prefix}{game}-v5", known.random) == 0
-        assert atari.human_normalized(f"{prefix}{game}-v5", known.human) == 1
-    assert atari.human_normalized(f"{prefix}Breakout-v5", 16.1) == pytest.approx(0.5)
-    assert atari.human_normalized(f"{prefix}FishingDerby-v5", -144.7) == pytest.approx(-1)
+    for game, known in published.ATARI.items():
+        assert published.human_normalized(f"{prefix}{game}-v5", known.low) == 0
+        assert published.human_normalized(f"{prefix}{game}-v5", known.high) == 1
+    assert published.human_normalized(f"{prefix}Breakout-v5", 16.1) == pytest.approx(0.5)
+    assert published.human_normalized(f"{prefix}FishingDerby-v5", -144.7) == pytest.approx(-1)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_random_play_is_0_and_a_human_is_1(prefix: str):
     ],
 )
 def test_what_is_not_one_of_the_57_games_has_no_human_normalized_score(env_id: str):
-    assert atari.human_normalized(env_id, 1.0) is None
+    assert published.human_normalized(env_id, 1.0) is None
 
 
 def test_the_published_scale_is_that_of_the_benchmark():
@@ -65,15 +65,15 @@ def test_the_published_scale_is_that_of_the_benchmark():
 
 
 def test_the_small_suites():
-    five, ten, all_ = (set(atari.SUITES[name]) for name in ("atari-5", "atari-10", "atari-57"))
-    assert five < ten < all_ == set(atari.GAMES)
+    five, ten, all_ = (set(published.SUITES[name]) for name in ("atari-5", "atari-10", "atari-57"))
+    assert five < ten < all_ == set(published.ATARI)
     assert five == {"BattleZone", "DoubleDunk", "NameThisGame", "Phoenix", "Qbert"}
     assert ten - five == {"Amidar", "Bowling", "Frostbite", "KungFuMaster", "Riverraid"}
 
 
 def score_at(game: str, percent: float) -> float:
-    known = atari.SCORES[game]
-    return known.random + percent / 100 * (known.human - known.random)
+    known = published.ATARI[game]
+    return known.low + percent / 100 * (known.high - known.low)
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def score_at(game: str, percent: float) -> float:
     [("atari-5", 101**0.9653 - 1), ("atari-10", 101**0.9809 - 1)],  # the exponents are the coefficients' sums
 )
 def test_the_median_predicted_from_human_play_everywhere(suite: str, predicted: float):
-    human = {game: known.human for game, known in atari.SCORES.items()}
-    assert atari.predicted_median(suite, human) == pytest.approx(predicted, rel=1e-9)
+    human = {game: known.high for game, known in published.ATARI.items()}
+    assert published.predicted_median(suite, human) == pytest.approx(predicted, rel=1e-9)
 
 
 def test_the_median_predicted_from_mixed_scores_takes_less_than_random_play_as_random():
@@ -91,15 +91,15 @@ def test_the_median_predicted_from_mixed_scores_takes_less_than_random_play_as_r
     scores = {game: score_at(game, percent) for game, percent in percents.items()}
     exponent = 2 * 0.3820 + 0 * 0.0679 + 1 * 0.3108 + 3 * 0.1241 + 2 * 0.0805
     assert exponent == pytest.approx(1.6081)
-    assert atari.predicted_median("atari-5", scores) == pytest.approx(39.5602, abs=1e-4)
+    assert published.predicted_median("atari-5", scores) == pytest.approx(39.5602, abs=1e-4)
 
 
 def test_nothing_is_predicted_from_a_suite_with_a_gap_or_from_all_games():
-    human = {game: known.human for game, known in atari.SCORES.items()}
-    assert atari.predicted_median("atari-57", human) is None
+    human = {game: known.high for game, known in published.ATARI.items()}
+    assert published.predicted_median("atari-57", human) is None
     del human["Bowling"]
-    assert atari.predicted_median("atari-10", human) is None
-    assert atari.predicted_median("atari-5", human) is not None
+    assert published.predicted_median("atari-10", human) is None
+    assert published.predicted_median("atari-5", human) is not None
 
 
 @dataclass(frozen=True)

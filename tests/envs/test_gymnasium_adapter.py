@@ -6,9 +6,9 @@ import pytest
 
 from anybatch import envs
 from anybatch.config import EnvConfig
-from anybatch.envs import custom as own
-from anybatch.envs.observations import read_observations
+from anybatch.envs import custom
 from anybatch.envs.protocol import BoxActions, DiscreteActions, MultiDiscreteActions, VectorEnv
+from anybatch.envs.spaces import read_observations
 from anybatch.errors import EnvError
 
 NO_ACTION = np.zeros(3, dtype=np.int64)
@@ -41,7 +41,7 @@ def test_same_step_reset_has_only_valid_steps_and_gives_the_final_observation(ma
 
 
 @pytest.mark.parametrize(
-    "env_id", ["gym:CartPole-v1", "own_envs:Vector-v0", "own_envs:Symbols-v0", "gym:Pendulum-v1"]
+    "env_id", ["gym:CartPole-v1", "custom_envs:Vector-v0", "custom_envs:Symbols-v0", "gym:Pendulum-v1"]
 )
 def test_both_reset_modes_give_the_same_transitions(make, transitions, env_id):
     next_step = transitions(make(env_id, max_episode_steps=7), 29)
@@ -99,20 +99,20 @@ def test_actions_beyond_the_bounds_equal_clipped_ones(make):
 
 
 def test_the_engine_itself_receives_the_clipped_action(make):
-    env = make("own_envs:NarrowBox-v0")  # asserts that the action is in its space
+    env = make("custom_envs:NarrowBox-v0")  # asserts that the action is in its space
     env.reset()
     reward = env.step(np.array([[1, 1], [-1, -1], [0.05, 0]], dtype=np.float32)).reward
     assert reward.tolist() == pytest.approx([0.2, -0.2, 0.05])
 
 
 def test_infinite_bounds_clip_nothing(make):
-    env = make("own_envs:UnboundedBox-v0")
+    env = make("custom_envs:UnboundedBox-v0")
     env.reset()
     assert env.step(np.full((3, 2), 1e6, dtype=np.float32)).reward.tolist() == [2e6] * 3
 
 
 def test_discrete_actions_are_shifted_to_their_start(make):
-    env = make("own_envs:ShiftedActions-v0")
+    env = make("custom_envs:ShiftedActions-v0")
     assert env.spec.actions == DiscreteActions(5)
     env.reset()
     assert env.step(np.array([0, 2, 4])).reward.tolist() == [-2, 0, 2]
@@ -120,29 +120,29 @@ def test_discrete_actions_are_shifted_to_their_start(make):
 
 @pytest.mark.parametrize("name", ["Float64", "Integers", "Bits"])
 def test_vectors_of_any_type_become_float32(make, name):
-    env = make(f"own_envs:{name}-v0")
+    env = make(f"custom_envs:{name}-v0")
     assert (env.spec.obs_shape, env.spec.obs_dtype) == ((3,), np.float32)
     assert env.reset().dtype == env.step(NO_ACTION).obs.dtype == np.float32
 
 
 def test_discrete_observations_become_one_hot(make):
-    env = make("own_envs:Symbols-v0")
+    env = make("custom_envs:Symbols-v0")
     obs = env.reset()
     assert env.spec.obs_shape == (7,)
     assert obs.tolist() == np.eye(7)[env._engine._observations - 2].tolist()
 
 
 def test_images_become_channels_first_and_stay_uint8(make):
-    env = make("own_envs:ChannelsLast-v0")
+    env = make("custom_envs:ChannelsLast-v0")
     obs = env.reset()
     assert (env.spec.obs_shape, env.spec.obs_dtype) == ((3, 37, 41), np.uint8)
     assert obs.shape == (3, 3, 37, 41) and obs.flags.c_contiguous
     assert np.array_equal(obs[1, 2], env._engine._observations[1, :, :, 2])
-    assert make("own_envs:ChannelsFirst-v0").spec.obs_shape == (2, 37, 41)
+    assert make("custom_envs:ChannelsFirst-v0").spec.obs_shape == (2, 37, 41)
 
 
 def test_same_step_final_images_are_channels_first_too(make):
-    env = make("own_envs:ChannelsLast-v0", options=SAME_STEP)
+    env = make("custom_envs:ChannelsLast-v0", options=SAME_STEP)
     env.reset()
     env.step(NO_ACTION)
     step = env.step(NO_ACTION)
@@ -151,13 +151,13 @@ def test_same_step_final_images_are_channels_first_too(make):
 
 
 def test_options_reach_the_environment_as_numbers(make):
-    env = make("own_envs:Vector-v0", options={"bonus": "0.5"})
+    env = make("custom_envs:Vector-v0", options={"bonus": "0.5"})
     env.reset()
     assert env.step(NO_ACTION).reward.tolist() == [0.5] * 3
 
 
 def test_actions_of_several_choices_are_shifted_to_their_starts(make):
-    env = make("own_envs:ShiftedMultiDiscrete-v0")  # asserts that the action is in its space
+    env = make("custom_envs:ShiftedMultiDiscrete-v0")  # asserts that the action is in its space
     assert env.spec.actions == MultiDiscreteActions((2, 3))
     assert (env.spec.action_width, env.spec.action_shape, env.spec.action_counts) == (5, (2,), (2, 3))
     env.reset()
@@ -166,7 +166,7 @@ def test_actions_of_several_choices_are_shifted_to_their_starts(make):
 
 
 def test_choices_in_a_matrix_are_one_after_another(make):
-    env = make("own_envs:MatrixMultiDiscrete-v0")
+    env = make("custom_envs:MatrixMultiDiscrete-v0")
     assert env.spec.actions == MultiDiscreteActions((2, 3, 4, 5))
     env.reset()
     assert env.step(np.array([[1, 2, 3, 4], [0, 0, 0, 4], [1, 0, 0, 0]])).reward.tolist() == [10, 4, 1]
@@ -174,7 +174,7 @@ def test_choices_in_a_matrix_are_one_after_another(make):
 
 @pytest.mark.parametrize(("name", "bits"), [("MultiBinary", 3), ("MatrixMultiBinary", 6)])
 def test_multi_binary_actions_are_choices_of_two(make, name, bits):
-    env = make(f"own_envs:{name}-v0")  # asserts that the action is in its space
+    env = make(f"custom_envs:{name}-v0")  # asserts that the action is in its space
     assert env.spec.actions == MultiDiscreteActions((2,) * bits) and env.spec.action_width == 2 * bits
     env.reset()
     action = np.zeros((3, bits), dtype=np.int64)
@@ -188,7 +188,7 @@ def seen_and_given(env):
 
 
 def test_dict_and_tuple_observations_are_one_vector_in_the_order_of_the_space(make):
-    env = make("own_envs:DictObs-v0")
+    env = make("custom_envs:DictObs-v0")
     obs, engine = seen_and_given(env)
     assert (env.spec.obs_shape, env.spec.obs_dtype, env.spec.obs_kind) == (
         (3 + 2 + 3 + 4,),
@@ -199,35 +199,35 @@ def test_dict_and_tuple_observations_are_one_vector_in_the_order_of_the_space(ma
     flat = [*engine["alpha"], symbols, engine["gamma"]["inner"].reshape(3, 4)]
     assert obs.dtype == np.float32
     assert np.array_equal(obs, np.concatenate(flat, axis=1).astype(np.float32))
-    pair = make("own_envs:TupleObs-v0")
+    pair = make("custom_envs:TupleObs-v0")
     obs, engine = seen_and_given(pair)
     assert np.array_equal(obs, np.concatenate(engine, axis=1))
 
 
 @pytest.mark.parametrize(("name", "width"), [("Matrix", 6), ("MatrixBits", 6), ("Scalar", 1)])
 def test_boxes_and_bits_of_any_shape_are_flat_numbers(make, name, width):
-    env = make(f"own_envs:{name}-v0")
+    env = make(f"custom_envs:{name}-v0")
     obs, engine = seen_and_given(env)
     assert env.spec.obs_shape == (width,) and obs.dtype == np.float32
     assert np.array_equal(obs, engine.reshape(3, width))
 
 
 def test_multi_discrete_observations_become_one_hot_each(make):
-    env = make("own_envs:MultiSymbols-v0")
+    env = make("custom_envs:MultiSymbols-v0")
     obs, engine = seen_and_given(env)
     expected = [np.eye(2)[engine[:, 0] - 1], np.eye(3)[engine[:, 1] + 1]]
     assert np.array_equal(obs, np.concatenate(expected, axis=1))
 
 
 def test_a_dict_of_one_image_is_the_image(make):
-    env = make("own_envs:DictOfOne-v0")
+    env = make("custom_envs:DictOfOne-v0")
     obs, engine = seen_and_given(env)
     assert (env.spec.obs_shape, env.spec.obs_dtype) == ((3, 37, 41), np.uint8)
     assert np.array_equal(obs, engine["pixels"].transpose(0, 3, 1, 2))
 
 
 def test_float_images_are_scaled_to_one_by_finite_bounds(make):
-    env = make("own_envs:FloatImageLast-v0")
+    env = make("custom_envs:FloatImageLast-v0")
     obs, engine = seen_and_given(env)
     assert (env.spec.obs_shape, env.spec.obs_dtype, env.spec.obs_kind) == ((3, 37, 41), np.float32, "image")
     assert obs.dtype == np.float32 and 0 <= obs.min() < 0.05 and 0.95 < obs.max() <= 1
@@ -236,7 +236,7 @@ def test_float_images_are_scaled_to_one_by_finite_bounds(make):
 
 @pytest.mark.parametrize("name", ["FloatImage", "UnboundedFloatImage"])
 def test_float_images_up_to_one_or_without_bounds_stay_as_they_are(make, name):
-    env = make(f"own_envs:{name}-v0")
+    env = make(f"custom_envs:{name}-v0")
     obs, engine = seen_and_given(env)
     assert env.spec.obs_kind == "image" and np.array_equal(obs, engine)
 
@@ -252,20 +252,20 @@ def test_pixels_that_never_change_are_0_and_not_divided_by_their_range():
 
 
 def test_the_largest_float_is_no_bound(make):
-    env = make("own_envs:LargestFloats-v0")
+    env = make("custom_envs:LargestFloats-v0")
     obs, engine = seen_and_given(env)
     assert env.spec.obs_shape == (4, 8, 8) and np.array_equal(obs, engine.transpose(0, 3, 1, 2))
 
 
 @pytest.mark.parametrize(("name", "width"), [("ThinFloatBox", 3 * 7 * 41), ("ManyChannels", 2 * 37 * 41)])
 def test_float_boxes_without_the_sizes_of_an_image_are_numbers(make, name, width):
-    spec = make(f"own_envs:{name}-v0").spec
+    spec = make(f"custom_envs:{name}-v0").spec
     assert (spec.obs_shape, spec.obs_kind) == ((width,), "vector")
 
 
 @pytest.mark.parametrize("options", [{}, SAME_STEP])
 def test_an_image_and_numbers_are_packed_as_bytes(make, options):
-    env = make("own_envs:ImageAndVector-v0", options=options)
+    env = make("custom_envs:ImageAndVector-v0", options=options)
     layout = env.spec.obs_layout
     assert (layout.image_shape, layout.vector_width, layout.mask_width) == ((3, 37, 41), 4 + 3, 0)
     assert (env.spec.obs_shape, env.spec.obs_dtype) == ((4 * 7 + 3 * 37 * 41,), np.uint8)
@@ -281,7 +281,7 @@ def test_an_image_and_numbers_are_packed_as_bytes(make, options):
 
 
 def test_a_float_image_and_numbers_are_packed_as_floats(make):
-    env = make("own_envs:FloatImageAndVector-v0")
+    env = make("custom_envs:FloatImageAndVector-v0")
     obs, (image, vector) = seen_and_given(env)
     assert (env.spec.obs_shape, env.spec.obs_dtype) == ((3 + 3 * 9 * 8,), np.float32)
     assert np.array_equal(obs, np.concatenate([vector, image.reshape(3, -1) / 2], axis=1))
@@ -290,8 +290,8 @@ def test_a_float_image_and_numbers_are_packed_as_floats(make):
 
 @pytest.mark.parametrize("name", ["DictObs", "ImageAndVector", "MultiSymbols", "FloatImageLast"])
 def test_both_reset_modes_give_the_same_transitions_of_packed_observations(make, transitions, name):
-    next_step = transitions(make(f"own_envs:{name}-v0"), 7)
-    assert next_step == transitions(make(f"own_envs:{name}-v0", options=SAME_STEP), 7)
+    next_step = transitions(make(f"custom_envs:{name}-v0"), 7)
+    assert next_step == transitions(make(f"custom_envs:{name}-v0", options=SAME_STEP), 7)
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_both_reset_modes_give_the_same_transitions_of_packed_observations(make,
 )
 def test_what_cannot_be_used_is_refused_by_name(make, name, sentence):
     with pytest.raises(EnvError, match=sentence):
-        make(f"own_envs:{name}-v0")
+        make(f"custom_envs:{name}-v0")
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_envs_in_processes_of_their_own_play_the_same(how: str):
     def make(config: EnvConfig) -> VectorEnv:
         if how == "by its id":
             return envs.make("gym:CartPole-v1", config, seeds=[3, 5])
-        return own.own_env(lambda: gymnasium.make("CartPole-v1")).make(config, [3, 5])
+        return custom.custom_env(lambda: gymnasium.make("CartPole-v1")).make(config, [3, 5])
 
     alone, together = (make(EnvConfig(vectorization=mode)) for mode in ("sync", "async"))
     assert isinstance(together._engine, gymnasium.vector.AsyncVectorEnv)  # type: ignore[attr-defined]
@@ -396,6 +396,6 @@ def test_other_engines_refuse_processes():
 
 
 def test_an_object_refuses_processes():
-    env = own.own_env(gymnasium.make("CartPole-v1"))
+    env = custom.custom_env(gymnasium.make("CartPole-v1"))
     with pytest.raises(EnvError, match=r"env-config\.vectorization .* is an object"):
         env.make(EnvConfig(vectorization="async"), [1])

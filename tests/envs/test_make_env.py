@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from anybatch.config import EnvConfig
-from anybatch.envs import options
+from anybatch.envs import settings as env_settings
 from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import EnvError
 
@@ -21,9 +21,10 @@ def without_envpool(monkeypatch):
         ("CartPole-v1", "native"),
         ("CartPole-v0", "envpool"),
         ("envpool:CartPole-v1", "envpool"),
+        ("ALE/Breakout-v5", "envpool"),
         ("gym:CartPole-v1", "gymnasium"),
-        ("own_envs:Vector-v0", "gymnasium"),
-        ("gym:own_envs:Vector-v0", "gymnasium"),
+        ("custom_envs:Vector-v0", "gymnasium"),
+        ("gym:custom_envs:Vector-v0", "gymnasium"),
         ("HalfCheetah-v5", "envpool"),
         ("toy:Match", "toy"),
         ("minatar:Breakout", "native"),
@@ -34,7 +35,7 @@ def test_ids_find_their_engine(make, env_id, engine):
 
 
 def test_an_id_that_only_gymnasium_has_goes_to_gymnasium(make):
-    make("own_envs:Vector-v0")  # registers it
+    make("custom_envs:Vector-v0")  # registers it
     assert make("Vector-v0").spec.engine.startswith("gymnasium")
 
 
@@ -63,7 +64,7 @@ def test_envs_without_envpool_are_gymnasiums(make):
         ("CoinrunHrad-v0", "CoinrunHard-v0"),
         ("gym:CartPol-v1", "CartPole-v1, CartPole-v0"),
         ("envpool:Breakot-v5", "Breakout-v5"),
-        ("own_envs:Vectr-v0", "Vector-v0"),
+        ("custom_envs:Vectr-v0", "custom_envs:Vector-v0, custom_envs:"),
         ("toy:Pixel", "toy:Pixels, toy:Pixels84"),
     ],
 )
@@ -79,7 +80,7 @@ def test_a_wrong_id_answers_with_the_three_nearest_names(make, env_id, nearest):
     "env_id",
     [
         *("CartPole-v9", "Breakot-v5", "gym:CartPol-v1", "gym:Breakout-v5", "envpool:Breakot-v5"),
-        *("toy:Pixel", "minatar:Breakot", "native:CartPole-v9", "procgen:coinrunn", "own_envs:Vectr-v0"),
+        *("toy:Pixel", "minatar:Breakot", "native:CartPole-v9", "procgen:coinrunn", "custom_envs:Vectr-v0"),
     ],
 )
 def test_a_wrong_id_is_refused_as_by_make_but_without_building_an_env(make, env_id, monkeypatch):
@@ -92,14 +93,14 @@ def test_a_wrong_id_is_refused_as_by_make_but_without_building_an_env(make, env_
 
 
 def test_what_may_exist_is_not_refused(monkeypatch):
-    monkeypatch.delitem(sys.modules, "own_envs", raising=False)
+    monkeypatch.delitem(sys.modules, "custom_envs", raising=False)
     for env_id in (
         *("CartPole-v1", "Breakout-v5", "AirRaid-v5", "LunarLander-v3", "gym:Walker2d-v5", "envpool:Pong-v5"),
         *("minatar:Breakout", "toy:Match", "native:Pendulum-v1", "procgen:coinrun", "MazeMemory-v0"),
-        *("object:make_env", "own_envs:AnyName-v0", "gym:own_envs:AnyName-v0"),
+        *("object:make_env", "custom_envs:AnyName-v0", "gym:custom_envs:AnyName-v0"),
     ):
         refuse_unknown(env_id, EnvConfig())
-    assert "own_envs" not in sys.modules  # a module named by a record is not imported for it
+    assert "custom_envs" not in sys.modules  # a module named by a record is not imported for it
 
 
 @pytest.mark.usefixtures("without_envpool")
@@ -156,7 +157,9 @@ def test_spaces_that_envpool_has_and_we_do_not_are_refused_by_name(make):
 
 
 def test_options_are_recognized_as_truth_values_and_numbers():
-    parsed = options.parse({"a": "true", "b": "False", "c": "200", "d": "-1", "e": "1e-3", "f": "easy"})
+    parsed = env_settings.parse_options(
+        {"a": "true", "b": "False", "c": "200", "d": "-1", "e": "1e-3", "f": "easy"}
+    )
     assert parsed == {"a": True, "b": False, "c": 200, "d": -1, "e": 0.001, "f": "easy"}
     assert [type(parsed[name]) for name in "abcdef"] == [bool, bool, int, int, float, str]
 

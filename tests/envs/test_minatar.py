@@ -14,10 +14,10 @@ from toy_runs import changed, differences, newest_state, resume, start, toy_conf
 from anybatch import envs, native
 from anybatch.cli import doctor
 from anybatch.config import EnvConfig
-from anybatch.envs import frames
 from anybatch.envs.minatar import GAMES
 from anybatch.envs.protocol import DiscreteActions, EnvStep, RestorableEnv
 from anybatch.errors import ConfigError, EnvError
+from anybatch.export import video
 from anybatch.networks.encoders import MLPEncoder
 from anybatch.storage.checkpoint import Checkpoints
 
@@ -262,7 +262,7 @@ def test_a_picture_has_a_color_for_each_plane_and_the_player_on_top():
     planes = np.zeros((10, 10, 10), dtype=np.bool_)
     planes[np.arange(10), 4, np.arange(10)] = True
     planes[:, 0, 0] = True
-    picture = frames.picture_of_planes(planes)
+    picture = video.picture_of_planes(planes)
     assert picture.shape == (320, 320, 3) and picture.dtype == np.uint8
     colors = [tuple(picture[4 * 32, 32 * column]) for column in range(10)]
     assert len({*colors, (0, 0, 0)}) == 11
@@ -271,7 +271,7 @@ def test_a_picture_has_a_color_for_each_plane_and_the_player_on_top():
 
 
 def test_the_game_under_way_is_drawn():
-    drawn = frames.make("minatar:Breakout", EnvConfig(), seed=3)
+    drawn = video.make_drawn("minatar:Breakout", EnvConfig(), seed=3)
     shown = [drawn.draw(drawn.env.reset()), drawn.draw(drawn.env.step(np.array([LEFT])).obs)]
     # Thirty bricks and the paddle; then the ball below them, where it was before among them.
     assert [picture.any(axis=2).sum() / 32**2 for picture in shown] == [31, 32]

@@ -11,26 +11,27 @@ from anybatch import envs
 from anybatch.acting.evaluation import Evaluation
 from anybatch.cli import main
 from anybatch.config import EnvConfig
-from anybatch.envs import envpool_adapter, procgen
+from anybatch.envs import envpool_adapter, published
 from anybatch.envs.episodes import Episode
+from anybatch.envs.ids import procgen_id
 from anybatch.errors import EnvError
 from anybatch.runs import log
 
 
 def test_there_are_sixteen_games_and_the_engine_has_them_all():
     known = set(envpool_adapter.known_ids())
-    assert len(procgen.GAMES) == 16
-    for game in procgen.GAMES:
-        assert procgen.engine_id(f"procgen:{game}") in known
-        assert procgen.engine_id(f"procgen-easy:{game}") in known
+    assert [len(games) for games in published.PROCGEN.values()] == [16, 16]
+    for game in published.PROCGEN["Hard"]:
+        assert procgen_id(f"procgen:{game}") in known
+        assert procgen_id(f"procgen-easy:{game}") in known
 
 
 def test_plain_names_are_the_engines_ids(make: Make):
     assert make("procgen:coinrun").spec.env_id == "CoinrunHard-v0"
     spec = make("procgen-easy:bigfish").spec
     assert spec.env_id == "BigfishEasy-v0" and spec.engine.startswith("envpool")
-    assert spec.obs_bytes == procgen.OBSERVATION_BYTES == 12_288
-    assert procgen.engine_id("CoinrunHard-v0") is None
+    assert spec.obs_bytes == envs.PROCGEN_OBSERVATION_BYTES == 12_288
+    assert procgen_id("CoinrunHard-v0") is None
 
 
 @pytest.mark.parametrize(
@@ -61,15 +62,14 @@ def test_another_engine_than_the_games_own_is_refused():
     ],
 )
 def test_returns_on_the_published_scale(env_id: str, value: float, normalized: float):
-    assert procgen.normalized_return(env_id, value) == pytest.approx(normalized, abs=1e-12)
+    assert published.on_published_scale(env_id, value) == pytest.approx(normalized, abs=1e-12)
 
 
 def test_the_published_ranges():
-    assert procgen.GAMES[:8] == (
+    assert tuple(published.PROCGEN["Hard"])[:8] == (
         "coinrun", "starpilot", "caveflyer", "dodgeball", "fruitbot", "chaser", "miner", "jumper",
     )  # fmt: skip
-    hard = {game: tuple(ranges["Hard"]) for game, ranges in procgen.RANGES.items()}
-    easy = {game: tuple(ranges["Easy"]) for game, ranges in procgen.RANGES.items()}
+    hard, easy = published.PROCGEN["Hard"], published.PROCGEN["Easy"]
     # Sums over the games: a typing error in any of the 64 numbers shows.
     assert np.sum(list(hard.values()), axis=0) == pytest.approx([26.5, 284.4])
     assert np.sum(list(easy.values()), axis=0) == pytest.approx([35.5, 309.0])
@@ -83,7 +83,7 @@ def test_the_published_ranges():
     "env_id", ["CartPole-v1", "toy:Match", "CoinrunExtreme-v0", "BreakoutHard-v0", "gym:MazeHard-v0"]
 )
 def test_what_has_no_published_range_has_no_normalized_return(env_id: str):
-    assert procgen.normalized_return(env_id, 1.0) is None
+    assert published.on_published_scale(env_id, 1.0) is None
 
 
 def test_an_evaluation_tells_both_scales():

@@ -32,9 +32,9 @@ from anybatch.algorithms.batch_control import Probe, policy_change
 from anybatch.algorithms.state import make_env
 from anybatch.cli import main
 from anybatch.config import AnyConfig
-from anybatch.envs import frames
 from anybatch.envs.layout import ObsLayout
 from anybatch.errors import ConfigError
+from anybatch.export import video
 from anybatch.networks import packed
 from anybatch.networks.distributions import FORBIDDEN, Categorical, MultiCategorical
 
@@ -69,7 +69,7 @@ def refuse_forbidden(data: Rollout, layout: ObsLayout, counts: tuple[int, ...] |
     allowed = allowed_in(layout, data.obs[:-1])
     assert allowed.gather(-1, taken_in_mask(data.action, counts)).all()
     assert (data.reward >= 0).all()  # a forbidden action costs 1
-    assert torch.equal(data.location == FORBIDDEN, ~allowed) and not allowed.all()
+    assert torch.equal(data.policy_params == FORBIDDEN, ~allowed) and not allowed.all()
     assert data.behavior_logp.isfinite().all() and (data.behavior_logp <= 1e-6).all()
     return allowed
 
@@ -96,12 +96,12 @@ def test_ppo_takes_allowed_actions_only_and_stays_finite(env: str, reset: str, p
         most = sum(part.sum(-1).log() for part in allowed[data.valid].split(counts, -1)).mean()
         assert 0 < metrics["losses/entropy"] <= float(most) + 1e-6
     assert state.backend.flat.values.isfinite().all()
-    location = state.network.locate(data.obs[0])
-    assert torch.equal(location == FORBIDDEN, ~allowed[0])
+    params = state.network.policy_params(data.obs[0])
+    assert torch.equal(params == FORBIDDEN, ~allowed[0])
     if state.backend.average is not None:
         averaged = state.backend.average.policy_at(data.obs[0])
-        assert torch.equal(averaged.location == FORBIDDEN, ~allowed[0])
-        assert not torch.equal(averaged.location, location)
+        assert torch.equal(averaged.params == FORBIDDEN, ~allowed[0])
+        assert not torch.equal(averaged.params, params)
 
 
 def test_a_masked_update_is_that_of_the_policies_of_the_allowed_actions():
@@ -153,7 +153,7 @@ def test_masks_wait_with_their_observations(
     def prepare_and_look(due: Any, state: Any, config: Any) -> Any:
         samples = original(due, state, config)
         allowed = refuse_forbidden(due, spec.obs_layout, spec.action_counts).flatten(0, 1)
-        assert torch.equal(samples.proximal_location == FORBIDDEN, ~allowed)
+        assert torch.equal(samples.proximal_params == FORBIDDEN, ~allowed)
         assert samples.proximal_logp.isfinite().all()
         seen.append(samples)
         return samples
@@ -180,11 +180,11 @@ def test_the_auxiliary_phase_clones_the_masked_policy():
     allowed = allowed_in(layout, state.data.flat_obs)
     frozen = ppg.frozen_policy(state)
     assert torch.equal(frozen == FORBIDDEN, ~allowed) and not allowed.all()
-    state.progress = ppg.AuxiliaryProgress(frozen_location=frozen, frozen_log_std=None)
+    state.progress = ppg.AuxiliaryProgress(frozen_params=frozen, frozen_log_std=None)
     for part in ppg.auxiliary_minibatches(state, config):
         ppg.auxiliary_step(part, state)
         policy, _, _ = state.network.auxiliary(state.data.flat_obs)
-        assert torch.equal(policy.location == FORBIDDEN, ~allowed)
+        assert torch.equal(policy.params == FORBIDDEN, ~allowed)
     clone = policy.kl_from(Categorical(frozen))
     assert clone.isfinite().all() and (clone >= -1e-6).all() and clone.max() > 1e-6
     assert state.backend.flat.values.isfinite().all()
@@ -243,8 +243,8 @@ def test_action_churn_counts_allowed_actions_only():
     state = start_pqn(config)
     data = state.source.collector.collect(state.network, 30)
     allowed = allowed_in(state.source.collector.env.spec.obs_layout, data.obs[:-1])[data.valid]
-    before = data.location[data.valid].argmax(-1)
-    probe = Probe(data.obs[:-1][data.valid], data.location[data.valid], data.log_std)
+    before = data.policy_params[data.valid].argmax(-1)
+    probe = Probe(data.obs[:-1][data.valid], data.policy_params[data.valid], data.log_std)
     with torch.no_grad():
         state.network.head.bias[3] += 1e3  # the best wherever it is allowed
     expected = (allowed[:, 3] & (before != 3)).float().mean()
@@ -264,9 +264,9 @@ def test_the_kl_of_several_choices_is_measured_by_the_controller():
     with torch.no_grad():
         values = state.backend.flat.values
         values += 0.3 * torch.randn(values.shape, generator=noise)
-        current = MultiCategorical(state.network.locate(data.obs[:-1][data.valid]), (2, 3, 5))
-    probe = Probe(data.obs[:-1][data.valid], data.location[data.valid], data.log_std)
-    behavior = MultiCategorical(probe.location, (2, 3, 5))
+        current = MultiCategorical(state.network.policy_params(data.obs[:-1][data.valid]), (2, 3, 5))
+    probe = Probe(data.obs[:-1][data.valid], data.policy_params[data.valid], data.log_std)
+    behavior = MultiCategorical(probe.policy_params, (2, 3, 5))
     expected = float(behavior.kl_from(current).mean())  # KL(current ‖ behavior)
     assert expected > 1e-4
     assert policy_change(config, state, probe) == pytest.approx(expected, rel=1e-4)
@@ -331,11 +331,11 @@ def test_images_with_numbers_are_not_normalized():
 
 
 @pytest.fixture
-def own_envs(monkeypatch: pytest.MonkeyPatch) -> None:
+def custom_envs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "support"))
 
 
-@pytest.mark.usefixtures("own_envs")
+@pytest.mark.usefixtures("custom_envs")
 @pytest.mark.parametrize("staleness", [0, 2])
 def test_a_mask_that_allows_everything_trains_the_same_policy_to_the_bit(staleness: int, tmp_path: Path):
     states: list[Any] = []
@@ -347,7 +347,7 @@ def test_a_mask_that_allows_everything_trains_the_same_policy_to_the_bit(stalene
             staleness={"iterations": staleness},
             proximal={"policy": "ewma"},
             optimizer={"learning_rate": 1e-2},
-            compile="off",
+            native="off",
         )
         outcome = train(config, tmp_path / name)
         assert outcome.evaluation is not None
@@ -359,7 +359,7 @@ def test_a_mask_that_allows_everything_trains_the_same_policy_to_the_bit(stalene
     assert episodes == same_episodes
 
 
-@pytest.mark.usefixtures("own_envs")
+@pytest.mark.usefixtures("custom_envs")
 @pytest.mark.parametrize("greedy", [True, False])
 @pytest.mark.parametrize(
     ("algorithm", "options"),
@@ -398,7 +398,7 @@ def test_engines_that_refuse_forbidden_actions_are_trained_on_and_evaluated(
     assert "mean return over 2 episodes" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("own_envs")
+@pytest.mark.usefixtures("custom_envs")
 @pytest.mark.parametrize(("image", "size"), [("true", (320, 320, 3)), ("false", (330, 550, 3))])
 def test_masked_environments_can_be_watched(image: str, size: tuple[int, ...], tmp_path: Path):
     """By the image in their observations, else as Gymnasium draws them."""
@@ -425,9 +425,9 @@ def test_a_packed_image_is_drawn(tmp_path: Path):
 
 def test_float_images_are_drawn_by_their_range():
     shares = np.array([[[0.0, 1.0], [0.5, 0.2]]], dtype=np.float32)
-    picture = frames.picture(shares)
+    picture = video.picture(shares)
     assert picture.dtype == np.uint8 and picture[::160, ::160, 0].tolist() == [[0, 255], [128, 51]]
-    picture = frames.picture(np.array([[[-1.0, 3.0], [1.0, 0.0]]], dtype=np.float32))
+    picture = video.picture(np.array([[[-1.0, 3.0], [1.0, 0.0]]], dtype=np.float32))
     assert picture[::160, ::160, 0].tolist() == [[0, 255], [128, 64]]
 
 

@@ -131,6 +131,92 @@ def test_clip_of_one_or_more_has_no_lower_bound() -> None:
     assert_same_value_and_gradient(clipped, importance_weighted(logp, behavior, advantage), logp)
 
 
+def test_no_clip_can_be_said_as_none() -> None:
+    logp, proximal, behavior, advantage = samples()
+    unclipped = decoupled_objective(logp, proximal, behavior, advantage, clip=math.inf)
+    assert torch.equal(decoupled_objective(logp, proximal, behavior, advantage, clip=None), unclipped)
+    assert not divergence.is_clipped(logp - proximal, None).any()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "objective", "slope"),
+    [
+        (1.25, 1.0, 1.25, 1.25),  # within [0.8, 1.3]; a clip of 0.2 alone would hold it at 1.2
+        (1.5, 1.0, 1.3, 0.0),
+        (0.85, -1.0, -0.85, -0.85),
+        (0.5, -1.0, -0.8, 0.0),
+        (0.5, 1.0, 0.5, 0.5),  # a bound holds in one direction only
+        (1.5, -1.0, -1.5, -1.5),
+    ],
+)
+def test_a_pair_of_clips_has_a_bound_of_its_own_on_each_side(
+    ratio: float, advantage: float, objective: float, slope: float
+) -> None:
+    logp = doubles(math.log(0.4 * ratio)).requires_grad_()
+    proximal = doubles(math.log(0.4))
+    found = decoupled_objective(logp, proximal, proximal, doubles(advantage), clip=(0.2, 0.3))
+    assert found.item() == pytest.approx(objective, rel=1e-12)
+    assert gradient(found, logp).item() == pytest.approx(slope, rel=1e-12, abs=1e-12)
+
+
+def test_a_pair_of_equal_clips_is_one_clip() -> None:
+    logp, *rest = samples()
+    assert_same_value_and_gradient(
+        decoupled_objective(logp, *rest, clip=(0.2, 0.2)), decoupled_objective(logp, *rest, clip=0.2), logp
+    )
+
+
+def sequences() -> tuple[list[Tensor], Tensor, Tensor]:
+    """Log-probabilities of three policies [3, 7], advantages [3, 7], and a mask with prompts and padding."""
+    columns = [column.detach().reshape(3, 7) for column in samples(21)]
+    mask = torch.tensor([[0, 1, 1, 1, 1, 0, 0], [0, 0, 0, 1, 0, 0, 0], [1] * 7], dtype=torch.bool)
+    columns[0].requires_grad_()
+    return columns[:3], columns[3], mask
+
+
+def test_the_objective_of_tokens_is_that_of_samples_where_the_mask_is() -> None:
+    columns, advantage, mask = sequences()
+    tokens = objectives.token_objective(*columns, advantage, mask, clip=0.2)
+    flat = decoupled_objective(*(column[mask] for column in columns), advantage[mask], clip=0.2)
+    assert tokens.shape == mask.shape and not tokens[~mask].any()
+    assert_same_value_and_gradient(tokens[mask], flat, columns[0])
+    assert not gradient(tokens, columns[0])[~mask].any()
+
+
+def test_padding_may_hold_anything() -> None:
+    columns, advantage, mask = sequences()
+    expected = objectives.token_objective(*columns, advantage, mask, clip=0.2)
+    padded = [torch.where(mask, column.detach(), math.nan) for column in columns]
+    padded[0].requires_grad_()
+    found = objectives.token_objective(*padded, torch.where(mask, advantage, math.nan), mask, clip=0.2)
+    assert torch.equal(found, expected)
+    assert gradient(found, padded[0]).isfinite().all()
+
+
+def test_an_advantage_of_the_sequence_is_that_of_its_tokens() -> None:
+    columns, _, mask = sequences()
+    whole = doubles(1.0, -1.0, 0.5)
+    each = objectives.token_objective(*columns, whole[:, None].expand(3, 7), mask, clip=0.2)
+    assert torch.equal(objectives.token_objective(*columns, whole, mask, clip=0.2), each)
+
+
+def test_a_sequence_of_one_token_has_the_ratio_of_that_token() -> None:
+    columns, advantage, mask = sequences()
+    for per_token in (False, True):
+        whole = [objectives.sequence_logp(column, mask, per_token=per_token) for column in columns]
+        found = decoupled_objective(*whole, advantage[:, 3], clip=0.2)[1]
+        token = objectives.token_objective(*columns, advantage, mask, clip=0.2)[1, 3]
+        assert_same_value_and_gradient(found, token, columns[0])
+
+
+def test_the_log_probability_of_a_sequence_is_the_sum_or_mean_over_its_tokens() -> None:
+    logp = doubles(-1.0, -2.0, -4.0, math.nan).reshape(1, 4)
+    mask = torch.tensor([[True, True, True, False]])
+    assert objectives.sequence_logp(logp, mask).item() == -7
+    assert objectives.sequence_logp(logp, mask, per_token=True).item() == pytest.approx(-7 / 3)
+    assert objectives.sequence_logp(logp, ~mask & mask, per_token=True).item() == 0
+
+
 @pytest.mark.parametrize("advantage", [1.5, -1.5])
 def test_importance_is_capped_and_keeps_its_gradient(advantage: float) -> None:
     logp = doubles(0.0).requires_grad_()

@@ -315,5 +315,5 @@ def test_a_folder_keeps_the_statistics_that_observations_are_seen_through():
     normalizer = {"count": 3.0, "mean": np.ones(2), "square_sum": np.ones(2)}
     learner = {"network": {"weight": torch.ones(2)}, "steps": {}}
     shared = {"learner": learner, "observation_normalizer": normalizer, "reward_normalizer": {}}
-    kept = hub_folder.playable({"shared": shared, "local": {}})
+    kept = hub_folder.inference_state({"shared": shared, "local": {}})
     assert kept == {"learner": {"network": learner["network"]}, "observation_normalizer": normalizer}

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 import anybatch
 from anybatch import networks
 from anybatch.acting import evaluation
-from anybatch.acting.evaluation import Player
-from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.acting.evaluation import InferencePolicy
+from anybatch.acting.normalizers import ObservationNormalizer
 from anybatch.cli import main
 from anybatch.config import NetworkConfig, QNetworkConfig
 from anybatch.envs.layout import ObsLayout
 from anybatch.envs.protocol import BoxActions, DiscreteActions, EnvSpec, MultiDiscreteActions
-from anybatch.evaluating import evaluation_env, trained_player
-from anybatch.export import onnx_check, onnx_file
-from anybatch.export.onnx_check import OnnxPlayer
+from anybatch.evaluating import evaluation_env, trained_policy
+from anybatch.export import onnx_file
+from anybatch.export.onnx_file import OnnxPolicy
 from anybatch.runs.record import RunRecord
 
 ACTIONS, VECTOR = 5, 3
@@ -81,8 +81,8 @@ def random_observations(layout: ObsLayout, count: int) -> tuple[np.ndarray, dict
     return packed, parts
 
 
-def player_of(network: Any, normalizer: ObservationNormalizer | None = None) -> Player:
-    return Player(network, normalizer, torch.device("cpu"), torch.Generator(), greedy=True)
+def policy_of(network: Any, normalizer: ObservationNormalizer | None = None) -> InferencePolicy:
+    return InferencePolicy(network, normalizer, torch.device("cpu"), torch.Generator(), greedy=True)
 
 
 def make(layout: ObsLayout, **settings: Any) -> Any:
@@ -138,17 +138,17 @@ def test_every_encoder_gives_what_torch_gives_for_any_number_of_observations(cas
     spread_out(network)
     actions = DiscreteActions(ACTIONS) if counts is None else MultiDiscreteActions(counts)
     path = tmp_path / "policy.onnx"
-    onnx_file.write(player_of(network), spec_of(layout, actions), path, {"env": "test"})
+    onnx_file.write(policy_of(network), spec_of(layout, actions), path, {"env": "test"})
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     assert session.get_modelmeta().custom_metadata_map["env"] == "test"
     for count in (1, 2, 13):
         obs, inputs = random_observations(layout, count)
-        action, location = session.run(None, inputs)
+        action, params = session.run(None, inputs)
         with torch.no_grad():
-            wanted = network.locate(torch.from_numpy(obs))
+            wanted = network.policy_params(torch.from_numpy(obs))
             best = network.distribution(wanted).mode()
         largest = float(wanted.abs().max())
-        np.testing.assert_allclose(location, wanted.numpy(), rtol=0, atol=1e-5 * max(1.0, largest))
+        np.testing.assert_allclose(params, wanted.numpy(), rtol=0, atol=1e-5 * max(1.0, largest))
         assert action.dtype == np.int64 and np.array_equal(action, best.numpy())
 
 
@@ -166,14 +166,14 @@ def test_continuous_actions_are_clipped_and_means_and_deviations_are_not(tmp_pat
     normalizer.update(np.random.default_rng(1).normal(3, 5, (100, VECTOR)).astype(np.float32))
     bounds = BoxActions(np.array([-0.01, -np.inf], np.float32), np.array([0.02, 0.03], np.float32))
     path = tmp_path / "policy.onnx"
-    onnx_file.write(player_of(network, normalizer), spec_of(layout, bounds), path, {})
+    onnx_file.write(policy_of(network, normalizer), spec_of(layout, bounds), path, {})
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     obs = np.random.default_rng(2).normal(3, 20, (64, VECTOR)).astype(np.float32)
     seen = normalizer.normalize(obs)
     assert (np.abs(seen) == 1.5).any() and (np.abs(seen) < 1.5).any()
     action, mean, std = session.run(None, {"observation": obs})
     with torch.no_grad():
-        wanted = network.locate(torch.from_numpy(seen).float()).numpy()
+        wanted = network.policy_params(torch.from_numpy(seen).float()).numpy()
     np.testing.assert_allclose(mean, wanted, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(action, np.clip(mean, bounds.low, bounds.high))
     assert (action != mean).any() and (action == mean).any()
@@ -198,7 +198,7 @@ def trained(tmp_path: Path, preset: str = "cartpole-ppo-ewma", **changes: Any) -
     ("preset", "changes"),
     [
         ("cartpole-ppo-ewma", {}),
-        ("cartpole-ppo-ewma", {"env": "toy:MaskedMulti", "dtype": "float64"}),
+        ("cartpole-ppo-ewma", {"env": "toy:MaskedMulti", "precision": "float64"}),
         ("cartpole-ppo-ewma", {"env": "toy:Mixed"}),
         ("cartpole-pqn", {"env": "toy:Masked"}),
         ("mujoco-ppo", {"env": "toy:Target"}),
@@ -219,9 +219,9 @@ def test_an_agent_plays_the_same_episodes_through_onnxruntime(
     returns: list[list[float]] = []
     for exported in (False, True):
         env = evaluation_env(run.config)
-        by_torch = trained_player(record.load_checkpoint(), run.config, env.spec)
-        player: Any = OnnxPlayer(path, env.spec) if exported else by_torch
-        played = evaluation.evaluate(player, env, episodes_per_env=4)
+        by_torch = trained_policy(record.load_checkpoint(), run.config, env.spec)
+        policy: Any = OnnxPolicy(path, env.spec) if exported else by_torch
+        played = evaluation.evaluate(policy, env, episodes_per_env=4)
         returns.append([episode.episode_return for episode in played.episodes])
         env.close()
     assert len(returns[0]) == 12 and returns[1] == pytest.approx(returns[0], abs=1e-6 if continuous else 0.0)
@@ -274,12 +274,12 @@ def test_a_network_that_onnx_cannot_express_is_one_sentence_and_changes_no_file(
 
 def test_other_actions_are_refused_unless_they_are_near_ties():
     network = make(LAYOUTS["vector"])
-    location = np.array([[0.0, 1.0, 1.0 - 1e-6, -1.0, 0.5]], np.float32)
+    params = np.array([[0.0, 1.0, 1.0 - 1e-6, -1.0, 0.5]], np.float32)
     wanted, near, other = np.array([1]), np.array([2]), np.array([4])
-    assert onnx_check.differing_actions(network, location, wanted, wanted) == 0
-    assert onnx_check.differing_actions(network, location, near, wanted) == 1
+    assert onnx_file.differing_actions(network, params, wanted, wanted) == 0
+    assert onnx_file.differing_actions(network, params, near, wanted) == 1
     with pytest.raises(anybatch.UserError, match="other actions"):
-        onnx_check.differing_actions(network, location, other, wanted)
+        onnx_file.differing_actions(network, params, other, wanted)
 
 
 def failing(capsys: pytest.CaptureFixture[str], *words: str) -> str:

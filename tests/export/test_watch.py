@@ -13,7 +13,7 @@ from toy_runs import toy_config, train
 
 from anybatch.cli import main
 from anybatch.config import EnvConfig
-from anybatch.envs import frames
+from anybatch.export import video
 
 SMALL_IMAGES = {"encoder": "impala", "impala_channels": [2], "impala_features": 7}
 
@@ -37,7 +37,7 @@ def test_a_gif_of_breakout_shows_the_last_frame_of_the_stack_enlarged(
     assert sum(duration for _, duration in shown) == 30 * 40
     assert len(shown) > 5 and all(picture.shape == (336, 336, 3) for picture, _ in shown)
     assert any((picture != shown[0][0]).any() for picture, _ in shown)
-    assert "play.gif: 30 steps of play after 14 env steps" in capsys.readouterr().out
+    assert "play.gif: 30 steps after 14 env steps" in capsys.readouterr().out
 
 
 def test_a_gif_of_cartpole_is_drawn_by_gymnasium(tmp_path: Path):
@@ -58,11 +58,11 @@ def test_a_gif_of_coinrun_has_a_frame_for_each_step_in_color(tmp_path: Path):
 
 
 @pytest.fixture
-def own_envs(monkeypatch: pytest.MonkeyPatch) -> None:
+def custom_envs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "support"))
 
 
-@pytest.mark.usefixtures("own_envs")
+@pytest.mark.usefixtures("custom_envs")
 def test_a_gymnasium_environment_without_images_is_drawn_by_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -76,7 +76,7 @@ def test_a_gymnasium_environment_without_images_is_drawn_by_itself(
     assert "mean return 10 over 2 episodes that ended" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("own_envs")
+@pytest.mark.usefixtures("custom_envs")
 def test_an_mp4_has_a_frame_for_each_step_and_even_sides(tmp_path: Path):
     folder = trained(tmp_path / "runs", "drawn_envs:Drawn-v0")
     watched(folder, tmp_path / "play.mp4", 25)
@@ -97,7 +97,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return err
 
 
-@pytest.mark.usefixtures("own_envs")
+@pytest.mark.usefixtures("custom_envs")
 @pytest.mark.parametrize(
     ("env", "said"),
     [
@@ -160,18 +160,18 @@ def test_other_names_and_numbers_are_refused(tmp_path: Path, capsys: pytest.Capt
 def test_pictures_are_enlarged_without_smoothing():
     stack = np.zeros((4, 84, 84), dtype=np.uint8)
     stack[-1, 2, 3] = 200
-    picture = frames.picture(stack)
+    picture = video.picture(stack)
     assert picture.shape == (336, 336, 3)
     assert (picture[8:12, 12:16] == 200).all() and picture.sum() == 200 * 16 * 3
     colors = np.zeros((3, 64, 400), dtype=np.uint8)
     colors[1] = 7
-    assert frames.picture(colors).shape == (320, 2000, 3)
-    assert (frames.picture(colors) == [0, 7, 0]).all()
+    assert video.picture(colors).shape == (320, 2000, 3)
+    assert (video.picture(colors) == [0, 7, 0]).all()
 
 
 def test_no_screen_is_needed(monkeypatch: pytest.MonkeyPatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
         monkeypatch.setenv(name, "")  # restored afterwards, also where it is not set
         monkeypatch.delenv(name)
-    frames.make("CartPole-v1", EnvConfig(), seed=1).env.close()
+    video.make_drawn("CartPole-v1", EnvConfig(), seed=1).env.close()
     assert os.environ["SDL_VIDEODRIVER"] == "dummy"

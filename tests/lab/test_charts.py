@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
-from anybatch.lab.charts import files, matplotlib_figures, palette
+from anybatch.lab.charts import matplotlib_figures, palette
 from anybatch.lab.charts.axes import axis_over, written
 from anybatch.lab.charts.chart import Chart, HeatMap, Panels, Series, csv_text
 
@@ -189,7 +189,7 @@ def test_long_names_in_a_legend_stay_inside_the_picture(count: int):
 
 def test_a_picture_shows_every_line_in_its_color():
     for drawn in (chart(), chart(y_scale="log", x_includes=(0,)), chart(level=2.5, level_label="reference")):
-        colors = colors_in(files.picture(drawn, ".png"))
+        colors = colors_in(matplotlib_figures.picture(drawn, ".png"))
         for name in ("blue", "orange"):
             rgb = tuple(int(palette.PALETTE[name][0][place : place + 2], 16) for place in (1, 3, 5))
             assert rgb in colors
@@ -198,10 +198,10 @@ def test_a_picture_shows_every_line_in_its_color():
 @pytest.mark.parametrize("drawn", [chart(), HEAT_MAP], ids=["chart", "heat map"])
 def test_the_same_picture_is_the_same_file(drawn: Chart | HeatMap):
     for suffix, start in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
-        content = files.picture(drawn, suffix)
-        assert content.startswith(start) and content == files.picture(drawn, suffix)
+        content = matplotlib_figures.picture(drawn, suffix)
+        assert content.startswith(start) and content == matplotlib_figures.picture(drawn, suffix)
 
 
 def test_a_heat_map_is_darkest_where_the_value_is_highest():
-    assert len(colors_in(files.picture(HEAT_MAP, ".png"))) > 10
-    assert not re.search(rb"nan", files.picture(HEAT_MAP, ".svg"), re.I)
+    assert len(colors_in(matplotlib_figures.picture(HEAT_MAP, ".png"))) > 10
+    assert not re.search(rb"nan", matplotlib_figures.picture(HEAT_MAP, ".svg"), re.I)

@@ -17,16 +17,15 @@ from test_pages import BACKGROUND, COVERED_LABELS, OVERFLOWING, WIDTHS
 from anybatch import presets
 from anybatch.cli import main
 from anybatch.cli.flags import PlanFlags
-from anybatch.cli.parsing import with_preset
+from anybatch.cli.parser import Argv
+from anybatch.cli.run_flags import with_preset
 from anybatch.config import DEFAULT_RESCALE_RULES, AnyConfig
 from anybatch.config.planned import PlanRow
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.dial import BatchControl, plan_table
 from anybatch.errors import ConfigError
 from anybatch.lab.pages.dial import dial_page
-from anybatch.lab.pages.dial_records import records_of
-from anybatch.lab.pages.dial_settings import settings_of
-from anybatch.lab.pages.dial_words import LINES, ROWS
+from anybatch.lab.pages.dial_data import LINES, ROWS, records_of, settings_of
 from anybatch.lab.pages.study_parts import StudyView
 from anybatch.lab.studies import files
 from anybatch.lab.studies.plan import Request, make_plan
@@ -45,6 +44,9 @@ PLANNED = """(settings) => {
   }
 }"""
 NOTES = {
+    "larger-minibatch": "times the tuned one: in one study",
+    "max-grad-norm": "clips gradients",
+    "proximal-age": "the age of the proximal policy in env steps follows",
     "epochs": "The rule assumes one policy epoch",
     "num-steps": "how far returns look before they bootstrap",
     "anneal-until": "The learning rate reaches 0",
@@ -127,13 +129,14 @@ def random_changes(rng: random.Random, settings: dict[str, Any]) -> dict[str, An
         "num-envs": whole(rng, 4096),
         "num-steps": whole(rng, 2048),
         "rescale": rng.choice(("all", "none", "all" + forms, ",".join(some), ",".join(some) + forms)),
-        "minibatch-limit": rng.choice((None, None, "noise-scale", whole(rng, 100_000))),
+        "minibatch": rng.choice(("auto", "scaled", "keep", "noise-scale", whole(rng, 100_000))),
         "update.minibatches-per-epoch": whole(rng, 64),
         "update.epochs": whole(rng, 10),
         "optimizer.name": optimizer,
         "optimizer.learning-rate": 10 ** rng.uniform(-7, 0),
         "optimizer.beta1": rng.uniform(0, 0.99),
         "optimizer.beta2": 1 - 10 ** rng.uniform(-6, -1),
+        "optimizer.max-grad-norm": rng.choice((None, 0.5)),
         "tuned-at.num-envs": whole(rng, 4096),
         "tuned-at.num-steps": whole(rng, 2048),
         "tuned-at.minibatches-per-epoch": whole(rng, 64),
@@ -174,7 +177,12 @@ def numbers_in(text: str) -> list[float]:
     return [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?", text)]
 
 
-DIVIDED = ("proximal EWMA decay", "proximal copy every", "advantage moments decay", "iterations per phase")
+DIVIDED = (
+    "proximal EWMA decay",
+    "proximal copy every",
+    "advantage-statistics EWMA decay",
+    "iterations per phase",
+)
 """What is divided by the ratio; Python writes ÷ 1/8 as × 8."""
 
 
@@ -210,11 +218,13 @@ def assert_same_lines(found: list[dict[str, Any]], expected: Sequence[str]) -> N
     mine = [line for line in found if line["name"] != "limit-measured"]
     assert {LINES[line["name"]][0] for line in mine} == theirs.keys() & {
         "minibatch limit",
+        "minibatch kept",
         "controller",
         "phase",
     }
     for line in mine:
-        known = numbers_in(theirs[LINES[line["name"]][0]])
+        text = theirs[LINES[line["name"]][0]]
+        known = [*numbers_in(text), *(1 / number for number in numbers_in(" ".join(text.split("1/")[1:])))]
         for number in line["numbers"].values():
             assert any(number == pytest.approx(one, rel=1e-3, abs=0.5) for one in known), (line, known)
 
@@ -295,10 +305,10 @@ def test_every_preset_opens_with_the_table_of_its_plan(dial: browser.Browser):
 
 CHANGES = {
     "cartpole-ppo-ewma": {"num-envs": 128, "update.epochs": 1, "rescale": "all,adam-betas"},
-    "procgen-ppg-ewma": {"num-envs": 24, "phase.auxiliary-learning-rate": 1e-7, "minibatch-limit": None},
+    "procgen-ppg-ewma": {"num-envs": 24, "minibatch": "keep", "phase.auxiliary-learning-rate": 1e-7},
     "atari-pqn-abs": {"num-envs": 32, "optimizer.learning-rate": 0.001},
-    "minatar-pqn": {"num-envs": 1024, "minibatch-limit": 512, "rescale": "learning-rate=linear"},
-    "mujoco-ppo": {"num-envs": 8, "num-steps": 512, "minibatch-limit": "noise-scale", "tuned-at.epochs": 5},
+    "minatar-pqn": {"num-envs": 1024, "minibatch": 512, "rescale": "learning-rate=linear"},
+    "mujoco-ppo": {"num-envs": 8, "num-steps": 512, "minibatch": "noise-scale", "tuned-at.epochs": 5},
 }
 
 
@@ -307,7 +317,7 @@ def test_the_command_line_has_the_numbers_of_the_page(dial: browser.Browser, nam
     dial.evaluate(f"choose({name!r}, {json.dumps(CHANGES[name])})")
     words = shlex.split(dial.evaluate("byId('command').textContent"))
     assert words[:2] == ["anybatch", "train"]
-    flags = with_preset(PlanFlags, words[2:])
+    flags = with_preset(PlanFlags, Argv(words[2:]))
     assert settings_of(flags.config) == json.loads(dial.evaluate("JSON.stringify(settingsOf())"))
 
 
@@ -365,7 +375,7 @@ def test_the_keyboard_moves_the_batch(dial: browser.Browser, page: Path):
 
 def test_the_keyboard_turns_a_rule_off(dial: browser.Browser, page: Path):
     dial.open(page, width=1400)
-    dial.evaluate("change('num-envs', 32)")
+    dial.evaluate("change('num-envs', 4)")
     tab_to(dial, "rule-learning-rate")
     press(dial, " ")
     assert dial.evaluate("settingsOf().rescale") == "proximal-ewma,advantage-moments"

@@ -9,13 +9,12 @@ import made_tunings
 import pytest
 from toy_runs import toy_config, toy_pqn_config, train
 
-from anybatch.lab.pages import compared, report_files
+from anybatch.lab.pages import compared, report_files, tuning_page
 from anybatch.lab.pages import runs as run_page
 from anybatch.lab.pages import studies as study_page
 from anybatch.lab.pages.study_parts import StudyView
 from anybatch.lab.studies import files
 from anybatch.lab.studies.plan import Request, StudyPlan, make_plan
-from anybatch.lab.tuning import page as tuning_page
 
 WIDTHS = (390, 1400)
 

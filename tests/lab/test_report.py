@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import shutil
 import sys
 from dataclasses import replace
@@ -14,9 +15,8 @@ from toy_runs import toy_config, train
 
 from anybatch.cli.main import main
 from anybatch.errors import UserError
-from anybatch.lab.charts import files
-from anybatch.lab.pages import compared, run_charts, sparkline
-from anybatch.lab.pages.run_charts import RETURN, at_points, over_runs, run_line
+from anybatch.lab.pages import compared, report_files, run_charts
+from anybatch.lab.pages.run_charts import NOISE_SCALE, RETURN, at_points, over_runs, run_line
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +53,29 @@ def test_what_was_not_measured_is_no_line():
     assert run_line(rows((10, None, 0)), RETURN, width=20) is None
 
 
+def noise_rows(*scales: float | None) -> list[dict[str, Any]]:
+    return [
+        {"env_steps": 10 * number, NOISE_SCALE: scale, "batch/iteration": 64}
+        for number, scale in enumerate(scales, 1)
+    ]
+
+
+def test_a_noise_scale_that_was_lost_in_noise_is_a_gap_and_not_a_line():
+    found = run_line(noise_rows(5, 7, None, None, 9), NOISE_SCALE, width=10)
+    assert found is not None and found[1].tolist() == [5, 7, math.inf, math.inf, 9]
+    assert np.isnan(found[2]).tolist() == [False, False, True, True, False]
+    lost = run_line(noise_rows(1, None, None, None, 2), NOISE_SCALE, width=10)
+    assert lost is not None
+    x, middle, *_ = over_runs([found, found, lost], 50, NOISE_SCALE)
+    assert np.isinf(middle[(x > 20.5) & (x < 49.5)]).all() and middle[np.searchsorted(x, 15)] < 9
+
+
 def test_several_runs_are_their_mean_and_range_where_they_have_data():
     def line(*values: float) -> run_charts.Line:
         y = np.array(values)
         return np.linspace(10, 10 * len(y), len(y)), y, y, y
 
-    x, mean, low, high = over_runs([line(1, 1, 1, 1), line(3, 3)], longest=40)
+    x, mean, low, high = over_runs([line(1, 1, 1, 1), line(3, 3)], 40, RETURN)
     both, alone = x <= 20, x > 21  # the shorter run ends at 20
     assert x[0] == 10 and x[-1] == 40
     assert np.allclose(mean[both], 2) and np.allclose(low[both], 1) and np.allclose(high[both], 3)
@@ -86,21 +103,21 @@ def test_runs_that_differ_in_their_seeds_only_are_one_line(runs: Path):
 def test_runs_of_several_seeds_are_not_named_after_one_of_them(runs: Path, tmp_path: Path):
     first, second, *_ = map(Path, folders(runs))
     alone = compared.grouped(compared.read_all([first]))
-    assert [group.label for group in alone] == ["envs3-seed1"]
+    assert [group.label for group in alone] == ["toy:Match, envs3-seed1"]
     named = compared.grouped(compared.read_all([first, second]))
-    assert [group.label for group in named] == ["envs3-seed1, envs3-seed2 (2 runs)"]
+    assert [group.label for group in named] == ["toy:Match, envs3-seed1, envs3-seed2 (2 runs)"]
     copies = [
         shutil.copytree(run, tmp_path / f"toy-Match__mine__s{seed}__2026010{seed}-120000")
         for seed, run in ((1, first), (2, second), (3, second))
     ]
     (group,) = compared.grouped(compared.read_all(copies))
-    assert group.label == "toy-Match__mine (3 runs)"
+    assert group.label == "toy:Match, mine (3 runs)"
     (group,) = compared.grouped(compared.read_all([first, *copies]))
-    assert group.label == f"envs3-seed1, {copies[0].name}, … (4 runs)"
+    assert group.label == f"toy:Match, envs3-seed1, {copies[0].name}, … (4 runs)"
     # Too many differences for a label.
     other = train(toy_config(num_envs=5, num_steps=9), tmp_path).folder
     groups = compared.grouped(compared.read_all([*copies, other]))
-    assert [group.label for group in groups] == ["toy-Match__mine (3 runs)", other.name]
+    assert [group.label for group in groups] == ["toy:Match, mine (3 runs)", "toy:Match, test"]
 
 
 def test_ranks_are_drawn_where_their_number_was_recorded(runs: Path):
@@ -221,7 +238,7 @@ def test_a_report_that_was_killed_can_be_made_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(SystemExit):
-        patched.setattr(files, "picture", killed)
+        patched.setattr(report_files, "picture", killed)
         main(["report", folders(runs)[0], "--out", str(tmp_path)])
     assert (tmp_path / "data" / "return.csv").exists()
     main(["report", folders(runs)[0], "--out", str(tmp_path)])
@@ -278,10 +295,10 @@ def test_help_says_how(capsys: pytest.CaptureFixture[str]):
 
 
 def test_a_curve_in_one_line():
-    assert sparkline.bars([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
-    assert sparkline.bars([5, 5]) == "▁▁"
-    assert sparkline.of_returns(rows((10, 1.0, 1), (20, 8.0, 1))) == "▁█  1 → 8"
-    assert sparkline.of_returns(rows((10, 1.0, 1))) == "" and sparkline.of_returns([]) == ""
+    assert run_charts.bars([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
+    assert run_charts.bars([5, 5]) == "▁▁"
+    assert run_charts.sparkline(rows((10, 1.0, 1), (20, 8.0, 1))) == "▁█  1 → 8"
+    assert run_charts.sparkline(rows((10, 1.0, 1))) == "" and run_charts.sparkline([]) == ""
 
 
 def test_a_training_ends_with_its_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -290,7 +307,7 @@ def test_a_training_ends_with_its_curve(tmp_path: Path, capsys: pytest.CaptureFi
     said = capsys.readouterr().out
     (curve,) = [line for line in said.splitlines() if line.startswith("curve ")]
     (run,) = tmp_path.iterdir()
-    assert curve == f"curve       {sparkline.of_returns(compared.read(run).rows)}"
+    assert curve == f"curve       {run_charts.sparkline(compared.read(run).rows)}"
     assert f"anybatch report {run}" in said
 
 

@@ -12,8 +12,7 @@ from scipy import integrate, stats
 
 from anybatch.errors import UserError
 from anybatch.lab import statistics
-from anybatch.lab.statistics import scipy_stats
-from anybatch.lab.statistics.curves import smoothed
+from anybatch.lab.statistics import smoothed
 
 RNG = np.random.default_rng(5)
 SCORES = st.lists(st.floats(-5, 5, allow_subnormal=False), min_size=2, max_size=7)
@@ -254,7 +253,7 @@ def curves(runs: int, *, shift: float = 0.0, rng: np.random.Generator, points: i
 @pytest.fixture
 def fewer_permutations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Enough for a rate over hundreds of tests, in a tenth of the time."""
-    monkeypatch.setattr("anybatch.lab.statistics.curves.PERMUTATIONS", 999)
+    monkeypatch.setattr("anybatch.lab.statistics.PERMUTATIONS", 999)
 
 
 @pytest.mark.usefixtures("fewer_permutations")
@@ -347,7 +346,7 @@ def test_holm_rejects_what_its_steps_reject(p: list[float]):
 
 def test_without_scipy_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "scipy", None)
-    scipy_stats.stats.cache_clear()
+    statistics.stats.cache_clear()
     with pytest.raises(UserError, match=r"need the package scipy: .* pip install 'anybatch\[lab\]'"):
         statistics.difference({"env": [1.0, 2.0]}, {"env": [1.0, 3.0]}).interval(0.9)
-    scipy_stats.stats.cache_clear()
+    statistics.stats.cache_clear()

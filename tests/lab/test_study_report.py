@@ -14,7 +14,7 @@ from anybatch.cli.main import main
 from anybatch.lab import verdicts
 from anybatch.lab.charts.chart import HeatMap, Intervals, Panels
 from anybatch.lab.pages import studies as study_page
-from anybatch.lab.pages import study_charts, study_curves, study_parts, study_sweeps, study_text
+from anybatch.lab.pages import study_charts, study_curves, study_parts, study_text
 from anybatch.lab.pages import verdicts as verdict_page
 from anybatch.lab.pages.study_parts import StudyView
 from anybatch.lab.studies import duration, files
@@ -141,7 +141,7 @@ def test_arms_of_several_bases_are_below_each_other_over_their_own_environments(
 
 
 def test_a_sweep_is_drawn_over_the_value_of_the_run_and_over_that_tuned_at(sweep: StudyView):
-    lines, heat_map = study_sweeps.sweep_drawings(sweep)
+    lines, heat_map = study_charts.sweep_drawings(sweep)
     assert isinstance(lines, Panels) and isinstance(heat_map, HeatMap)
     of_run, tuned_at = lines.charts
     assert [series.label for series in of_run.series] == [
@@ -154,7 +154,7 @@ def test_a_sweep_is_drawn_over_the_value_of_the_run_and_over_that_tuned_at(sweep
 
 
 def test_the_map_marks_the_best_and_what_the_rules_expect(sweep: StudyView):
-    _, heat_map = study_sweeps.sweep_drawings(sweep)
+    _, heat_map = study_charts.sweep_drawings(sweep)
     assert isinstance(heat_map, HeatMap)
     assert heat_map.rows == ("1", "1/4", "1/16")
     marks = {
@@ -198,7 +198,7 @@ def test_maps_of_a_sweep_are_by_base_and_have_names_of_files():
     study = with_another_base(made_studies.SWEEP, grid)
     study = study.replace("[arms.all]", '[arms."a/b"]').replace('arms = ["all"]', 'arms = ["a/b"]')
     view = view_of(study.replace('arm = "all"', 'arm = "a/b"').replace("all rules", "a/b"))
-    maps = [one for one in study_sweeps.sweep_drawings(view) if isinstance(one, HeatMap)]
+    maps = [one for one in study_charts.sweep_drawings(view) if isinstance(one, HeatMap)]
     assert [(one.title, len(one.rows)) for one in maps] == [
         ("Normalized score, a/b (toy)", 3),
         ("Normalized score, a/b (other)", 2),

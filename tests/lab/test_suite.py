@@ -10,7 +10,7 @@ from toy_runs import toy_config, train
 
 from anybatch.acting.evaluation import Evaluation
 from anybatch.cli import main
-from anybatch.envs import atari
+from anybatch.envs import published
 from anybatch.envs.episodes import Episode
 from anybatch.lab import suites as suite
 from anybatch.lab.suites import PlayedRun
@@ -19,8 +19,8 @@ from anybatch.runs import log
 
 def played(game: str, *percents: float, capped: bool = False) -> list[PlayedRun]:
     """Runs of a game that reached these percentages of a human's score, one episode each."""
-    known = atari.SCORES[game]
-    scores = [known.random + percent / 100 * (known.human - known.random) for percent in percents]
+    known = published.ATARI[game]
+    scores = [known.low + percent / 100 * (known.high - known.low) for percent in percents]
     return [
         PlayedRun(
             f"runs/{game}-{number}",
@@ -58,7 +58,7 @@ def test_runs_of_a_game_are_averaged_and_games_count_the_same():
 
 @pytest.mark.parametrize(("name", "predicted"), [("atari-5", 85.0541), ("atari-10", 91.4781)])
 def test_a_whole_suite_predicts_the_median_of_all_games(name: str, predicted: float):
-    runs = [run for game in atari.SUITES[name] for run in played(game, 50, 150)]
+    runs = [run for game in published.SUITES[name] for run in played(game, 50, 150)]
     result = suite.summarize(name, runs, [])
     assert result.predicted_median_percent == pytest.approx(predicted, abs=1e-4)
     assert result.to_json()["predicted_median_percent"] == result.predicted_median_percent
@@ -67,7 +67,7 @@ def test_a_whole_suite_predicts_the_median_of_all_games(name: str, predicted: fl
 
 
 def test_of_all_57_games_the_median_is_the_median():
-    runs = [run for number, game in enumerate(atari.GAMES) for run in played(game, number**2)]
+    runs = [run for number, game in enumerate(published.ATARI) for run in played(game, number**2)]
     result = suite.summarize("atari-57", runs, [])
     assert result.median_percent == pytest.approx(28**2) and result.predicted_median_percent is None
     assert result.mean_percent == pytest.approx(sum(n * n for n in range(57)) / 57)

@@ -239,7 +239,7 @@ import ctypes, mmap, os, torch
 from toy_runs import start_pqn, toy_pqn_config
 
 WIDTH, ENVS, PIECE = 1 << 14, (1 << 17) + 16, 1 << 26
-config = toy_pqn_config(network={"hidden_sizes": [WIDTH]}, compile="on", dtype="float32")
+config = toy_pqn_config(network={"hidden_sizes": [WIDTH]}, native="on", precision="float32")
 kernel = start_pqn(config).backend._kernel
 room = kernel._workspace._numbers_for(ENVS) * 4 // PIECE * PIECE + 2 * PIECE
 memory = os.memfd_create("piece")
@@ -254,9 +254,9 @@ for place in range(start, start + room, PIECE):
     assert found == place
 kernel._workspace.for_samples = lambda count: start
 inputs, actions = kernel._network.encoder.layer[0].linear.inputs, kernel._network.head.outputs
-obs, noise, location = torch.ones(ENVS, inputs), torch.zeros(ENVS, actions), torch.zeros(ENVS, actions)
+obs, noise, params = torch.ones(ENVS, inputs), torch.zeros(ENVS, actions), torch.zeros(ENVS, actions)
 action, value = torch.full((ENVS,), -1), torch.full((ENVS,), torch.nan)
-kernel.act(ENVS, *(tensor.data_ptr() for tensor in (obs, noise, location, action, value)))
+kernel.act(ENVS, *(tensor.data_ptr() for tensor in (obs, noise, params, action, value)))
 assert value.isfinite().all() and (action >= 0).all()
 """
 

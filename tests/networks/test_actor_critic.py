@@ -94,7 +94,7 @@ def test_encoders_compute_what_plain_layers_compute() -> None:
 def test_impala_halves_odd_images_upward() -> None:
     network = image_network((3, 13, 17), impala_channels=(5, 7))
     policy, value = network(images(2, 3, 13, 17))
-    assert (policy.location.shape, value.shape) == ((2, 15), (2,))
+    assert (policy.params.shape, value.shape) == ((2, 15), (2,))
     assert dict(network.named_parameters())["policy.encoder.dense.weight"].shape[1] == 7 * 4 * 5
 
 
@@ -126,10 +126,10 @@ def test_forward_is_the_policy_and_the_value(heads: Heads, continuous: bool) -> 
     network = vector_network(heads, continuous=continuous)
     obs = torch.randn(3, 7, generator=torch.Generator().manual_seed(1))
     policy, value = network(obs)
-    torch.testing.assert_close(policy.location, network.locate(obs))
+    torch.testing.assert_close(policy.params, network.policy_params(obs))
     torch.testing.assert_close(value, network.value(obs))
-    assert (policy.location.shape, value.shape) == ((3, 5), (3,))
-    assert isinstance(network.distribution(policy.location), DiagonalGaussian if continuous else Categorical)
+    assert (policy.params.shape, value.shape) == ((3, 5), (3,))
+    assert isinstance(network.distribution(policy.params), DiagonalGaussian if continuous else Categorical)
     assert network.shares_encoder == (heads != "dual")
 
 
@@ -159,13 +159,13 @@ def test_policy_only_is_a_separate_copy_without_the_value(heads: Heads) -> None:
     network = vector_network(heads, continuous=True)
     copy = network.policy_only()
     obs = torch.ones(3, 7)
-    before = network.locate(obs)
-    assert torch.equal(copy.locate(obs), before)
+    before = network.policy_params(obs)
+    assert torch.equal(copy.policy_params(obs), before)
     assert size(copy) == network.policy_numel < size(network)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(1.0)
-    assert torch.equal(copy.locate(obs), before)
+    assert torch.equal(copy.policy_params(obs), before)
 
 
 def test_policy_parameters_come_first() -> None:
@@ -217,5 +217,5 @@ def test_image_encoders_refuse_vectors(encoder: Literal["nature", "impala"]) -> 
 def test_mlp_takes_images_scaled_to_one() -> None:
     network = image_network((1, 3, 5), encoder="mlp")
     obs = images(2, 1, 3, 5)
-    torch.testing.assert_close(network.locate(obs), network.locate(obs.float() / 255))
+    torch.testing.assert_close(network.policy_params(obs), network.policy_params(obs.float() / 255))
     assert math.isfinite(network.value(obs).sum().item())

@@ -30,10 +30,10 @@ def test_categorical_matches_torch() -> None:
     torch.testing.assert_close(ours.log_prob(action), theirs.log_prob(action))
     torch.testing.assert_close(ours.entropy(), theirs.entropy())
     assert torch.equal(ours.mode(), theirs.logits.argmax(-1))
-    assert torch.equal(ours.location, normal(7, 5))
+    assert torch.equal(ours.params, normal(7, 5))
     other = Categorical(2 * normal(7, 5))
     torch.testing.assert_close(
-        ours.kl_from(other), kl_divergence(TorchCategorical(logits=other.location), theirs)
+        ours.kl_from(other), kl_divergence(TorchCategorical(logits=other.params), theirs)
     )
 
 
@@ -164,7 +164,7 @@ def test_several_choices_are_sums_over_torchs_categoricals(counts: tuple[int, ..
     torch.testing.assert_close(ours.log_prob(action), logp)
     torch.testing.assert_close(ours.entropy(), sum(part.entropy() for part in theirs))
     assert torch.equal(ours.mode(), torch.stack([part.logits.argmax(-1) for part in theirs], -1))
-    assert torch.equal(ours.location, logits)
+    assert torch.equal(ours.params, logits)
     other = MultiCategorical(2 * logits, counts)
     kl = sum(
         kl_divergence(part, mine) for part, mine in zip(parts_of(2 * logits, counts), theirs, strict=True)

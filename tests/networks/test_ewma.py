@@ -91,12 +91,12 @@ def test_an_update_without_decay_is_a_reset() -> None:
 def test_the_proximal_policy_is_gradient_free_and_apart() -> None:
     network, flat, ewma = moved()
     policy = ewma.policy_at(torch.ones(3, 7, dtype=torch.float64))
-    assert not policy.location.requires_grad
-    before = policy.location.clone()
+    assert not policy.params.requires_grad
+    before = policy.params.clone()
     log_ratio(network, ewma).sum().backward()
     assert flat.grads.count_nonzero() > 0
     flat.values.add_(1.0)
-    assert torch.equal(ewma.policy_at(torch.ones(3, 7, dtype=torch.float64)).location, before)
+    assert torch.equal(ewma.policy_at(torch.ones(3, 7, dtype=torch.float64)).params, before)
 
 
 def test_state_survives_a_round_trip() -> None:

@@ -32,7 +32,7 @@ def observations(encoder: str, seed: int) -> Tensor:
 
 def loss(network: ActorCritic, obs: Tensor) -> Tensor:
     policy, value = network(obs)
-    return policy.entropy().sum() + policy.location.square().sum() + (value - 1).square().sum()
+    return policy.entropy().sum() + policy.params.square().sum() + (value - 1).square().sum()
 
 
 def are_views(network: nn.Module, flat: FlatParameters) -> bool:
@@ -87,7 +87,7 @@ def test_flattening_changes_no_number_and_keeps_the_memory_format(encoder: str) 
     for (name, ours), (_, theirs) in zip(network.named_parameters(), before.named_parameters(), strict=True):
         assert torch.equal(ours, theirs), name
         assert ours.stride() == theirs.stride(), name
-    assert torch.equal(network.locate(obs), before.locate(obs))
+    assert torch.equal(network.policy_params(obs), before.policy_params(obs))
 
 
 def test_policy_values_are_the_prefix() -> None:

@@ -90,8 +90,8 @@ def test_a_mask_that_allows_everything_changes_no_bit(name: str, heads: str):
     obs, _ = observations(layout, allow_all=True)
     same, _ = observations(unmasked(layout))
     for ours, theirs in zip(masked(obs), plain(same), strict=True):
-        assert torch.equal(getattr(ours, "location", ours), getattr(theirs, "location", theirs))
-    assert torch.equal(masked.auxiliary(obs)[0].location, plain.auxiliary(same)[0].location)
+        assert torch.equal(getattr(ours, "params", ours), getattr(theirs, "params", theirs))
+    assert torch.equal(masked.auxiliary(obs)[0].params, plain.auxiliary(same)[0].params)
     assert torch.equal(masked.value(obs), plain.value(same))
 
 
@@ -106,7 +106,7 @@ def test_a_q_network_with_a_mask_that_allows_everything_changes_no_bit(name: str
     assert torch.equal(parameters_of(masked), parameters_of(plain))
     obs, _ = observations(layout, allow_all=True)
     same, _ = observations(unmasked(layout))
-    assert torch.equal(masked.locate(obs), plain.locate(same))
+    assert torch.equal(masked.policy_params(obs), plain.policy_params(same))
     assert torch.equal(masked.value(obs), plain.value(same))
 
 
@@ -120,14 +120,14 @@ def test_every_way_to_the_policy_is_masked(name: str):
     expected = torch.where(torch.from_numpy(parts["mask"]), raw, torch.tensor(FORBIDDEN))
     ewma = EwmaNetwork(network, FlatParameters(network))
     ways = {
-        "locate": network.locate(obs),
-        "forward": network(obs)[0].location,
-        "auxiliary": network.auxiliary(obs)[0].location,
-        "policy": network.policy_only().locate(obs),
-        "ewma": ewma.policy_at(obs).location,
+        "locate": network.policy_params(obs),
+        "forward": network(obs)[0].params,
+        "auxiliary": network.auxiliary(obs)[0].params,
+        "policy": network.policy_only().policy_params(obs),
+        "ewma": ewma.policy_at(obs).params,
     }
-    for way, location in ways.items():
-        assert torch.equal(location, expected), way
+    for way, params in ways.items():
+        assert torch.equal(params, expected), way
 
 
 @pytest.mark.parametrize("name", ["vector", "image and vector"])
@@ -137,14 +137,14 @@ def test_action_values_of_forbidden_actions_are_no_ones_best(name: str):
     obs, parts = observations(layout)
     allowed = torch.from_numpy(parts["mask"])
     raw = network.head(network.trunk(network.encoder(obs)))
-    assert (raw.argmax(1) != network.locate(obs).argmax(1)).any()
+    assert (raw.argmax(1) != network.policy_params(obs).argmax(1)).any()
     best = torch.stack([row[mask].max() for row, mask in zip(raw, allowed, strict=True)])
     assert torch.equal(network.value(obs), best) and torch.equal(network(obs)[1], best)
     rows = torch.arange(BATCH)
     assert allowed[rows, network(obs)[0].mode()].all()
     network.epsilon = 1.0
     noise = torch.rand(BATCH, ACTIONS)
-    assert allowed[rows, network.distribution(network.locate(obs)).sample(noise)].all()
+    assert allowed[rows, network.distribution(network.policy_params(obs)).sample(noise)].all()
 
 
 def test_an_image_and_a_vector_are_encoded_apart_and_then_together():
@@ -186,9 +186,9 @@ def test_what_an_image_means_may_depend_on_the_vector():
             torch.cat([a[:, : 4 * VECTOR], b[:, 4 * VECTOR :]], 1)
             for a, b in ((first, second), (second, first))
         ]
-        straight = network.locate(first) + network.locate(second)
+        straight = network.policy_params(first) + network.policy_params(second)
         assert not torch.allclose(
-            straight, network.locate(crossed[0]) + network.locate(crossed[1]), atol=1e-6
+            straight, network.policy_params(crossed[0]) + network.policy_params(crossed[1]), atol=1e-6
         )
 
 
@@ -217,7 +217,8 @@ def test_an_mlp_sees_all_numbers_but_the_mask(name: str, kind: Any):
     other[:, layout.mask_part] = 1
     assert torch.equal(network.value(obs), network.value(other)) == (kind is make)
     assert torch.equal(
-        network.locate(other), kind(unmasked(layout), encoder="mlp").locate(observations(unmasked(layout))[0])
+        network.policy_params(other),
+        kind(unmasked(layout), encoder="mlp").policy_params(observations(unmasked(layout))[0]),
     )
 
 
@@ -230,14 +231,14 @@ def test_float_images_are_taken_as_they_are(encoder: str, fold: int):
     image = observations(ObsLayout(image_shape=IMAGE))[0]
     before = image.float() / 255
     given = before.clone()
-    torch.testing.assert_close(network.locate(given), of_bytes.locate(image))
+    torch.testing.assert_close(network.policy_params(given), of_bytes.policy_params(image))
     assert torch.equal(given, before)
 
 
 def test_a_q_networks_float_images_are_taken_as_they_are():
     image = observations(ObsLayout(image_shape=IMAGE))[0]
-    ours = make_q(ObsLayout(image_shape=IMAGE, image_dtype=FLOAT32)).locate(image.float() / 255)
-    torch.testing.assert_close(ours, make_q(ObsLayout(image_shape=IMAGE)).locate(image))
+    ours = make_q(ObsLayout(image_shape=IMAGE, image_dtype=FLOAT32)).policy_params(image.float() / 255)
+    torch.testing.assert_close(ours, make_q(ObsLayout(image_shape=IMAGE)).policy_params(image))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -247,7 +248,7 @@ def test_masked_losses_have_finite_gradients(name: str, dtype: torch.dtype):
     network = make(layout).to(dtype)
     obs, parts = observations(layout)
     policy, value = network(obs.to(dtype) if obs.is_floating_point() else obs)
-    other = Categorical(policy.location.detach() * 1.5)
+    other = Categorical(policy.params.detach() * 1.5)
     action = torch.from_numpy(parts["mask"]).int().argmax(1)
     loss = policy.log_prob(action) + policy.entropy() + policy.kl_from(other) + value
     loss.sum().backward()

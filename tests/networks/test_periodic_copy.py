@@ -64,12 +64,12 @@ def test_its_mean_age_over_periods_is_half_of_one_step_less_than_the_period(ever
 def test_the_copy_is_gradient_free_and_separate() -> None:
     _, flat, copy = pair()
     obs = torch.ones(3, 7, dtype=torch.float64)
-    before = copy.policy_at(obs).location
+    before = copy.policy_at(obs).params
     assert not before.requires_grad
     flat.values.add_(1.0)
-    assert torch.equal(copy.policy_at(obs).location, before)
+    assert torch.equal(copy.policy_at(obs).params, before)
     copy.reset()
-    assert not torch.equal(copy.policy_at(obs).location, before)
+    assert not torch.equal(copy.policy_at(obs).params, before)
 
 
 def test_state_survives_a_round_trip() -> None:

@@ -124,7 +124,7 @@ def test_the_baseline_computes_what_plain_layers_compute() -> None:
     network = shaken(q_network(**SMALL))
     obs = images(3, *ATARI)
     expected = plain_baseline(dict(network.state_dict()), obs)
-    torch.testing.assert_close(network.locate(obs), expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(network.policy_params(obs), expected, rtol=1e-10, atol=1e-10)
     assert expected.std() > 0.1  # else anything would be close
 
 
@@ -133,7 +133,7 @@ def test_the_abs_form_computes_its_formula(blocks: int) -> None:
     network = shaken(q_network(**SMALL, blocks=blocks, block_form="abs"))
     obs = images(3, *ATARI)
     expected = plain_abs(dict(network.state_dict()), obs, blocks)
-    torch.testing.assert_close(network.locate(obs), expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(network.policy_params(obs), expected, rtol=1e-10, atol=1e-10)
     assert expected.std() > 0.1
 
 
@@ -142,7 +142,7 @@ def test_the_castanyer_form_computes_its_formula(blocks: int) -> None:
     network = shaken(q_network(**SMALL, blocks=blocks, block_form="castanyer"))
     obs = images(3, *ATARI)
     expected = plain_castanyer(dict(network.state_dict()), obs, blocks)
-    torch.testing.assert_close(network.locate(obs), expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(network.policy_params(obs), expected, rtol=1e-10, atol=1e-10)
     assert expected.std() > 0.1
 
 
@@ -153,7 +153,7 @@ def order_of_layers(network: QNetwork, obs: Tensor) -> list[str]:
     for module in network.modules():
         if type(module) in kinds:
             module.register_forward_hook(lambda layer, *_: called.append(kinds[type(layer)]))
-    network.locate(obs)
+    network.policy_params(obs)
     return called
 
 
@@ -169,16 +169,16 @@ def test_what_the_baseline_normalizes_is_what_is_rectified() -> None:
             if name.endswith("norm.bias"):
                 parameter.fill_(-1e6)  # far below zero before the relu: nothing is left behind it
     assert not network.encoder(images(2, *ATARI)).any()
-    assert torch.equal(network.locate(images(2, *ATARI)), network.head.bias.expand(2, ACTIONS))
+    assert torch.equal(network.policy_params(images(2, *ATARI)), network.head.bias.expand(2, ACTIONS))
 
 
 def test_the_abs_form_normalizes_action_values_and_the_others_do_not() -> None:
     obs = images(5, *ATARI)
     with torch.no_grad():
-        normalized = q_network(**SMALL, blocks=1, block_form="abs").locate(obs)
+        normalized = q_network(**SMALL, blocks=1, block_form="abs").policy_params(obs)
         others = [
-            q_network(**SMALL).locate(obs),
-            q_network(**SMALL, blocks=1, block_form="castanyer").locate(obs),
+            q_network(**SMALL).policy_params(obs),
+            q_network(**SMALL, blocks=1, block_form="castanyer").policy_params(obs),
         ]
     torch.testing.assert_close(normalized.mean(1), torch.zeros(5), rtol=0, atol=1e-5)
     torch.testing.assert_close(normalized.std(1, correction=0), torch.ones(5), rtol=0, atol=1e-3)
@@ -246,7 +246,7 @@ def test_planes_enter_as_zeros_and_ones() -> None:
     obs = planes(3, 4, 10, 10)
     seen: list[Tensor] = []
     network.encoder.layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].clone()))
-    found = network.locate(obs)
+    found = network.policy_params(obs)
     assert torch.equal(seen[0], obs.double())
 
     weights = dict(network.state_dict())
@@ -262,10 +262,10 @@ def test_planes_enter_as_zeros_and_ones() -> None:
 def test_an_mlp_takes_bytes_planes_and_vectors() -> None:
     obs = images(3, 2, 3, 5)
     as_bytes = q_network((2, 3, 5), "image", encoder="mlp", hidden_sizes=(13, 11))
-    torch.testing.assert_close(as_bytes.locate(obs), as_bytes.locate(obs.float() / 255))
+    torch.testing.assert_close(as_bytes.policy_params(obs), as_bytes.policy_params(obs.float() / 255))
     marks = planes(3, 2, 3, 5)
     as_planes = q_network((2, 3, 5), "planes", encoder="mlp", hidden_sizes=(13, 11))
-    assert torch.equal(as_planes.locate(marks), as_planes.locate(marks.float()))
+    assert torch.equal(as_planes.policy_params(marks), as_planes.policy_params(marks.float()))
 
     as_vector = shaken(q_network((30,), "vector", hidden_sizes=(13, 11)))
     numbers = obs.flatten(1).double()
@@ -273,7 +273,7 @@ def test_an_mlp_takes_bytes_planes_and_vectors() -> None:
     x = plain_dense(weights, "trunk.layers.0", numbers).relu()
     x = plain_dense(weights, "trunk.layers.1", x).relu()
     expected = F.linear(x, weights["head.weight"], weights["head.bias"])
-    torch.testing.assert_close(as_vector.locate(numbers), expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(as_vector.policy_params(numbers), expected, rtol=1e-10, atol=1e-10)
     assert order_of_layers(as_vector, numbers) == ["linear", "norm"] * 2 + ["linear"]
 
 
@@ -282,10 +282,10 @@ def test_a_q_network_acts_and_values_by_its_best_action() -> None:
     obs = torch.randn(5, 7, generator=torch.Generator().manual_seed(1))
     network.epsilon = 0.25
     policy, value = network(obs)
-    assert torch.equal(policy.location, network.locate(obs)) and policy.epsilon == 0.25
-    assert torch.equal(value, policy.location.max(1).values)
+    assert torch.equal(policy.params, network.policy_params(obs)) and policy.epsilon == 0.25
+    assert torch.equal(value, policy.params.max(1).values)
     assert torch.equal(network.value(obs), value)
-    assert torch.equal(policy.mode(), policy.location.argmax(1))
+    assert torch.equal(policy.mode(), policy.params.argmax(1))
 
 
 def test_weights_depend_on_their_seed_alone() -> None:

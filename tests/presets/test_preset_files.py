@@ -11,8 +11,7 @@ from anybatch import planning, presets
 from anybatch.cli import main
 from anybatch.config.serialization import config_to_dict
 from anybatch.errors import ConfigError
-from anybatch.presets.files import PresetFile, read
-from anybatch.presets.merged import leaves
+from anybatch.presets.files import PresetFile, leaves, read
 
 
 def written(folder: Path, name: str, text: str) -> str:

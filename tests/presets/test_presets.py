@@ -525,11 +525,11 @@ def test_a_preset_file_that_is_no_text_is_refused_in_one_sentence(tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--objective.value-clip=-1"], "value-clip = -1.0: must be positive or None"),
+        (["--objective.value-clip=-1"], "value-clip = -1.0: must be positive"),
         (["--network.impala-channels"], "impala-channels = (): must have one number for each stack"),
-        (["--threads=1000000"], "at most 1,024"),
+        (["--threads=1000000"], "to 1,024"),
         (["--env-config.engine-threads=-3"], "engine-threads = -3: must be from 0 to 1,024"),
-        (["--num-envs=100000000000000000000"], "must be at most 1,048,576"),
+        (["--num-envs=100000000000000000000"], "must be from 1 to 1,048,576"),
         (["--optimizer.learning-rate=inf"], "optimizer.learning-rate = inf: must be finite"),
         (["--objective.entropy-coefficient=nan"], "entropy-coefficient = nan: must be finite"),
         (["--env=gym:"], "env = 'gym:': must be an id"),

@@ -90,7 +90,7 @@ def test_a_proximal_policy_of_another_age_than_iterations_have_is_said(age: floa
 
 @pytest.mark.parametrize("envs", [1, 16, 256, 4096])
 def test_the_age_that_the_rule_keeps_is_right_at_any_batch(envs: int):
-    config = changed(presets.load("procgen-ppg-ewma").config, num_envs=envs)
+    config = changed(presets.load("procgen-ppg-ewma").config, num_envs=envs, minibatch="scaled")
     age = center_of_mass(planning.plan(config).hyperparameters.proximal_decay) * 65_536 / 8 * envs / 256
     assert age == pytest.approx(65_536)
     assert not advise(rows(proximal__age_env_steps=age, batch__iteration=256 * envs), config)
@@ -100,10 +100,31 @@ def test_a_minibatch_above_the_noise_scale_is_said_for_every_algorithm():
     for config in (toy_config(), toy_pqn_config()):
         found = only(config, batch__minibatch=512, batch__noise_scale=230)
         assert "minibatch of 512 samples is above the measured noise scale of 230" in found.measured
-        assert found.flag == "--minibatch-limit 230"
+        assert found.flag == "--minibatch 230"
         small = only(config, batch__minibatch=512, batch__noise_scale=8)  # 10.5 are tuned at
         assert small.flag == "--update.minibatches-per-epoch"
         assert not advise(rows(batch__minibatch=200, batch__noise_scale=230), config)
+
+
+def test_the_spread_of_the_noise_scale_and_its_bias_are_said():
+    spread = [{"batch/minibatch": 512, "batch/noise_scale": 10.0 * number} for number in range(1, 41)]
+    found = advise(spread, toy_config())[0]
+    assert "noise scale of 205" in found.measured and "110 to 300" in found.measured
+    assert "too small with few environments" in found.meaning
+    some_lost = [
+        row | {"batch/noise_scale": None} if number < 15 else row for number, row in enumerate(spread)
+    ]
+    assert "from 260 on" in advise(some_lost, toy_config())[0].measured
+
+
+def test_nothing_is_advised_after_a_single_iteration():
+    one = rows(losses__clipfrac=0.9, batch__minibatch=512, batch__noise_scale=8)[:1]
+    assert not advise(one, toy_config()) and advise(one * 2, toy_config())
+
+
+def test_a_larger_batch_is_advised_by_environments_not_by_longer_rollouts():
+    found = only(toy_config(), losses__clipfrac=0.0)
+    assert "--num-envs" in found.flag and "--num-steps" not in found.flag
 
 
 def test_a_noise_scale_that_is_mostly_infinite_is_above_every_minibatch():

@@ -30,10 +30,10 @@ from anybatch.errors import DiskError, UserError
 from anybatch.export import hub, video
 from anybatch.lab.pages import report_files
 from anybatch.lab.pages.report_files import Report
-from anybatch.lab.studies import cells, opening, source
+from anybatch.lab.studies import cells, opening
 from anybatch.lab.studies.plan import Request
-from anybatch.lab.tuning import opening as tuning_opening
-from anybatch.lab.tuning import optuna_trials
+from anybatch.lab.tuning import trials
+from anybatch.lab.tuning.tune import open_tuning
 from anybatch.runs import folder as run_folder
 from anybatch.runs.record import RunRecord
 from anybatch.storage import safe_files
@@ -341,28 +341,28 @@ def test_a_cell_does_not_continue_in_a_linked_run(elsewhere: Path, tmp_path: Pat
 
 
 def test_the_copy_of_the_package_is_not_removed_through_a_link(tmp_path: Path):
-    source.freeze(tmp_path / "first")
+    opening.freeze(tmp_path / "first")
     (tmp_path / "second").mkdir()
     (tmp_path / "second" / "source").symlink_to(tmp_path / "first" / "source")
-    before = source.digest(tmp_path / "first" / "source" / "anybatch")
+    before = opening.digest(tmp_path / "first" / "source" / "anybatch")
     with pytest.raises(DiskError, match="second/source is a link"):
-        source.freeze(tmp_path / "second")
-    assert source.digest(tmp_path / "first" / "source" / "anybatch") == before
+        opening.freeze(tmp_path / "second")
+    assert opening.digest(tmp_path / "first" / "source" / "anybatch") == before
 
 
 def test_a_tuning_does_not_write_through_a_linked_journal(profile: Path, tmp_path: Path):
     out = tmp_path / "out"
-    plan = tuning_opening.open_tuning(request(tmp_path), out, jobs=1)
-    journal = out / optuna_trials.JOURNAL_FILE
+    plan = open_tuning(request(tmp_path), out, jobs=1)
+    journal = out / trials.JOURNAL_FILE
     journal.symlink_to(profile)
     with pytest.raises(DiskError, match=r"trials\.journal is a link"):
-        optuna_trials.TrialBook(out, plan)
+        trials.TrialBook(out, plan)
     journal.unlink()
-    book = optuna_trials.TrialBook(out, plan)
+    book = trials.TrialBook(out, plan)
     journal.unlink()
     journal.symlink_to(profile)
     with pytest.raises(DiskError, match=r"trials\.journal is a link"):
-        optuna_trials.Journal(journal).append_logs([{}])
+        trials.Journal(journal).append_logs([{}])
     del book
 
 
@@ -371,15 +371,15 @@ def test_optuna_reads_the_journal_of_a_tuning(tmp_path: Path):
     from optuna.storages import journal
 
     out = tmp_path / "out"
-    plan = tuning_opening.open_tuning(request(tmp_path), out, jobs=1)
-    book = optuna_trials.TrialBook(out, plan)
+    plan = open_tuning(request(tmp_path), out, jobs=1)
+    book = trials.TrialBook(out, plan)
     for value in (1.0, 2.0):
         trial = book.next()
         assert trial is not None
         book.finish(trial.number, "finished", value)
-    backend = journal.JournalFileBackend(str(out / optuna_trials.JOURNAL_FILE))
+    backend = journal.JournalFileBackend(str(out / trials.JOURNAL_FILE))
     storage = optuna.storages.JournalStorage(backend)
-    read = optuna.load_study(study_name=optuna_trials.STUDY_NAME, storage=storage)
+    read = optuna.load_study(study_name=trials.STUDY_NAME, storage=storage)
     assert [trial.value for trial in read.trials] == [1.0, 2.0]
 
 

@@ -35,7 +35,7 @@ def cartpole_config(**changes: Any) -> AnyConfig:
         num_steps=5,
         proximal={"policy": "ewma"},
         total_env_steps=1_200,
-        compile="on",
+        native="on",
         network={"hidden_sizes": [64]},
         optimizer={"learning_rate": 1e-2},
     )

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WRITTEN = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "reference"]
+PAGES = [ROOT / "README.md", *sorted(WRITTEN)]
 FENCE = re.compile(r"^```(?P<language>\w*)(?P<rest>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
 NOT_RUN = re.compile(r" not-run: (?P<reason>\S.*)")
 LANGUAGES = {"bash", "python", "toml", "text"}

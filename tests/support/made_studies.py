@@ -15,7 +15,6 @@ from anybatch.config.serialization import config_from_dict
 from anybatch.dial import make_plan as make_run_plan
 from anybatch.dial import plan_table
 from anybatch.lab.studies import cells
-from anybatch.lab.studies import plan as plans
 from anybatch.lab.studies.cells import RANDOM_ARM, Cell, Result
 from anybatch.lab.studies.files import parse
 from anybatch.lab.studies.plan import Request, StudyPlan, make_plan
@@ -135,7 +134,7 @@ def write_study(
     plan: StudyPlan, out: Path, *, failed: tuple[str, ...] = (), missing: tuple[str, ...] = ()
 ) -> Path:
     """A folder with the plan and its cells. Those `failed` have a reason instead of a result."""
-    plans.write(out, plan)
+    plan.write(out)
     for cell in plan.cells:
         if cell.name in missing:
             continue

@@ -7,9 +7,9 @@ from typing import Any
 
 from anybatch.lab.studies import files, opening, runner
 from anybatch.lab.studies.cells import RANDOM_ARM, Cell, Result
-from anybatch.lab.studies.engine import Engine
+from anybatch.lab.studies.executor import Executor, LocalExecutor
 from anybatch.lab.studies.plan import Request, StudyPlan, make_plan
-from anybatch.lab.studies.processes import LocalEngine
+from anybatch.lab.studies.runner import StudySchedule
 from anybatch.runs.display import QUIET
 
 STUDY = """
@@ -92,11 +92,28 @@ def before_both_metrics(plan: StudyPlan, *, ranges: bool = True) -> StudyPlan:
 
 
 def run_study(
-    out: Path, *changes: tuple[str, str], jobs: int = 1, engine: Engine | None = None, **options: Any
+    out: Path,
+    *changes: tuple[str, str],
+    jobs: int = 1,
+    executor: Executor | None = None,
+    retry_failed: bool = False,
 ) -> list[Result]:
     """Run what is missing in a folder."""
     known = opening.open_study(study(*changes), Request(study="small"), out, jobs=jobs)
-    return runner.run(out, known, engine or LocalEngine(jobs), output=QUIET, **options)
+    return run_plan(out, known, executor or LocalExecutor(jobs), retry_failed=retry_failed)
+
+
+def run_plan(
+    out: Path,
+    plan: StudyPlan,
+    executor: Executor | None = None,
+    *,
+    retry_failed: bool = False,
+) -> list[Result]:
+    """Run what is missing of a plan in its folder."""
+    schedule = StudySchedule(out, plan, retry_failed=retry_failed)
+    runner.run(schedule, executor or LocalExecutor(1), output=QUIET)
+    return runner.results(out, plan)
 
 
 def stop_processes(out: Path, *, times: int) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 from small_studies import stop_processes
 
-from anybatch.lab.tuning import opening, runner
-from anybatch.lab.tuning.optuna_trials import TrialBook
+from anybatch.lab.studies import runner
+from anybatch.lab.studies.executor import LocalExecutor
 from anybatch.lab.tuning.outcome import Outcome
 from anybatch.lab.tuning.plan import Request, TuningPlan
-from anybatch.lab.tuning.trials import Trial
-from anybatch.lab.tuning.tune import tune
+from anybatch.lab.tuning.search import TrialSchedule
+from anybatch.lab.tuning.trials import Trial, TrialBook
+from anybatch.lab.tuning.tune import open_tuning, tune
 from anybatch.runs.display import QUIET
 
 PRESET = """
@@ -66,11 +67,11 @@ def run_trials(
 
     The workers get `stops` signals that nobody in this process has sent.
     """
-    plan = opening.open_tuning(asked, out, jobs=jobs)
+    plan = open_tuning(asked, out, jobs=jobs)
     plan = replace(plan, trials=only or plan.trials)
     stop_processes(out, times=stops)
     book = TrialBook(out, plan, jobs=jobs)
-    runner.run(out, plan, book, jobs=jobs, output=QUIET)
+    runner.run(TrialSchedule(out, plan, book), LocalExecutor(jobs), output=QUIET)
     return book.trials()
 
 

@@ -27,6 +27,7 @@ from anybatch.training import Outcome
 from anybatch.user_objects import UserObjects
 
 SMALL: dict[str, Any] = {
+    "minibatch": "scaled",  # a larger batch has larger minibatches, so that the rules show
     "env": "toy:Match",
     "num_envs": 3,
     "num_steps": 7,
@@ -67,7 +68,7 @@ def start(config: PPOConfig) -> PPOState:
 
 def start_in_float64(config: PPOConfig) -> PPOState:
     """A state whose network, optimizer and proximal policy compute in float64."""
-    return start(changed(config, dtype="float64"))
+    return start(changed(config, precision="float64"))
 
 
 def start_pqn(config: PQNConfig) -> PQNState:
@@ -76,7 +77,7 @@ def start_pqn(config: PQNConfig) -> PQNState:
 
 def start_pqn_in_float64(config: PQNConfig) -> PQNState:
     """A state whose network and optimizer compute in float64."""
-    return start_pqn(changed(config, dtype="float64"))
+    return start_pqn(changed(config, precision="float64"))
 
 
 def collect(config: PPOConfig, iterations: int = 1) -> Rollout:

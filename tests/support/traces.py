@@ -30,7 +30,7 @@ BASE: dict[str, Any] = {
     "num_steps": 7,
     "seed": 5,
     "threads": 1,
-    "dtype": "float64",
+    "precision": "float64",
     "total_env_steps": 360,
     "update": {"epochs": 2, "minibatches_per_epoch": 3, "noise_scale_every": 3},
     "optimizer": {"learning_rate": 3e-3, "max_grad_norm": 0.5, "anneal": "linear"},
@@ -104,7 +104,7 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
 def config_of(name: str, compiled: str = "auto") -> AnyConfig:
     algorithm, overlays = CASES[name]
     settings = config_to_dict(CONFIGS[algorithm]())
-    for overlay in (BASE, *overlays, {"compile": compiled}):
+    for overlay in (BASE, *overlays, {"native": compiled}):
         settings = overlaid(settings, overlay)
     return config_from_dict(CONFIGS[algorithm], settings)
 

@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode
 from torch import nn
 
 import anybatch
-from anybatch.acting.actors.failures import ActorFailed, packed_error, raise_if_error
+from anybatch.acting.actors.worker import ActorFailed, packed_error, raise_if_error
 from anybatch.config import EnvConfig, EvaluationConfig, PPOConfig
 from anybatch.distributed import collectives
 from anybatch.distributed.shard import Shard
@@ -36,7 +36,7 @@ SMALL: dict[str, Any] = {
     "update": {"minibatches_per_epoch": 2, "noise_scale_every": 0},
     "evaluation": {"num_envs": 2},
     "record": {"tensorboard": False, "checkpoint_every_iterations": 1},
-    "compile": "off",
+    "native": "off",
 }
 
 
@@ -143,7 +143,7 @@ def test_an_evaluation_that_fails_says_that_the_training_is_complete(tmp_path: P
 
 @pytest.mark.parametrize("role", ["training", "evaluation"])
 def test_environments_are_numbered_over_all_ranks(role: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(collectives, "own_shard", lambda total: Shard.part(total, index=1, parts=2))
+    monkeypatch.setattr(collectives, "local_shard", lambda total: Shard.part(total, index=1, parts=2))
     own = UserObjects.of(env=Fragile)
     config = own.named_in(PPOConfig(env="toy:Match", num_envs=6, evaluation=EvaluationConfig(num_envs=6)))
     env = own.training_env(config, env_steps=0) if role == "training" else evaluation_env(config, own)

@@ -22,9 +22,8 @@ import anybatch
 from anybatch import user_modules
 from anybatch.cli import main
 from anybatch.lab.studies.cells import RANDOM_ARM, Result
-from anybatch.lab.studies.engine import naming_words
-from anybatch.lab.studies.processes import Worker
-from anybatch.networks import custom as own_networks
+from anybatch.lab.studies.executor import LocalWorker, naming_words
+from anybatch.networks import custom as custom_networks
 
 SECURITY = Path(__file__).parents[2] / "SECURITY.md"
 HEADING = "## Which code a run folder or a file can run\n"
@@ -33,7 +32,7 @@ FLAGS = ["--env=toy:Match", *SIZES]
 CALLED = "was-called"
 MODULE = f"""
 from pathlib import Path
-from own_networks import TwoLayers
+from custom_networks import TwoLayers
 
 def wide(spec):
     Path({CALLED!r}).touch()
@@ -152,7 +151,7 @@ def test_a_function_that_a_study_file_names_is_called_in_its_workers_only_if_it_
     failed = trained().failed
     assert failed is not None and "--network.factory my_nets:wide" in failed
     assert not (folder / CALLED).exists()
-    own_networks.import_as_named("my_nets:wide")
+    custom_networks.import_as_named("my_nets:wide")
     assert trained(retry_failed=True).failed is None
     assert (folder / CALLED).exists()
 
@@ -352,6 +351,7 @@ def test_the_copy_of_the_package_in_a_study_runs_its_cells_but_not_its_report(fo
     )
     main(["report", str(out)])
     assert not (folder / CALLED).exists()
-    with Worker(out, threads=1) as worker:
-        assert worker.ask(cell="any") == {"answer": "done"}
+    worker = LocalWorker(out, threads=1)
+    assert worker.ask(cell={}) == {"answer": "done"}
+    worker.close()
     assert (folder / CALLED).exists()

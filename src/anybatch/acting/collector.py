@@ -7,15 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.acting.normalizers import ObservationNormalizer
 from anybatch.acting.rollout import START_OF_RUN, Origin, Rollout
 from anybatch.backends import Acting, Actor
-from anybatch.backends.buffers import Buffers
+from anybatch.backends.acting import Buffers, in_chunks
 from anybatch.distributed.shard import Shard
 from anybatch.envs.episodes import EpisodeTracker
-from anybatch.envs.protocol import BoxActions, EnvSpec, EnvStep, RestorableEnv, VectorEnv
+from anybatch.envs.protocol import EnvSpec, EnvStep, RestorableEnv, VectorEnv
 from anybatch.errors import EnvError
-from anybatch.networks.chunks import in_chunks
 from anybatch.networks.distributions import draw_noise, kept_log_std
 from anybatch.storage.state_fit import refuse_unlike
 
@@ -67,7 +66,7 @@ class Collector:
         value, next_value = self._values(network, buffers)
         if self.normalizer is not None:
             self.normalizer.end_iteration()
-        policy = network.distribution(buffers.location.flatten(0, 1).to(self.device))
+        policy = network.distribution(buffers.policy_params.flatten(0, 1).to(self.device))
         with torch.no_grad():
             logp = policy.log_prob(buffers.action.flatten(0, 1).to(self.device)).cpu()
         return rollout_of(
@@ -81,9 +80,9 @@ class Collector:
         )
 
     def _act(self, network: Actor, buffers: Buffers) -> None:
-        continuous = isinstance(self.env.spec.actions, BoxActions)
+        continuous = self.env.spec.is_continuous
         # Drawn for all envs of the run, so that an env's noise does not depend on the process that steps it.
-        steps, _, width = buffers.location.shape
+        steps, _, width = buffers.policy_params.shape
         noise = draw_noise(
             (steps, self.shard.total, width), self.generator, continuous=continuous, dtype=self.dtype
         )[:, self.shard.envs]
@@ -209,7 +208,7 @@ def example_rollout(spec: EnvSpec, num_steps: int, dtype: torch.dtype) -> Rollou
         log_std = torch.empty(spec.action_width, dtype=dtype)
     return rollout_of(
         buffers,
-        log_std=log_std if isinstance(spec.actions, BoxActions) else None,
+        log_std=log_std if spec.is_continuous else None,
         behavior_logp=buffers.reward,
         value=buffers.reward,
         next_value=buffers.reward,
@@ -226,7 +225,7 @@ def rollout_of(buffers: Buffers, **rest: Any) -> Rollout:
         terminated=buffers.terminated,
         truncated=buffers.truncated,
         valid=buffers.valid,
-        location=buffers.location,
+        policy_params=buffers.policy_params,
         **rest,
     )
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.acting.normalizers import ObservationNormalizer
 from anybatch.backends import Actor
 from anybatch.distributed.shard import Shard
 from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.envs.protocol import EnvStep, VectorEnv
-from anybatch.envs.published_scale import on_published_scale
+from anybatch.envs.published import on_published_scale
 from anybatch.errors import note_own_line
 from anybatch.networks.distributions import draw_noise
 from anybatch.text import counted, number_text
@@ -99,8 +99,8 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Player:
-    """A policy under evaluation. Its observation statistics do not change."""
+class InferencePolicy:
+    """A trained policy that acts: its weights and its observation statistics do not change."""
 
     network: Actor
     normalizer: ObservationNormalizer | None
@@ -112,15 +112,15 @@ class Player:
 
     @torch.inference_mode()
     def act(self, obs: np.ndarray, *, greedy: bool | None = None) -> np.ndarray:
-        """An action for each of the observations [N, …]; `greedy` defaults to the player's."""
+        """An action for each of the observations [N, …]; `greedy` defaults to the policy's."""
         try:
-            policy = self.network.distribution(self.network.locate(self.seen(obs)))
+            policy = self.network.distribution(self.network.policy_params(self.seen(obs)))
         except Exception as error:
             note_own_line(error)
             raise
         if self.greedy if greedy is None else greedy:
             return policy.mode().cpu().numpy()
-        slots, width = policy.location.shape
+        slots, width = policy.params.shape
         shard = self.shard or Shard.whole(slots)
         noise = draw_noise((shard.total, width), self.generator, continuous=policy.log_std is not None)
         return policy.sample(noise[shard.envs].to(self.device)).cpu().numpy()
@@ -141,7 +141,7 @@ class Slots:
 
     def __init__(self, num_envs: int, *, episodes_per_env: int, max_episode_steps: int | None) -> None:
         self._num_envs, self._episodes_per_env, self._cap = num_envs, episodes_per_env, max_episode_steps
-        self._played: list[list[Episode]] = [[] for _ in range(num_envs)]
+        self._finished: list[list[Episode]] = [[] for _ in range(num_envs)]
         self._lacking = np.full(num_envs, episodes_per_env)
         self.restart()
 
@@ -160,7 +160,7 @@ class Slots:
     def _take(self, *, cut: bool) -> None:
         for episode in self._tracker.take():
             if not self._was_cut[episode.env] and self._lacking[episode.env]:
-                self._played[episode.env].append(episode)
+                self._finished[episode.env].append(episode)
                 self._lacking[episode.env] -= 1
             self._was_cut[episode.env] = cut
 
@@ -175,11 +175,11 @@ class Slots:
         return bool(lacking.any() and self._was_cut[lacking].all())
 
     @property
-    def num_played(self) -> int:
+    def num_finished(self) -> int:
         return self._num_envs * self._episodes_per_env - int(self._lacking.sum())
 
     def episodes(self) -> tuple[Episode, ...]:
-        return tuple(episode for slot in self._played for episode in slot)
+        return tuple(episode for slot in self._finished for episode in slot)
 
     @property
     def longest_under_way(self) -> int:
@@ -187,7 +187,7 @@ class Slots:
 
 
 def evaluate(
-    player: Player,
+    policy: InferencePolicy,
     env: VectorEnv,
     *,
     episodes_per_env: int,
@@ -199,11 +199,11 @@ def evaluate(
     slots = Slots(env.spec.num_envs, episodes_per_env=episodes_per_env, max_episode_steps=max_episode_steps)
     obs = env.reset()
     while not slots.are_done:
-        step = env.step(player.act(obs))
+        step = env.step(policy.act(obs))
         slots.update(step)
         report(slots)
         obs = step.obs
         if slots.must_restart:
             slots.restart()
             obs = env.reset()
-    return Evaluation(env.spec.env_id, slots.episodes(), player.greedy, protocol, max_episode_steps)
+    return Evaluation(env.spec.env_id, slots.episodes(), policy.greedy, protocol, max_episode_steps)

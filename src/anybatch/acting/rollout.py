@@ -29,13 +29,13 @@ class Rollout:
     obs: Tensor
     """[T + 1, N, …] as the network sees it; row t + 1 is what step t returned. Images stay uint8."""
     action: Tensor
-    """[T, N] indices, [T, N, K] indices of K choices, or [T, N, A] as sampled, before clipping to the env's
-    bounds."""
+    """[T, N] indices, [T, N, K] indices of K choices, or [T, N, A] as sampled, before they are clipped or
+    scaled to the env's bounds."""
     reward: Tensor
     terminated: Tensor
     truncated: Tensor
     valid: Tensor
-    location: Tensor
+    policy_params: Tensor
     """[T, N, A] logits, means or action values of the behavior policy."""
     log_std: Tensor | None
     """[A] of the behavior policy, for continuous actions."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from anybatch.acting.collector import Collector
-from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.acting.normalizers import ObservationNormalizer
 from anybatch.acting.rollout import Origin, Rollout
 from anybatch.backends import Actor
 from anybatch.envs.episodes import EPISODES

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
-from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.acting.normalizers import ObservationNormalizer
 from anybatch.algorithms import ppg, ppo, pqn
 from anybatch.algorithms.state import Environments, TrainState
 from anybatch.backends import Actor

@@ -7,16 +7,16 @@ from typing import Any
 import torch
 
 from anybatch import backends, envs, seeding, user_modules
-from anybatch.acting.actors.engine import Engine
-from anybatch.acting.actors.local import LocalEngine
+from anybatch.acting.actors.local_transport import LocalTransport
 from anybatch.acting.actors.source import ActorPool
+from anybatch.acting.actors.transport import Transport
 from anybatch.acting.actors.worker import ActorWorker
 from anybatch.algorithms import algorithm_of
 from anybatch.algorithms.state import make_collector, place_network
 from anybatch.config import CONFIGS, AnyConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.dial import automatic_microbatch
-from anybatch.distributed import collectives, ray_package
+from anybatch.distributed import collectives, ray_connection
 from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.machine import device_name
@@ -51,18 +51,18 @@ def start_actors(
             "threads": torch.get_num_threads(),
         }
 
-    shard = collectives.own_shard(config.num_envs)
-    return ActorPool(make_engine(config), spec, shard, collection.actors, recipe, env_steps=env_steps)
+    shard = collectives.local_shard(config.num_envs)
+    return ActorPool(make_transport(config), spec, shard, collection.actors, recipe, env_steps=env_steps)
 
 
-def make_engine(config: AnyConfig) -> Engine:
+def make_transport(config: AnyConfig) -> Transport:
     collection = config.collection
     assert collection is not None
     if collection.engine == "local":
-        return LocalEngine(collection.actors, timeout_seconds=config.actor_timeout)
-    with ray_package.needed_for(f"actors = {config.actors}", address=config.ray_address):
-        from anybatch.acting.actors.ray_engine import RayEngine
-    return RayEngine(
+        return LocalTransport(collection.actors, timeout_seconds=config.actor_timeout)
+    with ray_connection.needed_for(f"actors = {config.actors}", address=config.ray_address):
+        from anybatch.acting.actors.ray_transport import RayTransport
+    return RayTransport(
         collection.actors, build, address=config.ray_address, timeout_seconds=config.actor_timeout
     )
 
@@ -104,6 +104,6 @@ def make_env(config: AnyConfig, factory: str | None, seeds: Sequence[int], first
     """Environments by the config's id, or by the name of a function that makes one."""
     if factory is None:
         return envs.make(config.env, config.env_config, seeds=seeds, first_env=first_env)
-    from anybatch.envs import custom as own  # imports gymnasium
+    from anybatch.envs import custom  # imports gymnasium
 
-    return own.own_env(user_modules.named_object(factory)).make(config.env_config, seeds, first_env)
+    return custom.custom_env(user_modules.named_object(factory)).make(config.env_config, seeds, first_env)

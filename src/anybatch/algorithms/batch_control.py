@@ -24,7 +24,7 @@ class Probe(NamedTuple):
 
     obs: Tensor
     """[M, …]"""
-    location: Tensor
+    policy_params: Tensor
     """[M, A]"""
     log_std: Tensor | None
 
@@ -42,9 +42,9 @@ def probe(config: RunConfig, state: TrainState[Any], rollout: Rollout) -> Probe 
     chosen = probed_states(config, state, rollout, iteration)
     obs = rollout.obs[:-1].flatten(0, 1)[chosen]
     if state.learner.age_of(rollout) == 0:
-        return Probe(obs, rollout.location.flatten(0, 1)[chosen], rollout.log_std)
-    location = state.backend.outputs(state.network.locate, obs)
-    return Probe(obs, location, kept_log_std(state.network.distribution(location).log_std))
+        return Probe(obs, rollout.policy_params.flatten(0, 1)[chosen], rollout.log_std)
+    policy_params = state.backend.outputs(state.network.policy_params, obs)
+    return Probe(obs, policy_params, kept_log_std(state.network.distribution(policy_params).log_std))
 
 
 def probed_states(config: RunConfig, state: TrainState[Any], rollout: Rollout, iteration: int) -> Tensor:
@@ -53,14 +53,14 @@ def probed_states(config: RunConfig, state: TrainState[Any], rollout: Rollout, i
     states = all_valid.flatten().nonzero().squeeze(1)
     generator = seeding.torch_generator(config.seed, role="probe", draw=(iteration,))
     drawn = torch.randperm(len(states), generator=generator)[: config.controller.states]
-    return state.shard.own_indices(states[drawn])
+    return state.shard.local_indices(states[drawn])
 
 
 def control_batch(
     config: RunConfig, state: TrainState[Any], before_updates: Probe | None
 ) -> dict[str, float]:
     """Let the controller decide the next batch. Call after an iteration has been counted."""
-    if config.controller.kind == "fixed" and config.minibatch_limit != "noise-scale":
+    if config.controller.kind == "fixed" and config.minibatch != "noise-scale":
         return {}
     moved = None if before_updates is None else policy_change(config, state, before_updates)
     acting = next(iter(state.steps.noise.values()))
@@ -69,7 +69,7 @@ def control_batch(
         iteration=state.iterations,
         env_steps=state.env_steps,
         samples_per_step=before.num_envs,
-        minibatches=config.update.minibatches_per_epoch,
+        minibatches=state.learner.control.minibatches,
         divergence=moved,
         noise_trace=acting.trace if acting.weight else None,
         noise_signal=acting.signal if acting.weight else None,
@@ -86,9 +86,9 @@ def control_batch(
 @torch.no_grad()
 def policy_change(config: RunConfig, state: TrainState[Any], before: Probe) -> float:
     """How far an iteration moved the policy, measured on some of the states that it trained on."""
-    after = state.backend.outputs(state.network.locate, before.obs)
+    after = state.backend.outputs(state.network.policy_params, before.obs)
     if config.controller.kind == "divergence":
-        moved = divergence.greedy_action_churn(before.location, after)
+        moved = divergence.greedy_action_churn(before.policy_params, after)
     else:
         moved = policy_kl(state, before, after)
     # A rank without any of the states has no mean and contributes nothing.
@@ -102,4 +102,4 @@ def policy_kl(state: TrainState[Any], before: Probe, after: Tensor) -> Tensor:
     """Exact KL(current ‖ before the updates), averaged over the states."""
     counts = state.network.action_counts
     current = make_distribution(after, state.network.distribution(after).log_std, counts)
-    return make_distribution(before.location, before.log_std, counts).kl_from(current).mean()
+    return make_distribution(before.policy_params, before.log_std, counts).kl_from(current).mean()

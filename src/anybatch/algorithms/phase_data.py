@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from anybatch.backends.buffers import observation_dtype
+from anybatch.backends.acting import observation_dtype
 from anybatch.envs.protocol import EnvSpec
 from anybatch.storage.state_fit import refuse_unlike
 

@@ -72,12 +72,12 @@ class AuxiliaryRecord(NamedTuple):
 class AuxiliarySamples(Columns):
     """This rank's data of a phase, flattened to [S · T · N], with the outputs of the frozen policy."""
 
-    COLUMNS: ClassVar = ("obs", "value_target", "frozen_location")
+    COLUMNS: ClassVar = ("obs", "value_target", "frozen_params")
     SHARED: ClassVar = ("frozen_log_std",)
 
     obs: Tensor
     value_target: Tensor
-    frozen_location: Tensor
+    frozen_params: Tensor
     """[S·T·N, A] logits or means."""
     frozen_log_std: Tensor | None
 
@@ -86,7 +86,7 @@ class AuxiliarySamples(Columns):
 class AuxiliaryProgress:
     """The current position in an auxiliary phase, and the frozen policy."""
 
-    frozen_location: Tensor
+    frozen_params: Tensor
     """[S·T·N, A] logits or means."""
     frozen_log_std: Tensor | None
     epoch: int = 0
@@ -119,9 +119,9 @@ class AuxiliaryProgress:
         }
 
     @classmethod
-    def from_state_dict(cls, state: dict[str, Any], frozen_location: Tensor) -> "AuxiliaryProgress":
+    def from_state_dict(cls, state: dict[str, Any], frozen_params: Tensor) -> "AuxiliaryProgress":
         return cls(
-            frozen_location=frozen_location,
+            frozen_params=frozen_params,
             frozen_log_std=state["log_std"],
             epoch=state["epoch"],
             minibatch=state["minibatch"],
@@ -168,9 +168,9 @@ class PPGState(PPOState):
         segments = {**whole.segments, **self.data.segments()}
         if self.progress is not None:
             *_, num_envs = self.data.valid.shape
-            location = self.progress.frozen_location
+            policy_params = self.progress.frozen_params
             segments[frozen_policy_name(self.iterations)] = {
-                "location": location.view(-1, num_envs, location.shape[1])
+                "policy_params": policy_params.view(-1, num_envs, policy_params.shape[1])
             }
         return replace(whole, local=whole.local | local, segments=segments)
 
@@ -277,7 +277,7 @@ def auxiliary_phase(config: PPGConfig, state: PPGState, run: Run) -> None:
     assert phase is not None
     if state.progress is None:
         state.progress = AuxiliaryProgress(
-            frozen_location=frozen_policy(state), frozen_log_std=kept_log_std(state.network.policy.log_std)
+            frozen_params=frozen_policy(state), frozen_log_std=kept_log_std(state.network.policy.log_std)
         )
     progress = state.progress
     state.backend.losses["auxiliary"].learning_rate = phase.auxiliary_learning_rate
@@ -311,7 +311,7 @@ def begin_phase(state: PPGState) -> None:
 
 def frozen_policy(state: PPGState) -> Tensor:
     """Outputs of the policy on all of the phase's observations, before any auxiliary step. [S·T·N, A]."""
-    return state.backend.outputs(state.network.locate, state.data.flat_obs)
+    return state.backend.outputs(state.network.policy_params, state.data.flat_obs)
 
 
 def auxiliary_minibatches(state: PPGState, config: PPGConfig) -> list[Minibatch]:
@@ -333,7 +333,7 @@ def auxiliary_step(batch: Minibatch, state: PPGState) -> None:
     samples = AuxiliarySamples(
         obs=data.flat_obs,
         value_target=data.flat_value_target,
-        frozen_location=progress.frozen_location,
+        frozen_params=progress.frozen_params,
         frozen_log_std=progress.frozen_log_std,
     )
     progress.add(state.backend.take_steps(samples, [batch], loss="auxiliary").records, batch.count)
@@ -344,7 +344,7 @@ def auxiliary_loss(
 ) -> tuple[Tensor, AuxiliaryRecord]:
     """β_clone KL(π_frozen ‖ π) + ½ (V_auxiliary - target)² + ½ (V - target)²."""
     policy, auxiliary_value, value = network.auxiliary(batch.obs)
-    frozen = make_distribution(batch.frozen_location, batch.frozen_log_std, network.action_counts)
+    frozen = make_distribution(batch.frozen_params, batch.frozen_log_std, network.action_counts)
     clone = policy.kl_from(frozen)
     auxiliary_error = objectives.value_loss(auxiliary_value, batch.value_target)
     error = objectives.value_loss(value, batch.value_target)
@@ -434,13 +434,13 @@ def restored_progress(
     like = state.source.example(1)
     *_, num_envs = state.data.valid.shape
     rows = state.data.valid.numel() // num_envs
-    location = torch.empty(rows, num_envs, *like.location.shape[2:], device="meta")
+    policy_params = torch.empty(rows, num_envs, *like.policy_params.shape[2:], device="meta")
     name = frozen_policy_name(state.iterations)
     frozen = segments[name]
-    refuse_unlike(frozen, {"location": location}, name, finite=False)
-    position = AuxiliaryProgress(location, like.log_std).state_dict()
+    refuse_unlike(frozen, {"policy_params": policy_params}, name, finite=False)
+    position = AuxiliaryProgress(policy_params, like.log_std).state_dict()
     refuse_unlike(saved, position, "shared/phase/progress")
-    return AuxiliaryProgress.from_state_dict(saved, frozen["location"].flatten(0, 1))
+    return AuxiliaryProgress.from_state_dict(saved, frozen["policy_params"].flatten(0, 1))
 
 
 def frozen_policy_name(iteration: int) -> str:

@@ -56,7 +56,7 @@ class Samples(Columns):
         "action",
         "behavior_logp",
         "proximal_logp",
-        "proximal_location",
+        "proximal_params",
         "advantage",
         "value",
         "value_target",
@@ -69,7 +69,7 @@ class Samples(Columns):
     """Log-probabilities that importance weights divide by."""
     proximal_logp: Tensor
     """Log-probabilities under the proximal policy, unless that has weights of its own."""
-    proximal_location: Tensor
+    proximal_params: Tensor
     """Its logits or means."""
     proximal_log_std: Tensor | None
     advantage: Tensor
@@ -125,7 +125,7 @@ def prepare(rollout: Rollout, state: PPOState, config: PPOConfig) -> Samples:
         action=rollout.action.flatten(0, 1),
         behavior_logp=behavior.behavior_logp.flatten(),
         proximal_logp=proximal.behavior_logp.flatten(),
-        proximal_location=proximal.location.flatten(0, 1),
+        proximal_params=proximal.policy_params.flatten(0, 1),
         proximal_log_std=proximal.log_std,
         advantage=advantage.flatten(),
         value=rollout.value.flatten(),
@@ -171,13 +171,13 @@ def bootstrapped_now(rollout: Rollout, state: PPOState) -> Tensor:
 
 def seen_by_current_policy(rollout: Rollout, state: PPOState) -> Rollout:
     """The same data as if the current policy had acted."""
-    location = state.backend.outputs(state.network.locate, rollout.obs[:-1].flatten(0, 1))
+    policy_params = state.backend.outputs(state.network.policy_params, rollout.obs[:-1].flatten(0, 1))
     with torch.no_grad():
-        policy = state.network.distribution(location.to(state.device))
+        policy = state.network.distribution(policy_params.to(state.device))
         logp = policy.log_prob(rollout.action.flatten(0, 1).to(state.device)).cpu()
     return replace(
         rollout,
-        location=location.view_as(rollout.location),
+        policy_params=policy_params.view_as(rollout.policy_params),
         behavior_logp=logp.view_as(rollout.reward),
         log_std=kept_log_std(policy.log_std),
     )
@@ -234,9 +234,7 @@ def policy_loss(
     else:
         proximal_logp = batch.proximal_logp
         if objective.kl_penalty > 0 and objective.kl == "exact":
-            proximal = make_distribution(
-                batch.proximal_location, batch.proximal_log_std, network.action_counts
-            )
+            proximal = make_distribution(batch.proximal_params, batch.proximal_log_std, network.action_counts)
     policy, value = network(batch.obs)
     logp = policy.log_prob(batch.action)
     kl: Tensor | None = None
@@ -244,12 +242,12 @@ def policy_loss(
         kl = divergence.sampled_kl_squared(logp, proximal_logp)
     elif objective.kl_penalty > 0 and proximal is not None:
         kl = policy.kl_from(proximal)
-    gain = objectives.decoupled_objective(
+    surrogate = objectives.decoupled_objective(
         logp,
         proximal_logp,
         batch.behavior_logp,
         batch.advantage,
-        clip=math.inf if objective.clip is None else objective.clip,
+        clip=objective.clip,
         max_importance=objective.max_importance,
         kl=kl,
         kl_penalty=objective.kl_penalty,
@@ -258,14 +256,14 @@ def policy_loss(
         value, batch.value_target, collected_value=batch.value, clip=objective.value_clip
     )
     entropy = policy.entropy()
-    loss = objective.value_coefficient * value_loss - gain
+    loss = objective.value_coefficient * value_loss - surrogate
     if objective.entropy_coefficient:
         loss = loss - objective.entropy_coefficient * entropy
-    kept = (gain, value_loss, entropy, logp, batch.behavior_logp, proximal_logp)
+    kept = (surrogate, value_loss, entropy, logp, batch.behavior_logp, proximal_logp)
     return loss, PolicyRecord(*(tensor.detach() for tensor in kept))
 
 
-def suspects(network: ActorCritic, batch: Samples) -> dict[str, Tensor]:
+def possible_causes(network: ActorCritic, batch: Samples) -> dict[str, Tensor]:
     """The numbers behind a loss, of which the first that is not finite is its cause."""
     policy, value = network(batch.obs)
     return {
@@ -274,7 +272,7 @@ def suspects(network: ActorCritic, batch: Samples) -> dict[str, Tensor]:
         "behavior log-probability": batch.behavior_logp,
         "advantage": batch.advantage,
         "value target": batch.value_target,
-        "policy output": policy.location,
+        "policy output": policy.params,
         "value": value,
     }
 
@@ -332,8 +330,8 @@ def current_logp(samples: Samples, state: PPOState, config: PPOConfig) -> Tensor
     """Log-probabilities of the sampled actions under the current policy; `prepare` may have computed them."""
     if config.proximal.policy == "iteration_start":
         return samples.proximal_logp
-    location = state.backend.outputs(state.network.locate, samples.obs)
-    policy = state.network.distribution(location.to(state.device))
+    policy_params = state.backend.outputs(state.network.policy_params, samples.obs)
+    policy = state.network.distribution(policy_params.to(state.device))
     return policy.log_prob(samples.action.to(state.device)).to(samples.behavior_logp.device)
 
 
@@ -371,14 +369,13 @@ def iteration_metrics(
 
 def averaged_metrics(seen: PolicyRecord, config: PPOConfig) -> dict[str, Tensor]:
     """The metrics that are means over samples, sample by sample [b]."""
-    clip = math.inf if config.objective.clip is None else config.objective.clip
     log_importance = seen.logp - seen.behavior_logp
     return {
         "losses/policy_loss": -seen.objective,
         "losses/value_loss": seen.value_loss,
         "losses/entropy": seen.entropy,
         "losses/approx_kl": divergence.sampled_kl(seen.logp, seen.behavior_logp),
-        "losses/clipfrac": divergence.is_clipped(seen.logp - seen.proximal_logp, clip),
+        "losses/clipfrac": divergence.is_clipped(seen.logp - seen.proximal_logp, config.objective.clip),
         "proximal/kl": divergence.sampled_kl_squared(seen.logp, seen.proximal_logp),
         "importance/capped_fraction": log_importance > math.log(config.objective.max_importance),
     }
@@ -402,6 +399,6 @@ def loss_of(config: PPOConfig, objective: ObjectiveConfig) -> Loss:
         objective=objective,
         record=PolicyRecord,
         optimizer=config.optimizer,
-        suspects=suspects,
+        possible_causes=possible_causes,
         is_native=True,
     )

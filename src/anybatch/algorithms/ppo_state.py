@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from anybatch import networks, seeding
-from anybatch.acting.normalizers import AdvantageNormalizer, RewardNormalizer
-from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.acting.normalizers import AdvantageNormalizer, ObservationNormalizer, RewardNormalizer
 from anybatch.acting.rollout import rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
 from anybatch.algorithms.state import (
@@ -23,10 +22,10 @@ from anybatch.algorithms.state import (
 from anybatch.backends import Loss
 from anybatch.config import PPOConfig, rescale_rules
 from anybatch.distributed import collectives
-from anybatch.envs.protocol import BoxActions, EnvSpec
+from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import ConfigError
 from anybatch.networks.actor_critic import ActorCritic
-from anybatch.networks.custom import NetworkFactory, own_actor_critic
+from anybatch.networks.custom import NetworkFactory, custom_actor_critic
 from anybatch.networks.weight_average import EwmaNetwork, PeriodicCopy, WeightAverage
 from anybatch.storage.checkpoint import Snapshot
 
@@ -168,12 +167,12 @@ def make_network(
     """The network: the same weights for the same seed, on every rank."""
     seed = seeding.torch_generator(config.seed, role="network").initial_seed()
     if factory is not None:
-        return own_actor_critic(factory, config.network, spec, generator_seed=seed, auxiliary=auxiliary)
+        return custom_actor_critic(factory, config.network, spec, generator_seed=seed, auxiliary=auxiliary)
     return networks.make(
         config.network,
         layout=spec.obs_layout,
         num_actions=spec.action_width,
-        continuous=isinstance(spec.actions, BoxActions),
+        continuous=spec.is_continuous,
         action_counts=spec.action_counts,
         generator_seed=seed,
         auxiliary=auxiliary,
@@ -209,7 +208,7 @@ def make_reward_normalizer(config: PPOConfig) -> RewardNormalizer | None:
     if normalize.rewards == "none":
         return None
     return RewardNormalizer(
-        collectives.own_shard(config.num_envs).count,
+        collectives.local_shard(config.num_envs).count,
         discount=normalize.reward_discount,
         clip=normalize.reward_clip,
         per_step=normalize.rewards == "step",

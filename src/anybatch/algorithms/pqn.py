@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from anybatch import networks, seeding
-from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.acting.normalizers import ObservationNormalizer
 from anybatch.acting.rollout import Rollout, rollout_bytes
 from anybatch.acting.sources import refuse_rollouts_beyond_memory
 from anybatch.algorithms.batch_control import control_batch, probe
@@ -33,7 +33,7 @@ from anybatch.distributed import collectives
 from anybatch.envs.protocol import DiscreteActions, EnvSpec
 from anybatch.equations import returns
 from anybatch.errors import ConfigError
-from anybatch.networks.custom import NetworkFactory, own_q_network
+from anybatch.networks.custom import NetworkFactory, custom_q_network
 from anybatch.networks.q_network import QNetwork
 from anybatch.networks.weight_average import WeightAverage
 from anybatch.runs.run import Run
@@ -162,17 +162,17 @@ def value_loss(
     network: QNetwork, batch: QSamples, objective: QLearningConfig, _average: WeightAverage | None
 ) -> tuple[Tensor, ValueRecord]:
     """loss_coefficient · (Q(s, a) - target)², sample by sample [b]."""
-    value = network.locate(batch.obs).gather(1, batch.action[:, None]).squeeze(1)
+    value = network.policy_params(batch.obs).gather(1, batch.action[:, None]).squeeze(1)
     error = (value - batch.target).square()
     return objective.loss_coefficient * error, ValueRecord(error.detach(), value.detach())
 
 
-def suspects(network: QNetwork, batch: QSamples) -> dict[str, Tensor]:
+def possible_causes(network: QNetwork, batch: QSamples) -> dict[str, Tensor]:
     """The numbers behind a loss, of which the first that is not finite is its cause."""
     return {
         "observation": batch.obs,
         "target": batch.target,
-        "action values": network.locate(batch.obs),
+        "action values": network.policy_params(batch.obs),
     }
 
 
@@ -205,7 +205,7 @@ def start(
         objective=config.objective,
         record=ValueRecord,
         optimizer=config.optimizer,
-        suspects=suspects,
+        possible_causes=possible_causes,
         is_native=True,
     )
     learner = Learner.fresh(
@@ -226,7 +226,7 @@ def make_network(config: PQNConfig, spec: EnvSpec, factory: NetworkFactory | Non
         raise ConfigError(f"PQN needs one Discrete action, but {spec.env_id} has actions {spec.actions}")
     seed = seeding.torch_generator(config.seed, role="network").initial_seed()
     if factory is not None:
-        return own_q_network(factory, config.network, spec, generator_seed=seed)
+        return custom_q_network(factory, config.network, spec, generator_seed=seed)
     return networks.make_q_network(
         config.network,
         layout=spec.obs_layout,

@@ -15,7 +15,7 @@ from torch import Tensor
 from anybatch import backends, envs, machine, seeding
 from anybatch.acting.actors.source import ActorPool, ActorSource
 from anybatch.acting.collector import Collector
-from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.acting.normalizers import ObservationNormalizer
 from anybatch.acting.rollout import Origin, Rollout, rollout_bytes
 from anybatch.acting.sources import QueueSource, Source, refuse_rollouts_beyond_memory
 from anybatch.algorithms import schedules
@@ -181,7 +181,7 @@ class RankState:
             collector = make_collector(
                 config,
                 env,
-                shard=collectives.own_shard(config.num_envs),
+                shard=collectives.local_shard(config.num_envs),
                 normalizer=normalizer,
                 chunk=learner.plan.batch.microbatch,
                 device=learner.backend.device,
@@ -355,7 +355,7 @@ class TrainState(Generic[Network]):
     @property
     def shard(self) -> Shard:
         """The environments whose samples are on this rank."""
-        return collectives.own_shard(self.batch.num_envs)
+        return collectives.local_shard(self.batch.num_envs)
 
     @property
     def env_steps(self) -> int:
@@ -399,7 +399,7 @@ def place_network(config: RunConfig, network: torch.nn.Module) -> torch.device:
 
 def make_env(config: RunConfig, env_steps: int) -> VectorEnv:
     """The training environments. `env_steps` are those a resumed run has done; they change the seeds."""
-    shard = collectives.own_shard(config.num_envs)
+    shard = collectives.local_shard(config.num_envs)
     if shard.count >= envs.MANY_ENVS:
         refuse_envs_beyond_memory(config, envs.spec_of_one(config.env, config.env_config), shard.count)
     seeds = seeding.env_seeds(config.seed, role="train", num_envs=config.num_envs, env_steps=env_steps)

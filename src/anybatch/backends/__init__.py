@@ -127,18 +127,18 @@ def choose(
             return backend
         except CompileError as error:
             why_torch = str(error)
-            if config.compile == "on":
+            if config.native == "on":
                 raise refused(why_torch) from None
             logger.warning(f"Native code is not used, which makes small networks slower: {why_torch}.")
     backend = TorchBackend(config, network, losses, **parts)
     backend.reason = f"torch: {why_torch}"
-    if was_native is not None and config.compile == "auto" and config.precision != "bf16":
+    if was_native is not None and config.native == "auto" and config.precision != "bf16":
         if was_native:
             logger.info(
                 "This run has been trained with native code and continues with torch: rounding will differ."
             )
         elif main.is_native and unsupported(network, spec) is None:
-            logger.info("This run has been trained with torch and continues with it; --compile on is faster.")
+            logger.info("This run has been trained with torch and continues with it; --native on is faster.")
     return backend
 
 
@@ -149,7 +149,7 @@ def acting_for(config: RunConfig, network: Actor, spec: EnvSpec, device: torch.d
         try:
             return NativeActing(kernel_for(network, None, spec, threads=native_threads(config)))
         except CompileError as error:
-            if config.compile == "on":
+            if config.native == "on":
                 raise refused(str(error)) from None
     return TorchActing(device)
 
@@ -168,14 +168,14 @@ def why_not_native(
     """
     if config.precision == "bf16":
         return "native code supports only float32 and float64"
-    if config.compile == "off":
-        return "compile = off"
+    if config.native == "off":
+        return "native = off"
     reason = unsupported(network, spec)
     if loss is not None and not loss.is_native:
         reason = "it computes only the losses of PPO and PQN"
-    if reason is not None and config.compile == "on":
+    if reason is not None and config.native == "on":
         raise refused(reason)
-    if reason is None and config.compile == "auto" and was_native is False:
+    if reason is None and config.native == "auto" and was_native is False:
         return "the run that is resumed has been trained with torch"
     return None if reason is None else f"there is no native code for this run: {reason}"
 
@@ -196,7 +196,7 @@ def kernel_for(
 
 
 def refused(reason: str) -> ConfigError:
-    return ConfigError(f"compile = on: there is no native code for this run: {reason}")
+    return ConfigError(f"native = on: there is no native code for this run: {reason}")
 
 
 __all__ = [

@@ -66,7 +66,7 @@ class Minibatch:
 
     @classmethod
     def of(cls, indices: Tensor, shard: Shard, device: torch.device) -> "Minibatch":
-        return cls(staged(shard.own_indices(indices), device), indices, shard)
+        return cls(staged(shard.local_indices(indices), device), indices, shard)
 
     @property
     def count(self) -> float:
@@ -74,7 +74,7 @@ class Minibatch:
 
     def local_among(self, indices: Tensor) -> Tensor:
         """This rank's part of samples of all envs, in the order of `local`."""
-        return staged(self.shard.own_indices(indices), self.local.device)
+        return staged(self.shard.local_indices(indices), self.local.device)
 
 
 def imbalances(parts: Sequence[Tensor], num_envs: int) -> list[float]:

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from anybatch import native
 from anybatch.backends import structs
-from anybatch.backends.structs import Schedule, pointer
+from anybatch.backends.structs import Schedule, Workspace, pointer
 from anybatch.backends.threads import Threads
-from anybatch.backends.workspace import Workspace
 from anybatch.config import ObjectiveConfig
 from anybatch.envs.protocol import EnvSpec
 from anybatch.equations.objectives import log_clip_range
@@ -34,7 +33,7 @@ class PolicySamples(Protocol):
     action: Tensor
     behavior_logp: Tensor
     proximal_logp: Tensor
-    proximal_location: Tensor
+    proximal_params: Tensor
     proximal_log_std: Tensor | None
     advantage: Tensor
     value: Tensor
@@ -80,9 +79,9 @@ class PolicyKernel:
         )
 
     def act(
-        self, count: int, obs: int, noise: int, location: int, action: int, value: int | None = None
+        self, count: int, obs: int, noise: int, policy_params: int, action: int, value: int | None = None
     ) -> None:
-        """Locations, the actions that `noise` chooses and, if requested, values of `count` observations.
+        """Logits or means, the actions that `noise` chooses and, if requested, values, of `count` rows.
 
         All are addresses of contiguous rows: this is called at every env step, and making tensors costs time.
         """
@@ -91,7 +90,7 @@ class PolicyKernel:
             count,
             obs,
             noise,
-            location,
+            policy_params,
             action,
             value,
             self._workspace.for_samples(count),
@@ -116,7 +115,7 @@ class PolicyKernel:
             action=pointer(samples.action),
             behavior_logp=pointer(samples.behavior_logp),
             proximal_logp=pointer(samples.proximal_logp),
-            proximal_location=pointer(samples.proximal_location),
+            proximal_params=pointer(samples.proximal_params),
             proximal_log_std=pointer(samples.proximal_log_std),
             advantage=pointer(samples.advantage),
             value=pointer(samples.value),
@@ -125,7 +124,7 @@ class PolicyKernel:
 
     def objective(self, config: ObjectiveConfig) -> ObjectiveStruct:
         """The numbers of the objective."""
-        lower, upper = log_clip_range(math.inf if config.clip is None else config.clip)
+        lower, upper = log_clip_range(config.clip)
         return ObjectiveStruct(
             lower_log_clip=lower,
             upper_log_clip=upper,

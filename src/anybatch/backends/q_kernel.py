@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from anybatch import native
 from anybatch.backends import structs
-from anybatch.backends.structs import Schedule, pointer
+from anybatch.backends.structs import Schedule, Workspace, pointer
 from anybatch.backends.threads import Threads
-from anybatch.backends.workspace import Workspace
 from anybatch.config.pqn import QLearningConfig
 from anybatch.envs.protocol import EnvSpec
 from anybatch.native.layout import MOST_LAYERS, QSamplesStruct, RolloutStruct, WeightsStruct
@@ -61,7 +60,7 @@ class QKernel:
             dtype,
         )
 
-    def act(self, count: int, obs: int, noise: int, location: int, action: int, value: int) -> None:
+    def act(self, count: int, obs: int, noise: int, policy_params: int, action: int, value: int) -> None:
         """Action values, chosen actions and values of the best actions for `count` observations.
 
         All are addresses of contiguous rows: this is called at every env step, and making tensors costs time.
@@ -72,7 +71,7 @@ class QKernel:
             count,
             obs,
             noise,
-            location,
+            policy_params,
             action,
             value,
             self._workspace.for_samples(count),

@@ -1,9 +1,10 @@
-"""How the structures of the native library are filled from tensors."""
+"""The memory of native code: structures filled from tensors, and scratch memory."""
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 
 from anybatch.native.layout import (
@@ -29,6 +30,8 @@ from anybatch.networks.q_network import (
 
 Schedule = ctypes.Array[StepStruct]
 """Gradient steps that follow each other."""
+MOST_SIZES = 4
+"""Number of microbatch sizes for which memory is kept."""
 
 
 def pointer(tensor: Tensor | None) -> int | None:
@@ -48,17 +51,17 @@ def linear(layer: nn.Linear | nn.Conv2d) -> LinearStruct:
     )
 
 
-def layer(map_: nn.Linear | nn.Conv2d, norm: nn.LayerNorm | None = None, *, rectifies: bool) -> LayerStruct:
-    """A linear map, its layer norm and its activation: relu if it `rectifies`, else tanh."""
+def layer(map_: nn.Linear | nn.Conv2d, norm: nn.LayerNorm | None = None, *, relu: bool) -> LayerStruct:
+    """A linear map, its layer norm and its activation: relu, else tanh."""
     if norm is None:
-        return LayerStruct(linear=linear(map_), rectifies=rectifies)
+        return LayerStruct(linear=linear(map_), relu=relu)
     return LayerStruct(
         linear=linear(map_),
-        gain=pointer(norm.weight),
-        shift=pointer(norm.bias),
-        d_gain=pointer(norm.weight.grad),
-        d_shift=pointer(norm.bias.grad),
-        rectifies=rectifies,
+        norm_weight=pointer(norm.weight),
+        norm_bias=pointer(norm.bias),
+        d_norm_weight=pointer(norm.weight.grad),
+        d_norm_bias=pointer(norm.bias.grad),
+        relu=relu,
     )
 
 
@@ -82,12 +85,12 @@ def encoder(module: FeatureEncoder | None, obs_shape: Sequence[int]) -> EncoderS
     if module is None:
         return EncoderStruct()
     if isinstance(module, MLPEncoder):
-        return dense([layer(cast(nn.Linear, map_), rectifies=False) for map_ in module.layers])
+        return dense([layer(cast(nn.Linear, map_), relu=False) for map_ in module.layers])
     assert isinstance(module, MinAtarEncoder)
     return over_planes(
-        layer(module.convolution, rectifies=True),
+        layer(module.convolution, relu=True),
         obs_shape,
-        [layer(module.dense, rectifies=True)],
+        [layer(module.dense, relu=True)],
         channels_first=True,
     )
 
@@ -115,14 +118,32 @@ def q_network(network: QNetwork, obs_shape: Sequence[int]) -> QNetworkStruct:
     """Normalized layers on a vector, or on the convolution of 0/1 planes."""
     assert isinstance(network.trunk, NormalizedLayers) and isinstance(network.head, nn.Linear)
     layers = [
-        layer(module.linear, module.norm, rectifies=True)
+        layer(module.linear, module.norm, relu=True)
         for module in cast(Iterable[NormalizedLinear], network.trunk.layers)
     ]
     if isinstance(network.encoder, Scaled):
         return QNetworkStruct(dense(layers), linear(network.head))
     assert isinstance(network.encoder, NormalizedMinAtar)
     first = network.encoder.layer
-    convolution = layer(first.convolution, first.norm, rectifies=True)
+    convolution = layer(first.convolution, first.norm, relu=True)
     return QNetworkStruct(
         over_planes(convolution, obs_shape, layers, channels_first=False), linear(network.head)
     )
+
+
+class Workspace:
+    """Scratch memory by number of samples. Few sizes occur, and reused memory is in the cache."""
+
+    def __init__(self, numbers_for: Callable[[int], int], dtype: torch.dtype):
+        """`numbers_for` returns how many numbers a number of samples needs."""
+        self._numbers_for = numbers_for
+        self._dtype = dtype
+        self._kept: dict[int, Tensor] = {}
+
+    def for_samples(self, count: int) -> int:
+        """The address of memory to work on `count` samples."""
+        if count not in self._kept:
+            if len(self._kept) == MOST_SIZES:
+                self._kept.clear()
+            self._kept[count] = torch.empty(self._numbers_for(count), dtype=self._dtype)
+        return self._kept[count].data_ptr()

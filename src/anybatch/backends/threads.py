@@ -57,7 +57,7 @@ class Threads:
         return 1 if faster == self._most else self._most
 
 
-def own_cores() -> int:
+def cores_of_this_rank() -> int:
     """The cores that this process may use: ranks on one machine share them."""
     return max(1, machine.available_cores() // group.local_ranks())
 
@@ -66,10 +66,10 @@ def native_threads(config: RunConfig) -> int:
     """The most threads that native code may use; it uses as many as pay off. Actors leave none to spare."""
     if config.threads:
         return config.threads
-    return own_cores() if config.collection is None else 1
+    return cores_of_this_rank() if config.collection is None else 1
 
 
 def set_threads(config: RunConfig, encoder: str) -> None:
     """Threads of torch: one for small networks, which lose more to waking threads than they gain; all cores
     for convolutions."""
-    torch.set_num_threads(config.threads or (own_cores() if encoder in ("nature", "impala") else 1))
+    torch.set_num_threads(config.threads or (cores_of_this_rank() if encoder in ("nature", "impala") else 1))

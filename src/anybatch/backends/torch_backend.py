@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from anybatch import seeding
-from anybatch.backends.acting import Actor, TorchActing
+from anybatch.backends.acting import Actor, TorchActing, in_chunks
 from anybatch.backends.minibatches import Columns, Minibatch, microbatches
-from anybatch.backends.noise import NoiseAverage
 from anybatch.backends.optimizers import first_state, make_optimizer
 from anybatch.config import OptimizerConfig, RunConfig
 from anybatch.dial import Plan
@@ -26,7 +25,6 @@ from anybatch.distributed import collectives
 from anybatch.distributed.shard import Shard
 from anybatch.equations import noise_scale
 from anybatch.errors import RankError, TrainingError
-from anybatch.networks.chunks import in_chunks
 from anybatch.networks.flat import FlatParameters
 from anybatch.networks.weight_average import WeightAverage
 from anybatch.storage.state_fit import refuse_unlike
@@ -37,6 +35,8 @@ CLIP_EPSILON = 1e-6
 """As in torch.nn.utils.clip_grad_norm_."""
 SKIPS_BEFORE_GIVING_UP = 5
 """Non-finite gradient steps in a row before the run ends."""
+NOISE_DECAY = 0.95
+"""Decay per measurement. The ratio of the two parts is taken last: it is biased."""
 NO_SINGLE_VALUE = "no single value is the cause: the loss itself overflowed"
 
 Network = TypeVar("Network", bound=Actor)
@@ -46,7 +46,7 @@ Record = tuple[Tensor, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """A loss that a backend takes gradient steps on, with an optimizer of its own."""
+    """A loss that a backend takes gradient steps on, with its optimizer."""
 
     function: Callable[[Any, Any, Any, WeightAverage | None], tuple[Tensor, Record]]
     """`function(network, batch, objective, average)`: losses of the samples [b], and their record."""
@@ -55,15 +55,15 @@ class Loss:
     record: Callable[..., Record]
     """The type of the record."""
     optimizer: OptimizerConfig
-    suspects: Callable[[Any, Any], Mapping[str, Tensor]] = lambda _network, _batch: {}
-    """`suspects(network, batch)`: the numbers [b, …] in which a non-finite gradient may have its cause."""
+    possible_causes: Callable[[Any, Any], Mapping[str, Tensor]] = lambda _network, _batch: {}
+    """`possible_causes(network, batch)`: the numbers [b, …] that may make a gradient non-finite."""
     is_native: bool = False
     """Whether native code computes the same: PPO's loss of an actor-critic, PQN's of a Q-network."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What gradient steps saw of their samples."""
+    """Records of the samples that gradient steps were taken on."""
 
     records: list[Any]
     last: list[Any]
@@ -119,6 +119,25 @@ def first_bad_value(named: Mapping[str, Tensor], indices: Tensor, shard: Shard) 
                 f"the first is the {name} of environment {shard.first + env} at step {step} of the iteration"
             )
     return None
+
+
+@dataclass
+class NoiseAverage:
+    """Running means of tr(Σ) and |G|², kept separately."""
+
+    trace: float = 0.0
+    signal: float = 0.0
+    weight: float = 0.0
+
+    def add(self, trace: float, signal: float) -> None:
+        self.trace = NOISE_DECAY * self.trace + (1 - NOISE_DECAY) * trace
+        self.signal = NOISE_DECAY * self.signal + (1 - NOISE_DECAY) * signal
+        self.weight = NOISE_DECAY * self.weight + (1 - NOISE_DECAY)
+
+    @property
+    def scale(self) -> float | None:
+        """In samples; None before the first measurement, infinite if noise hides the signal."""
+        return noise_scale.noise_scale(self.trace, self.signal) if self.weight else None
 
 
 class LossSteps:
@@ -339,7 +358,7 @@ class TorchBackend(Generic[Network]):
     def _cause(self, steps: LossSteps, samples: Columns, minibatch: Minibatch) -> str | None:
         """The first bad number behind a non-finite gradient; None if this rank has none."""
         with torch.no_grad():
-            named = steps.loss.suspects(self.network, samples.rows(minibatch.local, self.device))
+            named = steps.loss.possible_causes(self.network, samples.rows(minibatch.local, self.device))
         return first_bad_value(named, minibatch.local, minibatch.shard)
 
     def _squares(self, steps: LossSteps, gradient: Tensor) -> list[float]:

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 
 from anybatch import envs, native
+from anybatch.cli.flags import DoctorFlags
+from anybatch.cli.parser import Argv, parse
 from anybatch.config import EnvConfig, NetworkConfig
 from anybatch.distributed import group
 from anybatch.envs.layout import ObsLayout
-from anybatch.envs.protocol import BoxActions
 from anybatch.errors import UserError
 from anybatch.machine import WITHOUT_AMX, bf16_fails, has_fast_bf16, vector_instructions
 from anybatch.networks import make
@@ -70,10 +71,7 @@ class Check:
 
 def doctor(words: list[str]) -> None:
     """Check this machine: engines, libraries, speed."""
-    unknown = [word for word in words if word != "--json"]
-    if unknown:
-        raise UserError(f"doctor takes only --json, got {' '.join(unknown)}")
-    if "--json" in words:
+    if parse(DoctorFlags(), Argv(words)).json:
         print(json.dumps([asdict(check) for check in checks()], indent=2, ensure_ascii=False))
         return
     width = max(map(len, (*PACKAGES, *EXTRAS, *PROBES, *map(microbatch_check, IMAGES))))
@@ -159,7 +157,7 @@ def engine(env_id: str) -> Check:
         return Check(env_id, False, str(error))
     env.reset()
     spec = env.spec
-    number = np.float32 if isinstance(spec.actions, BoxActions) else np.int64
+    number = np.float32 if spec.is_continuous else np.int64
     action = np.zeros((64, *spec.action_shape), dtype=number)
     rate = 64 * calls_per_second(lambda: env.step(action))
     env.close()

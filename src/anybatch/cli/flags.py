@@ -1,32 +1,80 @@
 """The flags of each command, with their defaults and meanings. A class's docstring is its command's help."""
 
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar
-
-import tyro
+from typing import ClassVar
 
 from anybatch import presets
-from anybatch.cli.offered import PLAYING, WATCHING, Offered
-from anybatch.config import AnyConfig, PPOConfig
-from anybatch.lab.studies.engine import On
+from anybatch.config import AnyConfig, EnvConfig, EvaluationConfig, PPOConfig
+from anybatch.lab.studies.executor import On
 from anybatch.lab.tuning.plan import CHECK_SEEDS, MARGIN, TUNING_SEEDS
 from anybatch.runs.folder import NEWEST
 
-# The config's own fields are flags without a prefix: --num-envs, --optimizer.learning-rate. The preset or the
-# run determines the algorithm and its config before the flags are parsed, so there is no subcommand for it.
-Flags = Annotated[AnyConfig, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
+
+def names_in(group: str, kind: type[EnvConfig] | type[EvaluationConfig]) -> set[str]:
+    return {f"{group}.{field.name.replace('_', '-')}" for field in dataclasses.fields(kind)}
+
+
+PLAYING = frozenset(
+    {"env", "seed", "device", "threads", "precision", "network.factory", "exploration.end"}
+    | names_in("env-config", EnvConfig) - {"env-config.time-limit", "env-config.actions"}
+    | names_in("evaluation", EvaluationConfig) - {"evaluation.every-env-steps"}
+)
+"""The settings that an evaluation of a trained policy reads, with or without an export."""
+WATCHING = frozenset(
+    name for name in PLAYING if not name.startswith("evaluation.") or name == "evaluation.greedy"
+)
+"""The settings that a video of a trained policy reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainFlags:
-    """Train a policy."""
+class Flags:
+    """The flags of a command: its fields, and the settings of a run where it has a `config`."""
 
-    command: ClassVar[str] = "train"
+    positional: ClassVar[tuple[str, ...]] = ()
+    """Fields whose values are given without a flag, in this order."""
+    required: ClassVar[str] = ""
+    """What is said if the first of them is missing; empty if it may be."""
+    common: ClassVar[tuple[str, ...]] = ()
+    """Flags that `--help` explains, in this order, if not all. `--help-all` explains every flag."""
+    offered: ClassVar[frozenset[str] | None] = None
+    """The settings of a run that have an effect on the command; None: all."""
+    example: ClassVar[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingsFlags(Flags):
+    """Flags over the settings of a run, which have no prefix: --num-envs, --optimizer.learning-rate.
+
+    The preset or the run that the command line names determines the algorithm and the defaults.
+    """
+
+    config: AnyConfig = field(default_factory=lambda: PPOConfig().pinned())
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRunFlags(SettingsFlags):
+    """The flags of commands about a run that does not exist yet."""
+
     preset: str = presets.DEFAULT
     """Source of all other settings: a name listed by `anybatch presets`, or a file ending in .toml. Default:
     selected by the environment."""
-    config: Flags = field(default_factory=PPOConfig)
+
+
+OF_TRAINING = (
+    *("env", "preset", "num-envs", "total-env-steps", "seed", "rescale", "optimizer.learning-rate"),
+    *("objective.clip", "update.epochs", "num-steps", "update.minibatches-per-epoch", "device"),
+)
+"""The settings that people change first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainFlags(NewRunFlags):
+    """Train a policy. The settings are those of a preset, rescaled to the batch of this run."""
+
+    common = (*OF_TRAINING, "name", "run-dir", "ranks")
+    example = "anybatch train --env minatar:Breakout --num-envs 16 --seed 2"
     run_dir: Path = Path("runs")
     """Folder in which run folders are created."""
     name: str | None = None
@@ -38,17 +86,14 @@ class TrainFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanFlags:
+class PlanFlags(NewRunFlags):
     """Show the batches of a run and the hyperparameters that follow from them, without training.
 
     `anybatch plan --from TRAINER --help` explains how to plan with another trainer's settings.
     """
 
-    command: ClassVar[str] = "plan"
-    preset: str = presets.DEFAULT
-    """Source of all other settings: a name listed by `anybatch presets`, or a file ending in .toml. Default:
-    selected by the environment."""
-    config: Flags = field(default_factory=PPOConfig)
+    common = (*OF_TRAINING, "ranks", "json")
+    example = "anybatch plan --env Breakout-v5 --num-envs 512"
     json: bool = False
     """Print the plan as JSON, for programs."""
     ranks: int = 1
@@ -56,28 +101,53 @@ class PlanFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunFlags:
+class PlanFromFlags(Flags):
+    """Show another trainer's configuration at another number of environments, in its own settings."""
+
+    positional = ("settings",)
+    example = "anybatch plan --from sb3 n_envs=8 n_steps=128 batch_size=256 --num-envs 64"
+    settings: tuple[str, ...] = ()
+    """Settings by the trainer's own names, such as learning_rate=3e-4, at their tuned batch; or a JSON or
+    YAML file with them. Later words override earlier ones."""
+    from_: str = ""
+    """The trainer: sb3, cleanrl, rsl_rl, purejaxrl or rllib."""
+    num_envs: int | None = None
+    """Environments of the planned run."""
+    json: bool = False
+    """Print the plan as JSON, for programs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFlags(SettingsFlags):
     """A run to read, and settings over the recorded ones."""
 
-    command: ClassVar[str]
-    run: tyro.conf.Positional[Path]
+    positional = ("run",)
+    required = "name the run folder first, such as runs/ for the newest run in that folder"
+    run: Path = Path("runs")
     """A run folder, or a folder of runs, of which the newest is used."""
-    config: Flags = field(default_factory=PPOConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeFlags(RunFlags):
     """Continue a run from its newest good checkpoint, at the same or another batch size."""
 
-    command: ClassVar[str] = "resume"
+    common = (
+        *("num-envs", "total-env-steps", "num-steps", "rescale", "optimizer.learning-rate", "env"),
+        *("network.factory", "device", "threads", "ranks"),
+    )
+    example = "anybatch resume runs/ --num-envs 32 --total-env-steps 2M"
     ranks: int = 1
     """Learner processes on this machine. Their number may differ from before."""
+
+
+OF_PLAYING = ("checkpoint", "env", "network.factory", "seed", "device")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointFlags(RunFlags):
     """A checkpoint of a run."""
 
+    offered = PLAYING
     checkpoint: str = NEWEST
     """newest, best (by the evaluations during training, see --evaluation.every-env-steps), or the env steps
     of a checkpoint."""
@@ -87,9 +157,12 @@ class CheckpointFlags(RunFlags):
 class EvaluateFlags(CheckpointFlags):
     """Evaluate a checkpoint of a run, or of all runs on a suite of games."""
 
-    command: ClassVar[str] = "evaluate"
-    offered: ClassVar[Offered] = PLAYING
-    run: tyro.conf.Positional[Path]
+    common = (
+        *("evaluation.num-envs", "evaluation.episodes-per-env", "evaluation.greedy"),
+        *(*OF_PLAYING, "suite", "json"),
+    )
+    example = "anybatch evaluate runs/ --evaluation.num-envs 100 --evaluation.greedy"
+    run: Path = Path("runs")
     """A run folder, or a folder of runs, of which the newest is used. With --suite, any number of either; all
     runs in a folder are used."""
     suite: str | None = None
@@ -102,8 +175,12 @@ class EvaluateFlags(CheckpointFlags):
 class WatchFlags(CheckpointFlags):
     """Make a video of an agent, from a checkpoint of its run."""
 
-    command: ClassVar[str] = "watch"
-    offered: ClassVar[Offered] = WATCHING
+    offered = WATCHING
+    common = (
+        *("out", "steps", "frames-per-second", "evaluation.greedy"),
+        *OF_PLAYING,
+    )
+    example = "anybatch watch runs/ --out agent.mp4 --evaluation.greedy"
     out: Path = Path("watch.gif")
     """The video file to write, ending in .mp4 or .gif."""
     steps: int = 500
@@ -116,8 +193,8 @@ class WatchFlags(CheckpointFlags):
 class ExportFlags(CheckpointFlags):
     """Write the policy of a run for use outside anybatch."""
 
-    command: ClassVar[str] = "export"
-    offered: ClassVar[Offered] = PLAYING
+    common = ("onnx", "hub", "video", *OF_PLAYING)
+    example = "anybatch export runs/ --onnx agent.onnx"
     onnx: Path | None = None
     """Write the policy with its observation normalizer as this ONNX file. It outputs greedy actions and what
     sampling needs, for any number of observations at once (needs the extra `onnx`)."""
@@ -132,9 +209,10 @@ class ExportFlags(CheckpointFlags):
 class PushFlags(CheckpointFlags):
     """Publish a run's policy, or a folder of export --hub, on the Hugging Face Hub."""
 
-    command: ClassVar[str] = "push"
-    offered: ClassVar[Offered] = PLAYING
-    repository: tyro.conf.Positional[str] = ""
+    positional = ("run", "repository")
+    common = ("private", "update", "onnx", "video", *OF_PLAYING)
+    example = "anybatch push runs/ my-name/my-agent --private"
+    repository: str = ""
     """Name on the Hub, USER/NAME."""
     private: bool = False
     """Make the repository visible only to you."""
@@ -147,33 +225,103 @@ class PushFlags(CheckpointFlags):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PullFlags:
+class PullFlags(Flags):
     """Download a policy from the Hugging Face Hub, to evaluate, watch or export it."""
 
-    command: ClassVar[str] = "pull"
-    repository: tyro.conf.Positional[str] = ""
+    positional = ("repository",)
+    required = "name the repository: anybatch pull USER/NAME"
+    example = "anybatch pull my-name/my-agent"
+    repository: str = ""
     """Name on the Hub, USER/NAME."""
     out: Path | None = None
-    """The folder to write, which must not exist. By default runs/NAME."""
+    """The folder to write, which must not exist. Default: runs/NAME."""
     revision: str | None = None
-    """Branch, tag or commit; by default the newest."""
+    """Branch, tag or commit. Default: the newest."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneFlags:
+class AdviseFlags(Flags):
+    """Suggest changes to the settings of a run, based on its metrics."""
+
+    positional = ("run",)
+    required = "name one run folder, such as runs/ for the newest run in that folder"
+    example = "anybatch advise runs/"
+    run: Path = Path("runs")
+    """A run folder, or a folder of runs, of which the newest is used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportFlags(Flags):
+    """Write a page about runs, a study or a tuning.
+
+    About a study: its verdicts with their intervals, figures, scores, plans and commands. About a tuning: its
+    check, what mattered, its numbers and trials. About runs: overlaid curves, plans, advice and commands;
+    runs that differ only in their seeds are one line with a range.
+    """
+
+    positional = ("paths",)
+    required = "name at least one run folder, such as runs/ for the newest run in that folder"
+    example = "anybatch report runs/*"
+    paths: tuple[Path, ...] = ()
+    """Run folders, or folders of runs, of which the newest is used; or one study or tuning, as its folder or
+    as a file that --record wrote."""
+    out: Path | None = None
+    """Folder for index.html, figures/ and data/. Default: report in the folder that was named; for a file
+    NAME.jsonl.gz, NAME-report beside it; for several runs, report in the working folder."""
+    record: Path | None = None
+    """Instead of a page, write all that is needed for it into this one file, ending in .jsonl.gz, to keep or
+    to share. For a study or a tuning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlotFlags(Flags):
+    """Draw one metric of one or more runs over env steps."""
+
+    positional = ("runs",)
+    required = ReportFlags.required
+    example = "anybatch plot runs/* --metric losses/approx_kl --out kl.svg"
+    runs: tuple[Path, ...] = ()
+    """Run folders, or folders of runs, of which the newest is used."""
+    metric: str = "charts/episodic_return"
+    """A metric named in metrics.jsonl, such as losses/approx_kl."""
+    out: Path | None = None
+    """The picture file to write, ending in .png, .svg or .pdf."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DialFlags(Flags):
+    """Write a page with a slider for the batch of a preset; every number follows.
+
+    It needs no network and no other file.
+    """
+
+    positional = ("studies",)
+    example = "anybatch dial --preset mine.toml"
+    studies: tuple[Path, ...] = ()
+    """Studies, as folders or as files of `report --record`, whose curves are shown at the batch nearest to
+    the chosen one."""
+    preset: tuple[str, ...] = ()
+    """Your own presets, ending in .toml, listed before the built-in ones."""
+    out: Path = Path("dial.html")
+    """The page to write."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneFlags(Flags):
     """Tune a preset's numbers at a small batch, and check the best of them."""
 
-    command: ClassVar[str] = "tune"
+    example = "anybatch tune --env Acrobot-v1 --trials 40 --budget 2h"
     preset: str | None = None
     """The preset to start from: a name listed by `anybatch presets`, or a file ending in .toml. Default:
     selected by the environment."""
     env: str | None = None
     """Environment to tune on. Default: the preset's."""
-    network_factory: Annotated[str | None, tyro.conf.arg(name="network.factory")] = None
+    network_factory: str | None = None
     """The preset's own network.factory, my_package:make_network. A function is called only if it is named
     here."""
     trials: int = 40
-    """Number of trials: the preset itself, seven random ones, then trials that build on the results (TPE)."""
+    """Number of trials, at least 10: the preset itself, seven random ones, then trials that build on the
+    results (TPE)."""
     jobs: int | None = None
     """Trials that run in parallel. Default: as many as the cores allow. One job tries the same numbers
     whether it was interrupted or not; with several, only the first eight are certain to be the same."""
@@ -204,11 +352,13 @@ class TuneFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyFlags:
-    """Run an experiment from the papers, or your own, and report the outcome."""
+class StudyFlags(Flags):
+    """Run an experiment from the papers, or your own, and judge its claims."""
 
-    command: ClassVar[str] = "study"
-    study: tyro.conf.Positional[str] = ""
+    positional = ("study",)
+    required = "name a study; `anybatch study` lists them"
+    example = "anybatch study invariance --env Acrobot-v1 --budget 20m"
+    study: str = ""
     """A study listed by `anybatch study`, or a file ending in .toml."""
     scale: str = "cpu"
     """smoke: seconds, to see that it runs. cpu: hours to days on a few cores. paper: as in the papers."""
@@ -219,7 +369,7 @@ class StudyFlags:
     differences. --tune prints them. Environments with a published range need none."""
     preset: str | None = None
     """Base for these environments. Default: selected by the environment."""
-    network_factory: Annotated[tuple[str, ...], tyro.conf.arg(name="network.factory")] = ()
+    network_factory: tuple[str, ...] = ()
     """Networks of the study file or preset, my_package:make_network. A function is called only if it is named
     here."""
     seeds: int | None = None
@@ -243,3 +393,47 @@ class StudyFlags:
     """Show what would be run, and run nothing."""
     retry_failed: bool = False
     """Run failed cells again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PresetsFlags(Flags):
+    """List the presets and the sources of their numbers, or print one."""
+
+    positional = ("name",)
+    example = "anybatch presets atari"
+    name: str = ""
+    """Print this preset, or a file ending in .toml, with the origin of each number. A part of a name, such as
+    atari, lists the presets whose names contain it."""
+    json: bool = False
+    """Print JSON, for programs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorFlags(Flags):
+    """Check this machine: engines, libraries, speed."""
+
+    example = "anybatch doctor"
+    json: bool = False
+    """Print JSON, for programs."""
+
+
+FLAGS: dict[str, type[Flags]] = {
+    "train": TrainFlags,
+    "plan": PlanFlags,
+    "plan --from": PlanFromFlags,
+    "resume": ResumeFlags,
+    "evaluate": EvaluateFlags,
+    "watch": WatchFlags,
+    "export": ExportFlags,
+    "push": PushFlags,
+    "pull": PullFlags,
+    "advise": AdviseFlags,
+    "report": ReportFlags,
+    "plot": PlotFlags,
+    "dial": DialFlags,
+    "tune": TuneFlags,
+    "study": StudyFlags,
+    "presets": PresetsFlags,
+    "doctor": DoctorFlags,
+}
+"""The flags of each command."""

@@ -1,98 +1,96 @@
-"""`--help` as one page: the common flags with their meaning, then the names of the others by group."""
+"""`anybatch COMMAND --help`: one layout for all commands, without what the command itself imports."""
 
-import dataclasses
 import inspect
-from typing import Any
+import re
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import groupby
 
-from rich.console import Console
-from rich.table import Table
+from anybatch.cli.flag_table import Flag, flag_table, shown
+from anybatch.cli.flags import FLAGS, Flags, RunFlags
+from anybatch.cli.parser import Argv
+from anybatch.cli.run_flags import defaults_of
 
-from anybatch.cli.documented import documented
-from anybatch.cli.offered import Offered, fields_of, offered_by
-
-POSITIONAL = ("run", "repository", "study")
-"""Positional flags."""
-FIRST = (*POSITIONAL, "preset")
-"""Flags at the top of the page."""
+WIDEST = 120
+WIDEST_NAME = 25
+"""Longer names are on a line of their own."""
+UNBROKEN = "\N{NO-BREAK SPACE}"
 
 
-def show(flags: Any) -> None:
-    """Print the page. `flags` holds the defaults to show: those of the named preset or run."""
-    console, prog = Console(highlight=False), f"anybatch {flags.command}"
-    positional = [name for name in documented(type(flags)) if name in POSITIONAL]
-    usage = " ".join([prog, *(name.upper() for name in positional), "[OPTIONS]"])
-    console.print(f"usage: {usage}\n\n{inspect.getdoc(flags)}\n", markup=False)
+def show(name: str, words: list[str]) -> None:
+    """Print the help of a command, with the values of the preset or run that the words name."""
+    argv = Argv(words)
+    if name == "plan" and "from" in argv:
+        name = "plan --from"
+    flags = defaults_of(FLAGS[name], argv)
+    table = flag_table(flags)
+    if isinstance(flags, RunFlags) and not argv.leading:  # the settings are those of a run that is not named
+        for setting in [flag for flag in table.values() if flag.path[0] == "config"]:
+            table[setting.name] = replace(setting, default="as recorded")
+    print("\n".join(page(name, flags, table, everything="help-all" in argv)))
 
-    common = Table.grid(padding=(0, 2))
-    groups = Table.grid(padding=(0, 2))
-    for name, value, meaning in flag_rows(flags):
-        if dataclasses.is_dataclass(value):
-            groups.add_row(
-                f"--{_flag(name)}.…", ", ".join(group_members(flags.config, offered_by(flags), name))
-            )
-        elif name in positional:
-            common.add_row(name.upper(), meaning, "")
+
+def page(name: str, flags: Flags, table: dict[str, Flag], *, everything: bool) -> Iterator[str]:
+    """The lines of a help page: usage, description, flags and an example."""
+    width = min(shutil.get_terminal_size().columns, WIDEST)
+    positional = [table.pop(place) for place in flags.positional]
+    common = [table[first] for first in flags.common or table if first in table]
+    others = [flag for flag in table.values() if flag not in common]
+    yield usage(name, positional, optional=not flags.required)
+    for paragraph in (inspect.getdoc(flags) or "").split("\n\n"):
+        yield ""
+        yield from textwrap.wrap(paragraph, width)
+    yield ""
+    named = [(flag.name.upper(), flag.meaning) for flag in positional]
+    in_full = everything or not others
+    yield from rows([*named, *(explained(flag, in_full=in_full) for flag in common)], width)
+    groups = [(group, list(found)) for group, found in groupby(others, key=lambda flag: flag.group)]
+    if everything:
+        for _, found in groups:
+            yield ""
+            yield from rows([explained(flag, in_full=True) for flag in found], width)
+    elif groups:
+        yield f"\nOther flags, which `anybatch {name} --help-all` explains:\n"
+        yield from rows([listed(group, found) for group, found in groups], width)
+    yield f"\nExample:\n  {flags.example}"
+
+
+def usage(name: str, positional: list[Flag], *, optional: bool) -> str:
+    words = [f"{flag.name.upper()}{'...' if flag.takes_many else ''}" for flag in positional]
+    shown_words = [f"[{word}]" for word in words] if optional else words
+    command = "plan --from TRAINER --num-envs N" if name == "plan --from" else name
+    return " ".join(["usage: anybatch", command, *shown_words, "[FLAGS]"])
+
+
+def explained(flag: Flag, *, in_full: bool) -> tuple[str, str]:
+    """A flag, and its meaning with its default; not in full, only up to the first period or semicolon."""
+    meaning = flag.meaning if in_full else re.split(r"[.;] ", flag.meaning)[0].removesuffix(".")
+    default = shown(flag.default)
+    if flag.default is True:
+        group, dot, name = flag.name.rpartition(".")
+        default = f"on; --{group}{dot}no-{name} turns it off"
+    says_default = flag.default in (None, ()) and "Default: " in flag.meaning
+    unbroken = default.replace(" ", UNBROKEN)
+    return f"--{flag.name}", meaning if says_default else f"{meaning} [{unbroken}]"
+
+
+def listed(group: str, flags: Iterable[Flag]) -> tuple[str, str]:
+    """A group of flags by name."""
+    names = ", ".join(flag.name.rpartition(".")[2] for flag in flags)
+    return (f"--{group}.…" if group else "--…"), names
+
+
+def rows(pairs: list[tuple[str, str]], width: int) -> Iterator[str]:
+    """Two columns."""
+    margin = 4 + max((len(name) for name, _ in pairs if len(name) <= WIDEST_NAME), default=0)
+    for name, text in pairs:
+        wrapped = textwrap.wrap(text, width - margin, break_on_hyphens=False) or [""]
+        lines = [line.replace(UNBROKEN, " ") for line in wrapped]
+        if len(name) > margin - 4:
+            yield f"  {name}"
+            yield from (" " * margin + line for line in lines)
         else:
-            common.add_row(f"--{_flag(name)}", meaning, f"[{_shown(value)}]".replace("[", r"\["))
-    console.print(common)
-    if not groups.row_count:
-        return
-    console.print("\nFurther settings, as --group.name VALUE:\n")
-    console.print(groups)
-    console.print(f"\n`{prog} --help-all` explains each of them and shows its value.", markup=False)
-
-
-def flag_rows(flags: Any) -> list[tuple[str, Any, str]]:
-    """Name, value and meaning of each flag, with the offered settings in place of the config.
-
-    Groups come last. A command that offers only some settings begins with its own flags.
-    """
-    config, offered = getattr(flags, "config", None), offered_by(flags)
-    own = [
-        (field.name, getattr(flags, field.name), documented(type(flags)).get(field.name, ""))
-        for field in dataclasses.fields(flags)
-        if field.name != "config"
-    ]
-    settings = [
-        (field.name, getattr(config, field.name), documented(type(config)).get(field.name, ""))
-        for field in (fields_of(config, offered) if config is not None else ())
-    ]
-    first = [row for row in own if offered is not None or row[0] in FIRST]
-    rows = [*first, *settings, *(row for row in own if row not in first)]
-    return sorted(rows, key=lambda row: (dataclasses.is_dataclass(row[1]), row[0] not in FIRST))
-
-
-def group_members(config: Any, offered: Offered | None, group: str) -> list[str]:
-    """The names of the settings of a group that are flags."""
-    return [_flag(field.name) for field in fields_of(config, offered, group)]
-
-
-def flag_names(flags: Any) -> set[str]:
-    """The names of all flags without their dashes, such as num-envs and optimizer.learning-rate."""
-    own = {_flag(field.name) for field in dataclasses.fields(flags) if field.name != "config"}
-    return own | (setting_names(flags.config, offered_by(flags)) if hasattr(flags, "config") else set())
-
-
-def setting_names(config: Any, offered: Offered | None = None) -> set[str]:
-    """The names of the settings as flags: those that a command offers, by default all."""
-    names: set[str] = set()
-    for field in fields_of(config, offered):
-        is_group = dataclasses.is_dataclass(getattr(config, field.name))
-        members = group_members(config, offered, field.name) if is_group else ()
-        names |= {f"{_flag(field.name)}.{member}" for member in members} or {_flag(field.name)}
-    return names
-
-
-def _flag(name: str) -> str:
-    # `study` and `tune` have this one setting of a run, by the name it has in `train`.
-    return "network.factory" if name == "network_factory" else name.replace("_", "-")
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if value is None or value == ():
-        return "none"
-    if isinstance(value, tuple):
-        return " ".join(map(str, value))
-    return f"{value:,}" if isinstance(value, int) else str(value)
+            yield f"  {name:{margin - 4}}  {lines[0]}".rstrip()
+            yield from (" " * margin + line for line in lines[1:])

@@ -9,56 +9,38 @@ import sys
 from collections.abc import Sequence
 
 from anybatch import __version__
-from anybatch.cli.words import HELP_FLAGS
 from anybatch.errors import UserError
 from anybatch.runs import lost_output
 from anybatch.runs.stop import Stopped
 
-USAGE = """anybatch: on-policy deep RL in which the batch size is a dial
-
-usage: anybatch COMMAND [OPTIONS]
-
-  train      train a policy: `anybatch train` alone runs PPO-EWMA on CartPole-v1
-  plan       show the batches and settings of a run without training; with
-             --from, plan for another trainer
-  resume     continue a run, at the same or another batch size
-  evaluate   evaluate a checkpoint of a run: the newest, or the best
-  watch      make a video of a trained agent
-  export     write the policy of a run as an ONNX file, or as a folder for the
-             Hugging Face Hub
-  push       publish the policy of a run on the Hugging Face Hub
-  pull       download a policy from the Hub, to evaluate, watch or export it
-  advise     suggest changes to the settings of a run, based on its metrics
-  report     write a page about runs, a study or a tuning
-  plot       draw one metric of one or more runs as PNG, SVG or PDF
-  dial       write a page with a slider: drag the batch, and all numbers follow
-  tune       tune a preset at a small batch, and check the result on fresh seeds
-  study      run an experiment of the papers, or your own, and judge its claims
-  presets    list the presets, or print one with the origin of each number
-  doctor     check this machine: engines, libraries, speed
-
-`anybatch COMMAND --help` explains a command. For train, plan, resume, evaluate,
-watch, export and push it shows the common flags, and `--help-all` every flag.
-"""
 COMMANDS = {
-    "train": "training",
-    "plan": "plan",
-    "resume": "training",
-    "evaluate": "playing",
-    "watch": "playing",
-    "export": "publish",
-    "push": "publish",
-    "pull": "publish",
-    "advise": "playing",
-    "report": "reporting",
-    "plot": "reporting",
-    "dial": "dial",
-    "tune": "tune",
-    "study": "study",
-    "presets": "preset_list",
-    "doctor": "doctor",
+    "train": ("training", "train a policy: `anybatch train` alone runs PPO-EWMA on CartPole-v1"),
+    "plan": ("plan", "show a run's batches and settings, or another trainer's (--from)"),
+    "resume": ("training", "continue a run, at the same or another batch size"),
+    "evaluate": ("playing", "evaluate a checkpoint of a run: the newest, or the best"),
+    "watch": ("playing", "make a video of a trained agent"),
+    "export": ("publish", "write a policy as an ONNX file, or as a folder for the Hub"),
+    "push": ("publish", "publish the policy of a run on the Hugging Face Hub"),
+    "pull": ("publish", "download a policy from the Hub, to evaluate, watch or export it"),
+    "advise": ("playing", "suggest changes to the settings of a run, based on its metrics"),
+    "report": ("reporting", "write a page about runs, a study or a tuning"),
+    "plot": ("reporting", "draw one metric of one or more runs as PNG, SVG or PDF"),
+    "dial": ("reporting", "write a page with a slider: drag the batch, all numbers follow"),
+    "tune": ("tune", "tune a preset at a small batch, and check it on fresh seeds"),
+    "study": ("study", "run an experiment of the papers, or your own, and judge its claims"),
+    "presets": ("preset_list", "list the presets, or print one with the origin of each number"),
+    "doctor": ("doctor", "check this machine: engines, libraries, speed"),
 }
-"""The module of each command, imported when the command is typed: most import torch."""
+"""The module of each command, imported when the command is typed since most import torch; and its summary."""
+USAGE = f"""anybatch: on-policy deep RL in which the batch size is a dial
+
+usage: anybatch COMMAND [FLAGS]
+
+{chr(10).join(f"  {name:9}  {summary}" for name, (_, summary) in COMMANDS.items())}
+
+`anybatch COMMAND --help` explains a command. Where it explains only the common
+flags, `--help-all` explains every flag.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -111,10 +93,10 @@ def run(name: str, words: list[str]) -> None:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean anybatch {near[0]}?" if near else "`anybatch --help` lists the commands"
         raise UserError(f"there is no such command; {hint}")
-    if HELP_FLAGS & set(words):
-        from anybatch.cli import helping
+    if {"-h", "--help", "--help-all"} & set(words):
+        from anybatch.cli import help_page
 
-        helping.show(name, words)
+        help_page.show(name, words)
     else:
-        module = importlib.import_module(f"anybatch.cli.{COMMANDS[name]}")
-        getattr(module, name)(words)
+        module, _ = COMMANDS[name]
+        getattr(importlib.import_module(f"anybatch.cli.{module}"), name)(words)

@@ -2,14 +2,13 @@
 
 import json
 import sys
-from itertools import takewhile
 from pathlib import Path
 
 from anybatch import api, evaluating
 from anybatch.cli import show
-from anybatch.cli.flags import EvaluateFlags, WatchFlags
-from anybatch.cli.parsing import with_run
-from anybatch.cli.words import value_of, without
+from anybatch.cli.flags import AdviseFlags, EvaluateFlags, WatchFlags
+from anybatch.cli.parser import Argv, parse
+from anybatch.cli.run_flags import with_run
 from anybatch.errors import UserError
 from anybatch.export import video
 from anybatch.lab import suites as suite
@@ -20,30 +19,30 @@ from anybatch.runs.record import RunRecord
 
 def evaluate(words: list[str]) -> None:
     """Evaluate a checkpoint of a run, or of all runs on a suite of games."""
-    name = value_of("--suite", words)
+    argv = Argv(words)
+    name = argv.value("suite")
     if name is not None:
-        evaluate_suite(name, words)
+        evaluate_suite(name, argv)
         return
-    flags = with_run(EvaluateFlags, words)
+    flags = with_run(EvaluateFlags, argv)
     played = play(flags)
     print(json.dumps(played.to_json(), indent=2) if flags.json else played.text())
 
 
-def evaluate_suite(name: str, words: list[str]) -> None:
+def evaluate_suite(name: str, argv: Argv) -> None:
     """Evaluate each of the named runs as `evaluate` does, then summarize them."""
     suite.refuse_unknown(name)
-    others = without("--suite", words)
-    named = list(takewhile(lambda word: not word.startswith("-"), others))
-    if not named:
+    others = Argv(argv.without("suite"))
+    if not others.leading:
         raise UserError("name the run folders before the other flags, such as runs/ for all runs in it")
-    folders = dict.fromkeys(run for path in named for run in run_folder.find_runs(Path(path)))
-    options = others[len(named) :]
+    folders = dict.fromkeys(run for path in others.leading for run in run_folder.find_runs(Path(path)))
+    options = others.words[len(others.leading) :]
     for folder in [folder for folder in folders if not RunRecord(folder).has_checkpoint]:
         print(f"{folder} has no checkpoint yet and is left out", file=sys.stderr)
         del folders[folder]
     if not folders:
         raise UserError("none of the named runs has a checkpoint to evaluate")
-    runs = [with_run(EvaluateFlags, [str(folder), *options]) for folder in folders]
+    runs = [with_run(EvaluateFlags, Argv([str(folder), *options])) for folder in folders]
     wanted = [flags for flags in runs if suite.contains(name, flags.config.env)]
     left_out = sorted({flags.config.env for flags in runs} - {flags.config.env for flags in wanted})
     if not wanted:
@@ -70,7 +69,7 @@ def play(flags: EvaluateFlags) -> suite.PlayedRun:
 
 def watch(words: list[str]) -> None:
     """Make a video of an agent, from a checkpoint of its run."""
-    flags = with_run(WatchFlags, words)
+    flags = with_run(WatchFlags, Argv(words))
     with Output(shown=True, stream=sys.stderr):
         played = video.watch(
             RunRecord(flags.run),
@@ -85,9 +84,11 @@ def watch(words: list[str]) -> None:
 
 def advise(words: list[str]) -> None:
     """Say what a run's metrics suggest about its settings."""
-    if len(words) != 1 or words[0].startswith("-"):
-        raise UserError("name one run folder, such as runs/ for the newest run in that folder")
-    run = api.TrainedRun(words[0])
+    show_advice(parse(AdviseFlags(), Argv(words)).run)
+
+
+def show_advice(folder: Path) -> None:
+    run = api.TrainedRun(folder)
     if run.env_steps == 0:
         print(f"\nadvice: {run.folder.name} has no metrics yet")
         return

@@ -9,9 +9,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from anybatch import presets as preset_files
+from anybatch.cli.flags import PresetsFlags
+from anybatch.cli.parser import Argv, parse
 from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
-from anybatch.errors import UserError
 from anybatch.presets import DEFAULT_ORIGIN, Preset
 from anybatch.presets.by_env import FAMILIES
 from anybatch.text import counted
@@ -22,16 +23,13 @@ anybatch plan --preset NAME    show its batches, without training"""
 
 def presets(words: list[str]) -> None:
     """List the named configurations, or print one."""
-    as_json = "--json" in words
-    names = [word for word in words if word != "--json"]
-    if len(names) > 1 or any(name.startswith("-") for name in names):
-        raise UserError(f"presets takes one name or word and --json, got {' '.join(words)}")
-    if names and (names[0] in preset_files.names() or names[0].endswith(".toml")):
-        preset = preset_files.load(names[0])
-        print_json(details(preset)) if as_json else show_one(preset)
+    flags = parse(PresetsFlags(), Argv(words))
+    if flags.name in preset_files.names() or flags.name.endswith(".toml"):
+        preset = preset_files.load(flags.name)
+        print_json(details(preset)) if flags.json else show_one(preset)
         return
-    known = matching(names[0] if names else "")
-    print_json([summary(preset) for preset in known]) if as_json else show_list(known)
+    known = matching(flags.name)
+    print_json([summary(preset) for preset in known]) if flags.json else show_list(known)
 
 
 def matching(word: str) -> list[Preset]:

@@ -5,12 +5,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-import tyro
-
-from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.flags import ExportFlags, PullFlags, PushFlags
-from anybatch.cli.parsing import with_run
-from anybatch.cli.usage_error import as_user_error
+from anybatch.cli.parser import Argv, parse
+from anybatch.cli.run_flags import with_run
 from anybatch.errors import UserError
 from anybatch.export import hub, hub_folder, onnx_file
 from anybatch.runs.display import Output
@@ -19,7 +16,7 @@ from anybatch.runs.record import RunRecord
 
 def export(words: list[str]) -> None:
     """Write the policy of a run for use outside anybatch."""
-    flags = with_run(ExportFlags, words)
+    flags = with_run(ExportFlags, Argv(words))
     if flags.onnx is None and flags.hub is None:
         raise UserError("choose what to write: --onnx agent.onnx, --hub FOLDER or both")
     record = RunRecord(flags.run)
@@ -42,7 +39,7 @@ def export(words: list[str]) -> None:
 
 def push(words: list[str]) -> None:
     """Publish a run's policy, or a folder of export --hub, on the Hugging Face Hub."""
-    flags = with_run(PushFlags, words)
+    flags = with_run(PushFlags, Argv(words))
     if not flags.repository:
         raise UserError("name the repository after the run: anybatch push RUN USER/NAME")
     hub.refuse_taken(flags.repository, update=flags.update)  # before an evaluation that may take long
@@ -76,10 +73,7 @@ def upload(flags: PushFlags, folder: Path) -> None:
 
 def pull(words: list[str]) -> None:
     """Download a policy from the Hugging Face Hub, to evaluate, watch or export it."""
-    with as_user_error(), FLAG_VALUES:
-        flags = tyro.cli(PullFlags, args=words)
-    if not flags.repository:
-        raise UserError("name the repository: anybatch pull USER/NAME")
+    flags = parse(PullFlags(), Argv(words))
     out = flags.out or Path("runs") / flags.repository.rpartition("/")[2]
     record = hub.pull(flags.repository, out, revision=flags.revision)
     print(f"{record.folder}: {record.config.algorithm.upper()} on {record.config.env}")

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from anybatch.cli.words import number_of_ranks, value_of, without
+from anybatch.cli.parser import Argv
+from anybatch.cli.run_flags import number_of_ranks
 from anybatch.distributed import group
 from anybatch.errors import LostRankError, UserError
 from anybatch.runs.stop import SIGNALS, Stopped
@@ -32,11 +33,11 @@ STOPPED = "ANYBATCH_STOPPED"
 """Environment variable of ranks that start after a stop was requested: they must not train."""
 
 
-def asked_for(words: list[str]) -> int:
+def asked_for(argv: Argv) -> int:
     """The number of processes that `--ranks` requests; 1 without the flag."""
-    if value_of("--ranks", words) is not None and group.is_rank():
+    if "ranks" in argv and group.is_rank():
         raise UserError("--ranks starts the ranks by itself: leave it out under torchrun")
-    return number_of_ranks(words)
+    return number_of_ranks(argv)
 
 
 @contextlib.contextmanager
@@ -68,7 +69,7 @@ def as_a_rank() -> Iterator[None]:
             raise SystemExit(LOST) from None
 
 
-def launch(command: str, words: list[str], number: int) -> NoReturn:
+def launch(command: str, argv: Argv, number: int) -> NoReturn:
     """Run a command in `ranks` ranks on this machine, and exit as it would have in one process."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -93,7 +94,7 @@ def launch(command: str, words: list[str], number: int) -> NoReturn:
             signals_to_handle="SIGQUIT",  # the others are forwarded, so that ranks end as one process does
         )
         try:
-            codes = elastic_launch(config, work)([command, *without("--ranks", words)])
+            codes = elastic_launch(config, work)([command, *argv.without("ranks")])
         except ChildFailedError as failed:
             _, failure = failed.get_first_failure()
             how = f"signal {-failure.exitcode}" if failure.exitcode < 0 else f"exit code {failure.exitcode}"

@@ -1,48 +1,27 @@
-"""`anybatch report` and `anybatch plot`: runs, studies and tunings as pages and pictures."""
+"""`anybatch report`, `plot` and `dial`: runs, studies, tunings and presets as pages and pictures."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-import tyro
-
-from anybatch.cli.usage_error import as_user_error
+from anybatch import presets
+from anybatch.cli.flags import DialFlags, PlotFlags, ReportFlags
+from anybatch.cli.parser import Argv, parse
 from anybatch.errors import UserError
-from anybatch.lab.charts import files
-from anybatch.lab.pages import compared, report_files, run_charts, study_parts
+from anybatch.lab.pages import compared, dial_data, report_files, run_charts, study_parts, tuning_page
+from anybatch.lab.pages import dial as dial_pages
 from anybatch.lab.pages import runs as run_page
 from anybatch.lab.pages import studies as study_page
 from anybatch.lab.pages.report_files import Report
 from anybatch.lab.pages.study_parts import StudyView
 from anybatch.lab.studies import recorded
-from anybatch.lab.tuning import page as tuning_page
-from anybatch.lab.tuning import recorded as recorded_tuning
-from anybatch.lab.tuning import tune
+from anybatch.lab.tuning import outcome as tuning
 from anybatch.lab.tuning.outcome import Outcome
 
 REPORT_FOLDER = "report"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportFlags:
-    paths: tyro.conf.Positional[tuple[Path, ...]]
-    out: Path | None = None
-    record: Path | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlotFlags:
-    paths: tyro.conf.Positional[tuple[Path, ...]]
-    metric: str = run_charts.RETURN
-    out: Path | None = None
-
-
-Flags = TypeVar("Flags", ReportFlags, PlotFlags)
-
-
 def report(words: list[str]) -> None:
     """Write a page about runs, a study or a tuning."""
-    flags = parsed(ReportFlags, words)
+    flags = parse(ReportFlags(), Argv(words))
     if flags.record is not None:
         record(flags.paths, flags.record, flags.out)
         return
@@ -60,7 +39,7 @@ def record(paths: tuple[Path, ...], file: Path, out: Path | None) -> None:
         case StudyView() as view:
             recorded.write_study(file, view.plan, view.results.values())
         case Outcome() as outcome:
-            recorded_tuning.write(file, outcome)
+            tuning.record(file, outcome)
         case None:
             raise UserError(f"--record is for a study or a tuning, and {paths[0]} is neither")
     print(f"recorded  {file}")
@@ -68,7 +47,7 @@ def record(paths: tuple[Path, ...], file: Path, out: Path | None) -> None:
 
 def study_or_tuning(paths: tuple[Path, ...]) -> StudyView | Outcome | None:
     """The study or the tuning that is named; None if they are runs."""
-    tunings = [path for path in paths if tune.is_tuning(path)]
+    tunings = [path for path in paths if tuning.is_tuning(path)]
     studies = [path for path in paths if study_parts.is_study(path)]
     packed = [path for path in paths if path.is_file()]
     if (tunings or studies or packed) and len(paths) > 1:
@@ -80,9 +59,9 @@ def study_or_tuning(paths: tuple[Path, ...]) -> StudyView | Outcome | None:
     if packed:
         content = recorded.read(packed[0])
         is_tuning = content.kind == recorded.TUNING
-        return recorded_tuning.outcome_in(content) if is_tuning else StudyView(*recorded.study_in(content))
+        return tuning.outcome_in(content) if is_tuning else StudyView(*recorded.study_in(content))
     if tunings:
-        return tune.read(tunings[0])
+        return tuning.read(tunings[0])
     return study_parts.read(studies[0]) if studies else None
 
 
@@ -102,27 +81,33 @@ def made_of(paths: tuple[Path, ...], words: list[str]) -> tuple[Path, Report]:
 def show_written(made: Report, out: Path, *, within: Path) -> None:
     """Write a report and print where its files are."""
     print(f"page     {report_files.write(made, out, within=within)}")
-    if files.is_available():
+    if report_files.can_draw():
         print(f"figures  {out / report_files.FIGURES} (PNG and SVG)")
     else:
-        print(f"figures  no PNG or SVG files, which need the package matplotlib: {files.EXTRA}")
+        print(f"figures  no PNG or SVG files, which {report_files.NEEDS_MATPLOTLIB}")
     print(f"data     {out / report_files.DATA} (CSV)")
 
 
 def plot(words: list[str]) -> None:
     """Draw one metric of runs."""
-    flags = parsed(PlotFlags, words)
+    flags = parse(PlotFlags(), Argv(words))
     if flags.out is None:
         raise UserError("name the picture file, such as --out curve.png")
-    files.refuse_format(flags.out)
-    groups = compared.grouped([run for run in compared.read_all(flags.paths) if run.rows])
+    report_files.refuse_format(flags.out)
+    groups = compared.grouped([run for run in compared.read_all(flags.runs) if run.rows])
     report_files.write_picture(run_charts.chart_of_metric(flags.metric, groups), flags.out)
     print(flags.out)
 
 
-def parsed(kind: type[Flags], words: list[str]) -> Flags:
-    with as_user_error():
-        flags = tyro.cli(kind, args=words)
-    if not flags.paths:
-        raise UserError("name at least one run folder, such as runs/ for the newest run in that folder")
-    return flags
+def dial(words: list[str]) -> None:
+    """Write a page with the plan of every preset and a slider for the batch."""
+    flags = parse(DialFlags(), Argv(words))
+    others = [name for name in presets.names() if name != presets.DEFAULT]
+    names = dict.fromkeys((*flags.preset, presets.DEFAULT, *others))
+    records = {
+        str(path).removesuffix(recorded.SUFFIX): dial_data.records_of(study_parts.read(path))
+        for path in flags.studies
+    }
+    content = dial_pages.dial_page({name: presets.load(name) for name in names}, records)
+    dial_pages.write(content, flags.out)
+    print(f"page     {flags.out}")

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from anybatch.lab.pages import sparkline
+from anybatch.lab.pages import run_charts
 from anybatch.lab.suites import SuiteResult
 from anybatch.runs.advice import Advice
 from anybatch.runs.plan_text import wrapped
@@ -71,7 +71,7 @@ def outcome(result: Outcome, smaller: str = "") -> None:
             f"best        {number_text(result.best.score, 6)} mean return of the evaluation at "
             f"{result.best.env_steps:,} env steps (--checkpoint best)"
         )
-    curve = sparkline.of_returns(RunRecord(result.folder).rows)
+    curve = run_charts.sparkline(RunRecord(result.folder).rows)
     if can_print(curve):
         print(f"curve       {curve}")
     print(f"run folder  {result.folder}")
@@ -79,7 +79,9 @@ def outcome(result: Outcome, smaller: str = "") -> None:
         print(f"\n{result.how_to_continue()}")
         return
     print("\nnext:")
-    print(f"  {result.command('evaluate')} --evaluation.greedy")
+    was_greedy = result.evaluation is not None and result.evaluation.greedy
+    other = "--evaluation.num-envs 100" if was_greedy else "--evaluation.greedy"
+    print(f"  {result.command('evaluate')} {other}")
     if smaller:
         for command, what in (
             (f"  anybatch plan {smaller} ", "what changes at another batch size"),

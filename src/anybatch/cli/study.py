@@ -6,12 +6,9 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-import tyro
-
-from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.flags import StudyFlags
+from anybatch.cli.parser import Argv, parse
 from anybatch.cli.reporting import REPORT_FOLDER
-from anybatch.cli.usage_error import as_user_error
 from anybatch.config import EnvConfig
 from anybatch.envs import import_as_named
 from anybatch.envs.ids import refuse_unknown
@@ -19,12 +16,12 @@ from anybatch.errors import ConfigError
 from anybatch.lab import statistics, verdicts
 from anybatch.lab.pages import report_files, study_parts, study_text
 from anybatch.lab.pages import studies as study_page
-from anybatch.lab.studies import duration, files, opening, runner
-from anybatch.lab.studies import engine as engines
+from anybatch.lab.studies import duration, executor, files, opening, runner
 from anybatch.lab.studies.files import Study
 from anybatch.lab.studies.plan import Request, make_plan
+from anybatch.lab.studies.runner import StudySchedule
 from anybatch.lab.verdicts.power import outlooks
-from anybatch.networks import custom as own_networks
+from anybatch.networks import custom as custom_networks
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
 from anybatch.runs.stop import Stopped
@@ -38,17 +35,14 @@ def study(words: list[str]) -> None:
     if not words:
         study_text.show_list([files.load(name) for name in files.names()])
         return
-    with as_user_error(), FLAG_VALUES:
-        flags = tyro.cli(StudyFlags, args=words)
-    if not flags.study:
-        raise ConfigError("name a study; `anybatch study` lists them")
+    flags = parse(StudyFlags(), Argv(words))
     asked = files.load(flags.study)
     verdicts.refuse_unfit(asked)
     request = request_of(flags)
     for env in request.envs:
         import_as_named(env)
     for factory in flags.network_factory:
-        own_networks.import_as_named(factory)
+        custom_networks.import_as_named(factory)
     for env in request.envs or asked.scale(request.scale).envs:
         refuse_unknown(env, EnvConfig())
     plan = make_plan(asked, request)  # refuses a wrong request before there is a folder
@@ -94,23 +88,17 @@ def run(asked: Study, request: Request, flags: StudyFlags, *, again: str) -> Non
     """Open the folder, run what is missing, and report the outcome. `again` is the command line."""
     statistics.stats()  # without scipy there is no verdict: say so before hours of training
     out = flags.out or opening.default_folder(request)
-    engine = engines.start(flags.on, ray_address=flags.ray_address, jobs=flags.jobs, threads=asked.threads)
+    chosen = executor.start(flags.on, ray_address=flags.ray_address, jobs=flags.jobs, threads=asked.threads)
     with (
-        contextlib.closing(engine),
+        contextlib.closing(chosen),
         run_folder.made_and_locked(out, what="study"),
         Output(shown=True) as output,
     ):
-        plan = opening.open_study(asked, request, out, jobs=engine.jobs)
+        plan = opening.open_study(asked, request, out, jobs=chosen.jobs)
         study_text.show_plan(plan)
         try:
-            runner.run(
-                out,
-                plan,
-                engine,
-                output=output,
-                named_envs=request.envs,
-                retry_failed=flags.retry_failed,
-            )
+            schedule = StudySchedule(out, plan, retry_failed=flags.retry_failed)
+            runner.run(schedule, chosen, output=output, named_envs=request.envs)
         except Stopped as stopped:
             raise Stopped(stopped.signal, f"{stopped} Continue with: {again}") from None
     conclude(out)

@@ -7,9 +7,9 @@ from pathlib import Path
 from anybatch import planning, presets, training
 from anybatch.cli import ranks, show
 from anybatch.cli.flags import ResumeFlags, TrainFlags
-from anybatch.cli.parsing import named_settings, with_preset, with_run
-from anybatch.cli.playing import advise
-from anybatch.cli.words import without
+from anybatch.cli.parser import Argv
+from anybatch.cli.playing import show_advice
+from anybatch.cli.run_flags import named_settings, with_preset, with_run
 from anybatch.distributed import collectives, group
 from anybatch.runs import lost_output
 from anybatch.runs.display import Output
@@ -19,19 +19,20 @@ from anybatch.runs.tag import tag_of
 
 def train(words: list[str]) -> None:
     """Train a policy."""
-    number = ranks.asked_for(words)
+    argv = Argv(words)
+    number = ranks.asked_for(argv)
     if number > 1:
-        with_preset(TrainFlags, words).config.on_ranks(number)  # refuse before starting ranks
-        ranks.launch("train", words, number)
+        with_preset(TrainFlags, argv).config.on_ranks(number)  # refuse before starting ranks
+        ranks.launch("train", argv, number)
     with ranks.as_a_rank():
-        train_here(words)
+        train_here(argv)
 
 
-def train_here(words: list[str]) -> None:
+def train_here(argv: Argv) -> None:
     """Train as the only process, or as one of several ranks."""
     with Output(shown=True) as output:
         with group.failing_together():
-            flags = with_preset(TrainFlags, words)
+            flags = with_preset(TrainFlags, argv)
             preset = presets.load(flags.preset).config
         outcome = training.train(
             flags.config,
@@ -42,8 +43,8 @@ def train_here(words: list[str]) -> None:
             output=output,
         )
     exit_if_stopped(outcome)
-    show.outcome(outcome, smaller=smaller_batch(flags, words))
-    advise([str(outcome.folder)])
+    show.outcome(outcome, smaller=smaller_batch(flags, argv))
+    show_advice(outcome.folder)
 
 
 def exit_if_stopped(outcome: training.Outcome) -> None:
@@ -54,35 +55,34 @@ def exit_if_stopped(outcome: training.Outcome) -> None:
         sys.exit(128 + outcome.stopped_by)
 
 
-def smaller_batch(flags: TrainFlags, words: list[str]) -> str:
+def smaller_batch(flags: TrainFlags, argv: Argv) -> str:
     """The flags of the same run with a quarter of the envs; empty if it has only one env."""
     num_envs = flags.config.on_ranks(collectives.world_size()).num_envs
     if num_envs == 1:
         return ""
-    others = words
-    for flag in ("--num-envs", "--envs-per-rank", "--run-dir", "--name"):
-        others = without(flag, others)
+    others = argv.without("num-envs", "envs-per-rank", "run-dir", "name")
     return shlex.join([*others, "--num-envs", str(max(1, num_envs // 4))])
 
 
 def resume(words: list[str]) -> None:
     """Continue a run from its newest good checkpoint, at the same or another batch size."""
-    number = ranks.asked_for(words)
+    argv = Argv(words)
+    number = ranks.asked_for(argv)
     if number > 1:
-        config = with_run(ResumeFlags, words).config
-        planning.decided(config, named_settings(words)).on_ranks(number)  # refuse before starting ranks
-        ranks.launch("resume", words, number)
+        config = with_run(ResumeFlags, argv).config
+        planning.decided(config, named_settings(argv)).on_ranks(number)  # refuse before starting ranks
+        ranks.launch("resume", argv, number)
     with ranks.as_a_rank():
-        resume_here(words)
+        resume_here(argv)
 
 
-def resume_here(words: list[str]) -> None:
+def resume_here(argv: Argv) -> None:
     """Resume as the only process, or as one of several ranks."""
     with Output(shown=True) as output:
         with group.failing_together():
-            flags = with_run(ResumeFlags, words)
+            flags = with_run(ResumeFlags, argv)
             record = RunRecord(flags.run)
-            config = planning.decided(flags.config, named_settings(words), recorded=record.config)
+            config = planning.decided(flags.config, named_settings(argv), recorded=record.config)
         outcome = training.resume(record, config, output=output)
     exit_if_stopped(outcome)
     show.outcome(outcome)

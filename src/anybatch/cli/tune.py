@@ -2,13 +2,9 @@
 
 import shlex
 
-import tyro
-
 from anybatch import api, machine
-from anybatch.cli.flag_values import FLAG_VALUES
 from anybatch.cli.flags import TuneFlags
-from anybatch.cli.help_page import flag_names
-from anybatch.cli.usage_error import as_user_error
+from anybatch.cli.parser import Argv, parse
 from anybatch.lab.tuning.tune import REPORT_FOLDER
 from anybatch.runs.stop import Stopped
 from anybatch.text import counted
@@ -16,8 +12,7 @@ from anybatch.text import counted
 
 def tune(words: list[str]) -> None:
     """Tune a preset's numbers at a small batch, and check the best of them."""
-    with as_user_error(flag_names(TuneFlags())), FLAG_VALUES:
-        flags = tyro.cli(TuneFlags, args=words)
+    flags = parse(TuneFlags(), Argv(words))
     jobs = machine.available_cores() if flags.jobs is None else flags.jobs
     try:
         outcome = api.tune(
@@ -45,7 +40,8 @@ def tune(words: list[str]) -> None:
     print(f"\nbest    {found}, area {best.shown_value} on the tuning seeds")
     for name, share in outcome.importances.items():
         print(f"        {name} {best.point[name]:.4g} (importance {share:.0%})")
-    print(f"check   {outcome.verdict.state}: {outcome.verdict.reason}")
+    print(f"check   {outcome.check_sentence}")
     print(f"preset  {outcome.preset_file}, tuned at {counted(plan.num_envs, 'env')}")
     print(f"page    {outcome.folder / REPORT_FOLDER / 'index.html'}")
-    print(f"\nnext:\n  {shlex.join(outcome.train_words())}")
+    if not outcome.is_worse:
+        print(f"\nnext:\n  {shlex.join(outcome.train_words())}")

@@ -17,10 +17,10 @@ from anybatch.config.groups import (
     TunedAt,
     UpdateConfig,
 )
+from anybatch.config.planned import DEFAULT_RESCALE_RULES, RESCALE_RULES, RescaleRules, rescale_rules
 from anybatch.config.ppg import PhaseConfig, PPGConfig
 from anybatch.config.ppo import ObjectiveConfig, PPOConfig, ProximalConfig, StalenessConfig
 from anybatch.config.pqn import ExplorationConfig, PQNConfig, QLearningConfig, QNetworkConfig
-from anybatch.config.rescale import DEFAULT_RESCALE_RULES, RESCALE_RULES, RescaleRules, rescale_rules
 from anybatch.config.run import RunConfig
 
 AnyConfig = PPOConfig | PPGConfig | PQNConfig

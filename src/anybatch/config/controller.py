@@ -5,9 +5,48 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from anybatch.config.controller_defaults import DEFAULTS, PQN, Kind
-from anybatch.config.require import require
-from anybatch.config.whole_number import whole_number
+from anybatch.config.require import AT_LEAST_1, PART, require, require_bounds, whole_number
+
+Kind = Literal["fixed", "divergence", "kl", "noise_scale", "schedule"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KindDefaults:
+    """The numbers of a controller where its config has None."""
+
+    shortest: float
+    """Shortest rollout ÷ the tuned rollout length."""
+    longest: float
+    """Longest rollout ÷ the tuned rollout length."""
+    every: int
+    """Iterations between two measurements."""
+    smoothing: float
+    """Share of the way to its target that the length moves at each adaptation."""
+    low: float | None = None
+    """Lower threshold, where the kind measures a divergence."""
+    high: float | None = None
+    """Upper threshold, where the kind measures a divergence."""
+
+    def numbers(self, num_steps: int) -> dict[str, Any]:
+        """The settings by name, around rollouts of `num_steps`."""
+        return {
+            "min_steps": max(1, round(self.shortest * num_steps)),
+            "max_steps": round(self.longest * num_steps),
+            "every": self.every,
+            "smoothing": self.smoothing,
+            "low": self.low,
+            "high": self.high,
+        }
+
+
+PQN = KindDefaults(shortest=0.5, longest=2.0, every=50, smoothing=0.1, low=0.05, high=0.95)
+"""The PQN code: 16 to 64 steps around a baseline of 32."""
+PPO = KindDefaults(shortest=0.5, longest=4.0, every=10, smoothing=0.1, low=0.01, high=0.1)
+"""The PPO code: 1,024 to 8,192 steps around a baseline of 2,048."""
+NOISE = KindDefaults(shortest=0.5, longest=2.0, every=50, smoothing=1.0)
+"""The PQN code with the noise scale: 16 to 64 steps around 32, without smoothing."""
+DEFAULTS: dict[Kind, KindDefaults] = {"divergence": PQN, "kl": PPO, "noise_scale": NOISE}
+"""The defaults by kind. Fixed and scheduled lengths have none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +104,8 @@ class ControllerConfig:
     by the rules of rescale. none: they stay the same, as in Adaptive Batch Scaling."""
 
     def __post_init__(self) -> None:
-        self._require_counts()
+        self._require_numbers()
         self._require_lengths()
-        require(
-            self.smoothing is None or 0 < self.smoothing <= 1,
-            f"controller.smoothing = {self.smoothing}: must be above 0 and at most 1",
-        )
         require(
             self.compensate == "none" or self.epochs == "constant",
             f"controller.compensate = {self.compensate} and controller.epochs = {self.epochs} both "
@@ -99,17 +134,9 @@ class ControllerConfig:
     def _given(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if value is not None}
 
-    def _require_counts(self) -> None:
-        counts = {
-            "min-steps": self.min_steps,
-            "every": self.every,
-            "window": self.window,
-            "warmup": self.warmup,
-            "states": self.states,
-            "multiple-of": self.multiple_of,
-        }
-        for name, count in counts.items():
-            require(count is None or count >= 1, f"controller.{name} = {count}: must be at least 1")
+    def _require_numbers(self) -> None:
+        counts = ("min_steps", "every", "window", "warmup", "states", "multiple_of")
+        require_bounds(self, "controller", **dict.fromkeys(counts, AT_LEAST_1), smoothing=PART)
         require(
             self.warmup <= self.window,
             f"controller.warmup = {self.warmup} is more than the controller.window = {self.window} "

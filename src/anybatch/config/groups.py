@@ -3,7 +3,19 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from anybatch.config.require import MOST_ENVS, MOST_THREADS, require, require_layers
+from anybatch.config.require import (
+    AT_LEAST_1,
+    DECAY,
+    MOST_ENVS,
+    MOST_THREADS,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    between,
+    require,
+    require_bounds,
+    require_layers,
+)
 
 ObsKind = Literal["vector", "image", "planes"]
 """How a network interprets observations: as numbers, as pixels, or as planes of 0 and 1."""
@@ -28,6 +40,10 @@ class EnvConfig:
     """Atari: learn from the sign of the reward; statistics still count the score."""
     sticky: float = 0.0
     """Atari and MinAtar: probability that the last action is repeated instead of taking the new one."""
+    actions: Literal["clipped", "scaled"] = "clipped"
+    """Continuous actions. clipped: they are clipped to the environment's bounds. scaled: they are clipped to
+    [-1, 1] and mapped to the bounds, so that a new policy reaches all of them; a dimension with an infinite
+    bound is only clipped. Either way, learning uses the actions as sampled."""
     engine_threads: int = 0
     """Threads of the EnvPool engine; 0: one for each core, at most one for each env."""
     vectorization: Literal["sync", "async"] = "sync"
@@ -39,15 +55,13 @@ class EnvConfig:
     (numbers are recognized). Options of a preset or a recorded run that are not named here are kept."""
 
     def __post_init__(self) -> None:
-        require(
-            self.max_episode_steps is None or self.max_episode_steps >= 1,
-            f"env-config.max-episode-steps = {self.max_episode_steps}: must be at least 1",
+        require_bounds(
+            self,
+            "env-config",
+            max_episode_steps=AT_LEAST_1,
+            engine_threads=between(0, MOST_THREADS),
+            sticky=DECAY,
         )
-        require(
-            0 <= self.engine_threads <= MOST_THREADS,
-            f"env-config.engine-threads = {self.engine_threads}: must be from 0 to {MOST_THREADS:,}",
-        )
-        require(0 <= self.sticky < 1, f"env-config.sticky = {self.sticky}: must be in [0, 1)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,34 +138,24 @@ class OptimizerConfig:
     """Norm that gradients are clipped to. None: no clipping."""
 
     def __post_init__(self) -> None:
-        require(
-            self.learning_rate > 0,
-            f"optimizer.learning-rate = {self.learning_rate}: must be positive",
-        )
-        require(
-            0 <= self.anneal_to < 1,
-            f"optimizer.anneal-to = {self.anneal_to}: must be a share of the learning rate in [0, 1)",
+        require_bounds(
+            self,
+            "optimizer",
+            learning_rate=POSITIVE,
+            anneal_to=DECAY,
+            anneal_until=AT_LEAST_1,
+            beta1=DECAY,
+            beta2=DECAY,
+            eps=NOT_NEGATIVE,
+            max_grad_norm=POSITIVE,
         )
         require(
             self.anneal_to == 0 or self.anneal == "linear",
             f"optimizer.anneal-to = {self.anneal_to}: must be 0 unless optimizer.anneal = linear",
         )
         require(
-            self.anneal_until is None or self.anneal_until >= 1,
-            f"optimizer.anneal-until = {self.anneal_until}: must be at least 1",
-        )
-        require(
             self.anneal_until is None or self.anneal == "linear",
             f"optimizer.anneal-until = {self.anneal_until}: must be None unless optimizer.anneal = linear",
-        )
-        require(
-            0 <= self.beta1 < 1 and 0 <= self.beta2 < 1,
-            f"optimizer.beta1 = {self.beta1}, optimizer.beta2 = {self.beta2}: both must be in [0, 1)",
-        )
-        require(self.eps >= 0, f"optimizer.eps = {self.eps}: must not be negative")
-        require(
-            self.max_grad_norm is None or self.max_grad_norm > 0,
-            f"optimizer.max-grad-norm = {self.max_grad_norm}: must be positive or None",
         )
 
 
@@ -178,18 +182,13 @@ class UpdateConfig:
     """Gradient steps between two measurements of the gradient noise scale; 0: no measurements."""
 
     def __post_init__(self) -> None:
-        require(
-            self.epochs >= 1 and self.minibatches_per_epoch >= 1,
-            f"update.epochs = {self.epochs}, update.minibatches-per-epoch = {self.minibatches_per_epoch}: "
-            "both must be at least 1",
-        )
-        require(
-            self.target_kl is None or self.target_kl > 0,
-            f"update.target-kl = {self.target_kl}: must be positive or None",
-        )
-        require(
-            self.noise_scale_every >= 0,
-            f"update.noise-scale-every = {self.noise_scale_every}: must not be negative",
+        require_bounds(
+            self,
+            "update",
+            epochs=AT_LEAST_1,
+            minibatches_per_epoch=AT_LEAST_1,
+            target_kl=POSITIVE,
+            noise_scale_every=NOT_NEGATIVE,
         )
 
 
@@ -202,7 +201,7 @@ class DelayConfig:
     collected while the learner learns, it is at least 1, and 0 means 1."""
 
     def __post_init__(self) -> None:
-        require(self.iterations >= 0, f"staleness.iterations = {self.iterations}: must not be negative")
+        require_bounds(self, "staleness", iterations=NOT_NEGATIVE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,14 +223,8 @@ class NormalizeConfig:
     """Discount of the return whose standard deviation is used. The paper's code has 0.99 for any γ."""
 
     def __post_init__(self) -> None:
-        require(
-            self.observation_clip > 0 and self.reward_clip > 0,
-            f"normalize.observation-clip = {self.observation_clip}, "
-            f"normalize.reward-clip = {self.reward_clip}: both must be positive",
-        )
-        require(
-            0 <= self.reward_discount <= 1,
-            f"normalize.reward-discount = {self.reward_discount}: must be in [0, 1]",
+        require_bounds(
+            self, "normalize", observation_clip=POSITIVE, reward_clip=POSITIVE, reward_discount=SHARE
         )
 
 
@@ -259,22 +252,13 @@ class EvaluationConfig:
     Adaptive Batch Scaling; an agent that never learned to press FIRE then stands still until the step cap."""
 
     def __post_init__(self) -> None:
-        require(
-            self.every_env_steps >= 0,
-            f"evaluation.every-env-steps = {self.every_env_steps}: must not be negative",
-        )
-        require(
-            self.num_envs >= 1 and self.episodes_per_env >= 1,
-            f"evaluation.num-envs = {self.num_envs}, evaluation.episodes-per-env = {self.episodes_per_env}: "
-            "both must be at least 1",
-        )
-        require(
-            self.num_envs <= MOST_ENVS,
-            f"evaluation.num-envs = {self.num_envs}: must be at most {MOST_ENVS:,}",
-        )
-        require(
-            self.max_episode_steps is None or self.max_episode_steps >= 1,
-            f"evaluation.max-episode-steps = {self.max_episode_steps}: must be at least 1",
+        require_bounds(
+            self,
+            "evaluation",
+            every_env_steps=NOT_NEGATIVE,
+            num_envs=between(1, MOST_ENVS),
+            episodes_per_env=AT_LEAST_1,
+            max_episode_steps=AT_LEAST_1,
         )
 
 
@@ -296,17 +280,12 @@ class RecordConfig:
     """Send metrics to Trackio as well (needs the extra `trackio`)."""
 
     def __post_init__(self) -> None:
-        require(
-            self.keep_checkpoints >= 1,
-            f"record.keep-checkpoints = {self.keep_checkpoints}: must be at least 1",
-        )
-        require(
-            self.checkpoint_every_seconds >= 0,
-            f"record.checkpoint-every-seconds = {self.checkpoint_every_seconds}: must not be negative",
-        )
-        require(
-            self.checkpoint_every_iterations >= 0,
-            f"record.checkpoint-every-iterations = {self.checkpoint_every_iterations}: must not be negative",
+        require_bounds(
+            self,
+            "record",
+            keep_checkpoints=AT_LEAST_1,
+            checkpoint_every_seconds=NOT_NEGATIVE,
+            checkpoint_every_iterations=NOT_NEGATIVE,
         )
 
 
@@ -324,8 +303,8 @@ class TunedAt:
     """Passes over each iteration batch."""
 
     def __post_init__(self) -> None:
-        sizes = (self.num_envs, self.num_steps, self.minibatches_per_epoch, self.epochs)
-        require(all(size >= 1 for size in sizes), f"tuned-at sizes must all be at least 1, got {sizes}")
+        sizes = ("num_envs", "num_steps", "minibatches_per_epoch", "epochs")
+        require_bounds(self, "tuned-at", **dict.fromkeys(sizes, AT_LEAST_1))
 
     @property
     def iteration_batch(self) -> int:

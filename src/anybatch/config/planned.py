@@ -3,18 +3,71 @@
 Plain data. `anybatch.dial` computes a plan; the config of each algorithm contributes what is its own.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from anybatch import rules
 from anybatch.config.groups import TunedAt
-from anybatch.config.rescale import RescaleRules
+from anybatch.config.require import require
 from anybatch.text import counted, number_text
 
-Regime = Literal["kept", "minibatch", "minibatch limit", "iteration batch", "lag"]
+RESCALE_RULES = (
+    "learning-rate",
+    "proximal-ewma",
+    "proximal-copy",
+    "advantage-moments",
+    "phase-length",
+    "auxiliary-phase",
+    "adam-betas",
+)
+DEFAULT_RESCALE_RULES = RESCALE_RULES[:-1]
+LearningRateRule = Literal["square-root", "linear"]
+LEARNING_RATE_FORMS: dict[str, LearningRateRule] = {
+    f"learning-rate={form}": form for form in get_args(LearningRateRule)
+}
+Regime = Literal["kept", "minibatch", "minibatch limit", "iteration batch", "lag", "batch"]
 """What a hyperparameter follows at this batch: nothing; the minibatch; its limit, at which the hyperparameter
-stays; the iteration batch; the lag of stale data."""
+stays; the iteration batch; the lag of stale data. batch: it is no setting, but follows from the batch."""
+
+
+@dataclass(frozen=True)
+class RescaleRules:
+    """Which numbers follow the batch of a run."""
+
+    names: frozenset[str]
+    learning_rate: LearningRateRule | None = None
+    """How learning rates follow the minibatch; None: by the optimizer's own rule."""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names
+
+    def __bool__(self) -> bool:
+        return bool(self.names)
+
+    def ratio(self, name: str, ratio: float) -> float:
+        """The ratio that the rule `name` uses: 1 if it is not asked for."""
+        return ratio if name in self else 1.0
+
+
+def rescale_rules(text: str) -> RescaleRules:
+    """The rules in a list such as proximal-ewma,learning-rate=linear, or in `all` or `none`."""
+    if text == "none":
+        return RescaleRules(frozenset())
+    names: set[str] = set()
+    asked: set[LearningRateRule] = set()
+    for part in (part.strip() for part in text.split(",")):
+        if part == "all":
+            names |= set(DEFAULT_RESCALE_RULES)
+        elif part in LEARNING_RATE_FORMS:
+            names.add("learning-rate")
+            asked.add(LEARNING_RATE_FORMS[part])
+        else:
+            known = ", ".join(("all", "none", *RESCALE_RULES, *LEARNING_RATE_FORMS))
+            sentence = f"rescale = {text!r}: {part!r} is not a rule; the rules are {known}"
+            require(part in RESCALE_RULES, sentence)
+            names.add(part)
+    require(len(asked) <= 1, f"rescale = {text!r}: only one form of learning-rate can be given")
+    return RescaleRules(frozenset(names), next(iter(asked), None))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +100,14 @@ class BatchSizes:
         """Env steps for each gradient step: the clock of the proximal EWMA."""
         return self.iteration_batch / self.gradient_steps_per_iteration
 
-    def within(self, minibatch_limit: float | None) -> "BatchSizes":
+    def within(self, limit: "MinibatchLimit | None") -> "BatchSizes":
         """The same batch with enough minibatches per epoch to keep the minibatch within a limit."""
-        if minibatch_limit is None:
+        if limit is None:
             return self
         minibatches = rules.minibatches_within(
-            minibatch_limit,
+            limit.samples,
             iteration_batch=self.iteration_batch,
-            minibatches=self.minibatches_per_epoch,
+            minibatches=1 if limit.choice == "keep" else self.minibatches_per_epoch,
             rounded=True,
         )
         return replace(self, minibatches_per_epoch=int(minibatches))
@@ -91,18 +144,25 @@ class Hyperparameters:
 
 @dataclass(frozen=True, kw_only=True)
 class MinibatchLimit:
-    """The current minibatch limit and its effect."""
+    """The largest minibatch of a run, and its effect."""
 
+    choice: Literal["auto", "keep", "number", "noise-scale"]
+    """The setting `minibatch`. keep: also the smallest minibatch, as long as a batch holds one."""
     samples: float
-    measured: bool
-    """Whether it follows the measured noise scale; otherwise it is a number from the config."""
     ratio: float
     """Limit ÷ tuned minibatch."""
-    reached: bool
-    """Whether the minibatch would exceed the limit, so that there are more minibatches instead."""
-    holds_numbers: bool
+    reached: bool = False
+    """Whether there are more or fewer minibatches than configured because of it."""
+    holds_numbers: bool = False
     """Whether the hyperparameters that follow the minibatch are those of the limit. If a controller changes
     the batch without compensation, they may refer to another batch than the current one."""
+
+    def grown(self, ratio: float, tuned_at: TunedAt) -> float:
+        """How much larger than tuned another minibatch is that grows along, if the iteration batch is `ratio`
+        times the tuned one."""
+        if self.choice == "keep":
+            return min(1.0, ratio * tuned_at.iteration_batch / self.samples)
+        return min(ratio, 1.0 if self.choice == "auto" else self.ratio)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,8 +295,8 @@ def learning_rate_rule(ratio: float, batch: str, optimizer: str, asked: RescaleR
     return f"× {factor} ({batch}){requested}"
 
 
-def decay_text(decay: float, meaning: Callable[[float], float], unit: str) -> str:
-    return f"{decay:.6g} ({unit} {number_text(meaning(decay), 4)})"
+def window_text(iterations: float) -> str:
+    return f"{number_text(iterations, 4)} iteration{'s' * (iterations != 1)}"
 
 
 def copy_text(every: int) -> str:

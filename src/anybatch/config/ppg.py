@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from anybatch import rules
 from anybatch.config.planned import (
     BatchSizes,
+    MinibatchLimit,
     PhasePlan,
     Plan,
     PlanRow,
@@ -14,10 +15,10 @@ from anybatch.config.planned import (
     divided_by,
     learning_rate_rule,
     ratio_text,
+    rescale_rules,
 )
 from anybatch.config.ppo import PPOConfig
-from anybatch.config.require import require
-from anybatch.config.rescale import rescale_rules
+from anybatch.config.require import AT_LEAST_1, NOT_NEGATIVE, POSITIVE, require, require_bounds
 from anybatch.config.tunable import ABOVE_0, Dimension
 from anybatch.text import counted, number_text, readable
 
@@ -46,21 +47,15 @@ class PhaseConfig:
     """Keep the phase's data in checkpoints; otherwise checkpoints are saved only at the ends of phases."""
 
     def __post_init__(self) -> None:
-        counts = {
-            "policy-iterations": self.policy_iterations,
-            "value-epochs": self.value_epochs,
-            "auxiliary-epochs": self.auxiliary_epochs,
-            "auxiliary-minibatch": self.auxiliary_minibatch,
-        }
-        for name, count in counts.items():
-            require(count >= 1, f"phase.{name} = {count}: must be at least 1")
-        require(
-            self.auxiliary_learning_rate > 0,
-            f"phase.auxiliary-learning-rate = {self.auxiliary_learning_rate}: must be positive",
-        )
-        require(
-            self.clone_coefficient >= 0,
-            f"phase.clone-coefficient = {self.clone_coefficient}: must not be negative",
+        require_bounds(
+            self,
+            "phase",
+            policy_iterations=AT_LEAST_1,
+            value_epochs=AT_LEAST_1,
+            auxiliary_epochs=AT_LEAST_1,
+            auxiliary_minibatch=AT_LEAST_1,
+            auxiliary_learning_rate=POSITIVE,
+            clone_coefficient=NOT_NEGATIVE,
         )
 
 
@@ -91,12 +86,12 @@ class PPGConfig(PPOConfig):
         return True
 
     def plan_phase(
-        self, batch: BatchSizes, ratio: float, *, obs_bytes: int | None, largest_share: float
+        self, batch: BatchSizes, ratio: float, *, obs_bytes: int | None, limit: MinibatchLimit | None
     ) -> PhasePlan:
         """The plan of a phase: its env steps stay the same, its auxiliary minibatch follows the iteration
         batch, which is `ratio` times the tuned one.
 
-        With a minibatch limit it stops growing when the minibatch does, at `largest_share` of its tuned size.
+        With a `limit` of the minibatch it grows only as far as the minibatch does.
 
         The paper kept the auxiliary minibatch per worker and rescaled only for the change from 4 workers to 1
         (arXiv:2110.00641, App. A): for any number of ranks that is this floor.
@@ -107,10 +102,10 @@ class PPGConfig(PPOConfig):
                 phase.policy_iterations, asked.ratio("phase-length", ratio), rounded=True
             )
         )
-        share = (
-            min(max(ratio, SMALLEST_AUXILIARY_SHARE), largest_share) if "auxiliary-phase" in asked else 1.0
-        )
-        whole_phase = iterations * ratio * self.tuned_batch().iteration_batch
+        tuned_at = self.tuned_batch()
+        grown = ratio if limit is None else limit.grown(ratio, tuned_at)
+        share = max(grown, SMALLEST_AUXILIARY_SHARE) if "auxiliary-phase" in asked else 1.0
+        whole_phase = iterations * ratio * tuned_at.iteration_batch
         minibatch = max(1, round(min(phase.auxiliary_minibatch * share, whole_phase)))
         env_steps = iterations * batch.iteration_batch
         return PhasePlan(
@@ -133,9 +128,8 @@ class PPGConfig(PPOConfig):
         asked, ratio = rescale_rules(self.rescale), plan.ratios.iteration_batch
         assert run is not None
         share = run.auxiliary_minibatch / phase.auxiliary_minibatch
-        is_held = limit is not None and ratio > limit.ratio
-        auxiliary: Regime = "minibatch limit" if is_held else "iteration batch"
-        grown = min(ratio, limit.ratio) if limit is not None else ratio
+        grown = ratio if limit is None else limit.grown(ratio, plan.tuned_at)
+        auxiliary: Regime = "iteration batch" if grown == ratio else "minibatch limit"
         return [
             *super().plan_rows(plan),
             PlanRow.by_rule(

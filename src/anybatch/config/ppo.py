@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 from anybatch import rules
-from anybatch.config.groups import DelayConfig, NetworkConfig, NormalizeConfig
+from anybatch.config.groups import DelayConfig, NetworkConfig, NormalizeConfig, TunedAt
 from anybatch.config.planned import (
     BatchSizes,
     Hyperparameters,
@@ -13,11 +13,12 @@ from anybatch.config.planned import (
     Ratios,
     StalePlan,
     copy_text,
-    decay_text,
     divided_by,
+    ratio_text,
+    rescale_rules,
+    window_text,
 )
-from anybatch.config.require import require
-from anybatch.config.rescale import rescale_rules
+from anybatch.config.require import AT_LEAST_1, DECAY, NOT_NEGATIVE, POSITIVE, SHARE, require, require_bounds
 from anybatch.config.run import RunConfig
 from anybatch.config.tunable import (
     ABOVE_0,
@@ -61,25 +62,17 @@ class ObjectiveConfig:
     """Decay of the advantage moments from iteration to iteration; 0: only the moments of this iteration."""
 
     def __post_init__(self) -> None:
-        require(0 <= self.discount <= 1, f"objective.discount = {self.discount}: must be in [0, 1]")
-        require(0 <= self.gae_lambda <= 1, f"objective.gae-lambda = {self.gae_lambda}: must be in [0, 1]")
-        require(self.clip is None or self.clip > 0, f"objective.clip = {self.clip}: must be positive or None")
-        require(
-            self.value_clip is None or self.value_clip > 0,
-            f"objective.value-clip = {self.value_clip}: must be positive or None",
-        )
-        require(
-            self.value_coefficient >= 0,
-            f"objective.value-coefficient = {self.value_coefficient}: must not be negative",
-        )
-        require(self.kl_penalty >= 0, f"objective.kl-penalty = {self.kl_penalty}: must not be negative")
-        require(
-            self.max_importance >= 1,
-            f"objective.max-importance = {self.max_importance}: must be at least 1",
-        )
-        require(
-            0 <= self.advantage_decay < 1,
-            f"objective.advantage-decay = {self.advantage_decay}: must be in [0, 1)",
+        require_bounds(
+            self,
+            "objective",
+            discount=SHARE,
+            gae_lambda=SHARE,
+            clip=POSITIVE,
+            value_clip=POSITIVE,
+            value_coefficient=NOT_NEGATIVE,
+            kl_penalty=NOT_NEGATIVE,
+            max_importance=AT_LEAST_1,
+            advantage_decay=DECAY,
         )
         require(
             self.advantage_decay == 0 or self.advantage_normalization == "iteration",
@@ -106,11 +99,7 @@ class ProximalConfig:
     the iteration, which is wrong for stale data and is available to show that."""
 
     def __post_init__(self) -> None:
-        require(
-            0 <= self.ewma_decay < 1,
-            f"proximal.ewma-decay = {self.ewma_decay}: must be in [0, 1)",
-        )
-        require(self.copy_every >= 1, f"proximal.copy-every = {self.copy_every}: must be at least 1")
+        require_bounds(self, "proximal", ewma_decay=DECAY, copy_every=AT_LEAST_1)
         require(
             self.importance == "behavior" or self.policy == "iteration_start",
             f"proximal.importance = {self.importance} needs proximal.policy = iteration_start, "
@@ -275,22 +264,52 @@ class PPOConfig(RunConfig):
             rows.append(self._proximal_row(plan))
         if self.objective.advantage_normalization == "iteration":
             tuned_at, this_run = (
-                decay_text(decay, rules.effective_sample_size, "iterations")
+                f"{decay:.6g} (effective window: {window_text(rules.effective_sample_size(decay))})"
                 for decay in (self.objective.advantage_decay, plan.hyperparameters.advantage_decay)
             )
             rows.append(
                 PlanRow.by_rule(
                     "advantage-moments",
                     rescale_rules(self.rescale),
-                    number="advantage moments decay",
+                    number="advantage-statistics EWMA decay",
                     tuned_at=tuned_at,
                     this_run=this_run,
-                    rule=f"iterations {divided_by(plan.ratios.iteration_batch)} (iteration batch), "
-                    "at least 1",
+                    rule=f"window {divided_by(plan.ratios.iteration_batch)} (iteration batch), at least 1",
                     regime="iteration batch",
                 )
             )
-        return rows
+        return [*rows, self._age_row(plan)]
+
+    def _age_row(self, plan: Plan) -> PlanRow:
+        """The row of the proximal policy's age, which the rules keep where a setting decides it."""
+        run_numbers = plan.hyperparameters
+        tuned = self._proximal_age(self.proximal.ewma_decay, self.proximal.copy_every, plan.tuned_at)
+        run = self._proximal_age(run_numbers.proximal_decay, run_numbers.proximal_copy_every, plan.batch)
+        has_setting = self.proximal.policy in ("ewma", "periodic")
+        most = "" if has_setting else "up to "
+        return PlanRow(
+            number="age of the proximal policy",
+            tuned_at=f"{most}{number_text(tuned, 6)} env steps",
+            this_run=f"{most}{number_text(run, 6)} env steps",
+            rule="mean age × env steps per gradient step"
+            if has_setting
+            else f"× {ratio_text(run / tuned)} (iteration batch), no setting for it",
+            regime="batch",
+        )
+
+    def _proximal_age(self, decay: float, copy_every: int, sizes: BatchSizes | TunedAt) -> float:
+        """Mean age in env steps of a proximal policy with a setting for it; otherwise the largest age, at the
+        end of an iteration."""
+        per_gradient_step = sizes.iteration_batch / (sizes.minibatches_per_epoch * sizes.epochs)
+        match self.proximal.policy:
+            case "ewma":
+                return rules.center_of_mass(decay) * per_gradient_step
+            case "periodic":
+                return rules.mean_copy_age(copy_every) * per_gradient_step
+            case "behavior":
+                return sizes.iteration_batch * (1 + self.lag)
+            case "iteration_start":
+                return sizes.iteration_batch
 
     def _proximal_row(self, plan: Plan) -> PlanRow:
         """The row of the number that sets the age of the proximal policy."""
@@ -301,7 +320,7 @@ class PPOConfig(RunConfig):
         else:
             name, age, number = "proximal-ewma", "center of mass", "proximal EWMA decay"
             tuned_at, this_run = (
-                decay_text(decay, rules.center_of_mass, age)
+                f"{decay:.6g} ({age} {number_text(rules.center_of_mass(decay), 4)})"
                 for decay in (proximal.ewma_decay, run.proximal_decay)
             )
         if plan.stale is not None and self.proximal_follows_lag:
@@ -357,7 +376,14 @@ class PPOConfig(RunConfig):
         center = rules.center_of_mass(run.proximal_decay)
         copy_age = rules.mean_copy_age(run.proximal_copy_every)
         one_sample = self.num_envs * self.num_steps == 1 and run.advantage_decay == 0
+        times, policy = plan.ratios.iteration_batch, self.proximal.policy
+        is_another_batch = bool(rescale_rules(self.rescale)) and times != 1
         return [
+            (
+                is_another_batch and policy in ("behavior", "iteration_start"),
+                f"With proximal.policy = {policy}, the age of the proximal policy in env steps follows the "
+                f"iteration batch, here × {ratio_text(times)}, and no setting corrects that; ewma keeps it.",
+            ),
             (
                 rescales and normalization == "minibatch",
                 "objective.advantage-normalization = minibatch depends on the minibatch in a way that no "
@@ -369,12 +395,12 @@ class PPOConfig(RunConfig):
                 "depends on the batch.",
             ),
             (
-                self.proximal.policy == "ewma" and round(center, 9) < 1,
+                rescales and policy == "ewma" and round(center, 9) < 1,
                 f"The proximal EWMA's center of mass is {center:.3g} gradient steps: below 1 it hardly holds "
                 "the update back.",
             ),
             (
-                self.proximal.policy == "periodic" and copy_age < 1,
+                rescales and policy == "periodic" and copy_age < 1,
                 f"The proximal copy is {copy_age:.3g} gradient steps old on average: below 1 it hardly holds "
                 "the update back.",
             ),

@@ -5,7 +5,15 @@ from typing import ClassVar, Literal
 
 from anybatch.config.groups import ObsKind, OptimizerConfig
 from anybatch.config.planned import Plan
-from anybatch.config.require import require, require_layers
+from anybatch.config.require import (
+    NOT_NEGATIVE,
+    PART,
+    POSITIVE,
+    SHARE,
+    require,
+    require_bounds,
+    require_layers,
+)
 from anybatch.config.run import RunConfig
 from anybatch.config.tunable import (
     ABOVE_0,
@@ -34,12 +42,13 @@ class QLearningConfig:
     """Factor on the rewards used for learning; statistics still count the score."""
 
     def __post_init__(self) -> None:
-        require(0 <= self.discount <= 1, f"objective.discount = {self.discount}: must be in [0, 1]")
-        require(0 <= self.q_lambda <= 1, f"objective.q-lambda = {self.q_lambda}: must be in [0, 1]")
-        require(
-            self.loss_coefficient > 0 and self.reward_scale > 0,
-            f"objective.loss-coefficient = {self.loss_coefficient}, objective.reward-scale = "
-            f"{self.reward_scale}: both must be positive",
+        require_bounds(
+            self,
+            "objective",
+            discount=SHARE,
+            q_lambda=SHARE,
+            loss_coefficient=POSITIVE,
+            reward_scale=POSITIVE,
         )
 
 
@@ -56,13 +65,7 @@ class ExplorationConfig:
     current value to `end`."""
 
     def __post_init__(self) -> None:
-        require(
-            0 <= self.end <= 1 and 0 <= self.start <= 1,
-            f"exploration.start = {self.start}, exploration.end = {self.end}: both must be in [0, 1]",
-        )
-        require(
-            0 < self.fraction <= 1, f"exploration.fraction = {self.fraction}: must be above 0 and at most 1"
-        )
+        require_bounds(self, "exploration", start=SHARE, end=SHARE, fraction=PART)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +98,7 @@ class QNetworkConfig:
             len(self.channels) == 3,
             f"network.channels = {self.channels}: must be three numbers, one for each convolution of nature",
         )
-        require(self.blocks >= 0, f"network.blocks = {self.blocks}: must not be negative")
-        require(self.block_width > 0, f"network.block_width = {self.block_width}: must be positive")
+        require_bounds(self, "network", blocks=NOT_NEGATIVE, block_width=POSITIVE)
 
     def encoder_for(
         self, kind: ObsKind, image_size: tuple[int, ...] | None

@@ -1,10 +1,10 @@
 """Configuration shared by the runs of all algorithms."""
 
+import re
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 from anybatch import rules
-from anybatch.config.collection import Collection, collection_of
 from anybatch.config.controller import CompleteController, ControllerConfig
 from anybatch.config.groups import (
     DelayConfig,
@@ -15,10 +15,45 @@ from anybatch.config.groups import (
     TunedAt,
     UpdateConfig,
 )
-from anybatch.config.planned import BatchSizes, Hyperparameters, PhasePlan, Plan, PlanRow, Ratios, StalePlan
-from anybatch.config.require import MOST_ENVS, MOST_THREADS, require, require_sense
-from anybatch.config.rescale import rescale_rules
+from anybatch.config.planned import (
+    BatchSizes,
+    Hyperparameters,
+    MinibatchLimit,
+    PhasePlan,
+    Plan,
+    PlanRow,
+    Ratios,
+    StalePlan,
+    rescale_rules,
+)
+from anybatch.config.require import (
+    AT_LEAST_1,
+    MOST_ENVS,
+    MOST_THREADS,
+    NOT_NEGATIVE,
+    POSITIVE,
+    between,
+    require,
+    require_bounds,
+    require_sense,
+)
 from anybatch.config.tunable import LEARNING_RATE, MINIBATCHES_PER_EPOCH, Dimension
+
+MOST_ACTORS = 4096
+Engine = Literal["local", "ray"]
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Actors that collect while the learner learns, each with a shard of the environments."""
+
+    engine: Engine
+    """local: processes on this machine. ray: Ray actors, here or on other machines."""
+    actors: int
+
+    def __str__(self) -> str:
+        places = {"local": "on this machine", "ray": "on Ray"}
+        return f"{self.actors} actor{'s' * (self.actors > 1)} {places[self.engine]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,27 +83,28 @@ class RunConfig:
     seed: int = 1
     """Seed of all randomness. Runs with neighboring seeds share no random numbers."""
     rescale: str = "all"
-    """The numbers that follow the batch: all, none, or a comma-separated list of learning-rate,
+    """Hyperparameters to rescale with batch size: all, none, or a comma-separated list of learning-rate,
     proximal-ewma, proximal-copy, advantage-moments, phase-length, auxiliary-phase and adam-betas, which is
     not part of all. learning-rate=linear or learning-rate=square-root replaces the optimizer's own rule, also
     in the auxiliary phase."""
-    minibatch_limit: int | Literal["noise-scale"] | None = None
-    """Largest minibatch, in samples: at least the tuned one. A larger iteration batch is split into more
-    minibatches per epoch, and the numbers that follow the minibatch stay the same. noise-scale: the gradient
-    noise scale that the run measures, but at least the tuned minibatch. None: the minibatch grows with the
-    iteration batch."""
+    minibatch: int | Literal["auto", "scaled", "keep", "noise-scale"] = "auto"
+    """How the minibatch follows the iteration batch. scaled: in proportion, by a constant number of
+    minibatches, and the learning rate follows it. keep: minibatch and learning rate stay as tuned and the
+    number of minibatches follows, down to one; still smaller batches are scaled. auto: scaled below the tuned
+    batch, keep above it. A number: scaled, but at most this many samples, which must be at least the tuned
+    minibatch. noise-scale: scaled, but at most the gradient noise scale that the run measures."""
     device: str = "cpu"
     """cpu, cuda, cuda:1, …, or auto: cuda if available, else cpu."""
     threads: int = 0
     """CPU threads. 0: all cores for convolutions and for native code, which uses as many as pay off and gives
     the same results with any number; one for other small networks and for the auxiliary phase of PPG beside
     native code. Ranks on one machine share the cores."""
-    dtype: Literal["float32", "float64"] = "float32"
-    """Precision of rollouts, networks and updates. float64 is for comparisons; it costs speed and memory."""
-    precision: Literal["float32", "bf16"] = "float32"
-    """Precision of the encoders. bf16 may be faster on processors and GPUs that support it (see
-    `anybatch doctor`); weights, heads, losses, optimizer, targets and averages stay float32."""
-    compile: Literal["auto", "on", "off"] = "auto"
+    precision: Literal["float32", "float64", "bf16"] = "float32"
+    """float32 or float64: that of rollouts, networks and updates; float64 is for comparisons and costs speed
+    and memory. bf16: the encoders compute in bfloat16, which may be faster on processors and GPUs that
+    support it (see `anybatch doctor`); weights, heads, losses, optimizer, targets and averages are float32.
+    """
+    native: Literal["auto", "on", "off"] = "auto"
     """Native code for acting and gradient steps, compiled at first use. auto: for small networks of plain
     vectors on a CPU, if there is a C compiler; on: an error if it is not possible; off: torch. A resumed run
     keeps its choice."""
@@ -99,64 +135,57 @@ class RunConfig:
     """Batch at which the numbers were chosen. None: the batch of this config."""
 
     def __post_init__(self) -> None:
-        require(self.num_envs <= MOST_ENVS, f"num-envs = {self.num_envs}: must be at most {MOST_ENVS:,}")
-        require(self.threads <= MOST_THREADS, f"threads = {self.threads}: must be at most {MOST_THREADS:,}")
+        require_bounds(
+            self,
+            "",
+            num_envs=between(1, MOST_ENVS),
+            num_steps=AT_LEAST_1,
+            envs_per_rank=AT_LEAST_1,
+            total_env_steps=AT_LEAST_1,
+            seed=NOT_NEGATIVE,
+            threads=between(0, MOST_THREADS),
+            microbatch=NOT_NEGATIVE,
+            actor_timeout=POSITIVE,
+        )
         require_sense(self)
         require(
             self.env != "" and not self.env.endswith(":"),
             f"env = {self.env!r}: must be an id such as CartPole-v1 or minatar:Breakout",
         )
         require(
-            self.num_envs >= 1 and self.num_steps >= 1,
-            f"num-envs = {self.num_envs}, num-steps = {self.num_steps}: both must be at least 1",
+            self.precision != "bf16" or self.native != "on",
+            f"precision = {self.precision}, native = {self.native}: bf16 does not run in native code",
         )
-        require(
-            self.envs_per_rank is None or self.envs_per_rank >= 1,
-            f"envs-per-rank = {self.envs_per_rank}: must be at least 1 or None",
-        )
-        require(self.total_env_steps >= 1, f"total-env-steps = {self.total_env_steps}: must be at least 1")
-        require(
-            self.threads >= 0 and self.microbatch >= 0,
-            f"threads = {self.threads}, microbatch = {self.microbatch}: both must be positive, or 0 for "
-            "automatic",
-        )
-        require(
-            self.precision == "float32"
-            or (self.dtype, self.compile) in (("float32", "auto"), ("float32", "off")),
-            f"precision = {self.precision}, dtype = {self.dtype}, compile = {self.compile}: bf16 needs "
-            "dtype = float32 and does not run in native code",
-        )
-        self._require_limit()
+        self._require_minibatch()
         self._require_collection()
-        require(self.seed >= 0, f"seed = {self.seed}: must not be negative")
         rescale_rules(self.rescale)
-        shortest, _ = self.step_range
-        smallest = self.num_envs * shortest
-        require(
-            self.update.minibatches_per_epoch <= smallest,
-            f"update.minibatches-per-epoch = {self.update.minibatches_per_epoch} is more than the "
-            f"{self.num_envs} × {shortest} = {smallest} samples of an iteration",
-        )
         require(
             self.controller.kind != "noise_scale" or self.update.noise_scale_every > 0,
             "controller.kind = noise_scale needs update.noise-scale-every above 0 to measure it",
         )
 
-    def _require_limit(self) -> None:
-        limit = self.minibatch_limit
-        if limit is None:
-            return
-        if limit != "noise-scale":
-            require(limit >= 1, f"minibatch-limit = {limit}: must be at least 1")
-            return
+    def _require_minibatch(self) -> None:
+        minibatch, controller = self.minibatch, self.controller.kind
+        require(isinstance(minibatch, str) or minibatch >= 1, f"minibatch = {minibatch}: must be at least 1")
         require(
-            self.update.noise_scale_every > 0,
-            "minibatch-limit = noise-scale needs update.noise-scale-every above 0 to measure it",
+            minibatch != "noise-scale" or self.update.noise_scale_every > 0,
+            "minibatch = noise-scale needs update.noise-scale-every above 0 to measure it",
         )
         require(
-            self.controller.kind == "fixed",
-            f"minibatch-limit = noise-scale and controller.kind = {self.controller.kind} both change the "
-            "minibatch within a run: use one of them; a number as the limit works with every controller",
+            minibatch != "noise-scale" or controller == "fixed",
+            f"minibatch = noise-scale and controller.kind = {controller} both change the minibatch within a "
+            "run: use one of them; a number works with every controller",
+        )
+        require(
+            minibatch != "keep" or controller != "noise_scale",
+            "controller.kind = noise_scale changes the minibatch, which minibatch = keep does not allow",
+        )
+        shortest, _ = self.step_range
+        smallest = self.num_envs * shortest
+        require(
+            self.update.minibatches_per_epoch <= smallest or minibatch == "keep",
+            f"update.minibatches-per-epoch = {self.update.minibatches_per_epoch} is more than the "
+            f"{self.num_envs} × {shortest} = {smallest} samples of an iteration",
         )
 
     def _require_collection(self) -> None:
@@ -165,7 +194,11 @@ class RunConfig:
             self.ray_address is None or on_ray,
             f"ray-address = {self.ray_address} needs actors on Ray, but actors = {self.actors}",
         )
-        require(self.actor_timeout > 0, f"actor-timeout = {self.actor_timeout}: must be positive")
+
+    @property
+    def dtype(self) -> Literal["float32", "float64"]:
+        """The type of the weights."""
+        return "float64" if self.precision == "float64" else "float32"
 
     @property
     def collection(self) -> Collection | None:
@@ -180,7 +213,7 @@ class RunConfig:
     @property
     def rescales_within_a_run(self) -> bool:
         """Whether the numbers follow changes of the batch within a run."""
-        return self.controller.compensate == "all" or self.minibatch_limit == "noise-scale"
+        return self.controller.compensate == "all" or self.minibatch == "noise-scale"
 
     def tuned_batch(self) -> TunedAt:
         """The batch that the numbers were tuned at."""
@@ -296,7 +329,7 @@ class RunConfig:
         return None
 
     def plan_phase(
-        self, batch: BatchSizes, ratio: float, *, obs_bytes: int | None, largest_share: float
+        self, batch: BatchSizes, ratio: float, *, obs_bytes: int | None, limit: MinibatchLimit | None
     ) -> PhasePlan | None:
         """The phases of PPG; None for other algorithms."""
         return None
@@ -316,7 +349,7 @@ class RunConfig:
 
     def plan_warnings(self, plan: Plan, *, rescales: bool) -> list[tuple[bool, str]]:
         """Reasons why the rules may not hold, in addition to those of every algorithm, and whether each
-        applies. `rescales`: whether the batch differs from the tuned one and some rule follows it."""
+        applies. `rescales`: whether some rule follows a minibatch, or gradient steps, other than tuned."""
         return []
 
     def stated(self, plan: Plan) -> dict[str, Any]:
@@ -331,3 +364,20 @@ class RunConfig:
     def plan_settings(self) -> dict[str, Any]:
         """Settings of the algorithm that its plans depend on, named as the flags of the command line."""
         return {}
+
+
+def collection_of(actors: str | None, *, overlap: bool, num_envs: int) -> Collection | None:
+    """The collection that the settings `actors` and `overlap` request; None if the learner collects by
+    itself."""
+    if actors is None:
+        return Collection("local", 1) if overlap else None
+    match = re.fullmatch(r"(local|ray):(\d{1,9})", actors)
+    require(match is not None, f"actors = {actors!r}: must be local:N or ray:N, such as local:2")
+    assert match is not None
+    count = int(match[2])
+    require(1 <= count <= MOST_ACTORS, f"actors = {actors}: must be from 1 to {MOST_ACTORS:,} actors")
+    require(
+        count <= num_envs,
+        f"actors = {actors} is more than num-envs = {num_envs}: every actor needs an environment",
+    )
+    return Collection(cast("Engine", match[1]), count)

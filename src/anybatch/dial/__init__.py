@@ -18,10 +18,8 @@ from anybatch.config.planned import (
     StalePlan,
 )
 from anybatch.dial.batch_control import BatchControl
-from anybatch.dial.plan import make_plan
-from anybatch.dial.rows import plan_rows
-from anybatch.dial.sizes import automatic_microbatch, noise_part
-from anybatch.dial.table import PlanTable, change_of_batch, plan_table
+from anybatch.dial.plan import automatic_microbatch, make_plan, noise_part
+from anybatch.dial.table import PlanTable, change_of_batch, plan_rows, plan_table
 
 __all__ = [
     "BatchControl",

@@ -6,8 +6,7 @@ from anybatch.config import RunConfig
 from anybatch.config.planned import Plan
 from anybatch.dial import controllers
 from anybatch.dial.controllers import ControllerState, Signals
-from anybatch.dial.plan import make_plan
-from anybatch.dial.sizes import moved_limit, usable_limit
+from anybatch.dial.plan import make_plan, moved_limit, usable_limit
 from anybatch.errors import ConfigError
 
 
@@ -24,16 +23,23 @@ class BatchControl:
         self._measured_limit: float | None = None
         self.plan = self._plan()
 
+    @property
+    def minibatches(self) -> int:
+        """Minibatches per epoch as long as no limit adds to them within the run."""
+        limit = self.plan.minibatch_limit
+        is_auto = limit is not None and limit.choice == "auto"
+        return self.plan.batch.minibatches_per_epoch if is_auto else self._config.update.minibatches_per_epoch
+
     def decide(self, signals: Signals) -> bool:
         """Let the controller decide the batch of the next iteration. Returns whether it changed."""
         self.controller = controllers.decide(self._settings, self.controller, signals)
         limit = self.plan.minibatch_limit
-        if limit is not None and limit.measured:
+        if limit is not None and limit.choice == "noise-scale":
             self._measured_limit = moved_limit(
                 limit,
                 signals,
                 tuned=self.plan.tuned_at.minibatch,
-                unlimited=self.plan.batch.iteration_batch / self._config.update.minibatches_per_epoch,
+                unlimited=self.plan.batch.iteration_batch / self.minibatches,
             )
         before, self.plan = self.plan, self._plan()
         return before.batch != self.plan.batch
@@ -68,7 +74,7 @@ class BatchControl:
         """Continue from `state`; a controller that the saved run did not have starts now."""
         if state["controller"] is not None:
             self.controller = ControllerState.from_dict(state["controller"])
-        if self._config.minibatch_limit == "noise-scale":
+        if self._config.minibatch == "noise-scale":
             self._measured_limit = usable_limit(state["minibatch_limit"])
         self.controller = controllers.resumed(self._settings, self.controller, env_steps)
         self.plan = self._plan()

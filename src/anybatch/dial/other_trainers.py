@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from anybatch.config.require import DEEPEST_NESTING
-from anybatch.config.whole_number import MOST_DIGITS
+from anybatch.config.require import DEEPEST_NESTING, MOST_DIGITS
 from anybatch.errors import UserError, cause_of
 
 Settings = dict[str, Any]

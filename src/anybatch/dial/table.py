@@ -2,9 +2,9 @@
 
 from dataclasses import asdict, dataclass, replace
 
+from anybatch import rules
 from anybatch.config import RunConfig, rescale_rules
-from anybatch.config.planned import BatchSizes, Plan, PlanRow
-from anybatch.dial.rows import plan_rows
+from anybatch.config.planned import BatchSizes, MinibatchLimit, Plan, PlanRow, learning_rate_rule, ratio_text
 from anybatch.text import counted, number_text
 
 
@@ -51,30 +51,53 @@ def batch_lines(batch: BatchSizes) -> list[str]:
 
 
 def limit_lines(config: RunConfig, plan: Plan) -> list[str]:
-    """The minibatch limit, and whether this run reaches it."""
+    """The largest minibatch, whether this run reaches it, and where that ends."""
     limit = plan.minibatch_limit
     if limit is None:
         return []
-    start = ", until the noise scale is measured; then the noise scale" * limit.measured
-    minibatches = config.update.minibatches_per_epoch
-    effect = (
-        f"reached, so {plan.batch.minibatches_per_epoch:,} minibatches per epoch instead of {minibatches:,}, "
-        "and numbers that follow the minibatch stay the same"
-        if limit.reached
-        else f"not reached, so {minibatches:,} minibatch{'es' * (minibatches > 1)} per epoch as configured, "
-        "and the minibatch follows the iteration batch"
-    )
-    samples, ratio = number_text(limit.samples, 6), number_text(limit.ratio, 4)
-    return [f"minibatch limit  {samples} samples, {ratio} × tuned{start}: {effect}"]
+    samples, configured = number_text(limit.samples, 6), config.update.minibatches_per_epoch
+    count = plan.batch.minibatches_per_epoch
+    minibatches = f"{count:,} minibatch{'es' * (count > 1)} per epoch"
+    instead = f"{minibatches} instead of {configured:,}" if limit.reached else minibatches
+    smallest = ratio_text(limit.samples / plan.tuned_at.iteration_batch)
+    match limit.choice:
+        case "auto":
+            return [
+                f"minibatch kept   {samples} samples above the tuned batch: {instead}, and what follows the "
+                "minibatch stays the same; --minibatch scaled lets it grow"
+            ]
+        case "keep" if plan.batch.iteration_batch < limit.samples:
+            return [
+                f"minibatch kept   not below {samples} samples, {smallest} of the tuned batch: an iteration "
+                "cannot hold one such minibatch, so it is one, and what follows the minibatch is rescaled"
+            ]
+        case "keep":
+            return [
+                f"minibatch kept   {samples} samples: {instead}, and what follows the minibatch stays the "
+                f"same, down to {smallest} of the tuned batch, where an iteration is one minibatch"
+            ]
+        case _:
+            start = ", until the noise scale is measured; then the noise scale"
+            ratio = number_text(limit.ratio, 4) + " × tuned" + start * (limit.choice == "noise-scale")
+            effect = (
+                f"reached, so {instead}, and what follows the minibatch stays the same"
+                if limit.reached
+                else f"not reached, so {minibatches} as configured, and the minibatch follows the iteration "
+                "batch"
+            )
+            return [f"minibatch limit  {samples} samples, {ratio}: {effect}"]
 
 
 def controller_lines(config: RunConfig, plan: Plan) -> list[str]:
     """The range of batches that a controller may choose from."""
     if plan.step_range is None:
         return []
-    limit = plan.minibatch_limit.samples if plan.minibatch_limit else None
-    configured = replace(plan.batch, minibatches_per_epoch=config.update.minibatches_per_epoch)
-    smallest, largest = (replace(configured, num_steps=steps).within(limit) for steps in plan.step_range)
+    batch, limit = plan.batch, plan.minibatch_limit
+    if limit is not None and limit.choice == "auto":
+        limit = None  # the number of minibatches does not change within a run
+    elif limit is not None:
+        batch = replace(batch, minibatches_per_epoch=config.update.minibatches_per_epoch)
+    smallest, largest = (replace(batch, num_steps=steps).within(limit) for steps in plan.step_range)
     return [
         f"controller       {smallest.num_steps:,} to {largest.num_steps:,} steps: iteration batch "
         f"{smallest.iteration_batch:,} to {largest.iteration_batch:,} samples, minibatch "
@@ -88,6 +111,68 @@ def collection_lines(config: RunConfig) -> list[str]:
         return []
     lag = counted(config.lag, "iteration")
     return [f"collected by     {config.collection}, while the learner learns: lag of {lag}"]
+
+
+def plan_rows(config: RunConfig, plan: Plan) -> list[PlanRow]:
+    """The rows of all hyperparameters that depend on the batch."""
+    rows = [*optimizer_rows(config, plan), *config.plan_rows(plan)]
+    limit = plan.minibatch_limit
+    rows = [replace(row, rule=row.rule + _held(row, limit) + _while_it_changes(row, config)) for row in rows]
+    return rows if limit is None else [minibatches_row(plan, limit), *rows]
+
+
+def optimizer_rows(config: RunConfig, plan: Plan) -> list[PlanRow]:
+    optimizer, run, ratio = config.optimizer, plan.hyperparameters, plan.ratios.minibatch
+    asked = rescale_rules(config.rescale)
+    learning_rate = PlanRow.by_rule(
+        "learning-rate",
+        asked,
+        number="learning rate",
+        tuned_at=f"{optimizer.learning_rate:.6g}",
+        this_run=f"{run.learning_rate:.6g}",
+        rule=learning_rate_rule(ratio, "minibatch", optimizer.name, asked),
+        regime=plan.minibatch_regime,
+    )
+    if factor := config.learning_rate_factor:
+        rule = f"{learning_rate.rule}; × {factor} at each iteration"
+        learning_rate = replace(learning_rate, rule=rule)
+    if "adam-betas" not in asked or optimizer.name == "sgd":
+        return [learning_rate]
+    least1, least2 = rules.ADAM_BETA_FLOORS
+    betas = PlanRow(
+        number="Adam β₁, β₂",
+        tuned_at=f"{optimizer.beta1:.6g}, {optimizer.beta2:.8g}",
+        this_run=f"{run.beta1:.6g}, {run.beta2:.8g}",
+        rule=f"power {ratio_text(ratio)} (minibatch), at least {least1:g} and {least2:g}",
+        regime=plan.minibatch_regime,
+    )
+    return [learning_rate, betas]
+
+
+def minibatches_row(plan: Plan, limit: MinibatchLimit) -> PlanRow:
+    """The row of the number of minibatches, which changes instead of a limited minibatch."""
+    return PlanRow(
+        number="minibatches per epoch",
+        tuned_at=f"{plan.tuned_at.minibatches_per_epoch:,}",
+        this_run=f"{plan.batch.minibatches_per_epoch:,}",
+        rule=f"iteration batch ÷ {number_text(limit.samples, 6)}, rounded up"
+        if limit.reached
+        else "as configured",
+        regime="iteration batch" if limit.reached else "kept",
+    )
+
+
+def _held(row: PlanRow, limit: MinibatchLimit | None) -> str:
+    if limit is None or row.regime != "minibatch limit":
+        return ""
+    return "; minibatch kept" if limit.choice in ("auto", "keep") else "; at the minibatch limit"
+
+
+def _while_it_changes(row: PlanRow, config: RunConfig) -> str:
+    """The addition to each rule: with a controller, the batch shown is only the initial one."""
+    if config.controller.kind == "fixed" or config.controller.compensate == "all" or row.regime == "batch":
+        return ""
+    return "; kept while the batch changes"
 
 
 def change_of_batch(before: BatchSizes, now: Plan, env_steps: int) -> str:
@@ -111,8 +196,21 @@ def broken_preconditions(config: RunConfig, plan: Plan) -> list[str]:
     """One sentence for each reason why the rules may not hold in this run, as far as known beforehand."""
     epochs, tuned_steps = config.update.epochs, plan.tuned_at.num_steps
     anneal_until, anneals_to_0 = config.optimizer.anneal_until, config.optimizer.anneal_to == 0
-    rescales = bool(rescale_rules(config.rescale)) and not plan.ratios.are_one
+    max_norm, ratio = config.optimizer.max_grad_norm, plan.ratios.minibatch
+    # Where the minibatch is kept, nothing that depends on it is rescaled.
+    is_kept = ratio == plan.ratios.env_steps_per_gradient_step == 1
+    rescales = bool(rescale_rules(config.rescale)) and not is_kept
     reasons = [
+        (
+            rescales and ratio > 1,
+            f"The minibatch is {number_text(ratio, 4)} times the tuned one: in one study all rules held to "
+            "about 16 times the tuned batch and fell at 64 times; --minibatch keep does not let it grow.",
+        ),
+        (
+            rescales and ratio != 1 and max_norm is not None,
+            f"optimizer.max-grad-norm = {max_norm} clips gradients, whose norm depends on the minibatch, and "
+            "no rule corrects that.",
+        ),
         (
             rescales and epochs > 1,
             f"The rule assumes one policy epoch; update.epochs = {epochs} makes it approximate.",

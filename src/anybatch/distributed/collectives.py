@@ -27,7 +27,7 @@ def rank() -> int:
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
-def own_shard(total: int) -> Shard:
+def local_shard(total: int) -> Shard:
     """The environments of this rank, of `total` environments of the run."""
     return Shard.part(total, index=rank(), parts=world_size())
 

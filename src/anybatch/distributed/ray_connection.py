@@ -1,17 +1,19 @@
-"""The connection to Ray: a cluster, or a Ray started for this process alone."""
+"""Ray, an optional dependency: its import, and the connection to a cluster or to a private Ray."""
 
+import contextlib
 import logging
 import os
 import socket
 import textwrap
+from collections.abc import Iterator
 from typing import Any
 
-import ray
-from ray.util import get_node_ip_address
-
-from anybatch.distributed.ray_package import WITHOUT_CLUSTERS
 from anybatch.errors import ConfigError
 
+WITHOUT_CLUSTERS = ("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+"""Environment variable that lets a Ray listen on 127.0.0.1 only, as it does where Ray has no clusters. On
+Linux it would otherwise listen on an address that other machines can reach, even if 127.0.0.1 is requested.
+Ray reads it when it is imported, and so do its processes."""
 PRIVATE: dict[str, Any] = {"address": "local", "include_dashboard": False}
 """Options of a private Ray."""
 QUIET: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
@@ -20,8 +22,24 @@ LOST_HEAD = ("RAY_gcs_rpc_server_reconnect_timeout_s", "15")
 CONNECT_SECONDS = 10.0
 
 
+@contextlib.contextmanager
+def needed_for(asked: str, *, address: str | None) -> Iterator[None]:
+    """Refuse what was `asked` for if ray cannot be imported within. Call it before anything imports ray:
+    without the `address` of a cluster, a private Ray is prepared."""
+    if address is None:
+        os.environ.setdefault(*WITHOUT_CLUSTERS)
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(
+            f"{asked} needs the package ray ({error}); pip install 'anybatch[ray]' installs it"
+        ) from None
+
+
 def refuse_reachable() -> None:
     """Refuse to start a Ray that other machines could reach, since it has no authentication."""
+    from ray.util import get_node_ip_address
+
     if get_node_ip_address() != "127.0.0.1":
         raise ConfigError(
             "a private Ray would be reachable from other machines, because this program imported ray before "
@@ -44,6 +62,8 @@ def connect(address: str | None, cores: int) -> bool:
 
     Returns whether this process has to end the connection.
     """
+    import ray
+
     if ray.is_initialized():  # by the program that calls us
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

@@ -41,11 +41,11 @@ class Shard:
     def is_whole(self) -> bool:
         return self.count == self.total
 
-    def own_indices(self, indices: Tensor) -> Tensor:
+    def local_indices(self, indices: Tensor) -> Tensor:
         """Of indices into flattened [… · total], those of its environments, as indices into [… · count]."""
         if self.is_whole:
             return indices
         env = indices % self.total
-        own = (env >= self.first) & (env < self.first + self.count)
-        rows = indices[own].div(self.total, rounding_mode="floor")
-        return rows * self.count + (env[own] - self.first)
+        is_local = (env >= self.first) & (env < self.first + self.count)
+        rows = indices[is_local].div(self.total, rounding_mode="floor")
+        return rows * self.count + (env[is_local] - self.first)

@@ -5,15 +5,16 @@ from typing import TYPE_CHECKING
 
 from anybatch import user_modules
 from anybatch.config import EnvConfig
-from anybatch.envs import procgen
+from anybatch.envs import published
 from anybatch.envs.ids import (
     CLASSIC_CONTROL,
     ENGINE_PREFIXES,
     named_engine,
     refuse_unknown_game,
+    unknown,
     unknown_to_gymnasium,
 )
-from anybatch.envs.nearest_names import unknown
+from anybatch.envs.settings import refuse_atari_settings
 from anybatch.errors import EnvError, UserError
 from anybatch.machine import available_bytes
 from anybatch.text import readable
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 MANY_ENVS = 1024
 """From this number of envs, one env is built first to see whether all fit into memory."""
+PROCGEN_OBSERVATION_BYTES = 64 * 64 * 3
+"""Known without the engine, which needs Qt."""
 
 
 def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int], first_env: int = 0) -> "VectorEnv":
@@ -33,8 +36,8 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int], first_env: int
     Errors name an environment by its number in the whole run, where these begin with `first_env`.
 
     CartPole-v1: our native code if it has the id, else EnvPool, else Gymnasium. gym:…, envpool:…, native:…,
-    toy:… name the engine; procgen:coinrun and procgen-easy:coinrun are EnvPool's games; minatar:Breakout is
-    our native code; my_package:MyEnv-v0 is Gymnasium's, after importing my_package.
+    toy:… name the engine; procgen:coinrun, procgen-easy:coinrun and ALE/Breakout-v5 are EnvPool's games;
+    minatar:Breakout is our native code; my_package:MyEnv-v0 is Gymnasium's, after importing my_package.
     """
     if env_id.startswith(user_modules.OBJECT_PREFIX):
         raise EnvError(
@@ -73,8 +76,8 @@ def spec_of_one(env_id: str, config: EnvConfig) -> "EnvSpec | None":
 
 def observation_bytes(env_id: str, config: EnvConfig) -> int | None:
     """The size of one observation; None if it cannot be known here."""
-    if procgen.return_range(env_id) is not None:
-        return procgen.OBSERVATION_BYTES
+    if published.procgen_scale(env_id) is not None:
+        return PROCGEN_OBSERVATION_BYTES
     spec = spec_of_one(env_id, config)
     return None if spec is None else spec.obs_bytes
 
@@ -105,7 +108,7 @@ def user_module(env_id: str) -> str | None:
     prefix, _, rest = env_id.partition(":")
     if (
         env_id.startswith(user_modules.OBJECT_PREFIX)
-        or prefix in procgen.MODES
+        or prefix in published.PROCGEN_MODES
         or (prefix in ENGINE_PREFIXES and prefix != "gym")
     ):
         return None
@@ -146,7 +149,7 @@ def _make_envpool(name: str, config: EnvConfig, seeds: Sequence[int], first_env:
     if name not in known:
         raise unknown(name, known)
     if not envpool_adapter.is_atari(name):
-        _refuse_atari_settings(name, config)
+        refuse_atari_settings(name, config)
     return envpool_adapter.EnvPoolEnv(name, config, seeds=seeds, first_env=first_env)
 
 
@@ -156,7 +159,7 @@ def _make_gymnasium(
     from anybatch.envs import gymnasium_adapter
 
     if gymnasium_adapter.registered(name):
-        _refuse_atari_settings(name, config)
+        refuse_atari_settings(name, config)
         return gymnasium_adapter.GymnasiumEnv.make(name, config, seeds=seeds, first_env=first_env)
     raise unknown_to_gymnasium(name, engine_named=engine_named or ":" in name)
 
@@ -166,7 +169,7 @@ def _make_minatar(name: str, config: EnvConfig, seeds: Sequence[int]) -> "Vector
 
     env_id = f"minatar:{name}"
     refuse_unknown_game("minatar", name)
-    _refuse_atari_settings(env_id, config, takes_sticky=True)
+    refuse_atari_settings(env_id, config, takes_sticky=True)
     if option := next(iter(config.options), None):
         raise EnvError(
             f"{env_id} has no option {option}; its settings are env-config.sticky and "
@@ -179,7 +182,7 @@ def _make_classic_control(name: str, config: EnvConfig, seeds: Sequence[int]) ->
     from anybatch.envs import classic_control
 
     refuse_unknown_game("native", name)
-    _refuse_atari_settings(name, config)
+    refuse_atari_settings(name, config)
     return classic_control.ClassicControlEnv(name, config, seeds=seeds)
 
 
@@ -187,19 +190,5 @@ def _make_toy(name: str, config: EnvConfig, seeds: Sequence[int]) -> "VectorEnv"
     from anybatch.envs import toy
 
     refuse_unknown_game("toy", name)
-    _refuse_atari_settings(f"toy:{name}", config)
+    refuse_atari_settings(f"toy:{name}", config)
     return toy.ToyEnv(name, config, seeds=seeds)
-
-
-def _refuse_atari_settings(env_id: str, config: EnvConfig, *, takes_sticky: bool = False) -> None:
-    settings = {
-        "episodic-life": config.episodic_life,
-        "reward-clip": config.reward_clip,
-        "sticky": 0.0 if takes_sticky else config.sticky,
-    }
-    for field, value in settings.items():
-        if value:
-            games = "EnvPool's Atari games" + (" or MinAtar's" if field == "sticky" else "")
-            raise EnvError(
-                f"env-config.{field} = {value} needs one of {games}, and {env_id} is not one of them"
-            )

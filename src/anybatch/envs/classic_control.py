@@ -9,7 +9,15 @@ import numpy as np
 
 from anybatch import native
 from anybatch.config import EnvConfig
-from anybatch.envs.protocol import Actions, BoxActions, DiscreteActions, EnvSpec, EnvStep, NativeEnvs
+from anybatch.envs.protocol import (
+    Actions,
+    BoxActions,
+    DiscreteActions,
+    EnvSpec,
+    EnvStep,
+    NativeEnvs,
+    with_scaling,
+)
 from anybatch.errors import EnvError
 from anybatch.native.layout import CLASSIC_CONTROL_STATE, ClassicControlEnvs, ClassicControlStep
 
@@ -64,16 +72,18 @@ class ClassicControlEnv:
         self._memory["seed"][:] = np.array(seeds, dtype=np.int64)
         places = {name: array.ctypes.data for name, array in self._memory.items()}
         limit = config.max_episode_steps or game.step_limit
-        self._struct = ClassicControlEnvs(game.number, num_envs, limit, **places)
+        actions = with_scaling(game.actions, config.actions)
+        scale = float(actions.to_engine.scale[0]) if isinstance(actions, BoxActions) else 1.0
+        self._struct = ClassicControlEnvs(game.number, num_envs, limit, scale, **places)
         self._envs = ctypes.addressof(self._struct)
-        self._float_actions = isinstance(game.actions, BoxActions)
+        self._float_actions = isinstance(actions, BoxActions)
         self.spec = EnvSpec(
             env_id=env_id,
             engine="native",
             num_envs=num_envs,
             obs_shape=(self._library.classic_control_width(game.number),),
             obs_dtype=np.dtype(np.float32),
-            actions=game.actions,
+            actions=actions,
         )
 
     def reset(self) -> np.ndarray:

@@ -10,9 +10,8 @@ import gymnasium
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from anybatch.config import EnvConfig
-from anybatch.envs import failing, options
-from anybatch.envs.gymnasium_adapter import GymnasiumEnv
-from anybatch.envs.misfits import CheckedObservations
+from anybatch.envs import settings as env_settings
+from anybatch.envs.gymnasium_adapter import CheckedObservations, GymnasiumEnv, note_making
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import EnvError
 from anybatch.user_modules import OBJECT_PREFIX
@@ -30,7 +29,7 @@ class MakeEnvs(Protocol):
 
 
 @dataclass(frozen=True)
-class OwnEnv:
+class CustomEnv:
     """An environment of the user's program."""
 
     env_id: str
@@ -43,7 +42,7 @@ class OwnEnv:
     """The function that makes it, unless it is an object."""
 
 
-def own_env(env: Any) -> OwnEnv:
+def custom_env(env: Any) -> CustomEnv:
     """The environment from the argument `env=`.
 
     A vector env of Gymnasium, or an object with the four methods of `VectorEnv`; a single Gymnasium env, for
@@ -51,13 +50,13 @@ def own_env(env: Any) -> OwnEnv:
     """
     name = f"{OBJECT_PREFIX}{_name(env)}"
     if isinstance(env, gymnasium.vector.VectorEnv):
-        return OwnEnv(name, env.num_envs, partial(_wrapped, name, env), is_object=True)
+        return CustomEnv(name, env.num_envs, partial(_wrapped, name, env), is_object=True)
     if isinstance(env, gymnasium.Env):
-        return OwnEnv(name, 1, partial(_wrapped_single, name, env), is_object=True)
+        return CustomEnv(name, 1, partial(_wrapped_single, name, env), is_object=True)
     if isinstance(getattr(env, "spec", None), EnvSpec):
-        return OwnEnv(name, env.spec.num_envs, partial(_as_it_is, env), is_object=True)
+        return CustomEnv(name, env.spec.num_envs, partial(_as_it_is, env), is_object=True)
     if callable(env):
-        return OwnEnv(name, None, partial(_manufactured, name, env), is_object=False, factory=env)
+        return CustomEnv(name, None, partial(_manufactured, name, env), is_object=False, factory=env)
     raise EnvError(
         f"env must be a Gymnasium env or vector env, a function that makes a single env, or an object with "
         f"spec, reset, step and close; got {type(env).__name__}"
@@ -68,7 +67,9 @@ def _wrapped(
     name: str, env: gymnasium.vector.VectorEnv, config: EnvConfig, seeds: Sequence[int], first_env: int = 0
 ) -> VectorEnv:
     _refuse_settings(name, config)
-    return GymnasiumEnv(name, env, seeds=seeds, first_env=first_env, closes_engine=False)
+    return GymnasiumEnv(
+        name, env, seeds=seeds, first_env=first_env, closes_engine=False, actions=config.actions
+    )
 
 
 def _wrapped_single(
@@ -79,14 +80,19 @@ def _wrapped_single(
 
 def _as_it_is(env: VectorEnv, config: EnvConfig, _seeds: Sequence[int], _first_env: int = 0) -> VectorEnv:
     _refuse_settings(env.spec.env_id, config)
+    if config.actions == "scaled" and env.spec.is_continuous:
+        raise EnvError(
+            f"env-config.actions = scaled cannot change {env.spec.env_id}, which is an object: its own step "
+            "must map actions from [-1, 1]"
+        )
     return env
 
 
 def _manufactured(
     name: str, factory: Callable[[], Any], config: EnvConfig, seeds: Sequence[int], first_env: int = 0
 ) -> VectorEnv:
-    settings = dict(options.parse(config.options))
-    mode = options.take_choice(name, settings, "vectorization_mode", VECTORIZERS) or config.vectorization
+    settings = dict(env_settings.parse_options(config.options))
+    mode = env_settings.take_choice(name, settings, "vectorization_mode", VECTORIZERS) or config.vectorization
     if settings:
         raise EnvError(f"{name} has no option {next(iter(settings))}; its only option is vectorization_mode")
 
@@ -102,9 +108,9 @@ def _manufactured(
     try:
         engine = AsyncVectorEnv(makers) if mode == "async" else SyncVectorEnv(makers)
     except Exception as error:
-        failing.note_making(error, name)
+        note_making(error, name)
         raise
-    return GymnasiumEnv(name, engine, seeds=seeds, first_env=first_env)
+    return GymnasiumEnv(name, engine, seeds=seeds, first_env=first_env, actions=config.actions)
 
 
 def _refuse_settings(name: str, config: EnvConfig) -> None:

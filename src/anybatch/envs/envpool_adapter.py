@@ -10,7 +10,8 @@ import numpy as np
 
 from anybatch import machine
 from anybatch.config import EnvConfig
-from anybatch.envs import options, procgen
+from anybatch.envs import published
+from anybatch.envs import settings as env_settings
 from anybatch.envs.protocol import EnvSpec, EnvStep
 from anybatch.errors import EnvError
 
@@ -60,14 +61,13 @@ class EnvPoolEnv:
     def __init__(self, env_id: str, config: EnvConfig, *, seeds: Sequence[int], first_env: int = 0) -> None:
         from anybatch.envs import spaces  # imports gymnasium
         from anybatch.envs.observation_reader import ObservationReader
-        from anybatch.envs.observations import read_observations
 
         _refuse_several_players(env_id)
         with spaces.without_engine_warnings():
             self._engine = _make_engine(env_id, config, seeds)
             # Spaces are made at first access, with their warnings.
-            observations = read_observations(self._engine.observation_space, env_id)
-            actions, self._to_engine = spaces.read_actions(self._engine.action_space, env_id)
+            observations = spaces.read_observations(self._engine.observation_space, env_id)
+            actions, self._to_engine = spaces.read_actions(self._engine.action_space, env_id, config.actions)
         # Its masks are entries of observations, never of infos.
         self._reader = ObservationReader(
             observations,
@@ -147,8 +147,8 @@ def _make_engine(env_id: str, config: EnvConfig, seeds: Sequence[int]) -> Any:
         raise EnvError(f"EnvPool cannot make {env_id} with {settings}: {reason}") from error
 
 
-def _settings(env_id: str, config: EnvConfig) -> dict[str, options.OptionValue]:
-    settings = options.parse(config.options)
+def _settings(env_id: str, config: EnvConfig) -> dict[str, env_settings.OptionValue]:
+    settings = env_settings.parse_options(config.options)
     offered = set(_option_names(env_id)) - set(SET_ELSEWHERE) - set(NOT_OFFERED)
     for name in settings:
         if name in SET_ELSEWHERE:
@@ -157,7 +157,7 @@ def _settings(env_id: str, config: EnvConfig) -> dict[str, options.OptionValue]:
             listed = ", ".join(sorted(offered))
             raise EnvError(f"{env_id} has no option {name}; EnvPool's options for it are {listed}")
     if config.max_episode_steps is not None:
-        if procgen.return_range(env_id) is not None:
+        if published.procgen_scale(env_id) is not None:
             # The engine would not stop there: it only reports ends after that many steps as truncations.
             raise EnvError(
                 f"env-config.max-episode-steps = {config.max_episode_steps} cannot be enforced: "

@@ -1,23 +1,24 @@
-"""Any Gymnasium environment, including the user's own."""
+"""Any Gymnasium environment, including custom ones."""
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from types import FrameType
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Dict, Space, Tuple
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from anybatch import user_modules
 from anybatch.config import EnvConfig
-from anybatch.envs import failing, options, spaces
+from anybatch.envs import settings as env_settings
+from anybatch.envs import spaces
 from anybatch.envs.interface import SpaceInterface
-from anybatch.envs.misfits import CheckedObservations, misfit
 from anybatch.envs.observation_reader import ObservationReader
-from anybatch.envs.observations import read_observations
 from anybatch.envs.protocol import EnvSpec, EnvStep
-from anybatch.errors import EnvError, UserError
+from anybatch.errors import EnvError, UserError, note_own_line
 
 RESET_MODES = {"next_step": AutoresetMode.NEXT_STEP, "same_step": AutoresetMode.SAME_STEP}
 VECTORIZATION_MODES = ("sync", "async", "vector_entry_point")
@@ -38,6 +39,17 @@ def known_ids() -> list[str]:
     return list(gymnasium.registry)
 
 
+def ids_of_module(module: str) -> list[str]:
+    """The ids that a module registers, with its name; all ids if it registers none."""
+    found: list[str] = []
+    for name, spec in gymnasium.registry.items():
+        entry = spec.entry_point or spec.vector_entry_point
+        place = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+        if f"{place}.".startswith(f"{module}."):
+            found.append(f"{module}:{name}")
+    return found or known_ids()
+
+
 class GymnasiumEnv:
     """A Gymnasium vector env, with next-step or same-step reset by its metadata.
 
@@ -53,14 +65,15 @@ class GymnasiumEnv:
         seeds: Sequence[int],
         first_env: int = 0,
         closes_engine: bool = True,
+        actions: Literal["clipped", "scaled"] = "clipped",
     ) -> None:
         """`closes_engine` is False for an engine that belongs to the user's program."""
         self._engine = engine
         self._first_env = first_env
         self._closes_engine = closes_engine
         self._same_step = _resets_in_same_step(self._engine, env_id)
-        observations = read_observations(self._engine.single_observation_space, env_id)
-        actions, self._to_engine = spaces.read_actions(self._engine.single_action_space, env_id)
+        observations = spaces.read_observations(self._engine.single_observation_space, env_id)
+        read, self._to_engine = spaces.read_actions(self._engine.single_action_space, env_id, actions)
         self._done = np.zeros(len(seeds), dtype=np.bool_)
         # Envs that Gymnasium steps one by one are compared with their spaces there.
         single_envs = isinstance(self._engine, SyncVectorEnv | AsyncVectorEnv)
@@ -71,7 +84,7 @@ class GymnasiumEnv:
         self._first_reset = self._reset_engine(env_id, seed=_engine_seed(self._engine, seeds))
         self._reader = ObservationReader(
             observations,
-            actions,
+            read,
             env_id=env_id,
             num_envs=len(seeds),
             first_info=self._first_reset[1],
@@ -83,7 +96,7 @@ class GymnasiumEnv:
             num_envs=len(seeds),
             obs_shape=self._reader.layout.shape,
             obs_dtype=self._reader.layout.dtype,
-            actions=actions,
+            actions=read,
             obs_layout=self._reader.layout,
         )
 
@@ -94,7 +107,7 @@ class GymnasiumEnv:
         """The environment that Gymnasium knows by that id."""
         with spaces.without_engine_warnings():
             engine = _make_engine(env_id, config, len(seeds))
-        return cls(env_id, engine, seeds=seeds, first_env=first_env)
+        return cls(env_id, engine, seeds=seeds, first_env=first_env, actions=config.actions)
 
     @property
     def interface(self) -> SpaceInterface:
@@ -133,10 +146,10 @@ class GymnasiumEnv:
         # What each env of a SyncVectorEnv returned last. It has no public name, and may be absent.
         returned = getattr(self._engine, "_env_obs", ())
         self._refuse_misfits(env_id, returned, range(len(returned)), error)
-        failing.note_playing(error, env_id, self._engine, first_env=self._first_env)
+        note_stepping(error, env_id, self._engine, first_env=self._first_env)
 
     def _refuse_misfit_of_all(self, env_id: str, obs: Any) -> None:
-        """Refuse what a vector env of its own kind returned for all envs together, if its shape is wrong."""
+        """Refuse observations of wrong shape from a vector env that is neither sync nor async."""
         if self._batch_space is not None and (found := misfit(self._batch_space, obs, of_any_type=True)):
             raise EnvError(f"{env_id} returned {found}")
 
@@ -188,9 +201,7 @@ class GymnasiumEnv:
         """A picture of the first env, [H, W, 3], if it was made with the option render_mode = rgb_array."""
         try:
             frames = self._engine.render()
-        except (
-            Exception
-        ) as error:  # a display, a driver or a library is missing: each renderer raises its own error
+        except Exception as error:  # each renderer has its own for a missing display, driver or library
             raise EnvError(f"{self.spec.env_id} cannot be drawn: {_one_line(error)}") from error
         return np.asarray(frames[0] if isinstance(frames, tuple) else frames, dtype=np.uint8)
 
@@ -201,9 +212,9 @@ class GymnasiumEnv:
 
 def _make_engine(env_id: str, config: EnvConfig, num_envs: int) -> VectorEnv:
     name = env_id.rpartition(":")[2]
-    settings: dict[str, Any] = dict(options.parse(config.options))
-    reset = options.take_choice(env_id, settings, "reset", RESET_MODES)
-    mode = options.take_choice(env_id, settings, "vectorization_mode", VECTORIZATION_MODES)
+    settings: dict[str, Any] = dict(env_settings.parse_options(config.options))
+    reset = env_settings.take_choice(env_id, settings, "reset", RESET_MODES)
+    mode = env_settings.take_choice(env_id, settings, "vectorization_mode", VECTORIZATION_MODES)
     if mode is None:
         # Not the environment's own vector form even where it has one: CartPole's takes neither a reset mode
         # nor one seed per env.
@@ -228,7 +239,7 @@ def _make_engine(env_id: str, config: EnvConfig, num_envs: int) -> VectorEnv:
         raise EnvError(f"Gymnasium cannot make {env_id}: {_one_line(error)}") from error
     except Exception as error:
         if not config.options:  # an error of the environment itself: its author needs the traceback
-            failing.note_making(error, env_id)
+            note_making(error, env_id)
             raise
         raise EnvError(f"{env_id} refuses its options: {type(error).__name__}: {_one_line(error)}") from error
 
@@ -253,3 +264,90 @@ def _engine_seed(engine: VectorEnv, seeds: Sequence[int]) -> Any:
     if isinstance(engine, SyncVectorEnv | AsyncVectorEnv):
         return [int(seed) for seed in seeds]
     return int(np.random.SeedSequence(list(seeds)).generate_state(1)[0])
+
+
+def note_making(error: Exception, env_id: str) -> None:
+    """Add a note to an error of an environment's constructor."""
+    if not isinstance(error, UserError):
+        error.add_note(f"This error was raised while {env_id} was being made.")
+        note_own_line(error)
+
+
+def note_stepping(error: Exception, env_id: str, engine: Any, *, first_env: int) -> None:
+    """Add a note to an error of a step or a reset; `engine` is a vector env of Gymnasium.
+
+    `first_env` is the run-wide number of its first env.
+    """
+    if isinstance(error, UserError):
+        return
+    found = env_in_traceback(error, list(getattr(engine, "envs", ())))
+    whose = env_id if found is None else f"environment {first_env + found[0]} of {env_id}, in its {found[1]}"
+    error.add_note(f"This error was raised by {whose}.")
+    note_own_line(error)
+
+
+def env_in_traceback(error: Exception, envs: list[Any]) -> tuple[int, str] | None:
+    """Which of the envs was called, and the method; None if it was called in another process."""
+    trace = error.__traceback__
+    while trace is not None:
+        frame: FrameType = trace.tb_frame
+        called = frame.f_locals.get("self")
+        for number, env in enumerate(envs):
+            if called is env:
+                return number, frame.f_code.co_name
+        trace = trace.tb_next
+    return None
+
+
+def misfit(space: Space[Any], obs: Any, part: str = "", *, of_any_type: bool = False) -> str | None:
+    """What is wrong with an observation, got and expected; None if it can be stored as one of its space.
+
+    `of_any_type` compares shapes only.
+    """
+    if isinstance(space, Dict | Tuple):
+        parts = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
+        for key, inner in parts:
+            name = f"{part}.{key}" if part else str(key)
+            try:
+                value = obs[key]
+            except (TypeError, LookupError):
+                return f"an observation without the part {name} of its space"
+            if found := misfit(inner, value, name, of_any_type=of_any_type):
+                return found
+        return None
+    of_part = f" in its part {part}" if part else ""
+    try:
+        array = np.asarray(obs)
+    except ValueError:
+        return (
+            f"an observation with rows of different lengths{of_part}, but its space has shape {space.shape}"
+        )
+    if array.shape != space.shape:
+        return f"an observation of shape {array.shape}{of_part}, but its space has shape {space.shape}"
+    if not of_any_type and space.dtype and not np.can_cast(array.dtype, space.dtype, "same_kind"):
+        return f"an observation of type {array.dtype}{of_part}, but its space has type {space.dtype}"
+    return None
+
+
+class CheckedObservations(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Refuses observations that do not fit, for envs in separate processes.
+
+    Shared memory would take them in part, or repeat a single number, without an error.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], env_id: str) -> None:
+        super().__init__(env)
+        self._env_id = env_id
+
+    def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
+        obs, info = super().reset(**how)
+        return self._checked(obs, "reset"), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = super().step(action)
+        return self._checked(obs, "step"), reward, terminated, truncated, info
+
+    def _checked(self, obs: Any, method: str) -> Any:
+        if found := misfit(self.observation_space, obs):
+            raise EnvError(f"an environment of {self._env_id} returned {found}, from its {method}")
+        return obs

@@ -1,11 +1,12 @@
 """Ids of environments: the engine that one names, and whether it exists."""
 
+import difflib
 import sys
+from collections.abc import Sequence
 
 from anybatch import user_modules
 from anybatch.config import EnvConfig
-from anybatch.envs import atari, procgen
-from anybatch.envs.nearest_names import unknown
+from anybatch.envs import published
 from anybatch.errors import EnvError
 
 ENGINE_PREFIXES = {
@@ -15,6 +16,8 @@ ENGINE_PREFIXES = {
     "native": "native",
     "toy": "toy",
 }
+ALE = "ALE/"
+"""Prefix of Atari games in Gymnasium's ids. EnvPool has the same games without it."""
 CLASSIC_CONTROL = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 MUJOCO_TASKS = (
     "Ant",
@@ -47,13 +50,15 @@ GAMES = {
         "Mixed",
     ),
 }
-"""The environments of our own engines, as in their modules."""
+"""The environments of the engines in this package."""
 
 
 def named_engine(env_id: str, config: EnvConfig) -> tuple[str, str]:
     """The engine that the id or the config names, or auto, and its own name for the environment."""
     prefix, _, rest = env_id.partition(":")
-    game = procgen.engine_id(env_id)
+    if env_id.startswith(ALE) and config.engine in ("auto", "envpool"):
+        return "envpool", env_id.removeprefix(ALE)
+    game = procgen_id(env_id)
     named = "envpool" if game else ENGINE_PREFIXES.get(prefix) if rest else None
     if named is not None:
         # MinAtar's games are native code too.
@@ -63,10 +68,21 @@ def named_engine(env_id: str, config: EnvConfig) -> tuple[str, str]:
     return config.engine, env_id
 
 
+def procgen_id(env_id: str) -> str | None:
+    """EnvPool's id for a plain name such as procgen:coinrun; None for any other id."""
+    prefix, _, game = env_id.partition(":")
+    mode = published.PROCGEN_MODES.get(prefix)
+    if mode is None:
+        return None
+    if game not in published.PROCGEN[mode]:
+        raise unknown(env_id, [f"{prefix}:{name}" for name in published.PROCGEN[mode]])
+    return f"{game.capitalize()}{mode}-v0"
+
+
 def refuse_unknown(env_id: str, config: EnvConfig) -> None:
     """Refuse an id that does not exist, as far as this is known without building an environment.
 
-    Nothing is imported for the ids in our own tables. EnvPool, whose import takes seconds, is asked last.
+    Nothing is imported for ids that are in a table. EnvPool, whose import takes seconds, is asked last.
     """
     if env_id.startswith(user_modules.OBJECT_PREFIX):
         return
@@ -81,7 +97,7 @@ def _is_in_tables(name: str, engine: str) -> bool:
     """Whether it is one of the environments that are known without importing an engine."""
     if engine in ("auto", "gymnasium") and name in OF_GYMNASIUM:
         return True
-    is_game = atari.game_of(name) is not None or procgen.return_range(name) is not None
+    is_game = published.atari_game(name) is not None or published.procgen_scale(name) is not None
     return is_game and engine != "gymnasium"
 
 
@@ -113,7 +129,7 @@ def _without_version(name: str) -> str:
 
 
 def refuse_unknown_game(engine: str, name: str) -> None:
-    """Refuse a game that an engine of our own does not have."""
+    """Refuse a game that an engine in this package does not have."""
     if name not in GAMES[engine]:
         raise unknown(f"{engine}:{name}", [f"{engine}:{game}" for game in GAMES[engine]])
 
@@ -124,7 +140,17 @@ def unknown_to_gymnasium(name: str, *, engine_named: bool = False) -> EnvError:
 
     known = gymnasium_adapter.known_ids()
     if engine_named:
-        return unknown(name, known)
+        module = name.rpartition(":")[0]
+        return unknown(name, gymnasium_adapter.ids_of_module(module) if module else known)
     if envpool_adapter.installed():
         return unknown(name, known + envpool_adapter.known_ids())
     return unknown(name, known, f"; EnvPool has more ({envpool_adapter.INSTALL_COMMAND})")
+
+
+def unknown(env_id: str, known: Sequence[str], hint: str = "") -> EnvError:
+    """An error that names the three of `known` nearest to the part of `env_id` after its last colon."""
+    by_lower_case = {candidate.rpartition(":")[2].lower(): candidate for candidate in known}
+    bare = env_id.rpartition(":")[2].lower()
+    nearest = difflib.get_close_matches(bare, by_lower_case, n=3, cutoff=0.0)
+    names = ", ".join(by_lower_case[candidate] for candidate in nearest)
+    return EnvError(f"there is no environment {env_id}; the nearest names are {names}{hint}")

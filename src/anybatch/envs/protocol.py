@@ -2,13 +2,17 @@
 
 import ctypes
 import math
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from anybatch.envs.layout import ObsKind, ObsLayout
 from anybatch.errors import EnvError
+
+LARGEST_BOUND = 1e9
+"""Bounds of actions beyond this count as infinite, since the largest float often means that."""
 
 
 @dataclass(frozen=True)
@@ -31,20 +35,90 @@ class MultiDiscreteActions:
         return f"MultiDiscrete([{', '.join(str(count) for count in self.counts)}])"
 
 
+class ActionMap(NamedTuple):
+    """From continuous actions of a policy to those of an environment, in each dimension.
+
+    clip(scale · clip(action, ±limit) + offset, low, high)
+    """
+
+    limit: np.ndarray
+    scale: np.ndarray
+    offset: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @classmethod
+    def to_bounds(cls, low: np.ndarray, high: np.ndarray, *, scaled: bool) -> "ActionMap":
+        """From [-1, 1] if `scaled` and both bounds [A] are finite, else only clipped; in the bounds' type."""
+        one, zero = np.ones_like(low), np.zeros_like(low)
+        maps = scaled & (np.maximum(np.abs(low), np.abs(high)) <= LARGEST_BOUND)
+        half_low, half_high = (np.where(maps, bound, zero) / 2 for bound in (low, high))
+        return cls(
+            limit=np.where(maps, one, np.inf).astype(low.dtype),
+            scale=np.where(maps, half_high - half_low, one),
+            offset=half_low + half_high,
+            low=low,
+            high=high,
+        )
+
+    def __call__(self, action: np.ndarray) -> np.ndarray:
+        within = np.minimum(np.maximum(action, -self.limit), self.limit)
+        return np.minimum(np.maximum(within * self.scale + self.offset, self.low), self.high)
+
+
 @dataclass(frozen=True, eq=False)
 class BoxActions:
-    """Real vectors, as float32 [N, A]. The engine gets them clipped to [low, high], which may be infinite."""
+    """Real vectors, as float32 [N, A]. The engine gets them within [low, high], which may be infinite."""
 
     low: np.ndarray
     """float32 [A]."""
     high: np.ndarray
     """float32 [A]."""
+    scaled: bool = False
+    """Whether actions in [-1, 1] are mapped to finite bounds, as `env_config.actions` says."""
 
     def __str__(self) -> str:
-        return f"Box of {len(self.low)} number{'s' * (len(self.low) > 1)}"
+        numbers = f"Box of {len(self.low)} number{'s' * (len(self.low) > 1)}"
+        return f"{numbers}, scaled from [-1, 1]" if self.scaled else numbers
+
+    @cached_property
+    def to_engine(self) -> ActionMap:
+        """From actions [N, A] of a policy to those of the environment."""
+        return ActionMap.to_bounds(self.low, self.high, scaled=self.scaled)
+
+    def refuse_bad_bounds(self, env_id: str) -> None:
+        """Refuse bounds that are reversed or, if actions are scaled to them, equal."""
+        fits = self.low < self.high if self.scaled else self.low <= self.high
+        if not fits.all():
+            index = int(np.argmin(fits))
+            raise EnvError(
+                f"{env_id}: dimension {index} of its actions is bounded by {self.low[index]:g} and "
+                f"{self.high[index]:g}; the lower bound must be below the upper one"
+            )
 
 
 Actions = DiscreteActions | MultiDiscreteActions | BoxActions
+
+
+def with_scaling(actions: Actions, how: Literal["clipped", "scaled"]) -> Actions:
+    """The actions as `env_config.actions` says, which concerns only continuous ones."""
+    return replace(actions, scaled=how == "scaled") if isinstance(actions, BoxActions) else actions
+
+
+def bounds_hint(actions: Actions) -> str | None:
+    """What to do about bounds that a new policy does not fit; None if it does."""
+    if not isinstance(actions, BoxActions) or actions.scaled:
+        return None
+    finite = np.isfinite(actions.low) & np.isfinite(actions.high)
+    unusual = finite & ~(np.isclose(actions.low, -1) & np.isclose(actions.high, 1))
+    if not unusual.any():
+        return None
+    index = int(np.argmax(unusual))
+    return (
+        f"Dimension {index} of the actions is bounded by {actions.low[index]:g} and {actions.high[index]:g}, "
+        "but a new policy acts around 0 with a standard deviation of about 1: env-config.actions = scaled "
+        "maps [-1, 1] to the bounds."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +178,11 @@ class EnvSpec:
                 return (len(self.actions.counts),)
             case BoxActions():
                 return self.actions.low.shape
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether actions are real vectors."""
+        return isinstance(self.actions, BoxActions)
 
     @property
     def action_counts(self) -> tuple[int, ...] | None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from anybatch.envs.interface import ArrayInterface, Interface, SpaceInterface, interface_of
-from anybatch.envs.masks import INFO_KEY
 from anybatch.envs.protocol import (
     Actions,
     BoxActions,
@@ -47,13 +46,13 @@ def from_json(data: Mapping[str, Any]) -> tuple[EnvSpec, Interface]:
         shape, dtype = tuple(map(int, data["obs_shape"])), np.dtype(str(data["obs_dtype"]))
         spec = EnvSpec(**known, obs_shape=shape, obs_dtype=dtype, actions=_actions_from(data["actions"]))
         return spec, ArrayInterface(spec)
-    from anybatch.envs.observation_reader import ObservationReader
-    from anybatch.envs.observations import read_observations
-    from anybatch.envs.spaces import read_actions
+    from anybatch.envs.observation_reader import INFO_KEY, ObservationReader
+    from anybatch.envs.spaces import read_actions, read_observations
 
     space, action_space = _space_from(data["observation_space"]), _space_from(data["action_space"])
     observations = read_observations(space, env_id)
-    actions, to_engine = read_actions(action_space, env_id)
+    how = "scaled" if data["actions"].get("scaled") else "clipped"
+    actions, to_engine = read_actions(action_space, env_id, how)
     in_info = data["action_masks"] and observations.read_mask is None
     info: dict[str, Any] = {INFO_KEY: None} if in_info else {}
     reader = ObservationReader(observations, actions, env_id=env_id, num_envs=1, first_info=info)
@@ -71,7 +70,8 @@ def _actions_json(actions: Actions) -> dict[str, Any]:
         case MultiDiscreteActions():
             return {"counts": list(actions.counts)}
         case BoxActions():
-            return {"low": actions.low.tolist(), "high": actions.high.tolist()}
+            bounds = {"low": actions.low.tolist(), "high": actions.high.tolist()}
+            return bounds | {"scaled": actions.scaled}
 
 
 def _actions_from(data: Mapping[str, Any]) -> Actions:
@@ -79,7 +79,8 @@ def _actions_from(data: Mapping[str, Any]) -> Actions:
         return DiscreteActions(int(data["count"]))
     if "counts" in data:
         return MultiDiscreteActions(tuple(map(int, data["counts"])))
-    return BoxActions(np.array(data["low"], dtype=np.float32), np.array(data["high"], dtype=np.float32))
+    low, high = (np.array(data[name], dtype=np.float32) for name in ("low", "high"))
+    return BoxActions(low, high, scaled=bool(data["scaled"]))
 
 
 def _space_json(space: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from anybatch.equations.objectives import log_clip_range
+from anybatch.equations.objectives import Clip, log_clip_range
 
 
 def categorical_kl(logits_p: Tensor, logits_q: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def sampled_kl(logp: Tensor, behavior_logp: Tensor) -> Tensor:
     return logratio.expm1() - logratio
 
 
-def is_clipped(logratio: Tensor, clip: float) -> Tensor:
+def is_clipped(logratio: Tensor, clip: Clip) -> Tensor:
     """Which samples have a ratio outside [1-ε, 1+ε], compared in log space. [B] → [B], of True and False.
 
     The range of arXiv:1707.06347, eq. 7; `logratio` is log π - log π_proximal (arXiv:2110.00641, §2).

@@ -76,7 +76,7 @@ def write(
     trained = replace(record.config, evaluation=config.evaluation)
     with new_folder(folder) as aside:
         loaded = record.load_checkpoint(checkpoint, with_segments=False)
-        Checkpoints(aside, keep=1).write(loaded.env_steps, {"shared": playable(loaded.tree)})
+        Checkpoints(aside, keep=1).write(loaded.env_steps, {"shared": inference_state(loaded.tree)})
         plan = planning.plan(trained)
         run_folder.write_json(
             aside / run_folder.CONFIG_FILE, {"algorithm": trained.algorithm} | config_to_dict(trained)
@@ -96,6 +96,7 @@ def write(
             evaluation=evaluation,
             evaluation_seed=config.seed,
             other_settings=other_env_settings(trained, config),
+            scales_actions=scales_actions(trained, loaded.tree),
             env_steps=loaded.env_steps,
             checkpoint=checkpoint,
             repository=repository,
@@ -116,6 +117,13 @@ def other_env_settings(trained: AnyConfig, evaluated: AnyConfig) -> str:
     return ", ".join([*([f"env = {evaluated.env}"] if evaluated.env != trained.env else []), *changed])
 
 
+def scales_actions(config: AnyConfig, tree: dict[str, Any]) -> bool:
+    """Whether a policy's actions are mapped to bounds: only one with continuous actions has deviations."""
+    return config.env_config.actions == "scaled" and any(
+        name.endswith("log_std") for name in inference_state(tree)["learner"]["network"] or {}
+    )
+
+
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
     """A new folder that gets its name when it is complete. An existing folder is not changed."""
@@ -129,7 +137,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
         raise DiskError(f"{folder} could not be written: {cause_of(error)}") from error
 
 
-def playable(tree: dict[str, Any]) -> dict[str, Any]:
+def inference_state(tree: dict[str, Any]) -> dict[str, Any]:
     """The parts of a checkpoint needed for acting: the network and its view of observations."""
     shared = tree.get("shared") or {}
     learner = shared.get("learner") or {}

@@ -28,6 +28,8 @@ class Card:
     """Seed of the evaluation's episodes and actions; that of the training is in `config`."""
     other_settings: str
     """Environment settings in which the evaluation differs from the training; empty if none."""
+    scales_actions: bool = False
+    """Whether actions in [-1, 1] are mapped to the environment's bounds."""
     env_steps: int
     """Env steps of the policy."""
     checkpoint: str
@@ -85,21 +87,27 @@ model-index:
 
     def _summary(self) -> str:
         mean, deviation = self.mean_and_deviation
-        played = self.evaluation
-        actions = "greedy" if played.greedy else "sampled"
-        protocol = f", protocol {played.protocol}" if played.protocol else ""
-        cap = f", at most {played.cap:,} decisions each" if played.cap else ""
+        evaluation = self.evaluation
+        actions = "greedy" if evaluation.greedy else "sampled"
+        protocol = f", protocol {evaluation.protocol}" if evaluation.protocol else ""
+        cap = f", at most {evaluation.cap:,} decisions each" if evaluation.cap else ""
         other = (
             " The environment was evaluated with other settings than it was trained with: "
             f"{self.other_settings}."
             if self.other_settings
             else ""
         )
-        episodes = counted(len(played.episodes), "episode")
+        scaled = (
+            " Actions are mapped from [-1, 1] to the environment's bounds: `act` and an ONNX graph return "
+            "mapped ones."
+            if self.scales_actions
+            else ""
+        )
+        episodes = counted(len(evaluation.episodes), "episode")
         return (
             f"Mean return {mean:.6g} ± {deviation:.3g} (standard deviation) over {episodes}, {actions} "
             f"actions{protocol}{cap}, evaluation seed {self.evaluation_seed}, after {self.env_steps:,} env "
-            f"steps of training with seed {self.config.seed}.{other}{self._choice()}"
+            f"steps of training with seed {self.config.seed}.{other}{self._choice()}{scaled}"
         )
 
     def _choice(self) -> str:
@@ -109,7 +117,7 @@ model-index:
         episodes = (
             "on other episodes than these"
             if self._has_own_seed
-            else "which played the same episodes: its return is optimistic"
+            else "which had the same episodes: its return is optimistic"
         )
         return f" The policy is the best of the evaluations during training, {episodes}."
 
@@ -138,7 +146,7 @@ model-index:
         return f"""## Use
 
 ```
-pip install 'anybatch[hub]'
+pip install '.[hub]'    # in a checkout of anybatch, which is not on PyPI
 anybatch pull {name} --out {folder}
 {evaluate}
 ```

@@ -6,12 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.acting.normalizers import ObservationNormalizer
 from anybatch.backends import Actor
 from anybatch.envs.layout import ObsLayout
-from anybatch.envs.protocol import BoxActions, EnvSpec
+from anybatch.envs.protocol import ActionMap, BoxActions, EnvSpec
 from anybatch.errors import UserError
-from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.distributions import forbid
 from anybatch.networks.packed import PackedImage, PackedNumbers
 
@@ -41,9 +40,7 @@ def inputs_of(layout: ObsLayout, obs: np.ndarray) -> dict[str, np.ndarray]:
 
 def output_names(network: Actor, spec: EnvSpec) -> list[str]:
     """The greedy action, and what sampling needs: logits, means and deviations, or action values."""
-    if not isinstance(network, ActorCritic):
-        return ["action", "action_values"]
-    return ["action", "mean", "std"] if isinstance(spec.actions, BoxActions) else ["action", "logits"]
+    return ["action", "mean", "std"] if spec.is_continuous else ["action", network.params_name]
 
 
 class PolicyGraph(nn.Module):
@@ -55,27 +52,23 @@ class PolicyGraph(nn.Module):
         self.spec = spec
         self.layout = spec.obs_layout
         self.normalize = None if normalizer is None else NormalizeVector(normalizer)
-        low, high = (
-            (spec.actions.low, spec.actions.high) if isinstance(spec.actions, BoxActions) else (None, None)
-        )
-        self.low: Tensor | None
-        self.high: Tensor | None
-        self.register_buffer("low", None if low is None else torch.from_numpy(low))
-        self.register_buffer("high", None if high is None else torch.from_numpy(high))
+        self.to_engine = MapActions(spec.actions.to_engine) if isinstance(spec.actions, BoxActions) else None
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The greedy action, counted from 0 or within its bounds, and the other outputs of `output_names`."""
-        location = self.locate(inputs)
-        if self.low is not None and self.high is not None:
-            assert isinstance(self.network, ActorCritic) and self.network.policy.log_std is not None
-            action = torch.minimum(torch.maximum(location, self.low), self.high)
-            return action, location, self.network.policy.log_std.exp().expand_as(location)
+        policy_params = self.policy_params(inputs)
+        if self.to_engine is not None:
+            log_std = self.network.distribution(policy_params).log_std
+            assert log_std is not None
+            return self.to_engine(policy_params), policy_params, log_std.exp().expand_as(policy_params)
         counts = self.network.action_counts
         if counts is None:
-            return location.argmax(-1), location
-        return torch.stack([choice.argmax(-1) for choice in location.split(counts, -1)], -1), location
+            return policy_params.argmax(-1), policy_params
+        return torch.stack(
+            [choice.argmax(-1) for choice in policy_params.split(counts, -1)], -1
+        ), policy_params
 
-    def locate(self, inputs: Sequence[Tensor]) -> Tensor:
+    def policy_params(self, inputs: Sequence[Tensor]) -> Tensor:
         """Logits, means or action values [B, A]."""
         named = dict(zip(input_names(self.layout), inputs, strict=True))
         mask = named.get(MASK)
@@ -88,25 +81,19 @@ class PolicyGraph(nn.Module):
         if vector is not None and self.normalize is not None:
             vector = self.normalize(vector)
         if vector is not None and self.layout.dtype == np.uint8:
-            return self._locate_unpacked(vector, image, mask)
-        return self.network.locate(packed(self.layout, vector, image, mask))
+            return self._params_of_parts(vector, image, mask)
+        return self.network.policy_params(packed(self.layout, vector, image, mask))
 
-    def _locate_unpacked(self, vector: Tensor, image: Tensor | None, mask: Tensor | None) -> Tensor:
+    def _params_of_parts(self, vector: Tensor, image: Tensor | None, mask: Tensor | None) -> Tensor:
         """Logits, means or action values without packed bytes, which ONNX cannot unpack."""
-        network = self.network
-        encoder = network.policy.encoder if isinstance(network, ActorCritic) else network.encoder
+        encoder = self.network.encoder
         if not isinstance(encoder, PackedNumbers | PackedImage):
             raise UserError(
-                "your own whole network that unpacks an image and a vector from rows of bytes cannot "
+                "a custom whole network that unpacks an image and a vector from rows of bytes cannot "
                 "be expressed in ONNX; an encoder, to which heads are added, can"
             )
-        features = encoder.from_parts(vector, image)
-        location = (
-            network.policy.head(features)
-            if isinstance(network, ActorCritic)
-            else network.head(network.trunk(features))
-        )
-        return location if mask is None else forbid(location, ~mask)
+        policy_params = self.network.unmasked_params(encoder.from_parts(vector, image))
+        return policy_params if mask is None else forbid(policy_params, ~mask)
 
 
 class NormalizeVector(nn.Module):
@@ -124,6 +111,25 @@ class NormalizeVector(nn.Module):
     def forward(self, vector: Tensor) -> Tensor:
         scaled = (vector.double() - self.mean) * self.inverse_std
         return scaled.clamp(-self.clip, self.clip).to(vector.dtype)
+
+
+class MapActions(nn.Module):
+    """Continuous actions as the environment gets them: clipped or scaled to their bounds."""
+
+    limit: Tensor
+    scale: Tensor
+    offset: Tensor
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, to_engine: ActionMap) -> None:
+        super().__init__()
+        for name, numbers in to_engine._asdict().items():
+            self.register_buffer(name, torch.from_numpy(numbers.copy()))
+
+    def forward(self, action: Tensor) -> Tensor:
+        within = torch.minimum(torch.maximum(action, -self.limit), self.limit)
+        return torch.minimum(torch.maximum(within * self.scale + self.offset, self.low), self.high)
 
 
 def packed(layout: ObsLayout, vector: Tensor | None, image: Tensor | None, mask: Tensor | None) -> Tensor:

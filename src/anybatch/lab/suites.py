@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from anybatch.acting.evaluation import Evaluation
-from anybatch.envs import atari
+from anybatch.envs import published
 from anybatch.errors import UserError
 from anybatch.text import number_text
 
@@ -41,7 +41,7 @@ class GameResult:
     @property
     def percent(self) -> float:
         """Human-normalized: 0 is random play, 100 a human."""
-        normalized = atari.human_normalized(self.runs[0].env_id, self.score)
+        normalized = published.human_normalized(self.runs[0].env_id, self.score)
         assert normalized is not None  # all games of a suite have published scores
         return 100 * normalized
 
@@ -71,7 +71,7 @@ class SuiteResult:
     @property
     def missing(self) -> tuple[str, ...]:
         played = {result.game for result in self.games}
-        return tuple(game for game in atari.SUITES[self.suite] if game not in played)
+        return tuple(game for game in published.SUITES[self.suite] if game not in played)
 
     @property
     def protocols(self) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ class SuiteResult:
     @property
     def predicted_median_percent(self) -> float | None:
         """Predicted median of all 57 games; None if a game is missing, or the suite has all of them."""
-        return atari.predicted_median(self.suite, {result.game: result.score for result in self.games})
+        return published.predicted_median(self.suite, {result.game: result.score for result in self.games})
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -104,7 +104,7 @@ class SuiteResult:
 
     def sentences(self) -> list[str]:
         """The scores over all games, and which games are missing."""
-        played, count = len(self.games), len(atari.SUITES[self.suite])
+        played, count = len(self.games), len(published.SUITES[self.suite])
         said = [
             f"Human-normalized over {played} of the {count} games: median "
             f"{number_text(self.median_percent, 4)}%, mean {number_text(self.mean_percent, 4)}% "
@@ -121,20 +121,20 @@ class SuiteResult:
 
 
 def refuse_unknown(suite: str) -> None:
-    if suite not in atari.SUITES:
-        raise UserError(f"there is no suite {suite}; the suites are {', '.join(atari.SUITES)}")
+    if suite not in published.SUITES:
+        raise UserError(f"there is no suite {suite}; the suites are {', '.join(published.SUITES)}")
 
 
 def contains(suite: str, env_id: str) -> bool:
     """Whether an environment is one of the suite's games, by any of its ids."""
-    return atari.game_of(env_id) in atari.SUITES[suite]
+    return published.atari_game(env_id) in published.SUITES[suite]
 
 
 def summarize(suite: str, played: Sequence[PlayedRun], left_out: Sequence[str]) -> SuiteResult:
     """Runs grouped by game, in the suite's order. At least one run must be on one of its games."""
     by_game = [
-        GameResult(game, tuple(run for run in played if atari.game_of(run.env_id) == game))
-        for game in atari.SUITES[suite]
+        GameResult(game, tuple(run for run in played if published.atari_game(run.env_id) == game))
+        for game in published.SUITES[suite]
     ]
     games = tuple(result for result in by_game if result.runs)
     return SuiteResult(suite, games, tuple(sorted(set(left_out))))

@@ -17,6 +17,7 @@ enum { CARTPOLE, ACROBOT, MOUNTAIN_CAR, MOUNTAIN_CAR_CONTINUOUS, PENDULUM };
 typedef struct {
   int32_t kind, num_envs;
   int64_t step_limit;
+  double action_scale; /* of continuous actions, whose bounds are symmetric */
   double *state; /* [num_envs, MOST_STATE] */
   uint64_t *seed, *draws;
   int64_t *steps;
@@ -193,9 +194,9 @@ static int play(const Envs *e, int64_t env, const void *action, double *reward) 
     case MOUNTAIN_CAR:
       return mountain_car(s, ((const int64_t *)action)[env], reward);
     case MOUNTAIN_CAR_CONTINUOUS:
-      return mountain_car_continuous(s, ((const float *)action)[env], reward);
+      return mountain_car_continuous(s, e->action_scale * ((const float *)action)[env], reward);
     default:
-      return pendulum(s, ((const float *)action)[env], reward);
+      return pendulum(s, e->action_scale * ((const float *)action)[env], reward);
   }
 }
 

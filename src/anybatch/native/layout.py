@@ -2,7 +2,8 @@
 
 Each structure is listed here in the order of its C declaration. Every library carries a table of where the C
 compiler put their fields, and `check` compares it with where ctypes puts them. So a field that one side has
-moved or added is noticed when the library is loaded, instead of being read from the wrong place.
+moved or added is noticed when the library is loaded, instead of being read from the wrong place. Structures
+have no slots: setting a field that does not exist is an error.
 """
 
 import ctypes
@@ -31,6 +32,7 @@ def _pointers(names: str) -> Fields:
 
 
 class LinearStruct(ctypes.Structure):
+    __slots__ = ()
     _fields_ = [
         ("inputs", ctypes.c_int32),
         ("outputs", ctypes.c_int32),
@@ -39,14 +41,16 @@ class LinearStruct(ctypes.Structure):
 
 
 class LayerStruct(ctypes.Structure):
+    __slots__ = ()
     _fields_ = [
         ("linear", LinearStruct),
-        *_pointers("gain shift d_gain d_shift"),
-        ("rectifies", ctypes.c_int32),
+        *_pointers("norm_weight norm_bias d_norm_weight d_norm_bias"),
+        ("relu", ctypes.c_int32),
     ]
 
 
 class EncoderStruct(ctypes.Structure):
+    __slots__ = ()
     _fields_ = [
         ("planes", ctypes.c_int32),
         ("height", ctypes.c_int32),
@@ -59,10 +63,12 @@ class EncoderStruct(ctypes.Structure):
 
 
 class PolicyStruct(ctypes.Structure):
+    __slots__ = ()
     _fields_ = [("encoder", EncoderStruct), ("head", LinearStruct), *_pointers("log_std d_log_std")]
 
 
 class ActorCriticStruct(ctypes.Structure):
+    __slots__ = ()
     _fields_ = [
         ("policy", PolicyStruct),
         ("value_encoder", EncoderStruct),
@@ -72,21 +78,24 @@ class ActorCriticStruct(ctypes.Structure):
 
 
 class QNetworkStruct(ctypes.Structure):
+    __slots__ = ()
     _fields_ = [("encoder", EncoderStruct), ("head", LinearStruct)]
 
 
 class QSamplesStruct(ctypes.Structure):
+    __slots__ = ()
     _fields_ = _pointers("obs action target")
 
 
 class SamplesStruct(ctypes.Structure):
+    __slots__ = ()
     _fields_ = _pointers(
-        "obs action behavior_logp proximal_logp proximal_location proximal_log_std advantage value "
-        "value_target"
+        "obs action behavior_logp proximal_logp proximal_params proximal_log_std advantage value value_target"
     )
 
 
 class ObjectiveStruct(ctypes.Structure):
+    __slots__ = ()
     _fields_ = [
         ("lower_log_clip", ctypes.c_double),
         ("upper_log_clip", ctypes.c_double),
@@ -101,28 +110,32 @@ class ObjectiveStruct(ctypes.Structure):
 
 
 class RecordStruct(ctypes.Structure):
+    __slots__ = ()
     _fields_ = _pointers("objective value_loss entropy logp behavior_logp proximal_logp")
 
 
 class FinalsStruct(ctypes.Structure):
+    __slots__ = ()
     _fields_ = [*_pointers("obs step env"), ("count", ctypes.c_int64)]
 
 
 class RolloutStruct(ctypes.Structure):
+    __slots__ = ()
     _fields_ = [
         *_pointers("step envs"),
         ("num_envs", ctypes.c_int32),
         ("num_steps", ctypes.c_int32),
         ("obs_bytes", ctypes.c_int64),
         ("action_bytes", ctypes.c_int64),
-        ("location_width", ctypes.c_int64),
+        ("params_width", ctypes.c_int64),
         ("noise_row", ctypes.c_int64),
-        *_pointers("obs noise location value action reward terminated truncated valid ended"),
+        *_pointers("obs noise params value action reward terminated truncated valid ended"),
         ("finals", FinalsStruct),
     ]
 
 
 class WeightsStruct(ctypes.Structure):
+    __slots__ = ()
     _fields_ = [
         *_pointers("value gradient first second"),
         ("count", ctypes.c_int64),
@@ -137,6 +150,7 @@ class WeightsStruct(ctypes.Structure):
 
 
 class StepStruct(ctypes.Structure):
+    __slots__ = ()
     _fields_ = [
         ("samples", ctypes.c_int64),
         ("step_size", ctypes.c_double),
@@ -148,21 +162,25 @@ class StepStruct(ctypes.Structure):
 
 
 class ClassicControlEnvs(ctypes.Structure):
+    __slots__ = ()
     _fields_ = [
         ("kind", ctypes.c_int32),
         ("num_envs", ctypes.c_int32),
         ("step_limit", ctypes.c_int64),
+        ("action_scale", ctypes.c_double),
         *_pointers("state seed draws steps done"),
     ]
 
 
 class ClassicControlStep(ctypes.Structure):
+    __slots__ = ()
     _fields_ = _pointers("obs reward terminated truncated valid ended")
 
 
 class MinAtarGame(ctypes.Structure):
     """A game's rules. The library has one of each, under the game's name in C."""
 
+    __slots__ = ()
     _fields_ = [
         ("state_bytes", ctypes.c_size_t),
         ("planes", ctypes.c_int),
@@ -173,6 +191,7 @@ class MinAtarGame(ctypes.Structure):
 
 
 class MinAtarEnvs(ctypes.Structure):
+    __slots__ = ()
     _fields_ = [
         ("game", Pointer),
         ("num_envs", ctypes.c_int32),
@@ -188,7 +207,7 @@ def _state(numbers: str, **arrays: tuple[int, int]) -> type[ctypes.Structure]:
     for name, (rows, columns) in arrays.items():
         kind = ctypes.c_bool if name.endswith("_map") else ctypes.c_int32
         fields.append((name, kind * columns * rows))
-    return type("State", (ctypes.Structure,), {"_fields_": fields})
+    return type("State", (ctypes.Structure,), {"__slots__": (), "_fields_": fields})
 
 
 _BOARD = MINATAR_SIDE, MINATAR_SIDE

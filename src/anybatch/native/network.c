@@ -18,7 +18,7 @@ static int convolved(const Encoder *e) {
 }
 
 /* Numbers kept per sample and layer: outputs and, with a norm, its normalized inputs and its scale. */
-static int64_t kept_by(const Layer *l, int64_t outputs) { return l->gain ? 2 * outputs + 1 : outputs; }
+static int64_t kept_by(const Layer *l, int64_t outputs) { return l->norm_weight ? 2 * outputs + 1 : outputs; }
 
 int64_t kept_of(const Encoder *e) {
   int64_t sum = e->planes ? kept_by(&e->convolution, convolved(e)) : 0;
@@ -58,7 +58,7 @@ int64_t operations_of(const Encoder *e) {
 }
 
 /* Numbers per block of samples whose sums become the gradients of the norm, and of the convolution. */
-static int64_t norm_sums(const Layer *l, int64_t width) { return l->gain ? 2 * width : 0; }
+static int64_t norm_sums(const Layer *l, int64_t width) { return l->norm_weight ? 2 * width : 0; }
 
 static int64_t convolution_sums(const Encoder *e) {
   return (int64_t)e->convolution.linear.outputs * (1 + e->planes * TAPS);
@@ -107,9 +107,9 @@ void linear_input_gradient(const Linear *l, int n, const real *d_y, real *d_x) {
 /* Layer norm and activation of y[n, width], in place; `normalized` [n, width] and `scale` [n] are kept. A norm before
    a relu is one pass with it: the outputs of a convolution are too many for the first-level cache. */
 static void activate(const Layer *l, int n, int width, real *y, real *normalized, real *scale) {
-  const int rectifies = l->rectifies;
+  const int relu = l->relu;
   const int64_t count = (int64_t)n * width;
-  for (int64_t i = 0; l->gain && i < n; i++) {
+  for (int64_t i = 0; l->norm_weight && i < n; i++) {
     real *row = y + i * width, *kept = normalized + i * width, mean = 0, variance = 0;
     for (int j = 0; j < width; j++) mean += row[j];
     mean /= width;
@@ -117,26 +117,26 @@ static void activate(const Layer *l, int n, int width, real *y, real *normalized
     const real inverse = 1 / sqrt((double)variance / width + NORM_EPSILON);
     scale[i] = inverse;
     for (int j = 0; j < width; j++) {
-      const real here = (row[j] - mean) * inverse, shifted = here * l->gain[j] + l->shift[j];
+      const real here = (row[j] - mean) * inverse, shifted = here * l->norm_weight[j] + l->norm_bias[j];
       kept[j] = here;
-      row[j] = rectifies && shifted < 0 ? 0 : shifted;
+      row[j] = relu && shifted < 0 ? 0 : shifted;
     }
   }
-  if (!rectifies)
+  if (!relu)
     for (int64_t i = 0; i < count; i++) y[i] = hyperbolic_tangent(y[i]);
-  else if (!l->gain)
+  else if (!l->norm_weight)
     for (int64_t i = 0; i < count; i++) y[i] = y[i] < 0 ? 0 : y[i];
 }
 
 /* Turns d = d loss / d output of these rows into the gradient before norm and activation. The gradients of a norm are
-   added up per block in `sums`, [blocks, 2, width]: of its shift and its gain. */
+   added up per block in `sums`, [blocks, 2, width]: of its bias and its weight. */
 static void activate_gradient(const Layer *l, int n, Range rows, int width, const real *y, const real *normalized,
                               const real *scale, real *d, real *sums) {
-  if (l->rectifies)
+  if (l->relu)
     for (int64_t i = rows.start * width; i < rows.end * width; i++) d[i] = y[i] > 0 ? d[i] : 0;
   else
     for (int64_t i = rows.start * width; i < rows.end * width; i++) d[i] *= 1 - y[i] * y[i];
-  if (!l->gain) return;
+  if (!l->norm_weight) return;
   for (int64_t i = rows.start; i < rows.end; i++) {
     real *row = d + i * width, mean = 0, projection = 0;
     real *d_shift = sums + block_of(i, n) * norm_sums(l, width), *d_gain = d_shift + width;
@@ -145,7 +145,7 @@ static void activate_gradient(const Layer *l, int n, Range rows, int width, cons
     for (int j = 0; j < width; j++) {
       d_shift[j] += row[j];
       d_gain[j] += row[j] * kept[j];
-      row[j] *= l->gain[j];
+      row[j] *= l->norm_weight[j];
       mean += row[j];
       projection += row[j] * kept[j];
     }
@@ -157,10 +157,10 @@ static void activate_gradient(const Layer *l, int n, Range rows, int width, cons
 
 /* Adds this member's columns of the sums of blocks to the gradients of a norm. */
 static void norm_gradient(const Layer *l, int n, int width, const real *sums) {
-  if (!l->gain) return;
+  if (!l->norm_weight) return;
   const Range mine = share_of(width, LANES);
-  add_sums(blocks_of(n), norm_sums(l, width), sums, mine, l->d_shift);
-  add_sums(blocks_of(n), norm_sums(l, width), sums + width, mine, l->d_gain);
+  add_sums(blocks_of(n), norm_sums(l, width), sums, mine, l->d_norm_bias);
+  add_sums(blocks_of(n), norm_sums(l, width), sums + width, mine, l->d_norm_weight);
 }
 
 /* weight [channels, taps, planes] as [planes, taps, channels]. */

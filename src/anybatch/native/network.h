@@ -20,8 +20,8 @@ typedef struct {
 
 typedef struct {
   Linear linear;
-  real *gain, *shift, *d_gain, *d_shift; /* of the layer norm; null without one */
-  int32_t rectifies;                     /* relu, else tanh */
+  real *norm_weight, *norm_bias, *d_norm_weight, *d_norm_bias; /* null without a layer norm */
+  int32_t relu;                                                /* else tanh */
 } Layer;
 
 typedef struct {

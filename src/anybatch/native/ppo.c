@@ -24,7 +24,7 @@ typedef struct {
   const void *action;          /* int64 [samples], or real [samples, actions] */
   const real *behavior_logp;   /* [samples], like those below */
   const real *proximal_logp;
-  const real *proximal_location; /* [samples, actions] */
+  const real *proximal_params; /* [samples, actions] */
   const real *proximal_log_std;  /* [actions] or null */
   const real *advantage;
   const real *value;
@@ -70,14 +70,14 @@ static int members_for(const ActorCritic *net, int32_t threads, int64_t samples)
 }
 
 /* Locations [n, actions], the actions that `noise` chooses and, if `value` is not null, values [n]. */
-void act(const ActorCritic *net, int32_t n, const void *obs, const real *noise, real *location, void *action,
+void act(const ActorCritic *net, int32_t n, const void *obs, const real *noise, real *params, void *action,
          real *value, real *work) {
   const Policy *policy = &net->policy;
   const int actions = policy->head.outputs;
   real *kept = work + n * kept_of(&policy->encoder), *scratch = kept + n * kept_of(&net->value_encoder);
   const Range all = {0, n};
   const real *features = encode(&policy->encoder, n, all, obs, work, scratch);
-  linear(&policy->head, n, features, location);
+  linear(&policy->head, n, features, params);
   if (value) {
     if (net->value_encoder.layers) features = encode(&net->value_encoder, n, all, obs, kept, scratch);
     linear(&net->value_head, n, features, value);
@@ -85,13 +85,13 @@ void act(const ActorCritic *net, int32_t n, const void *obs, const real *noise, 
   if (policy->log_std) {
     for (int64_t start = 0; start < (int64_t)n * actions; start += actions)
       for (int j = 0; j < actions; j++)
-        ((real *)action)[start + j] = location[start + j] + exponential(policy->log_std[j]) * noise[start + j];
+        ((real *)action)[start + j] = params[start + j] + exponential(policy->log_std[j]) * noise[start + j];
     return;
   }
   for (int64_t i = 0; i < n; i++) {
     int best = 0;
     for (int j = 1; j < actions; j++)
-      if (location[i * actions + j] + noise[i * actions + j] > location[i * actions + best] + noise[i * actions + best])
+      if (params[i * actions + j] + noise[i * actions + j] > params[i * actions + best] + noise[i * actions + best])
         best = j;
     ((int64_t *)action)[i] = best;
   }
@@ -110,7 +110,7 @@ static void collect(void *task) {
   real *work = c->work + envs.start * numbers_per_sample(c->net) + member() * scratch_numbers(c->net);
   for (int t = 0; t < c->rollout->num_steps; t++) {
     const ActingRow row = acting_row(c->rollout, envs, t);
-    act(c->net, length(envs), row.obs, row.noise, row.location, row.action, row.value, work);
+    act(c->net, length(envs), row.obs, row.noise, row.params, row.action, row.value, work);
     step_row(c->rollout, envs, t);
   }
 }
@@ -149,9 +149,9 @@ static real surrogate(const Objective *o, real logp, real behavior_logp, real pr
   const real lower = advantage < 0 ? proximal_logp + (real)o->lower_log_clip : -(real)INFINITY;
   const real upper = advantage < 0 ? (real)INFINITY : proximal_logp + (real)o->upper_log_clip;
   const real held = clamp(logp, lower, upper);
-  const real gain = exponential(held - divisor) * advantage;
-  *slope = held == logp ? gain : 0;
-  return gain;
+  const real objective = exponential(held - divisor) * advantage;
+  *slope = held == logp ? objective : 0;
+  return objective;
 }
 
 /* One sample of a discrete policy. `logp_all` are its log-probabilities; `d` is d loss / d logits. */
@@ -243,7 +243,7 @@ static void sample_gradient(const Learning *g, int64_t i, real *here, real *ther
   const int actions = policy->head.outputs, exact = o->exact_kl && o->kl_penalty > 0;
   const real *proximal_log_std = proximal ? proximal->log_std : s->proximal_log_std;
   const real advantage = s->advantage[sample];
-  if (!proximal && exact) memcpy(there, s->proximal_location + sample * actions, actions * sizeof(real));
+  if (!proximal && exact) memcpy(there, s->proximal_params + sample * actions, actions * sizeof(real));
   real logp, proximal_logp = proximal ? 0 : s->proximal_logp[sample], slope, value_slope, kl = 0, entropy;
   if (policy->log_std) {
     const real *action = (const real *)s->action + sample * actions;
@@ -256,7 +256,7 @@ static void sample_gradient(const Learning *g, int64_t i, real *here, real *ther
     logp = here[action];
     if (proximal) proximal_logp = there[action];
   }
-  const real gain = surrogate(o, logp, s->behavior_logp[sample], proximal_logp, advantage, &slope);
+  const real objective = surrogate(o, logp, s->behavior_logp[sample], proximal_logp, advantage, &slope);
   if (o->kl_penalty > 0 && !exact) {
     kl = (real)0.5 * (logp - proximal_logp) * (logp - proximal_logp);
     slope -= (real)o->kl_penalty * (logp - proximal_logp);
@@ -269,7 +269,7 @@ static void sample_gradient(const Learning *g, int64_t i, real *here, real *ther
   for (int j = 0; j < actions; j++) d[j] /= (real)o->count;
   record->value_loss[i] = value_error(o, value, s->value[sample], s->value_target[sample], &value_slope);
   *d_value = (real)o->value_coefficient * value_slope / (real)o->count;
-  record->objective[i] = gain - (real)o->kl_penalty * kl;
+  record->objective[i] = objective - (real)o->kl_penalty * kl;
   record->entropy[i] = entropy;
   record->logp[i] = logp;
   record->behavior_logp[i] = s->behavior_logp[sample];
@@ -290,10 +290,10 @@ APART void add_part(const Learning *g) {
   real *value_kept = policy_kept + n * kept_of(&policy->encoder);
   real *d_features = value_kept + n * kept_of(&net->value_encoder);
   real *d_work = d_features + n * width;
-  real *location = d_work + n * width;
-  real *proximal_location = location + n * actions;
-  real *d_location = proximal_location + n * actions;
-  real *value = d_location + n * actions;
+  real *params = d_work + n * width;
+  real *proximal_params = params + n * actions;
+  real *d_params = proximal_params + n * actions;
+  real *value = d_params + n * actions;
   real *d_value = value + n;
   real *log_std_sums = d_value + n;
   real *sums = log_std_sums + blocks * actions;
@@ -303,26 +303,26 @@ APART void add_part(const Learning *g) {
   gather(&policy->encoder, g->samples->obs, g->index, rows, obs);
   if (proximal) {
     const real *seen = encode(&proximal->encoder, n, rows, obs, policy_kept, scratch);
-    linear(&proximal->head, count, seen + start * features, proximal_location + start * actions);
+    linear(&proximal->head, count, seen + start * features, proximal_params + start * actions);
   }
   const real *policy_features = encode(&policy->encoder, n, rows, obs, policy_kept, scratch);
   const real *value_features =
       shared ? policy_features : encode(&net->value_encoder, n, rows, obs, value_kept, scratch);
-  linear(&policy->head, count, policy_features + start * features, location + start * actions);
+  linear(&policy->head, count, policy_features + start * features, params + start * actions);
   linear(&net->value_head, count, value_features + start * value_width, value + start);
 
   for (int64_t i = rows.start; i < rows.end; i++) {
     real *d_log_std = log_std_sums + block_of(i, n) * actions;
     if (i == block_start(i, n)) memset(d_log_std, 0, sizeof(real) * actions);
-    sample_gradient(g, i, location + i * actions, proximal_location + i * actions, value[i], d_location + i * actions,
+    sample_gradient(g, i, params + i * actions, proximal_params + i * actions, value[i], d_params + i * actions,
                     d_log_std, d_value + i);
   }
   memset(d_features + start * features, 0, sizeof(real) * count * features);
-  linear_input_gradient(&policy->head, count, d_location + start * actions, d_features + start * features);
+  linear_input_gradient(&policy->head, count, d_params + start * actions, d_features + start * features);
   if (shared && !net->detaches_value)
     linear_input_gradient(&net->value_head, count, d_value + start, d_features + start * features);
   wait_for_all();
-  linear_gradient(&policy->head, n, policy_features, d_location, scratch);
+  linear_gradient(&policy->head, n, policy_features, d_params, scratch);
   linear_gradient(&net->value_head, n, value_features, d_value, scratch);
   if (policy->log_std) add_sums(blocks, actions, log_std_sums, share_of(actions, 1), policy->d_log_std);
   encode_gradient(&policy->encoder, n, rows, obs, policy_kept, d_features, d_work, sums, scratch);

@@ -42,13 +42,13 @@ static int best_of(int count, const real *x) {
 
 /* Action values [n, actions], the values of the best ones [n], and the actions: the best one or, with
    probability epsilon, a random one. The largest entry of an env's Gumbel noise decides both which and whether. */
-void q_act(const QNetwork *net, double epsilon, int32_t n, const void *obs, const real *noise, real *location,
+void q_act(const QNetwork *net, double epsilon, int32_t n, const void *obs, const real *noise, real *params,
            int64_t *action, real *value, real *work) {
   const int actions = net->head.outputs;
   real *scratch = work + n * kept_of(&net->encoder);
-  linear(&net->head, n, encode(&net->encoder, n, (Range){0, n}, obs, work, scratch), location);
+  linear(&net->head, n, encode(&net->encoder, n, (Range){0, n}, obs, work, scratch), params);
   for (int64_t i = 0; i < n; i++) {
-    const real *here = location + i * actions, *chance = noise + i * actions;
+    const real *here = params + i * actions, *chance = noise + i * actions;
     const int best = best_of(actions, here), other = best_of(actions, chance);
     value[i] = here[best];
     action[i] = exp(-actions * exp(-(double)chance[other])) < epsilon ? other : best;
@@ -69,7 +69,7 @@ static void collect(void *task) {
   real *work = c->work + envs.start * numbers_per_sample(c->net) + member() * scratch_numbers(c->net);
   for (int t = 0; t < c->rollout->num_steps; t++) {
     const ActingRow row = acting_row(c->rollout, envs, t);
-    q_act(c->net, c->epsilon, length(envs), row.obs, row.noise, row.location, row.action, row.value, work);
+    q_act(c->net, c->epsilon, length(envs), row.obs, row.noise, row.params, row.action, row.value, work);
     step_row(c->rollout, envs, t);
   }
 }
@@ -101,24 +101,24 @@ APART void add_part(const Learning *g) {
   const Range rows = share_of(n, BLOCK_SAMPLES);
   const int64_t start = rows.start, count = length(rows);
   real *obs = g->work, *kept = obs + obs_room(e, n), *d_features = kept + n * kept_of(e);
-  real *d_work = d_features + n * width, *location = d_work + n * width, *d_location = location + n * actions;
-  real *sums = d_location + n * actions, *scratch = sums + sums_of(e, n) + member() * scratch_numbers(net);
+  real *d_work = d_features + n * width, *params = d_work + n * width, *d_params = params + n * actions;
+  real *sums = d_params + n * actions, *scratch = sums + sums_of(e, n) + member() * scratch_numbers(net);
 
   gather(e, s->obs, g->index, rows, obs);
   const real *seen = encode(e, n, rows, obs, kept, scratch);
-  linear(&net->head, count, seen + start * features, location + start * actions);
-  memset(d_location + start * actions, 0, sizeof(real) * count * actions);
+  linear(&net->head, count, seen + start * features, params + start * actions);
+  memset(d_params + start * actions, 0, sizeof(real) * count * actions);
   for (int64_t i = rows.start; i < rows.end; i++) {
     const int64_t taken = i * actions + s->action[g->index[i]];
-    const real distance = location[taken] - s->target[g->index[i]];
-    d_location[taken] = (real)(2 * g->coefficient / g->count) * distance;
+    const real distance = params[taken] - s->target[g->index[i]];
+    d_params[taken] = (real)(2 * g->coefficient / g->count) * distance;
     g->error[i] = distance * distance;
-    g->value[i] = location[taken];
+    g->value[i] = params[taken];
   }
   memset(d_features + start * features, 0, sizeof(real) * count * features);
-  linear_input_gradient(&net->head, count, d_location + start * actions, d_features + start * features);
+  linear_input_gradient(&net->head, count, d_params + start * actions, d_features + start * features);
   wait_for_all();
-  linear_gradient(&net->head, n, seen, d_location, scratch);
+  linear_gradient(&net->head, n, seen, d_params, scratch);
   encode_gradient(e, n, rows, obs, kept, d_features, d_work, sums, scratch);
   wait_for_all(); /* before a member writes to what others read */
 }

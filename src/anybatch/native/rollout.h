@@ -30,11 +30,11 @@ typedef struct {
   StepEnvs step;
   const void *envs;
   int32_t num_envs, num_steps;
-  int64_t obs_bytes, action_bytes, location_width; /* of one env; its noise is as wide as its location */
+  int64_t obs_bytes, action_bytes, params_width; /* of one env; its noise is as wide as its params */
   int64_t noise_row;                               /* numbers from one row of noise to the next */
   uint8_t *obs;                                    /* [num_steps + 1, ...]; the first row is given */
   const void *noise;
-  void *location, *value; /* no values where null */
+  void *params, *value; /* no values where null */
   uint8_t *action;
   float *reward;
   uint8_t *terminated, *truncated, *valid, *ended;
@@ -45,7 +45,7 @@ typedef struct {
 typedef struct {
   const void *obs;
   const real *noise;
-  real *location, *value;
+  real *params, *value;
   void *action;
 } ActingRow;
 
@@ -53,8 +53,8 @@ static inline ActingRow acting_row(const Rollout *r, Range envs, int t) {
   const int64_t at = (int64_t)t * r->num_envs + envs.start;
   return (ActingRow){
       .obs = r->obs + at * r->obs_bytes,
-      .noise = (const real *)r->noise + t * r->noise_row + envs.start * r->location_width,
-      .location = (real *)r->location + at * r->location_width,
+      .noise = (const real *)r->noise + t * r->noise_row + envs.start * r->params_width,
+      .params = (real *)r->params + at * r->params_width,
       .value = r->value ? (real *)r->value + at : 0,
       .action = r->action + at * r->action_bytes,
   };

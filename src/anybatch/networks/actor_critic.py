@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from anybatch.config import NetworkConfig
 from anybatch.envs.layout import ObsLayout
-from anybatch.networks import initializers
 from anybatch.networks.distributions import Distribution, forbid, make_distribution
 from anybatch.networks.encoders import (
     Encoder,
@@ -21,6 +20,7 @@ from anybatch.networks.encoders import (
     PartEncoder,
     refuse_unfit,
 )
+from anybatch.networks.initialization import orthogonal, row_norm, seeded
 from anybatch.networks.packed import (
     BRANCH_FEATURES,
     FeatureEncoder,
@@ -28,7 +28,6 @@ from anybatch.networks.packed import (
     PackedNumbers,
     forbidden_actions,
 )
-from anybatch.networks.seeded import seeded
 
 EncoderName = Literal["mlp", "nature", "impala", "minatar"]
 MakeHead = Callable[[int, int, float], nn.Linear]
@@ -55,24 +54,28 @@ class Policy(nn.Module):
         self.action_counts = action_counts
         self.masked_layout = masked_layout
 
-    def locate(self, obs: Tensor) -> Tensor:
+    def policy_params(self, obs: Tensor) -> Tensor:
         """Logits or means [B, A]."""
-        return self.locate_from(self.encoder(obs), obs)
+        return self.policy_params_from(self.encoder(obs), obs)
 
-    def locate_from(self, features: Tensor, obs: Tensor) -> Tensor:
+    def policy_params_from(self, features: Tensor, obs: Tensor) -> Tensor:
         """Logits or means [B, A], from the features of `obs`."""
-        location = self.head(features)
+        policy_params = self.head(features)
         if self.masked_layout is None:
-            return location
-        return forbid(location, forbidden_actions(self.masked_layout, obs))
+            return policy_params
+        return forbid(policy_params, forbidden_actions(self.masked_layout, obs))
 
-    def distribution(self, location: Tensor) -> Distribution:
-        """The policy at `location`, with the current standard deviations if actions are continuous."""
-        return make_distribution(location, self.log_std, self.action_counts)
+    def distribution(self, policy_params: Tensor) -> Distribution:
+        """The policy with these logits, or with these means and the current standard deviations."""
+        return make_distribution(policy_params, self.log_std, self.action_counts)
 
 
 class ActorCritic(nn.Module):
     """A policy and a value function. The policy's parameters come first: when flat, they are a prefix."""
+
+    epsilon: float | None = None
+    """Only a Q-network takes random actions."""
+    params_name = "logits"
 
     def __init__(
         self,
@@ -94,7 +97,7 @@ class ActorCritic(nn.Module):
     def forward(self, obs: Tensor) -> tuple[Distribution, Tensor]:
         """The policy and the value [B] at `obs`."""
         features = self.policy.encoder(obs)
-        policy = self.policy.distribution(self.policy.locate_from(features, obs))
+        policy = self.policy.distribution(self.policy.policy_params_from(features, obs))
         return policy, self._value_of(features if self.value_encoder is None else self.value_encoder(obs))
 
     def auxiliary(self, obs: Tensor) -> tuple[Distribution, Tensor, Tensor]:
@@ -106,17 +109,17 @@ class ActorCritic(nn.Module):
         features = self.policy.encoder(obs)
         value_features = features if self.value_encoder is None else self.value_encoder(obs)
         return (
-            self.policy.distribution(self.policy.locate_from(features, obs)),
+            self.policy.distribution(self.policy.policy_params_from(features, obs)),
             self.auxiliary_head(features).squeeze(-1),
             self.value_head(value_features).squeeze(-1),
         )
 
-    def locate(self, obs: Tensor) -> Tensor:
+    def policy_params(self, obs: Tensor) -> Tensor:
         """Logits or means [B, A], without the value."""
-        return self.policy.locate(obs)
+        return self.policy.policy_params(obs)
 
-    def distribution(self, location: Tensor) -> Distribution:
-        return self.policy.distribution(location)
+    def distribution(self, policy_params: Tensor) -> Distribution:
+        return self.policy.distribution(policy_params)
 
     def value(self, obs: Tensor) -> Tensor:
         """[B], without the policy head."""
@@ -124,6 +127,15 @@ class ActorCritic(nn.Module):
 
     def _value_of(self, features: Tensor) -> Tensor:
         return self.value_head(features.detach() if self.detaches_value else features).squeeze(-1)
+
+    def unmasked_params(self, features: Tensor) -> Tensor:
+        """Logits or means [B, A] from the features of observations, whatever a mask forbids."""
+        return self.policy.head(features)
+
+    @property
+    def encoder(self) -> FeatureEncoder:
+        """The policy's encoder."""
+        return self.policy.encoder
 
     @property
     def action_counts(self) -> tuple[int, ...] | None:
@@ -136,7 +148,7 @@ class ActorCritic(nn.Module):
         return sum(parameter.numel() for parameter in self.policy.parameters())
 
     def policy_only(self) -> Policy:
-        """A copy that can `locate` and give a `distribution`, without any value parameters."""
+        """A copy of the policy alone, without any value parameters."""
         return copy.deepcopy(self.policy)
 
 
@@ -231,11 +243,7 @@ def _make_encoder(name: EncoderName, config: NetworkConfig, layout: ObsLayout) -
 def _make_dense(name: EncoderName, inputs: int, outputs: int) -> nn.Linear:
     """A layer with the weights of the encoder's own dense layer."""
     dense = nn.Linear(inputs, outputs)
-    return (
-        initializers.row_norm(dense, 1.4)
-        if name == "impala"
-        else initializers.orthogonal(dense, math.sqrt(2))
-    )
+    return row_norm(dense, 1.4) if name == "impala" else orthogonal(dense, math.sqrt(2))
 
 
 def _make_part_encoder(name: EncoderName, config: NetworkConfig, shape: tuple[int, ...]) -> PartEncoder:
@@ -251,8 +259,8 @@ def _make_part_encoder(name: EncoderName, config: NetworkConfig, shape: tuple[in
 
 
 def _orthogonal_head(features: int, outputs: int, gain: float) -> nn.Linear:
-    return initializers.orthogonal(nn.Linear(features, outputs), gain)
+    return orthogonal(nn.Linear(features, outputs), gain)
 
 
 def _row_norm_head(features: int, outputs: int, _gain: float) -> nn.Linear:
-    return initializers.row_norm(nn.Linear(features, outputs), 0.1)
+    return row_norm(nn.Linear(features, outputs), 0.1)

@@ -1,4 +1,4 @@
-"""The user's own networks: an encoder, to which heads are added, or a whole network."""
+"""Custom networks: an encoder, to which heads are added, or a whole network."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from anybatch import user_modules
 from anybatch.config import NetworkConfig, QNetworkConfig
-from anybatch.envs.protocol import BoxActions, EnvSpec
+from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import ConfigError, UserError, note_own_line
 from anybatch.networks.actor_critic import ActorCritic, assembled
 from anybatch.networks.encoders import image_to_float, planes_to_float
+from anybatch.networks.initialization import seeded
 from anybatch.networks.packed import BRANCH_FEATURES, FeatureEncoder, PackedImage, PackedNumbers
 from anybatch.networks.q_network import QNetwork, assembled_q_network
-from anybatch.networks.seeded import seeded
 from anybatch.user_modules import NETWORK_FACTORY
 
 NetworkFactory = Callable[[EnvSpec], nn.Module]
@@ -73,8 +73,8 @@ def _is_module_class(factory: NetworkFactory) -> bool:
     return isinstance(factory, type) and issubclass(factory, nn.Module)
 
 
-class OwnEncoder(nn.Module):
-    """The user's own encoder, whose inputs are numbers: images in [0, 1], planes as 0 and 1."""
+class CustomEncoder(nn.Module):
+    """A custom encoder. Its inputs are floats: images in [0, 1], planes as 0 and 1."""
 
     def __init__(self, encoder: nn.Module, shape: Sequence[int]):
         """`shape` is that of one observation as the encoder sees it."""
@@ -85,7 +85,7 @@ class OwnEncoder(nn.Module):
         if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 1:
             given = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
             raise ConfigError(
-                f"your own network must be an encoder from observations [B, …] to features [B, F], or a "
+                f"a custom network must be an encoder from observations [B, …] to features [B, F], or a "
                 f"whole ActorCritic or QNetwork; for one observation it returned {given}"
             )
         self.num_features = features.shape[1]
@@ -100,7 +100,7 @@ class OwnEncoder(nn.Module):
         return planes_to_float(obs, dtype) if obs.dtype == torch.bool else obs.to(dtype)
 
 
-def own_actor_critic(
+def custom_actor_critic(
     factory: NetworkFactory, config: NetworkConfig, spec: EnvSpec, *, generator_seed: int, auxiliary: bool
 ) -> ActorCritic:
     """The network of PPO or PPG around what `factory` makes; its weights depend on `generator_seed` alone."""
@@ -115,13 +115,13 @@ def own_actor_critic(
             lambda: _encoder(factory(spec), spec),
             layout=spec.obs_layout,
             num_actions=spec.action_width,
-            continuous=isinstance(spec.actions, BoxActions),
+            continuous=spec.is_continuous,
             action_counts=spec.action_counts,
             auxiliary=auxiliary,
         )
 
 
-def own_q_network(
+def custom_q_network(
     factory: NetworkFactory, config: QNetworkConfig, spec: EnvSpec, *, generator_seed: int
 ) -> QNetwork:
     """The network of PQN around what `factory` makes; its weights depend on `generator_seed` alone."""
@@ -138,7 +138,7 @@ def own_q_network(
 
 @contextmanager
 def _noting_failure(name: str | None) -> Iterator[None]:
-    """Note on an error of the user's own code whose it is; it keeps its traceback."""
+    """Note which network an error of custom code comes from; the error keeps its traceback."""
     try:
         yield
     except Exception as error:
@@ -152,7 +152,7 @@ def _encoder(made: Any, spec: EnvSpec) -> FeatureEncoder:
     if not isinstance(made, nn.Module):
         raise ConfigError(f"network.factory must make a torch.nn.Module, but it made {type(made).__name__}")
     layout = spec.obs_layout
-    encoder = OwnEncoder(made, layout.seen_shape)
+    encoder = CustomEncoder(made, layout.seen_shape)
     if not layout.is_packed:
         return encoder
     if layout.image_shape is None:

@@ -18,9 +18,9 @@ FORBIDDEN = -1e9
 are entropies, divergences and their gradients, in float32 too."""
 
 
-def forbid(location: Tensor, forbidden: Tensor) -> Tensor:
+def forbid(params: Tensor, forbidden: Tensor) -> Tensor:
     """Logits or action values [..., A] without the `forbidden` actions, bool [..., A]."""
-    return location.masked_fill(forbidden, FORBIDDEN)
+    return params.masked_fill(forbidden, FORBIDDEN)
 
 
 class Categorical:
@@ -29,12 +29,12 @@ class Categorical:
     log_std: None = None
 
     def __init__(self, logits: Tensor):
-        self.location = logits
+        self.params = logits
 
     @cached_property
     def log_probs(self) -> Tensor:
         """Log-probabilities of all actions, [..., A]."""
-        return self.location.log_softmax(-1)
+        return self.params.log_softmax(-1)
 
     def log_prob(self, action: Tensor) -> Tensor:
         return self.log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
@@ -44,15 +44,15 @@ class Categorical:
 
     def sample(self, noise: Tensor) -> Tensor:
         """The action that `noise` [..., A] chooses: Gumbel-max, no normalization needed."""
-        return (self.location + noise).argmax(-1)
+        return (self.params + noise).argmax(-1)
 
     def mode(self) -> Tensor:
-        return self.location.argmax(-1)
+        return self.params.argmax(-1)
 
     def kl_from(self, other: "Distribution") -> Tensor:
         """KL(other ‖ self), exact."""
         assert isinstance(other, Categorical)
-        return divergence.categorical_kl(other.location, self.location)
+        return divergence.categorical_kl(other.params, self.params)
 
 
 class MultiCategorical:
@@ -65,7 +65,7 @@ class MultiCategorical:
     log_std: None = None
 
     def __init__(self, logits: Tensor, counts: tuple[int, ...]):
-        self.location = logits
+        self.params = logits
         self.counts = counts
         self._choices = Categorical(in_rows(logits, counts, FORBIDDEN))
 
@@ -111,30 +111,30 @@ class DiagonalGaussian:
     """Independent Gaussians with means [..., A] and log standard deviations [A], the same for all states."""
 
     def __init__(self, mean: Tensor, log_std: Tensor):
-        self.location = mean
+        self.params = mean
         self.log_std = log_std
 
     def log_prob(self, action: Tensor) -> Tensor:
         # Scaling each squared distance and summing over dimensions are one matrix-vector product.
         half_precision = (-2 * self.log_std).exp() * 0.5
         log_normalizer = self.log_std.sum() + HALF_LOG_TWO_PI * len(self.log_std)
-        return -((action - self.location).square() @ half_precision) - log_normalizer
+        return -((action - self.params).square() @ half_precision) - log_normalizer
 
     def entropy(self) -> Tensor:
         one = self.log_std.sum() + (HALF_LOG_TWO_PI + 0.5) * len(self.log_std)
-        return one.expand(self.location.shape[:-1])
+        return one.expand(self.params.shape[:-1])
 
     def sample(self, noise: Tensor) -> Tensor:
         """The action that standard normal `noise` [..., A] chooses."""
-        return torch.addcmul(self.location, self.log_std.exp(), noise)
+        return torch.addcmul(self.params, self.log_std.exp(), noise)
 
     def mode(self) -> Tensor:
-        return self.location
+        return self.params
 
     def kl_from(self, other: "Distribution") -> Tensor:
         """KL(other ‖ self), exact."""
         assert isinstance(other, DiagonalGaussian)
-        return divergence.gaussian_kl(other.location, other.log_std, self.location, self.log_std)
+        return divergence.gaussian_kl(other.params, other.log_std, self.params, self.log_std)
 
 
 class EpsilonGreedy:
@@ -146,15 +146,15 @@ class EpsilonGreedy:
     log_std: None = None
 
     def __init__(self, action_values: Tensor, epsilon: float, *, masked: bool = False):
-        self.location = action_values
+        self.params = action_values
         self.epsilon = epsilon
         self.forbidden = action_values == FORBIDDEN if masked else None
 
     def log_prob(self, action: Tensor) -> Tensor:
-        greedy = (action == self.mode()).to(self.location.dtype)
+        greedy = (action == self.mode()).to(self.params.dtype)
         if self.forbidden is None:
-            return (self.epsilon / self.location.shape[-1] + (1 - self.epsilon) * greedy).log()
-        share = (self.epsilon / self._num_allowed(self.forbidden).double()).to(self.location.dtype)
+            return (self.epsilon / self.params.shape[-1] + (1 - self.epsilon) * greedy).log()
+        share = (self.epsilon / self._num_allowed(self.forbidden).double()).to(self.params.dtype)
         share = share.masked_fill(self.forbidden.gather(-1, action.unsqueeze(-1)).squeeze(-1), 0.0)
         return (share + (1 - self.epsilon) * greedy).log()
 
@@ -164,7 +164,7 @@ class EpsilonGreedy:
         The place of its largest entry is uniformly random and independent of its size: with
         P(largest ≤ x) = exp(-A e⁻ˣ), it gives an independent uniform number that decides between the two.
         """
-        num_allowed: int | Tensor = self.location.shape[-1]
+        num_allowed: int | Tensor = self.params.shape[-1]
         if self.forbidden is not None:
             noise = noise.masked_fill(self.forbidden, -math.inf)
             num_allowed = self._num_allowed(self.forbidden)
@@ -177,23 +177,21 @@ class EpsilonGreedy:
         return (~forbidden).sum(-1)
 
     def mode(self) -> Tensor:
-        return self.location.argmax(-1)
+        return self.params.argmax(-1)
 
 
 Distribution = Categorical | MultiCategorical | DiagonalGaussian
 """Policies with a density that can be trained by their probabilities."""
 
 
-def make_distribution(
-    location: Tensor, log_std: Tensor | None, counts: tuple[int, ...] | None
-) -> Distribution:
-    """The policy at a location; continuous if there is a log standard deviation, moved to the same device.
+def make_distribution(params: Tensor, log_std: Tensor | None, counts: tuple[int, ...] | None) -> Distribution:
+    """The policy at a params; continuous if there is a log standard deviation, moved to the same device.
 
     `counts` are those of the choices, if an action makes several, else None.
     """
     if log_std is not None:
-        return DiagonalGaussian(location, log_std.to(location.device))
-    return Categorical(location) if counts is None else MultiCategorical(location, counts)
+        return DiagonalGaussian(params, log_std.to(params.device))
+    return Categorical(params) if counts is None else MultiCategorical(params, counts)
 
 
 def kept_log_std(log_std: Tensor | None) -> Tensor | None:

@@ -5,10 +5,8 @@ trains the Nature encoder 1.1 times and IMPALA 1.4 times as fast. Shapes and nam
 """
 
 import math
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +15,7 @@ from torch import Tensor, nn
 
 from anybatch.envs.layout import ObsLayout
 from anybatch.errors import ConfigError
-from anybatch.networks.initializers import orthogonal, row_norm
+from anybatch.networks.initialization import orthogonal, row_norm
 from anybatch.networks.packed import PackedImage, PackedNumbers
 
 NATURE_KERNELS = ((8, 4), (4, 2), (3, 1))
@@ -29,27 +27,27 @@ WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integer types by their number of bytes."""
 
 
-Forward = Callable[[Any, Tensor], Tensor]
+class AutocastModule(nn.Module):
+    """A module that computes in bf16 if it is set to; its result is float32 either way."""
 
+    computes_in_bf16 = False
 
-def in_chosen_precision(forward: Forward) -> Forward:
-    """A forward pass in bf16 if the module is set to it; the result is always float32."""
+    def forward(self, inputs: Tensor) -> Tensor:
+        if not self.computes_in_bf16:
+            return self.compute(inputs)
+        with torch.autocast(inputs.device.type, torch.bfloat16):
+            return self.compute(inputs).float()
 
-    @wraps(forward)
-    def run(module: nn.Module, obs: Tensor) -> Tensor:
-        if not getattr(module, "computes_in_bf16", False):
-            return forward(module, obs)
-        with torch.autocast(obs.device.type, torch.bfloat16):
-            return forward(module, obs).float()
-
-    return run
+    def compute(self, inputs: Tensor) -> Tensor:
+        """The forward pass, in the precision of its surroundings."""
+        raise NotImplementedError
 
 
 def compute_in_bf16(network: nn.Module) -> None:
     """Let the encoders and trunks of `network` compute in bf16; weights, and the heads, stay float32."""
     for module in network.modules():
-        if hasattr(type(module).forward, "__wrapped__"):
-            module.computes_in_bf16 = True  # pyright: ignore[reportArgumentType]
+        if isinstance(module, AutocastModule):
+            module.computes_in_bf16 = True
 
 
 def refuse_unfit(encoder: str, layout: ObsLayout) -> None:
@@ -100,7 +98,7 @@ def use_channels_last(module: nn.Module) -> None:
             parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 
 
-class MLPEncoder(nn.Module):
+class MLPEncoder(AutocastModule):
     """Tanh layers with orthogonal weights of gain √2."""
 
     def __init__(self, obs_shape: Sequence[int], hidden_sizes: Sequence[int]):
@@ -112,9 +110,8 @@ class MLPEncoder(nn.Module):
         # Calling a module costs more than the arithmetic of a small layer.
         self._weights_and_biases = [(layer.weight, layer.bias) for layer in layers]
 
-    @in_chosen_precision
-    def forward(self, obs: Tensor) -> Tensor:
-        features = obs.flatten(1)
+    def compute(self, inputs: Tensor) -> Tensor:
+        features = inputs.flatten(1)
         if not features.is_floating_point():
             scale = 1 if features.dtype == torch.bool else 1 / 255
             features = features.to(self._weights_and_biases[0][0].dtype).mul_(scale)
@@ -123,7 +120,7 @@ class MLPEncoder(nn.Module):
         return features
 
 
-class NatureEncoder(nn.Module):
+class NatureEncoder(AutocastModule):
     """Three convolutions and a dense layer (Mnih et al. 2015), orthogonal weights of gain √2."""
 
     num_features = 512
@@ -139,9 +136,8 @@ class NatureEncoder(nn.Module):
         self.dense = orthogonal(nn.Linear(channels[-1] * pixels, self.num_features), math.sqrt(2))
         use_channels_last(self)
 
-    @in_chosen_precision
-    def forward(self, obs: Tensor) -> Tensor:
-        features = image_to_float(obs, self.dense.weight.dtype)
+    def compute(self, inputs: Tensor) -> Tensor:
+        features = image_to_float(inputs, self.dense.weight.dtype)
         for convolution in self.convolutions:
             features = convolution(features).relu_()
         return self.dense(features.flatten(1)).relu_()
@@ -189,7 +185,7 @@ class ImpalaStack(nn.Module):
         return x
 
 
-class ImpalaEncoder(nn.Module):
+class ImpalaEncoder(AutocastModule):
     """Residual stacks and a dense layer (arXiv:1802.01561), weights as in the code of arXiv:2110.00641."""
 
     def __init__(self, obs_shape: Sequence[int], channels: Sequence[int], features: int, fold: int = 1):
@@ -213,16 +209,15 @@ class ImpalaEncoder(nn.Module):
         self.dense = row_norm(nn.Linear(channels_in * height * width, features), 1.4)
         use_channels_last(self)
 
-    @in_chosen_precision
-    def forward(self, obs: Tensor) -> Tensor:
-        folded = obs if self.fold == 1 else fold_pixels(obs, self.fold)
+    def compute(self, inputs: Tensor) -> Tensor:
+        folded = inputs if self.fold == 1 else fold_pixels(inputs, self.fold)
         x = image_to_float(folded, self.dense.weight.dtype)
         for stack in self.stacks:
             x = stack(x)
         return self.dense(x.relu().flatten(1)).relu_()
 
 
-class MinAtarEncoder(nn.Module):
+class MinAtarEncoder(AutocastModule):
     """A convolution of 3 × 3 over 0/1 planes and a dense layer, orthogonal weights of gain √2.
 
     The sizes are those of the MinAtar network of PQN (arXiv:2407.04811), without its normalization.
@@ -238,9 +233,8 @@ class MinAtarEncoder(nn.Module):
         self.dense = orthogonal(nn.Linear(inputs, self.num_features), math.sqrt(2))
         use_channels_last(self)
 
-    @in_chosen_precision
-    def forward(self, obs: Tensor) -> Tensor:
-        planes = planes_to_float(obs, self.dense.weight.dtype)
+    def compute(self, inputs: Tensor) -> Tensor:
+        planes = planes_to_float(inputs, self.dense.weight.dtype)
         return self.dense(self.convolution(planes).relu_().flatten(1)).relu_()
 
 

@@ -81,10 +81,10 @@ class PackedNumbers(nn.Module):
 
 
 class PackedImage(nn.Module):
-    """An encoder that sees the image of a packed observation, and a rectified layer that sees its vector.
+    """An encoder that sees the image of a packed observation, and a relu layer that sees its vector.
 
     `branch` gives BRANCH_FEATURES from the vector, which follow those of the image; None without a vector.
-    `joint`, a rectified layer with as many outputs as the image has features, sees both. It is needed if
+    `joint`, a relu layer with as many outputs as the image has features, sees both. It is needed if
     heads are linear: a sum of a function of the image and one of the vector cannot express their interaction.
     """
 

@@ -18,14 +18,14 @@ from anybatch.networks.distributions import EpsilonGreedy, forbid
 from anybatch.networks.encoders import (
     MINATAR_CHANNELS,
     NATURE_KERNELS,
+    AutocastModule,
     image_to_float,
-    in_chosen_precision,
     nature_sides,
     planes_to_float,
     refuse_unfit,
     use_channels_last,
 )
-from anybatch.networks.initializers import orthogonal
+from anybatch.networks.initialization import orthogonal, seeded
 from anybatch.networks.packed import (
     BRANCH_FEATURES,
     FeatureEncoder,
@@ -33,7 +33,6 @@ from anybatch.networks.packed import (
     PackedNumbers,
     forbidden_actions,
 )
-from anybatch.networks.seeded import seeded
 
 QEncoderName = Literal["mlp", "nature", "minatar"]
 
@@ -71,8 +70,8 @@ class NormalizedConvolution(nn.Module):
         return self.norm(rows).relu_().permute(0, 3, 1, 2)
 
 
-class NormalizedLayers(nn.Module):
-    """Dense layers, each normalized and rectified."""
+class NormalizedLayers(AutocastModule):
+    """Dense layers, each followed by layer norm and relu."""
 
     def __init__(self, inputs: int, hidden_sizes: Sequence[int]):
         super().__init__()
@@ -80,9 +79,8 @@ class NormalizedLayers(nn.Module):
         self.num_features = sizes[-1]
         self.layers = nn.ModuleList(NormalizedLinear(*pair) for pair in pairwise(sizes))
 
-    @in_chosen_precision
-    def forward(self, features: Tensor) -> Tensor:
-        features = features.flatten(1)
+    def compute(self, inputs: Tensor) -> Tensor:
+        features = inputs.flatten(1)
         for layer in self.layers:
             features = layer(features).relu_()
         return features
@@ -101,7 +99,7 @@ class Scaled(nn.Module):
         return obs.float().mul_(1 / 255) if obs.dtype == torch.uint8 else obs.float()
 
 
-class NormalizedNature(nn.Module):
+class NormalizedNature(AutocastModule):
     """The convolutions of Mnih et al. 2015, normalized. [B, C, H, W] bytes → [B, F]."""
 
     def __init__(self, obs_shape: Sequence[int], channels: Sequence[int]):
@@ -115,15 +113,14 @@ class NormalizedNature(nn.Module):
         self.num_features = sizes[-1] * math.prod(sides[-1])
         use_channels_last(self)
 
-    @in_chosen_precision
-    def forward(self, obs: Tensor) -> Tensor:
-        x = image_to_float(obs, next(self.parameters()).dtype)
+    def compute(self, inputs: Tensor) -> Tensor:
+        x = image_to_float(inputs, next(self.parameters()).dtype)
         for layer in self.layers:
             x = layer(x)
         return x.permute(0, 2, 3, 1).flatten(1)
 
 
-class NormalizedMinAtar(nn.Module):
+class NormalizedMinAtar(AutocastModule):
     """One convolution of 3 × 3 over 0/1 planes, normalized. [B, C, H, W] → [B, F]."""
 
     def __init__(self, obs_shape: Sequence[int]):
@@ -134,9 +131,8 @@ class NormalizedMinAtar(nn.Module):
         self.num_features = MINATAR_CHANNELS * math.prod(sides)
         use_channels_last(self)
 
-    @in_chosen_precision
-    def forward(self, obs: Tensor) -> Tensor:
-        planes = planes_to_float(obs, next(self.parameters()).dtype)
+    def compute(self, inputs: Tensor) -> Tensor:
+        planes = planes_to_float(inputs, next(self.parameters()).dtype)
         return self.layer(planes).permute(0, 2, 3, 1).flatten(1)
 
 
@@ -169,7 +165,7 @@ class CastanyerBlock(nn.Module):
         return x + self.second(self.first(x.relu()).relu_())
 
 
-class MultiSkip(nn.Module):
+class MultiSkip(AutocastModule):
     """Residual blocks after a projection of the features, which is added again after every block.
 
         g = LN(W f),   x₀ = g,   x_k = block_k(x_{k-1}) + g
@@ -185,9 +181,8 @@ class MultiSkip(nn.Module):
         self.blocks = nn.ModuleList(block(width) for _ in range(blocks))
         self.last = NormalizedLinear(width, width) if form == "castanyer" else None
 
-    @in_chosen_precision
-    def forward(self, features: Tensor) -> Tensor:
-        everywhere = self.projection(features)
+    def compute(self, inputs: Tensor) -> Tensor:
+        everywhere = self.projection(inputs)
         x = everywhere
         for block in self.blocks:
             x = block(x) + everywhere
@@ -197,12 +192,13 @@ class MultiSkip(nn.Module):
 class QNetwork(nn.Module):
     """Action values, and the policy that takes the best action except for a share ε of random ones.
 
-    For a rollout it looks like an actor-critic with one encoder: locations are action values, and the value
-    of a state is its best action's.
+    For a rollout it looks like an actor-critic with one encoder: its policy params are action values, and
+    the value of a state is its best action's.
     """
 
     shares_encoder = True
     action_counts = None
+    params_name = "action_values"
 
     def __init__(
         self,
@@ -220,23 +216,27 @@ class QNetwork(nn.Module):
         self.masked_layout = masked_layout
         self.epsilon = 0.0
 
-    def locate(self, obs: Tensor) -> Tensor:
+    def policy_params(self, obs: Tensor) -> Tensor:
         """Action values [B, A]; those of forbidden actions are below all others."""
-        action_values = self.head(self.trunk(self.encoder(obs)))
+        action_values = self.unmasked_params(self.encoder(obs))
         if self.masked_layout is None:
             return action_values
         return forbid(action_values, forbidden_actions(self.masked_layout, obs))
 
-    def distribution(self, location: Tensor) -> EpsilonGreedy:
-        return EpsilonGreedy(location, self.epsilon, masked=self.masked_layout is not None)
+    def unmasked_params(self, features: Tensor) -> Tensor:
+        """Action values [B, A] from the features of observations, whatever a mask forbids."""
+        return self.head(self.trunk(features))
+
+    def distribution(self, policy_params: Tensor) -> EpsilonGreedy:
+        return EpsilonGreedy(policy_params, self.epsilon, masked=self.masked_layout is not None)
 
     def value(self, obs: Tensor) -> Tensor:
         """Value of the best action, [B]."""
-        return self.locate(obs).amax(-1)
+        return self.policy_params(obs).amax(-1)
 
     def forward(self, obs: Tensor) -> tuple[EpsilonGreedy, Tensor]:
         """The policy and the value [B] at `obs`."""
-        action_values = self.locate(obs)
+        action_values = self.policy_params(obs)
         return self.distribution(action_values), action_values.amax(-1)
 
 

@@ -1,4 +1,4 @@
-"""The weights that an update is held near: an average of the policy's recent weights, or a periodic copy."""
+"""The weights of the proximal policy: an average of the policy's recent weights, or a periodic copy."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Pace(Protocol):
 
 
 class WeightAverage(ABC):
-    """A proximal policy with weights of its own, without gradients, which follow those of a network.
+    """A proximal policy with separate weights, without gradients, which follow those of a network.
 
     Its ages are those of its weights: mean distance to the present, in env steps and in gradient steps.
     """
@@ -44,7 +44,7 @@ class WeightAverage(ABC):
     @torch.no_grad()
     def policy_at(self, obs: Tensor) -> Distribution:
         """The proximal policy at `obs`; no gradient flows through it."""
-        return self.policy.distribution(self.policy.locate(obs))
+        return self.policy.distribution(self.policy.policy_params(obs))
 
     def reset(self) -> None:
         """Let the proximal policy be the current one."""
@@ -52,7 +52,7 @@ class WeightAverage(ABC):
         self._forget()
 
     def begin_iteration(self) -> None:  # noqa: B027 (an average has nothing of the kind)
-        """Forget what belongs to a single iteration."""
+        """Start the statistics of an iteration."""
 
     @abstractmethod
     def _forget(self) -> None: ...

@@ -6,8 +6,18 @@ About ten files are complete; the others extend one of them and state what diffe
 from pathlib import Path
 
 from anybatch.presets.by_env import Choice, for_env, for_spec
-from anybatch.presets.files import chain, names, parsed, read
-from anybatch.presets.merged import DEFAULT_ORIGIN, Preset, algorithm_config, merge, overlaid, own_batch
+from anybatch.presets.files import (
+    DEFAULT_ORIGIN,
+    Preset,
+    algorithm_config,
+    chain,
+    merge,
+    names,
+    overlaid,
+    own_batch,
+    parsed,
+    read,
+)
 from anybatch.presets.toml_text import as_toml
 
 DEFAULT = "cartpole-ppo-ewma"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anybatch import envs
 from anybatch.config import EnvConfig, ObsKind
-from anybatch.envs import atari, procgen
-from anybatch.envs.ids import MUJOCO_TASKS
+from anybatch.envs import published
+from anybatch.envs.ids import MUJOCO_TASKS, procgen_id
 
 if TYPE_CHECKING:
     from anybatch.envs.protocol import EnvSpec
@@ -93,13 +93,13 @@ def family_by_id(env_id: str, config: EnvConfig) -> Family | None:
         return None  # EnvPool then renders images of what has vectors otherwise
     if env_id.startswith("minatar:"):
         return MINATAR
-    found = PROCGEN_ID.fullmatch(procgen.engine_id(env_id) or env_id)
-    if found and found[1].lower() in procgen.GAMES:
+    found = PROCGEN_ID.fullmatch(procgen_id(env_id) or env_id)
+    if found and found[1].lower() in published.PROCGEN["Hard"]:
         return PROCGEN_EASY if found[2] == "Easy" else PROCGEN
     if MUJOCO_ID.fullmatch(env_id):
         return MUJOCO
     if CLASSIC_ID.fullmatch(env_id):
         return CLASSIC
     # The 57 games are known without loading EnvPool, which takes a while; it knows more of them.
-    is_one_of_57 = atari.game_of(env_id) is not None and config.engine in ("auto", "envpool")
+    is_one_of_57 = published.atari_game(env_id) is not None and config.engine in ("auto", "envpool")
     return ATARI if is_one_of_57 or envs.is_atari(env_id, config) else None

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from anybatch.config.serialization import NONE, config_to_dict
-from anybatch.presets.files import PresetFile
-from anybatch.presets.merged import Preset
+from anybatch.presets.files import Preset, PresetFile
 
 WIDTH = 78
 """Width of comments. Settings are rarely longer."""

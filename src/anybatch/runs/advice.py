@@ -27,6 +27,7 @@ PROXIMAL_AGE_LOW, PROXIMAL_AGE_HIGH = 0.25, 8.0
 PROXIMAL_AGE_FLAGS = {"ewma": "--proximal.ewma-decay", "periodic": "--proximal.copy-every"}
 """The flag that sets the age of the proximal policy, for the policies that have one."""
 GRADIENT_CLIP_OFTEN = 0.10
+FEWEST_ITERATIONS = 2
 SOLVED_WITHIN = 0.05
 """Share of the range of a run's returns: a return closer than this to the highest one counts as solved."""
 
@@ -41,8 +42,10 @@ class Advice:
 
 
 def advise(rows: Sequence[Row], config: AnyConfig) -> list[Advice]:
-    """Advice from the rows of metrics.jsonl. Empty if nothing stands out."""
+    """Advice from the rows of metrics.jsonl. Empty if nothing stands out, or after a single iteration."""
     rows = while_learning(rows)
+    if len(rows) < FEWEST_ITERATIONS:
+        return []
     found: list[Advice | None] = []
     if isinstance(config, PPOConfig):
         checks = (clip_fraction, advantage_swing, effective_samples, proximal_age)
@@ -71,15 +74,16 @@ def clip_fraction(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
         return None
     share, epochs = fmean(clipped), config.update.epochs
     age_flag = PROXIMAL_AGE_FLAGS.get(config.proximal.policy)
+    older = (
+        f"a higher {age_flag}" if age_flag else "--proximal.policy ewma with a higher --proximal.ewma-decay"
+    )
     measured = f"{share:.2%} of the ratios are clipped with {counted(epochs, 'epoch')}"
     if share < CLIPPED_LOW:
         return Advice(
             measured,
             "far below 1%, the proximal policy hardly holds the update back; a larger iteration batch or an "
             "older proximal policy may learn faster",
-            "--num-steps and --update.minibatches-per-epoch, or "
-            f"{'--proximal.policy ewma with ' * (age_flag is None)}a higher "
-            f"{age_flag or '--proximal.ewma-decay'}",
+            f"--num-envs with more --update.minibatches-per-epoch, or {older}",
         )
     if share > (CLIPPED_HIGH_ONE_EPOCH if epochs == 1 else CLIPPED_HIGH_MORE_EPOCHS):
         return Advice(
@@ -110,12 +114,13 @@ def effective_samples(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
     shares = known(rows, "importance/effective_samples")
     if not shares or fmean(shares) >= EFFECTIVE_SAMPLES_LOW:
         return None
-    delay = config.lag
+    ways, flags = ["fewer epochs", "smaller steps"], ["--update.epochs", "--optimizer.learning-rate"]
+    if config.lag:
+        ways, flags = ["fresher data", *ways], ["--staleness.iterations", *flags]
     return Advice(
         f"importance weights leave {fmean(shares):.0%} of the samples effective",
-        "the policy moves far from the one that acted; "
-        f"{'fresher data, ' * bool(delay)}fewer epochs or smaller steps use the data better",
-        f"{'--staleness.iterations, ' * bool(delay)}--update.epochs, --optimizer.learning-rate",
+        f"the policy moves far from the one that acted; {' or '.join(ways)} use the data better",
+        ", ".join(flags),
     )
 
 
@@ -149,10 +154,15 @@ def minibatch_against_noise(rows: Sequence[Row], config: AnyConfig) -> Advice | 
     minibatch, noise = median(minibatches), median(scales)
     if minibatch <= noise:
         return None
+    ordered, quarter = sorted(scales), len(scales) // 4
+    low, high = ordered[quarter], ordered[-1 - quarter]
+    middle_half = f"{low:,.0f} to {high:,.0f}" if math.isfinite(high) else f"from {low:,.0f} on"
     return Advice(
-        f"the minibatch of {minibatch:,.0f} samples is above the measured noise scale of {noise:,.0f}",
-        "more samples per gradient step gain little there, and the rule for the learning rate overshoots",
-        f"--minibatch-limit {noise:.0f}"
+        f"the minibatch of {minibatch:,.0f} samples is above the measured noise scale of {noise:,.0f} (the "
+        f"middle half of its values: {middle_half})",
+        "if the measured scale is right, more samples per gradient step gain little, and the rule for the "
+        "learning rate overshoots; but it comes out too small with few environments and small minibatches",
+        f"--minibatch {noise:.0f}"
         if noise >= config.tuned_batch().minibatch
         else "--update.minibatches-per-epoch",
     )

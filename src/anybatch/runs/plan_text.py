@@ -12,9 +12,9 @@ from rich.text import Text
 from anybatch.config import AnyConfig
 from anybatch.dial import Plan, PlanRow, plan_table
 
-WIDTH_IN_A_FILE = 160
+WIDTH_IN_A_FILE = 200
 NOTE = "note: "
-WIDE_TABLE = 140
+WIDE_TABLE = 170
 """Width that the four columns of a plan's table need; a narrower terminal would break the lines."""
 
 

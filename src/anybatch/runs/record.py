@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from anybatch.config import CONFIGS, AnyConfig
+from anybatch.config.require import whole_number
 from anybatch.config.serialization import config_from_dict
-from anybatch.config.whole_number import whole_number
 from anybatch.envs import stored_spaces
 from anybatch.envs.interface import Interface
 from anybatch.envs.protocol import EnvSpec

@@ -14,7 +14,7 @@ from anybatch.config import RecordConfig, RunConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.distributed import collectives, group
 from anybatch.envs.episodes import Episode, from_table, to_table
-from anybatch.envs.published_scale import on_published_scale
+from anybatch.envs.published import on_published_scale
 from anybatch.runs import iteration, log
 from anybatch.runs.display import RECENT_EPISODES, RECENT_RETURN, Display, Output, Quiet
 from anybatch.runs.iteration import OnIteration

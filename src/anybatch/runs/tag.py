@@ -9,7 +9,6 @@ MOST_CHARACTERS = 40
 SHORT = {
     "num_envs": "n",
     "num_steps": "t",
-    "minibatch_limit": "limit",
     "update.epochs": "e",
     "update.minibatches_per_epoch": "mb",
     "optimizer.learning_rate": "lr",
@@ -30,7 +29,7 @@ NOT_NAMED = {
     "total_env_steps",
     "device",
     "threads",
-    "compile",
+    "native",
     "microbatch",
     "actors",
     "ray_address",

@@ -26,7 +26,7 @@ def gathered(snapshot: Snapshot, missing: Iterable[str]) -> Snapshot:
     """
     if collectives.world_size() == 1:
         return snapshot
-    shard = collectives.own_shard(snapshot.num_envs)
+    shard = collectives.local_shard(snapshot.num_envs)
     whole = iter(collectives.gather_env_arrays(_arrays(snapshot.local), shard.total))
     local = _over_arrays(snapshot.local, lambda _: next(whole))
     segments = dict(snapshot.segments)

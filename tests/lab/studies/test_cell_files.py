@@ -12,7 +12,6 @@ from made_studies import plan_of, result_of
 
 from anybatch.errors import UserError
 from anybatch.lab.studies import cells, runner
-from anybatch.lab.studies import plan as plans
 from anybatch.lab.studies.plan import StudyPlan
 
 Kept = tuple[Path, StudyPlan]
@@ -22,7 +21,7 @@ Kept = tuple[Path, StudyPlan]
 def kept(tmp_path: Path) -> Kept:
     """The folder of a study of which one cell has been run."""
     plan = plan_of(made_studies.STALE)
-    plans.write(tmp_path, plan)
+    plan.write(tmp_path)
     cells.write(tmp_path, result_of(plan, plan.cells[-1]))
     return tmp_path, plan
 
@@ -130,5 +129,5 @@ def test_a_plan_with_an_entry_that_no_page_could_show_is_refused(
     path = folder / cells.PLAN_FILE
     path.write_text(json.dumps(json.loads(path.read_text()) | entries))
     with pytest.raises(UserError) as refused:
-        plans.read(folder)
+        StudyPlan.read(folder)
     assert str(refused.value) == f"{path} is damaged: it is not the plan of a study ({error})"

@@ -3,7 +3,7 @@
 import pytest
 
 from anybatch.errors import ConfigError
-from anybatch.lab.studies import curve_means, curves, duration
+from anybatch.lab.studies import curves, duration
 
 
 def row(env_steps: int, episodes: int | None = None, mean: float = 0.0, **metrics: float) -> dict[str, float]:
@@ -22,9 +22,9 @@ def test_a_point_is_the_mean_over_the_episodes_of_its_part():
 
 
 def test_gaps_take_the_value_after_and_the_end_the_last_one():
-    assert curve_means.filled([None, 2.0, None, 3.0, None]) == [2, 2, 3, 3, 3]
-    assert curve_means.area([None, 2.0, None, 3.0, None]) == pytest.approx(13 / 5)
-    assert curve_means.filled([None, None]) == [] and curve_means.area([None]) is None
+    assert curves.filled([None, 2.0, None, 3.0, None]) == [2, 2, 3, 3, 3]
+    assert curves.area([None, 2.0, None, 3.0, None]) == pytest.approx(13 / 5)
+    assert curves.filled([None, None]) == [] and curves.area([None]) is None
 
 
 @pytest.mark.parametrize("iteration", [1, 2, 10, 30])
@@ -35,12 +35,12 @@ def test_the_size_of_iterations_does_not_change_the_area(iteration: int):
         for end in range(iteration, 121, iteration)
     ]
     curve = [value for _, value in curves.return_curve(rows, 120, 12)]
-    assert curve_means.area(curve) == pytest.approx(60.5)
+    assert curves.area(curve) == pytest.approx(60.5)
 
 
 def test_the_final_return_is_the_mean_of_the_last_tenth():
-    assert curve_means.final_return([float(value) for value in range(20)]) == 18.5
-    assert curve_means.final_return([1.0, 2.0, 3.0]) == 3
+    assert curves.final_return([float(value) for value in range(20)]) == 18.5
+    assert curves.final_return([1.0, 2.0, 3.0]) == 3
 
 
 def test_metrics_are_means_within_a_part_and_noise_scales_medians():

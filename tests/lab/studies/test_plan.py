@@ -9,9 +9,9 @@ from small_studies import plan_of, study
 
 from anybatch import presets
 from anybatch.errors import ConfigError, UserError
-from anybatch.lab.studies import files, opening, plan, source
-from anybatch.lab.studies.plan import Request, make_plan
-from anybatch.lab.studies.work import kind, makespan
+from anybatch.lab.studies import files, opening
+from anybatch.lab.studies.duration import kind, makespan
+from anybatch.lab.studies.plan import Request, StudyPlan, make_plan
 
 SILENT = {"jobs": 1}
 
@@ -177,8 +177,8 @@ def test_the_hash_is_of_what_decides_the_results():
 
 def test_a_plan_that_is_read_back_is_the_same(tmp_path: Path):
     written = opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)
-    assert plan.read(tmp_path) == written
-    assert plan.read(tmp_path / "elsewhere") is None
+    assert StudyPlan.read(tmp_path) == written
+    assert StudyPlan.read(tmp_path / "elsewhere") is None
 
 
 def test_a_folder_of_another_plan_is_refused_with_the_difference(tmp_path: Path):
@@ -207,7 +207,7 @@ def test_a_part_that_is_left_out_and_another_order_are_named_as_differences(tmp_
     ):
         only_all = ('arms = ["all", "none"]', 'arms = ["all"]')
         opening.open_study(study(smaller, only_all), Request(study="small"), tmp_path, **SILENT)
-    with pytest.raises(UserError, match="its cells, verdicts or parts left out are in another order"):
+    with pytest.raises(UserError, match="its lists are in another order"):
         opening.open_study(study(turned), Request(study="small"), tmp_path, **SILENT)
 
 
@@ -217,13 +217,13 @@ def test_a_plan_that_was_edited_or_damaged_is_refused(tmp_path: Path):
     data = json.loads(path.read_text())
     path.write_text(json.dumps(data | {"metric": "final"}))
     with pytest.raises(UserError, match="was changed after it was written"):
-        plan.read(tmp_path)
+        StudyPlan.read(tmp_path)
     path.write_text(json.dumps({"schema": 1}))
     with pytest.raises(UserError, match="is not the plan of a study"):
-        plan.read(tmp_path)
+        StudyPlan.read(tmp_path)
     path.write_text(json.dumps(data | {"schema": 9}))
     with pytest.raises(UserError, match="has schema 9; this version reads schema 1"):
-        plan.read(tmp_path)
+        StudyPlan.read(tmp_path)
 
 
 def test_a_copy_of_the_package_is_kept_and_must_not_change(tmp_path: Path):
@@ -235,7 +235,7 @@ def test_a_copy_of_the_package_is_kept_and_must_not_change(tmp_path: Path):
     with pytest.raises(UserError, match="is not the source that the plan was made with"):
         opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)
     with pytest.raises(UserError, match="with the package of commit 4af1, or choose another folder"):
-        source.restore(tmp_path, {"source": "another", "git_commit": "4af1"})
+        opening.restore(tmp_path, {"source": "another", "git_commit": "4af1"})
 
 
 def test_a_folder_of_the_user_keeps_its_files(tmp_path: Path):
@@ -256,7 +256,7 @@ def test_a_source_folder_of_the_user_is_not_removed(tmp_path: Path):
     with pytest.raises(UserError, match=r"source/anybatch/api\.py is not a copy of this package"):
         opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)
     assert mine.read_text() == "# my own fork" and not (tmp_path / "plan.json").exists()
-    mine.write_bytes((source.PACKAGE / "api.py").read_bytes()[:100])  # a copy that a kill cut short
+    mine.write_bytes((opening.PACKAGE / "api.py").read_bytes()[:100])  # a copy that a kill cut short
     assert opening.open_study(study(), Request(study="small"), tmp_path, **SILENT).facts["source"]
 
 

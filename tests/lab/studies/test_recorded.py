@@ -16,12 +16,11 @@ from anybatch.cli import main
 from anybatch.errors import UserError
 from anybatch.lab.pages import study_parts
 from anybatch.lab.studies import cells, recorded, runner
-from anybatch.lab.studies import plan as plans
 from anybatch.lab.studies.cells import Result
-from anybatch.lab.studies.hashed import hash_of
 from anybatch.lab.studies.plan import StudyPlan
-from anybatch.lab.tuning import recorded as recorded_tuning
-from anybatch.lab.verdicts import judge
+from anybatch.lab.studies.plan_file import hash_of
+from anybatch.lab.tuning import outcome as tuning_outcome
+from anybatch.lab.verdicts import Scores, judge
 
 RECORDED = Path(__file__).parents[3] / "results"
 CUT_OFF = "is cut off: the end of the file is missing"
@@ -73,7 +72,7 @@ def test_a_recorded_study_is_that_of_its_folder(folder: Path, file: Path, plan: 
     view = study_parts.read(file)
     assert view.plan == plan and view.plan.hash == plan.hash
     assert list(view.results.values()) == runner.results(folder, plan)
-    assert view.verdicts == judge(plan, runner.results(folder, plan))
+    assert view.verdicts == judge(Scores(plan, runner.results(folder, plan)))
 
 
 def test_every_cell_of_the_plan_is_a_row_that_can_be_read_by_itself(file: Path, plan: StudyPlan):
@@ -91,7 +90,7 @@ def test_every_cell_of_the_plan_is_a_row_that_can_be_read_by_itself(file: Path, 
 
 def test_the_hash_is_that_of_the_plan_with_its_rows_and_verdict_rules(file: Path):
     header, *rows = content(file)
-    known = {name: value for name, value in header["plan"].items() if name not in plans.KIND["not_hashed"]}
+    known = {name: value for name, value in header["plan"].items() if name not in StudyPlan.NOT_HASHED}
     of_cells = [{name: row[name] for name in cells.CELL_KEYS} for row in rows]
     assert hash_of(known | {"cells": of_cells}) == header["plan"]["hash"]
 
@@ -129,7 +128,7 @@ def test_no_config_class_of_today_is_needed(plan: StudyPlan, tmp_path: Path):
     main(["report", str(path)])
     page = (tmp_path / "former-report" / "index.html").read_text()
     assert "24 of 24 cells have been run" in page
-    assert judge(*recorded.study_in(recorded.read(path))) == judge(former, results)
+    assert judge(Scores(*recorded.study_in(recorded.read(path)))) == judge(Scores(former, results))
 
 
 def test_entries_that_plans_do_not_have_today_are_kept_in_the_hash(file: Path, plan: StudyPlan):
@@ -138,7 +137,7 @@ def test_entries_that_plans_do_not_have_today_are_kept_in_the_hash(file: Path, p
     write_lines(file, [header, *rows])
     with pytest.raises(UserError, match=CHANGED):
         study_parts.read(file)
-    known = {name: value for name, value in header["plan"].items() if name not in plans.KIND["not_hashed"]}
+    known = {name: value for name, value in header["plan"].items() if name not in StudyPlan.NOT_HASHED}
     known |= {"cells": [{name: row[name] for name in cells.CELL_KEYS} for row in rows]}
     header["plan"]["hash"] = hash_of(known)
     write_lines(file, [header, *rows])
@@ -150,7 +149,7 @@ def test_a_plan_that_this_version_would_not_record_whole_is_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     data = json.loads((folder / "plan.json").read_text()) | {"gates": ["learned"]}
-    data["hash"] = hash_of({name: data[name] for name in data if name not in plans.KIND["not_hashed"]})
+    data["hash"] = hash_of({name: data[name] for name in data if name not in StudyPlan.NOT_HASHED})
     (folder / "plan.json").write_text(json.dumps(data))
     for path in (folder / "cells").iterdir():
         path.write_text(json.dumps(json.loads(path.read_text()) | {"plan_hash": data["hash"]}))
@@ -271,10 +270,10 @@ def test_requests_that_record_cannot_fulfil_are_refused(
 
 def test_trials_are_rows_of_a_recorded_tuning(tmp_path: Path):
     outcome = outcome_in(tmp_path)
-    first = outcome.plan.cells_of(outcome.trials[0])
-    cells.write(tmp_path, Result(cell=next(first), plan_hash=outcome.plan.hash, facts={}, failed="too slow"))
+    first = outcome.trials[0].cells(outcome.plan)[0]
+    cells.write(tmp_path, Result(cell=first, plan_hash=outcome.plan.hash, facts={}, failed="too slow"))
     path = tmp_path / "tuning.jsonl.gz"
-    recorded_tuning.write(path, outcome)
+    tuning_outcome.record(path, outcome)
     header, *rows = content(path)
     assert header["kind"] == "tuning" and header["tuning"]["hash"] == outcome.plan.hash
     trials = [row for row in rows if isinstance(row["seed"], list)]
@@ -286,7 +285,7 @@ def test_trials_are_rows_of_a_recorded_tuning(tmp_path: Path):
     run = rows[len(trials)]
     assert run["name"] == f"trial-0000__s{outcome.plan.seeds[0]}" and run["reason"] == "too slow"
     assert [row["name"] for row in rows[len(trials) + 1 :]] == [cell.name for cell in outcome.check.cells]
-    assert recorded_tuning.outcome_in(recorded.read(path)) == outcome
+    assert tuning_outcome.outcome_in(recorded.read(path)) == outcome
     main(["report", str(path)])
     assert (tmp_path / "tuning-report" / "data" / "trials.csv").read_text().count("\n") == 41
 
@@ -306,7 +305,7 @@ def test_a_recorded_tuning_that_cannot_be_used_is_refused_in_a_sentence(
     spoil: Callable[[Path], None], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     path = tmp_path / "tuning.jsonl.gz"
-    recorded_tuning.write(path, outcome_in(tmp_path))
+    tuning_outcome.record(path, outcome_in(tmp_path))
     spoil(path)
     assert sentence in error_of(["report", str(path)], capsys)
     assert path.exists() and not (tmp_path / "tuning-report").exists()
@@ -328,7 +327,7 @@ def test_the_files_in_results_can_be_read_and_are_as_this_version_writes_them(pa
         plan, results = recorded.study_in(record)
         assert len(results) == sum(row["status"] != "not run" for row in record.rows) <= len(plan.cells)
     else:
-        outcome = recorded_tuning.outcome_in(record)
+        outcome = tuning_outcome.outcome_in(record)
         assert outcome.preset_file.name == f"{path.name.removesuffix(recorded.SUFFIX)}.toml"
     recorded.write(again, record.header, record.rows)
     assert content(again) == content(path)

@@ -1,5 +1,6 @@
 """Running studies: what is missing is done, once, whatever happened before."""
 
+import contextlib
 import json
 import math
 import random
@@ -9,22 +10,22 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from small_studies import STUDY, plan_of, run_study, stop_processes, study
+from small_studies import STUDY, plan_of, run_plan, run_study, stop_processes, study
 from toy_runs import toy_config, train
 
 from anybatch.envs.protocol import BoxActions, MultiDiscreteActions
 from anybatch.errors import ConfigError, UserError
-from anybatch.lab.studies import cells, curves, in_progress, opening, runner, speed, training
-from anybatch.lab.studies.plan import Request
-from anybatch.lab.studies.processes import LocalEngine, Worker, ended
+from anybatch.lab.studies import cells, curves, opening, runner, training
+from anybatch.lab.studies.cells import Cell
+from anybatch.lab.studies.executor import LocalWorker, ended
+from anybatch.lab.studies.plan import Request, StudyPlan
 from anybatch.lab.studies.training import largest_entropy, random_play
-from anybatch.runs.display import QUIET
 from anybatch.runs.record import RunRecord
 
 COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
@@ -42,6 +43,11 @@ def decisive(out: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
+def job_of(plan: StudyPlan, cell: Cell) -> dict[str, Any]:
+    """A worker's job to run a cell."""
+    return {"cell": cell.to_json(), "origin": asdict(plan.origin)}
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study that ran to its end in one process after another."""
@@ -51,7 +57,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_cell_leaves_one_small_file_and_nothing_else(undisturbed: Path):
-    found = runner.results(undisturbed, opening.plans.read(undisturbed))
+    found = runner.results(undisturbed, StudyPlan.read(undisturbed))
     assert len(found) == 9 and not [result for result in found if result.failed]
     trained = found[1]
     assert len(trained.curve) == 100 and trained.curve[-1][0] == 192
@@ -117,9 +123,9 @@ def test_a_study_killed_five_times_gives_the_cells_of_an_undisturbed_one(undistu
 def test_a_kill_before_a_result_is_stored_loses_nothing(tmp_path: Path):
     plan = plan_of()
     cell = next(cell for cell in plan.cells if cell.arm == "all")
-    first = training.run_cell(tmp_path, plan, cell)
+    first = training.run_cell(tmp_path, plan.origin, cell)
     assert first.failed is None and training.is_complete(RunRecord(tmp_path / "runs" / cell.name))
-    again = training.run_cell(tmp_path, plan, cell)  # what the next worker does
+    again = training.run_cell(tmp_path, plan.origin, cell)  # what the next worker does
     assert (again.curve, again.metrics, again.evaluation) == (first.curve, first.metrics, first.evaluation)
     training.remove_finished_run(tmp_path, cell)
     assert not list((tmp_path / "runs").iterdir())
@@ -154,8 +160,8 @@ def test_a_stopped_study_says_how_to_continue_and_loses_nothing(undisturbed: Pat
 def test_a_worker_that_is_stopped_saves_first(tmp_path: Path):
     endless = ("total_env_steps = 192", "total_env_steps = 1_000_000_000")
     plan = opening.open_study(study(endless), Request(study="small"), tmp_path, **SILENT)
-    with Worker(tmp_path, threads=1) as worker, ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(worker.ask, cell=plan.cells[1].name)
+    with contextlib.closing(LocalWorker(tmp_path, threads=1)) as worker, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(worker.ask, **job_of(plan, plan.cells[1]))
         deadline = time.monotonic() + 120
         while not list(tmp_path.glob("runs/*/metrics.jsonl")) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -164,17 +170,17 @@ def test_a_worker_that_is_stopped_saves_first(tmp_path: Path):
         assert answer.result(timeout=60) == {"answer": "stopped"}
     (result,) = tmp_path.glob("runs/*/result.json")
     assert json.loads(result.read_text())["finished"] is False
-    assert worker.ask(cell=plan.cells[1].name) == {"answer": "stopped"}
+    assert worker.ask(**job_of(plan, plan.cells[1])) == {"answer": "stopped"}
 
 
 def test_a_worker_gives_a_cell_up_and_takes_the_next(tmp_path: Path):
     endless = ("total_env_steps = 192", "total_env_steps = 1_000_000_000")
     plan = opening.open_study(study(endless), Request(study="small"), tmp_path, **SILENT)
     cell, random_play = plan.cells[1], plan.cells[0]
-    with Worker(tmp_path, threads=1) as worker, ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(worker.ask, cell=cell.name)
+    with contextlib.closing(LocalWorker(tmp_path, threads=1)) as worker, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(worker.ask, **job_of(plan, cell))
         deadline = time.monotonic() + 120
-        while not in_progress.newest(tmp_path, cell) and time.monotonic() < deadline:
+        while not runner.newest_env_steps(tmp_path, cell) and time.monotonic() < deadline:
             time.sleep(0.01)
         process = worker._process
         worker.give_up(random_play.name)  # not the one in progress
@@ -183,7 +189,7 @@ def test_a_worker_gives_a_cell_up_and_takes_the_next(tmp_path: Path):
         worker.give_up(cell.name)
         worker.give_up(cell.name)
         assert answer.result(timeout=60) == {"answer": "stopped"}
-        assert worker.ask(cell=random_play.name)["answer"] == "done"
+        assert worker.ask(**job_of(plan, random_play))["answer"] == "done"
         assert worker._process is process
     assert not cells.path_of(tmp_path, cell.name).exists()
 
@@ -199,10 +205,10 @@ def test_the_curve_of_a_cell_in_progress_is_the_start_of_its_curve(tmp_path: Pat
     curve = curves.return_curve([json.loads(row) for row in rows], 640, 100)
     for count in range(len(rows) + 1):
         metrics.write_text("".join(rows[:count]) + '{"env_steps": 1')  # and a row that is being written
-        found = in_progress.curve(tmp_path, cell, 100)
+        found = runner.curve_so_far(tmp_path, cell, 100)
         assert found == curve[: len(found)]
         reached = json.loads(rows[count - 1])["env_steps"] if count else 0
-        assert in_progress.newest(tmp_path, cell) == reached
+        assert runner.newest_env_steps(tmp_path, cell) == reached
         # A part that ends at 595.2 env steps is over at 595: the next row is beyond it.
         assert len(found) == sum(end <= reached for end, _ in curve[:-1])
 
@@ -237,7 +243,7 @@ def test_random_play_with_a_reward_that_is_not_finite_fails_like_any_cell(
 ):
     plan = plan_of(envs=(f"broken_envs:{env}",), preset="cartpole-ppo-ewma", ranges=(0, 1))
     random_play = plan.cells[0]
-    result = training.run_cell(tmp_path, plan, random_play)
+    result = training.run_cell(tmp_path, plan.origin, random_play)
     assert result.failed == f"random play has a mean return of {mean}" and not result.diverged
     cells.write(tmp_path, result)
     assert runner.results(tmp_path, plan) == [result]
@@ -246,11 +252,11 @@ def test_random_play_with_a_reward_that_is_not_finite_fails_like_any_cell(
 def test_a_process_that_dies_is_a_failed_cell_and_not_the_end(tmp_path: Path):
     plan = opening.open_study(study(*ONE_SEED), Request(study="small"), tmp_path, **SILENT)
     copy = tmp_path / "source" / "anybatch" / "lab" / "studies" / "training.py"
-    before = "def run_cell(out: Path, plan: Origin, cell: Cell) -> Result:\n"
+    before = "def run_cell(out: Path, origin: Origin, cell: Cell) -> Result:\n"
     dies = f'{before}    if cell.arm == "all":\n        __import__("os").abort()\n'
     assert before in copy.read_text()
     copy.write_text(copy.read_text().replace(before, dies))
-    results = runner.run(tmp_path, plan, LocalEngine(1), output=QUIET)
+    results = run_plan(tmp_path, plan)
     (failed,) = [result for result in results if result.failed]
     assert failed.cell.arm == "all" and "SIGABRT" in str(failed.failed) and len(results) == 3
 
@@ -258,17 +264,17 @@ def test_a_process_that_dies_is_a_failed_cell_and_not_the_end(tmp_path: Path):
 def test_a_process_that_dies_after_storing_a_result_keeps_it(tmp_path: Path):
     plan = opening.open_study(study(*ONE_SEED), Request(study="small"), tmp_path, **SILENT)
     copy = tmp_path / "source" / "anybatch" / "lab" / "studies" / "worker.py"
-    before = "            remove_finished_run(out, cell)\n"
+    before = "        remove_finished_run(out, cell)\n"
     assert before in copy.read_text()
-    copy.write_text(copy.read_text().replace(before, '            __import__("os").abort()\n'))
-    results = runner.run(tmp_path, plan, LocalEngine(1), output=QUIET)
+    copy.write_text(copy.read_text().replace(before, '        __import__("os").abort()\n'))
+    results = run_plan(tmp_path, plan)
     assert len(results) == 3 and not [result for result in results if result.failed]
 
 
 def test_a_cell_whose_process_somebody_stops_is_run_again(undisturbed: Path, tmp_path: Path):
     plan = opening.open_study(study(), Request(study="small"), tmp_path, **SILENT)
     stop_processes(tmp_path, times=1)
-    results = runner.run(tmp_path, plan, LocalEngine(1), output=QUIET)
+    results = run_plan(tmp_path, plan)
     assert sum(result.facts.get("interruptions", 0) for result in results) == 1
     assert decisive(tmp_path) == decisive(undisturbed)
 
@@ -276,7 +282,7 @@ def test_a_cell_whose_process_somebody_stops_is_run_again(undisturbed: Path, tmp
 def test_a_cell_whose_process_is_stopped_again_and_again_fails(tmp_path: Path):
     plan = opening.open_study(study(*ONE_SEED), Request(study="small"), tmp_path, **SILENT)
     stop_processes(tmp_path, times=10)
-    results = runner.run(tmp_path, plan, LocalEngine(1), output=QUIET)
+    results = run_plan(tmp_path, plan)
     reason = "its process was stopped from outside, 5 times in a row"
     assert [result.failed for result in results] == [None, reason, reason]
 
@@ -302,11 +308,11 @@ def test_as_many_seeds_are_run_as_fit_the_budget_and_later_calls_keep_them(
 ):
     asked: list[str] = []
 
-    def ask(_: Worker, probe: str) -> dict[str, Any]:
-        asked.append(probe)
+    def ask(_: LocalWorker, probe: dict[str, Any]) -> dict[str, Any]:
+        asked.append(probe["name"])
         return {"answer": "done", "seconds": 0.1}
 
-    monkeypatch.setattr(Worker, "ask", ask)
+    monkeypatch.setattr(LocalWorker, "ask", ask)
     # A seed is four cells of 5 s and 192 env steps, and random play takes 5 s.
     one_seed = Request(study="small", budget_seconds=120)
     plan = opening.open_study(study(), one_seed, tmp_path, jobs=1)
@@ -317,7 +323,7 @@ def test_as_many_seeds_are_run_as_fit_the_budget_and_later_calls_keep_them(
         "one after another.",
         "One seed cannot decide a verdict. Two of them take about 3 min 19 s.",
     ]
-    monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1e-9})
+    monkeypatch.setattr(LocalWorker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1e-9})
     assert opening.open_study(study(), one_seed, tmp_path, jobs=1) == plan
     by_path = replace(one_seed, study="./small.toml")
     assert opening.open_study(study(), by_path, tmp_path, jobs=1) == plan
@@ -328,7 +334,9 @@ def test_as_many_seeds_are_run_as_fit_the_budget_and_later_calls_keep_them(
 def test_a_budget_is_spent_on_three_seeds_before_it_is_spent_on_further_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 5 / 192})  # 10 s a cell
+    monkeypatch.setattr(
+        LocalWorker, "ask", lambda *_, **__: {"answer": "done", "seconds": 5 / 192}
+    )  # 10 s a cell
     two_parts = (
         ('arms = ["all", "none"]', 'arms = ["all"]'),
         ("[[scales.cpu.tune]]", '[[scales.cpu.grid]]\narms = ["none"]\n\n[[scales.cpu.tune]]'),
@@ -350,14 +358,14 @@ def test_measuring_is_part_of_the_budget(tmp_path: Path, monkeypatch: pytest.Mon
         time.sleep(1.5)  # for each of two batches
         return {"answer": "done", "seconds": 1e-9}
 
-    monkeypatch.setattr(Worker, "ask", ask)
+    monkeypatch.setattr(LocalWorker, "ask", ask)
     # Cells of 5 s each: five of them fit 27 s, but not what is left of it.
     with pytest.raises(ConfigError, match="takes about 25 s"):
         opening.open_study(study(), Request(study="small", budget_seconds=27), tmp_path, **SILENT)
 
 
 def test_a_grid_that_does_not_fit_the_budget_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1.0})
+    monkeypatch.setattr(LocalWorker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1.0})
     request = Request(study="small", budget_seconds=60)
     with pytest.raises(ConfigError) as refused:
         opening.open_study(study(), request, tmp_path / "out", **SILENT)
@@ -369,23 +377,23 @@ def test_a_grid_that_does_not_fit_the_budget_is_refused(tmp_path: Path, monkeypa
 
 def test_a_budget_is_measured_on_cells_of_each_batch():
     plan = opening.make_plan(study(), Request(study="small"))
-    rates = opening.measured(plan, ())
+    rates = opening.measured(plan.cells, threads=1, named_envs=())
     assert len(rates) == 2 and all(0 < seconds < 1 for seconds in rates.values())
 
 
 def test_a_measurement_whose_process_somebody_stops_is_refused_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    freeze = opening.source.freeze
+    freeze = opening.freeze
 
     def freeze_and_stop(aside: Path) -> dict[str, Any]:
         facts = freeze(aside)
         stop_processes(aside, times=1)
         return facts
 
-    monkeypatch.setattr(opening.source, "freeze", freeze_and_stop)
+    monkeypatch.setattr(opening, "freeze", freeze_and_stop)
     with pytest.raises(UserError, match="cannot be timed: its process was stopped from outside"):
-        opening.measured(plan_of(*ONE_SEED), ())
+        opening.measured(plan_of(*ONE_SEED).cells, threads=1, named_envs=())
 
 
 def test_a_budget_counts_the_auxiliary_phases_that_a_measurement_leaves_out():
@@ -393,14 +401,14 @@ def test_a_budget_counts_the_auxiliary_phases_that_a_measurement_leaves_out():
     seconds = {"time/rollout": 3.0, "time/update": 2.0}
     rows = [{"env_steps": 10 * number, **seconds} for number in (1, 2, 3)]
     config = {"phase": {"auxiliary_epochs": 6}, "update": {"epochs": 2}}
-    assert speed.timed(rows, speed.auxiliary_share(config)) == pytest.approx(0.5 * (1 + 3 * 0.4))
-    assert speed.timed(rows, speed.auxiliary_share({"update": {"epochs": 2}})) == 0.5
+    assert training.timed(rows, training.auxiliary_share(config)) == pytest.approx(0.5 * (1 + 3 * 0.4))
+    assert training.timed(rows, training.auxiliary_share({"update": {"epochs": 2}})) == 0.5
 
 
 def test_iterations_that_only_reset_envs_count_with_their_seconds():
     rows = [{"env_steps": steps, "time/rollout": 1.0, "time/update": 1.0} for steps in (7, 7, 9, 11)]
-    assert speed.timed(rows, 0.0) == 6 / 4
-    assert speed.timed(rows[:1], 0.0) == 2 / 7  # the first one counts if there is no other
+    assert training.timed(rows, 0.0) == 6 / 4
+    assert training.timed(rows[:1], 0.0) == 2 / 7  # the first one counts if there is no other
 
 
 @pytest.mark.parametrize("greedy", [True, False])
@@ -412,7 +420,7 @@ def test_random_play_samples_its_actions_however_runs_are_evaluated(greedy: bool
 def test_random_play_has_the_largest_entropy_that_a_policy_of_discrete_actions_can_have():
     plan = plan_of()
     (random,) = [cell for cell in plan.cells if cell.arm == "random"]
-    found = random_play(plan, random)
+    found = random_play(plan.origin, random)
     assert found.metrics == {"losses/entropy": (pytest.approx(math.log(5), abs=1e-4),)}
     assert largest_entropy(MultiDiscreteActions((2, 3))) == pytest.approx(math.log(6))
     box = BoxActions(np.full(2, -1, dtype=np.float32), np.full(2, 1, dtype=np.float32))

@@ -11,8 +11,8 @@ import pytest
 from small_studies import STUDY
 
 from anybatch.cli import main
+from anybatch.lab import statistics
 from anybatch.lab.pages.studies import as_a_sentence
-from anybatch.lab.statistics import scipy_stats
 from anybatch.lab.studies import files
 from anybatch.runs import folder as run_folder
 
@@ -81,9 +81,9 @@ def test_a_study_without_scipy_is_refused_before_anything_is_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(sys.modules, "scipy", None)
-    scipy_stats.stats.cache_clear()
+    statistics.stats.cache_clear()
     said = refusal(capsys, "invariance", "--scale=smoke", f"--out={tmp_path / 'out'}")
-    scipy_stats.stats.cache_clear()
+    statistics.stats.cache_clear()
     assert "pip install 'anybatch[lab]'" in said and not (tmp_path / "out").exists()
 
 

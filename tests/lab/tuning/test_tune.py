@@ -20,10 +20,9 @@ from anybatch.cli.reporting import made_of
 from anybatch.errors import UserError
 from anybatch.lab.studies import cells
 from anybatch.lab.studies import recorded as recorded_files
-from anybatch.lab.tuning import plan as plans
-from anybatch.lab.tuning import tune
+from anybatch.lab.tuning import outcome as outcomes
 from anybatch.lab.tuning.outcome import Outcome
-from anybatch.lab.tuning.plan import RANDOM_TRIALS
+from anybatch.lab.tuning.plan import RANDOM_TRIALS, TuningPlan
 from anybatch.runs import folder as run_folder
 
 COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
@@ -85,7 +84,7 @@ def test_a_tuning_that_is_killed_tries_the_same_numbers(folder: Path, undisturbe
         finally:
             process.kill()
     assert process.returncode == -signal.SIGKILL
-    plan = plans.read(out)
+    plan = TuningPlan.read(out)
     assert plan is not None
     cut = recorded(out, plan)
     assert 4 < len(cut) < TRIALS and cut[-1].state == "running"
@@ -136,7 +135,7 @@ def test_two_jobs_begin_with_the_same_trials_and_lose_or_repeat_none(folder: Pat
 
 
 def test_the_check_has_seeds_of_its_own_and_compares_both_at_the_batch_wanted(undisturbed: Outcome):
-    tried = {cell.seed for trial in undisturbed.trials for cell in undisturbed.plan.cells_of(trial)}
+    tried = {cell.seed for trial in undisturbed.trials for cell in trial.cells(undisturbed.plan)}
     checked = {result.cell.seed for result in undisturbed.results if result.cell.arm != "random"}
     assert tried == {SEED} and len(checked) == 2 and not tried & checked
     arms = {result.cell.arm: result for result in undisturbed.results}
@@ -194,12 +193,12 @@ def test_a_report_needs_no_lock_and_leaves_the_folder_as_it_is(undisturbed: Outc
     shutil.copytree(undisturbed.folder, out)
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
     with run_folder.lock(out):
-        assert list(tune.read(out).trials) == list(undisturbed.trials)
+        assert list(outcomes.read(out).trials) == list(undisturbed.trials)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
     for name, said in (("trials.journal", "it holds the trials"), ("plan.json", "plan of the final check")):
         (out / name).rename(tmp_path / name)
         with pytest.raises(UserError, match=f"{name} is missing: .*{said}"):
-            tune.read(out)
+            outcomes.read(out)
         assert not (out / name).exists()
         (tmp_path / name).rename(out / name)
 

@@ -18,13 +18,14 @@ from anybatch.cli import main
 from anybatch.config.serialization import config_to_dict
 from anybatch.dial import make_plan as make_run_plan
 from anybatch.errors import ConfigError, UserError
+from anybatch.lab.pages import tuning_page
 from anybatch.lab.studies import duration
 from anybatch.lab.studies.configs import config_of
-from anybatch.lab.studies.processes import Worker
-from anybatch.lab.tuning import opening, optuna_trials, space
+from anybatch.lab.studies.executor import LocalWorker
 from anybatch.lab.tuning import plan as plans
-from anybatch.lab.tuning.plan import fresh_seeds, make_plan
-from anybatch.lab.tuning.settings import at_batch
+from anybatch.lab.tuning import space, trials
+from anybatch.lab.tuning.plan import TuningPlan, at_batch, fresh_seeds, make_plan
+from anybatch.lab.tuning.tune import open_tuning
 from anybatch.runs import folder as run_folder
 
 SILENT: dict[str, Any] = {"jobs": 1}
@@ -104,34 +105,34 @@ def test_a_missing_optuna_is_said_with_the_command_that_installs_it(
 
 def test_the_folder_of_another_tuning_is_refused_by_what_differs(tmp_path: Path):
     out = tmp_path / "out"
-    plan = opening.open_tuning(request(tmp_path), out, **SILENT)
-    assert opening.open_tuning(request(tmp_path), out, **SILENT) == plan
+    plan = open_tuning(request(tmp_path), out, **SILENT)
+    assert open_tuning(request(tmp_path), out, **SILENT) == plan
     with pytest.raises(UserError, match=r"base.num_envs is 4 in the folder, 8 requested"):
-        opening.open_tuning(request(tmp_path, num_envs=8), out, **SILENT)
+        open_tuning(request(tmp_path, num_envs=8), out, **SILENT)
     with pytest.raises(UserError, match=r"ranges.clip was requested but is not in the folder"):
-        opening.open_tuning(request(tmp_path, search=("learning-rate=1e-6..0.05",)), out, **SILENT)
+        open_tuning(request(tmp_path, search=("learning-rate=1e-6..0.05",)), out, **SILENT)
     with pytest.raises(UserError, match=r"margin is 0.1 in the folder, 0.2 requested"):
-        opening.open_tuning(request(tmp_path, margin=0.2), out, **SILENT)
-    assert plans.read(out) == plan
+        open_tuning(request(tmp_path, margin=0.2), out, **SILENT)
+    assert TuningPlan.read(out) == plan
 
 
 def test_more_trials_can_be_asked_for_until_the_check_and_fewer_never(tmp_path: Path):
     out = tmp_path / "out"
-    opening.open_tuning(request(tmp_path), out, **SILENT)
+    open_tuning(request(tmp_path), out, **SILENT)
     with pytest.raises(UserError, match="was begun with 14 trials, and --trials 12 is less"):
-        opening.open_tuning(request(tmp_path, trials=12), out, **SILENT)
-    assert opening.open_tuning(request(tmp_path, trials=20), out, **SILENT).trials == 20
+        open_tuning(request(tmp_path, trials=12), out, **SILENT)
+    assert open_tuning(request(tmp_path, trials=20), out, **SILENT).trials == 20
     (out / "plan.json").write_text("{}")
     with pytest.raises(UserError, match="its seeds are no longer fresh"):
-        opening.open_tuning(request(tmp_path, trials=30), out, **SILENT)
+        open_tuning(request(tmp_path, trials=30), out, **SILENT)
 
 
 def test_a_tuning_that_is_running_keeps_its_plan(tmp_path: Path):
     out = tmp_path / "out"
-    plan = opening.open_tuning(request(tmp_path), out, **SILENT)
+    plan = open_tuning(request(tmp_path), out, **SILENT)
     with run_folder.lock(out), pytest.raises(UserError, match="another process is training"):
         run_tuning(request(tmp_path, trials=20), out)
-    assert plans.read(out) == plan
+    assert TuningPlan.read(out) == plan
 
 
 def test_a_refused_tuning_leaves_no_folder(tmp_path: Path):
@@ -145,6 +146,26 @@ def test_the_command_of_a_long_budget_can_be_read_again(tmp_path: Path):
     plan = replace(made.plan, request=replace(made.plan.request, budget_seconds=duration.seconds("14d")))
     words = replace(made, plan=plan).tune_words()
     assert words[words.index("--budget") + 1] == "1209600s"
+
+
+@pytest.mark.parametrize(("tuned", "is_worse"), [(0.6, True), (0.85, True), (1.0, False), (1.4, False)])
+def test_a_tuned_preset_that_is_measured_to_be_worse_is_called_worse_and_not_recommended(
+    tuned: float,
+    is_worse: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    made = made_tunings.outcome_in(tmp_path, tuned=tuned)
+    monkeypatch.setattr("anybatch.cli.tune.run_tuning", lambda *_, **__: made)
+    main(["tune"])
+    said = capsys.readouterr().out
+    assert made.is_worse == ("check   worse: " in said) == is_worse
+    assert ("keep the original, or tune with more trials" in said) == is_worse
+    assert ("anybatch train" in said) != is_worse
+    page = tuning_page.report(made).page
+    assert ("Worse than the original here" in page) == ("although it did worse" in page) == is_worse
+    assert made.to_json()["is_worse"] == is_worse
 
 
 def test_the_commands_of_a_tuning_name_what_a_preset_alone_may_not(tmp_path: Path):
@@ -167,40 +188,41 @@ def test_a_study_or_a_damaged_plan_in_the_folder_is_refused(tmp_path: Path):
     out.mkdir()
     (out / "plan.json").write_text("{}")
     with pytest.raises(UserError, match="is the folder of a study"):
-        opening.open_tuning(request(tmp_path), out, **SILENT)
+        open_tuning(request(tmp_path), out, **SILENT)
     (out / "plan.json").unlink()
-    opening.open_tuning(request(tmp_path), out, **SILENT)
+    open_tuning(request(tmp_path), out, **SILENT)
     text = (out / "tuning.json").read_text()
     (out / "tuning.json").write_text(text.replace('"margin": 0.1', '"margin": 0.5', 1))
     with pytest.raises(UserError, match="was changed after it was written"):
-        opening.open_tuning(request(tmp_path), out, **SILENT)
+        open_tuning(request(tmp_path), out, **SILENT)
     (out / "tuning.json").write_text("{}")
     with pytest.raises(UserError, match="is not the plan of a tuning"):
-        opening.open_tuning(request(tmp_path), out, **SILENT)
+        open_tuning(request(tmp_path), out, **SILENT)
 
 
 def test_a_budget_says_how_many_trials_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ):
     # A run is 1,024 env steps and 5 s beside: 10 s. The check has four of them.
-    monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 5 / 1024})
+    monkeypatch.setattr(LocalWorker, "ask", lambda *_, **__: {"answer": "done", "seconds": 5 / 1024})
     asked = request(tmp_path, budget_seconds=160.0)
-    plan = opening.open_tuning(asked, tmp_path / "out", jobs=1)
+    plan = open_tuning(asked, tmp_path / "out", jobs=1)
     assert plan.trials == 12
     assert logged[-1] == (
         "A trial takes about 10 s, the final check 40 s: 12 of 14 trials fit into 2 min 40 s, one after "
         "another. Trials that are pruned take less."
     )
-    monkeypatch.setattr(Worker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1.0})
-    assert opening.open_tuning(asked, tmp_path / "out", jobs=1) == plan
+    monkeypatch.setattr(LocalWorker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1.0})
+    assert open_tuning(asked, tmp_path / "out", jobs=1) == plan
     with pytest.raises(ConfigError, match="at least 10 trials are needed"):
-        opening.open_tuning(asked, tmp_path / "other", jobs=1)
+        open_tuning(asked, tmp_path / "other", jobs=1)
     assert not (tmp_path / "other").exists()
 
 
 def test_a_budget_is_measured_on_real_runs(tmp_path: Path):
-    rates = opening.measured(make_plan(request(tmp_path)))
-    assert all(0 < seconds < 0.1 for seconds in rates)
+    said: list[str] = []
+    plan = open_tuning(request(tmp_path, budget_seconds=1e6), tmp_path / "out", jobs=1)
+    assert plan.trials == 14 and "all 14 trials fit into 11 d 13 h" in said[-1]
 
 
 @given(st.sets(st.integers(0, 2**31), min_size=1, max_size=5), st.integers(2, 20))
@@ -250,7 +272,7 @@ def test_the_age_of_the_proximal_policy_is_that_of_the_dial_whatever_decides_it(
 def test_every_preset_has_a_search_with_its_own_numbers_inside(name: str):
     plan = make_plan(plans.Request(preset=name))
     assert "learning-rate" in {one.name for one in plan.ranges}
-    first = plan.space.numbers({one.name: one.first for one in plan.ranges})
+    first = plan.numbers({one.name: one.first for one in plan.ranges})
     for one in plan.ranges:
         assert one.low < one.high and one.low <= first[one.name] <= one.high
         assert first[one.name] == pytest.approx(one.center, rel=1e-3)
@@ -285,14 +307,14 @@ def test_more_minibatches_rescale_what_follows_them():
 
 def test_a_journal_that_was_cut_within_a_line_continues_with_what_was_whole(tmp_path: Path):
     out = tmp_path / "out"
-    plan = opening.open_tuning(request(tmp_path), out, **SILENT)
-    book = optuna_trials.TrialBook(out, plan)
+    plan = open_tuning(request(tmp_path), out, **SILENT)
+    book = trials.TrialBook(out, plan)
     first, second = book.next(), book.next()
     assert first is not None and second is not None
     book.finish(0, "finished", 1.0)
-    journal = out / optuna_trials.JOURNAL_FILE
+    journal = out / trials.JOURNAL_FILE
     journal.write_bytes(journal.read_bytes() + b'{"op_code": 6, "wor')
-    again = optuna_trials.TrialBook(out, plan)
+    again = trials.TrialBook(out, plan)
     assert again.next() == second
     third = again.next()
     assert third is not None and third.number == 2 and third.point != second.point
@@ -300,22 +322,22 @@ def test_a_journal_that_was_cut_within_a_line_continues_with_what_was_whole(tmp_
 
 def test_reading_the_trials_writes_nothing_even_while_they_run(tmp_path: Path):
     out = tmp_path / "out"
-    plan = opening.open_tuning(request(tmp_path), out, **SILENT)
-    journal = out / optuna_trials.JOURNAL_FILE
+    plan = open_tuning(request(tmp_path), out, **SILENT)
+    journal = out / trials.JOURNAL_FILE
     with pytest.raises(UserError, match=r"out/trials\.journal is missing: it holds the trials"):
-        optuna_trials.read(out, plan)
+        trials.read(out, plan)
     assert not journal.exists()
     journal.touch()
     with pytest.raises(UserError, match=r"out/trials\.journal is damaged"):
-        optuna_trials.read(out, plan)
+        trials.read(out, plan)
     assert journal.read_bytes() == b""
-    book = optuna_trials.TrialBook(out, plan)
-    assert optuna_trials.read(out, plan) == []
+    book = trials.TrialBook(out, plan)
+    assert trials.read(out, plan) == []
     book.next()
     book.report(0, 3, 1.5)
     before = journal.read_bytes() + b'{"op_code": 6, "wor'  # a line that is being written
     journal.write_bytes(before)
-    (trial,) = optuna_trials.read(out, plan)
+    (trial,) = trials.read(out, plan)
     assert trial == book.trial(0) and trial.reports == {3: 1.5}
     assert journal.read_bytes() == before
 
@@ -327,7 +349,7 @@ def test_what_matters_is_found(tmp_path: Path):
 
 
 def test_names_in_the_help_of_search_are_those_that_there_are():
-    from anybatch.cli.documented import documented
+    from anybatch.cli.flag_table import documented
     from anybatch.cli.flags import TuneFlags
 
     told = documented(TuneFlags)["search"]

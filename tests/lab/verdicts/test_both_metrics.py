@@ -15,7 +15,7 @@ from anybatch.lab import verdicts
 from anybatch.lab.pages import studies as study_page
 from anybatch.lab.pages import study_parts
 from anybatch.lab.studies.cells import BOTH, RANDOM_ARM, Cell, Result
-from anybatch.lab.studies.curve_means import filled
+from anybatch.lab.studies.curves import filled
 from anybatch.lab.studies.plan import StudyPlan
 from anybatch.lab.verdicts import Scores, Verdict
 from anybatch.lab.verdicts.rule import Selector
@@ -53,7 +53,7 @@ def results_of(plan: StudyPlan, ends: Callable[[Cell], Ends | None], spread: flo
 
 
 def judged(plan: StudyPlan, ends: Callable[[Cell], Ends | None], spread: float = 0.01) -> Verdict:
-    (verdict,) = verdicts.judge(plan, results_of(plan, ends, spread))
+    (verdict,) = verdicts.judge(Scores(plan, results_of(plan, ends, spread)))
     return verdict
 
 
@@ -125,11 +125,17 @@ def test_a_page_of_a_claim_that_is_not_tested_says_so_first():
     view = study_parts.StudyView(plan, results_of(plan, levels(none=(0.51, 1.0))))
     page = html.unescape(study_page.report(view, []).page)
     lead = page.partition('class="lead">')[2].partition("</p>")[0]
-    assert lead.startswith(
-        "Not tested: on toy:Match, a control passes the same test; it is not known whether"
-    )
+    assert "Equal with the rules" in lead and "without them equal too" in lead and "not needed" in lead
     assert "– not tested</span>" in page and ">curve p<" in page
     assert "0 and 1 are the fixed returns 0 and 10." in page
+
+
+def test_a_page_of_a_claim_that_holds_says_how_it_is_without_the_rules():
+    plan = plan_of(FIVE)
+    view = study_parts.StudyView(plan, results_of(plan, levels(none=(0.2, 0.4))))
+    assert view.verdicts[0].state == "holds"
+    lead = study_page.lead(view)
+    assert lead.startswith("Yes, on toy:Match") and "Without the rules, it does not." in lead
 
 
 @pytest.mark.parametrize("none", [(0.2, 0.4), (0.5, 0.6), (0.2, 1.0)])
@@ -148,7 +154,7 @@ def test_a_control_that_has_not_been_run_leaves_a_claim_undecided():
     plan = plan_of(FIVE)
     results = results_of(plan, levels())
     lacking = [one for one in results if (one.cell.arm, one.cell.ratio, one.cell.seed) != ("none", "1/4", 2)]
-    (verdict,) = verdicts.judge(plan, lacking)
+    (verdict,) = verdicts.judge(Scores(plan, lacking))
     assert verdict.state == "undecided" and verdict.comparisons[0].details["missing"] == 1
     assert "but the control, no rule at ratio 1/4, has not been run completely" in verdict.sentence
 
@@ -227,7 +233,7 @@ def test_claims_of_superiority_are_corrected_for_their_number(p: float, state: s
     plan = plan_of(FIVE, better(AT_A_QUARTER, AT_THE_BASE))
     small = {"all": (0.5 + shift, 1.0 + shift), "none": (0.5, 1.0)}
     results = results_of(plan, lambda cell: (0.5, 1.0) if cell.ratio == "1" else small[cell.arm])
-    first, second = verdicts.judge(plan, results)
+    first, second = verdicts.judge(Scores(plan, results))
     assert [one.details["p"] for one in first.comparisons] == pytest.approx([p, p], rel=1e-3)
     assert first.adjusted_p == pytest.approx(min(1.0, 2 * p), rel=1e-3) and first.state == state
     assert second.state == "undecided" and second.adjusted_p == pytest.approx(max(0.5, min(1.0, 2 * p)))
@@ -247,7 +253,7 @@ def test_the_second_of_two_claims_is_not_corrected_once_the_first_holds():
         plan,
         lambda cell: (0.5, 1.0) if cell.arm == "none" else (0.5 + shifts[cell.ratio], 1 + shifts[cell.ratio]),
     )
-    first, second = verdicts.judge(plan, results)
+    first, second = verdicts.judge(Scores(plan, results))
     assert (first.adjusted_p, second.adjusted_p) == (
         pytest.approx(0.002, rel=1e-3),
         pytest.approx(0.02, rel=1e-3),
@@ -265,7 +271,7 @@ def test_being_worse_is_corrected_too():
         results = results_of(
             plan, lambda cell, small=small: (0.5, 1.0) if cell.ratio == "1" else small[cell.arm]
         )
-        states[p] = verdicts.judge(plan, results)[0].state
+        states[p] = verdicts.judge(Scores(plan, results))[0].state
     assert states == {0.005: "fails", 0.01: "undecided"}
 
 
@@ -275,7 +281,7 @@ def test_a_claim_that_is_not_finished_counts_in_the_correction():
     small = {"all": (0.5 + shift, 1.0 + shift), "none": (0.5, 1.0)}
     results = results_of(plan, lambda cell: (0.5, 1.0) if cell.ratio == "1" else small[cell.arm])
     lacking = [one for one in results if (one.cell.arm, one.cell.ratio) != ("none", "1")]
-    first, second = verdicts.judge(plan, lacking)
+    first, second = verdicts.judge(Scores(plan, lacking))
     assert (
         second.state == "not run"
         and first.adjusted_p == pytest.approx(0.04, rel=1e-3)
@@ -319,7 +325,7 @@ def recorded() -> study_parts.StudyView:
 
 def test_verdicts_on_recorded_cells_are_those_of_plain_numpy(recorded: study_parts.StudyView):
     plan = replace(recorded.plan, metric=BOTH, ranges=RANGES, verdicts=(EQUAL,))
-    (verdict,) = verdicts.judge(plan, recorded.results.values())
+    (verdict,) = verdicts.judge(Scores(plan, recorded.results.values()))
     cells = [one for one in recorded.results.values() if one.cell.arm != RANDOM_ARM and not one.cell.factors]
     expected = []
     for ratio in ("1/8", "1/4"):
@@ -351,7 +357,7 @@ def test_recorded_final_returns_on_the_scale_of_that_time(recorded: study_parts.
     """With 1 at the best run of the base; numbers that were computed by another program."""
     rule = {name: value for name, value in EQUAL.items() if name != "control"} | {"margin": 0.1}
     plan = replace(recorded.plan, metric="final", verdicts=(rule,))
-    (verdict,) = verdicts.judge(plan, recorded.results.values())
+    (verdict,) = verdicts.judge(Scores(plan, recorded.results.values()))
     found = [(one.value, *one.interval) for one in verdict.comparisons if one.interval is not None]
     assert found == [
         pytest.approx((0.038, -0.064, 0.141), abs=1e-3),
@@ -362,7 +368,7 @@ def test_recorded_final_returns_on_the_scale_of_that_time(recorded: study_parts.
 
 def test_recorded_curves_are_as_far_apart_as_another_program_says(recorded: study_parts.StudyView):
     plan = replace(recorded.plan, metric=BOTH, verdicts=(EQUAL,))
-    (verdict,) = verdicts.judge(plan, recorded.results.values())
+    (verdict,) = verdicts.judge(Scores(plan, recorded.results.values()))
     eighth, quarter = (one.details for one in verdict.comparisons[::2])
     assert (eighth["curve_distance"], eighth["curve_distance_expected"]) == pytest.approx(
         (0.047, 0.047), abs=1e-3
@@ -374,10 +380,10 @@ def test_recorded_doing_nothing_at_a_quarter_of_the_batch_passes_as_well(recorde
     """What was recorded as equality at 1/4 said nothing about the rules."""
     rule = EQUAL | {"this": {"arm": "all", "ratio": "1/4"}, "margin": {"area": 0.1, "final": 0.3}}
     plan = replace(recorded.plan, metric=BOTH, verdicts=(rule,))
-    (verdict,) = verdicts.judge(plan, recorded.results.values())
+    (verdict,) = verdicts.judge(Scores(plan, recorded.results.values()))
     assert verdict.state == "not tested"
     at_an_eighth = replace(plan, verdicts=(rule | {"this": {"arm": "all", "ratio": "1/8"}},))
-    (verdict,) = verdicts.judge(at_an_eighth, recorded.results.values())
+    (verdict,) = verdicts.judge(Scores(at_an_eighth, recorded.results.values()))
     assert verdict.state == "holds"
 
 

@@ -13,7 +13,8 @@ from anybatch.lab import verdicts
 from anybatch.lab.pages import studies as study_page
 from anybatch.lab.pages import study_parts
 from anybatch.lab.pages.study_parts import StudyView
-from anybatch.lab.studies.cells import ENTROPY, RANDOM_ARM, Cell, Result
+from anybatch.lab.studies.cells import RANDOM_ARM, Cell, Result
+from anybatch.lab.studies.curves import ENTROPY
 from anybatch.lab.studies.plan import StudyPlan
 from anybatch.lab.verdicts import Scores, gates
 
@@ -50,7 +51,7 @@ def results_of(
 
 def void(plan: StudyPlan, **changes: Any) -> str:
     """Why a study is void; empty if it is not. All of its verdicts have to agree."""
-    judged = verdicts.judge(plan, results_of(plan, **changes))
+    judged = verdicts.judge(Scores(plan, results_of(plan, **changes)))
     reasons = {one.reason if one.state == "void" else "" for one in judged}
     assert len(reasons) == 1 and judged
     return reasons.pop()
@@ -96,15 +97,15 @@ def test_a_policy_must_have_moved_away_from_uniform(entropy: float, is_void: boo
 def test_algorithms_without_values_and_entropy_are_judged_by_their_return():
     plan = plan_of(FIVE)
     bare = [replace(one, metrics={}) for one in results_of(plan)]
-    assert {one.state for one in verdicts.judge(plan, bare)} != {"void"}
+    assert {one.state for one in verdicts.judge(Scores(plan, bare))} != {"void"}
     low = [replace(one, metrics={}) for one in results_of(plan, returns=lambda _: 1.0)]
-    assert {one.state for one in verdicts.judge(plan, low)} == {"void"}
+    assert {one.state for one in verdicts.judge(Scores(plan, low))} == {"void"}
 
 
 def test_only_the_reference_has_to_learn():
     plan = plan_of(FIVE)
     results = results_of(plan, returns=lambda cell: 5.0 if (cell.arm, cell.ratio) == ("all", "1") else 1.0)
-    assert {one.state for one in verdicts.judge(plan, results)} == {"fails"}
+    assert {one.state for one in verdicts.judge(Scores(plan, results))} == {"fails"}
 
 
 def test_one_environment_in_which_the_reference_did_not_learn_voids_the_study():
@@ -117,7 +118,7 @@ def test_a_reference_that_is_not_finished_is_not_judged_yet():
     plan = plan_of(FIVE)
     results = results_of(plan, returns=lambda _: 1.0)
     unfinished = [one for one in results if one.cell.name != "toy-Match__all__r1__s5"]
-    (verdict,) = verdicts.judge(plan, unfinished)
+    (verdict,) = verdicts.judge(Scores(plan, unfinished))
     assert verdict.state == "undecided" and "has no result yet" in verdict.sentence
 
 
@@ -129,7 +130,7 @@ def test_a_reference_that_diverged_counts_as_random_play():
         else one
         for one in results_of(plan)
     ]
-    (verdict,) = verdicts.judge(plan, results)
+    (verdict,) = verdicts.judge(Scores(plan, results))
     assert verdict.state == "void" and "its final return, 1 ± 0, is not above" in verdict.reason
 
 
@@ -151,11 +152,11 @@ def test_in_a_sweep_the_reference_is_its_named_point():
 def test_a_sweep_and_the_check_of_a_tuning_are_never_void():
     plan = plan_of(FIVE)
     unlearned = results_of(plan, returns=lambda _: 1.0)
-    assert {one.state for one in verdicts.judge(plan, unlearned, gated=False)} != {"void"}
+    assert {one.state for one in verdicts.judge(Scores(plan, unlearned), gated=False)} != {"void"}
     tuning = plan_of(tune=True)
-    assert {one.state for one in verdicts.judge(tuning, results_of(tuning, returns=lambda _: 1.0))} != {
-        "void"
-    }
+    assert {
+        one.state for one in verdicts.judge(Scores(tuning, results_of(tuning, returns=lambda _: 1.0)))
+    } != {"void"}
 
 
 def test_plans_from_before_there_were_gates_are_held_to_them():
@@ -266,7 +267,7 @@ def test_a_sweep_may_have_two_settings():
     notes = gates.sweep_notes(Scores(study, results_of(study)), [Scores(tuning, results)])
     assert "learning rate 0.0005, ewma decay 0.99, is at the edge of its range of ewma decays" in notes[0]
     assert "is not that of the study, 0.0005, 0.8889" in notes[1] and len(notes) == 2
-    (verdict,) = verdicts.judge(tuning, results)
+    (verdict,) = verdicts.judge(Scores(tuning, results))
     assert len(verdict.comparisons) == 2 * 3  # by both metrics, at each age
     assert {one.value for one in verdict.comparisons} == {1.0}
 

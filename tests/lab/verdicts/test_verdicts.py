@@ -51,7 +51,7 @@ def noise(cell: Cell, spread: float) -> float:
 
 
 def judged(plan: StudyPlan, score: Callable[[Cell], float | None]) -> Verdict:
-    (verdict,) = verdicts.judge(plan, made_up(plan, score))
+    (verdict,) = verdicts.judge(Scores(plan, made_up(plan, score)))
     return verdict
 
 
@@ -124,13 +124,13 @@ def test_missing_and_failed_cells_leave_a_claim_undecided():
     plan = plan_of(FIVE, KNOWN)
     results = made_up(plan, lambda cell: 5 + noise(cell, 0.1))
     missing = [result for result in results if result.cell.name != "toy-Match__all__r1-4__s3"]
-    (verdict,) = verdicts.judge(plan, missing)
+    (verdict,) = verdicts.judge(Scores(plan, missing))
     assert verdict.state == "undecided" and "toy-Match__all__r1-4__s3 has no result" in verdict.sentence
     failed = [
         replace(result, failed="no such module", curve=()) if result.cell.seed == 3 else result
         for result in results
     ]
-    (verdict,) = verdicts.judge(plan, failed)
+    (verdict,) = verdicts.judge(Scores(plan, failed))
     assert verdict.state == "undecided" and "s3 and 1 more failed." in verdict.sentence
 
 
@@ -140,7 +140,9 @@ def test_an_unfinished_claim_shows_the_difference_in_the_finished_environments()
     plan = plan_of(FIVE, KNOWN, (grid, in_two_envs))
     assert {cell.env for cell in plan.cells if cell.ratio == "1/4"} == {"toy:Match", "toy:Target"}
     results = made_up(plan, lambda cell: 5 + noise(cell, 0.1) + (cell.ratio == "1/4"))
-    (verdict,) = verdicts.judge(plan, [result for result in results if result.cell.env == "toy:Match"])
+    (verdict,) = verdicts.judge(
+        Scores(plan, [result for result in results if result.cell.env == "toy:Match"])
+    )
     (found,) = verdict.comparisons
     assert verdict.state == found.state == "undecided"  # although Match alone would decide it
     assert found.value == pytest.approx(0.1) and found.details["finished_envs"] == ["toy:Match"]
@@ -150,14 +152,14 @@ def test_an_unfinished_claim_shows_the_difference_in_the_finished_environments()
 def test_a_claim_is_not_run_while_a_side_has_no_cell():
     plan = plan_of(FIVE, KNOWN)
     results = made_up(plan, lambda cell: 5 + noise(cell, 0.1))
-    (verdict,) = verdicts.judge(plan, [result for result in results if result.cell.ratio == "1"])
+    (verdict,) = verdicts.judge(Scores(plan, [result for result in results if result.cell.ratio == "1"]))
     assert verdict.state == "not run" and verdict.comparisons[0].sentence.endswith("ratio 1: not run yet.")
     rule = with_rule(
         'rule = "better"', 'this = { arm = "all", ratio = ["1", "1/4"] }', 'that = { arm = "none" }'
     )
     plan = plan_of(FIVE, KNOWN, rule)
     results = made_up(plan, lambda cell: 5 + noise(cell, 0.1) + 2 * (cell.arm == "all"))
-    (verdict,) = verdicts.judge(plan, [result for result in results if result.cell.ratio == "1"])
+    (verdict,) = verdicts.judge(Scores(plan, [result for result in results if result.cell.ratio == "1"]))
     assert [one.state for one in verdict.comparisons] == ["holds", "not run"]
     assert verdict.state == "undecided" and "Undecided: all rules at ratio 1/4" in verdict.sentence
 
@@ -172,7 +174,7 @@ def test_a_claim_is_not_run_while_a_side_has_no_cell():
 )
 def test_a_measurement_is_not_run_while_it_has_no_cell(rule: tuple[str, ...]):
     plan = plan_of(KNOWN, with_rule(*rule, 'this = { arm = "all", ratio = "1/4" }'))
-    (verdict,) = verdicts.judge(plan, [])
+    (verdict,) = verdicts.judge(Scores(plan, []))
     assert verdict.state == "not run"
 
 
@@ -207,7 +209,7 @@ def test_what_a_claim_names_but_the_plan_leaves_out_is_said(entry: dict[str, Any
 def test_a_return_without_a_scale_is_said_to_be_one():
     plan = plan_of(FIVE)
     results = made_up(plan, lambda cell: 5 + noise(cell, 0.1))
-    (verdict,) = verdicts.judge(plan, [result for result in results if result.cell.arm != "random"])
+    (verdict,) = verdicts.judge(Scores(plan, [result for result in results if result.cell.arm != "random"]))
     assert verdict.state == "undecided"
     assert "s1 and 9 more cannot be put on the scale until random play" in verdict.sentence
 
@@ -219,24 +221,24 @@ def test_a_scale_that_may_still_move_decides_nothing():
         plan, lambda cell: 100 if (cell.ratio, cell.seed) == ("1", 5) else 10 + noise(cell, 0.1)
     )
     last = next(one for one in results if one.cell.is_reference(plan.reference) and one.cell.seed == 5)
-    (verdict,) = verdicts.judge(plan, [one for one in results if one is not last])
+    (verdict,) = verdicts.judge(Scores(plan, [one for one in results if one is not last]))
     assert verdict.state == "undecided" and verdict.comparisons[0].details["missing"]
 
 
 @pytest.mark.parametrize("final", [-1.0, 0.0, 0.15])  # random play has 0 ± 0.1
 def test_a_base_that_learned_nothing_is_no_scale(final: float):
     results = made_up(plan := plan_of(FIVE), lambda _: final, evaluation={"standard_error": 0.1})
-    (verdict,) = verdicts.judge(plan, results, gated=False)
+    (verdict,) = verdicts.judge(Scores(plan, results), gated=False)
     assert verdict.state == "undecided" and "the base there is no better than random play" in verdict.sentence
     learned = made_up(plan, lambda _: 0.25, evaluation={"standard_error": 0.1})
-    assert verdicts.judge(plan, learned)[0].state == "holds"
+    assert verdicts.judge(Scores(plan, learned))[0].state == "holds"
 
 
 def test_a_failed_run_is_not_one_to_wait_for():
     plan = plan_of(FIVE, KNOWN)
     results = made_up(plan, lambda cell: 5 + noise(cell, 0.1))
     ended = [replace(one, failed="no memory") if one.cell.seed == 2 else one for one in results]
-    (verdict,) = verdicts.judge(plan, ended)
+    (verdict,) = verdicts.judge(Scores(plan, ended))
     assert verdict.state == "undecided" and "failed" in verdict.sentence
     assert not verdict.comparisons[0].details["missing"]
 
@@ -286,7 +288,9 @@ def test_a_failure_that_several_comparisons_do_not_confirm_is_called_so():
 
 
 def test_arms_that_all_diverged_are_not_shown_to_be_equal():
-    (found,) = verdicts.judge(plan := plan_of(FIVE, KNOWN), made_up(plan, lambda _: None), gated=False)
+    (found,) = verdicts.judge(
+        Scores(plan := plan_of(FIVE, KNOWN), made_up(plan, lambda _: None)), gated=False
+    )
     assert found.state == "undecided" and "all runs of both sides diverged" in found.sentence
 
 
@@ -296,7 +300,9 @@ def test_missing_cells_of_an_environment_that_only_one_side_has_do_not_matter():
     plan = plan_of(FIVE, KNOWN, (grid, wider))
     assert {cell.env for cell in plan.cells if cell.ratio == "1/4"} == {"toy:Match"}
     results = made_up(plan, lambda cell: 5 + noise(cell, 0.1))
-    (verdict,) = verdicts.judge(plan, [result for result in results if result.cell.env == "toy:Match"])
+    (verdict,) = verdicts.judge(
+        Scores(plan, [result for result in results if result.cell.env == "toy:Match"])
+    )
     assert verdict.state == "holds" and verdict.comparisons[0].details["seeds"] == [5, 5]
 
 
@@ -381,9 +387,9 @@ def test_a_point_of_a_sweep_that_has_not_been_started_keeps_no_verdict_waiting()
     both = replace(plan, cells=(*plan.cells, *later))
     results = made_up(both, lambda cell: 10 + noise(cell, 0.1))
     first = [one for one in results if not one.cell.point]
-    assert verdicts.judge(both, first)[0].state == "holds"
+    assert verdicts.judge(Scores(both, first))[0].state == "holds"
     one_more = [*first, next(one for one in results if one.cell.point)]
-    assert verdicts.judge(both, one_more)[0].state == "undecided"
+    assert verdicts.judge(Scores(both, one_more))[0].state == "undecided"
 
 
 def test_each_base_has_its_own_scale():
@@ -460,7 +466,7 @@ def test_an_unfinished_sweep_decides_nothing_and_says_from_how_many_runs_its_opt
         plan, lambda cell: cell.seed / 1000 - abs(np.log2(cell.factors["optimizer.learning_rate"]))
     )
     complete, unfinished = [
-        verdicts.judge(plan, some)[0].comparisons[0]
+        verdicts.judge(Scores(plan, some))[0].comparisons[0]
         for some in (results, [one for one in results if one.cell.seed < 103 or one.cell.factors[RATE] < 4])
     ]
     certain = "; the optimum is within a factor of 2 of × 1 with a probability of more than 99%"
@@ -623,7 +629,9 @@ def test_a_regret_does_not_wait_for_environments_that_only_one_side_has():
     wider = ('arms = ["all"]\n\n', 'arms = ["all"]\nenvs = ["toy:Match", "toy:Target"]\n\n')
     plan = plan_of(FIVE, KNOWN, *REGRET, wider)
     results = made_up(plan, lambda cell: 5 + noise(cell, 0.1))
-    (verdict,) = verdicts.judge(plan, [result for result in results if result.cell.env == "toy:Match"])
+    (verdict,) = verdicts.judge(
+        Scores(plan, [result for result in results if result.cell.env == "toy:Match"])
+    )
     assert verdict.state == "holds" and verdict.comparisons[0].details["per_env"].keys() == {"toy:Match"}
 
 
@@ -645,7 +653,7 @@ def test_an_estimate_is_the_course_of_a_metric_and_the_envs_that_it_is_worth():
     results = made_up(
         plan, lambda _: 5.0, metrics=metrics, plan={"batch": {"num_envs": 4, "minibatch": 16.0}}
     )
-    (verdict,) = verdicts.judge(plan, results)
+    (verdict,) = verdicts.judge(Scores(plan, results))
     assert verdict.state == "measured" and verdict.comparisons[0].value == 64
     assert verdict.comparisons[0].details["envs_worth_having"] == 16
 
@@ -663,9 +671,9 @@ def test_measurements_of_an_unfinished_study_say_from_how_many_runs_they_are():
         plan = plan_of(FIVE, KNOWN, rule)
         run_plan = {"batch": {"num_envs": 4, "minibatch": 16.0}}
         results = made_up(plan, lambda _: 5.0, metrics=metrics, plan=run_plan)
-        (whole,) = verdicts.judge(plan, results)
+        (whole,) = verdicts.judge(Scores(plan, results))
         assert whole.state == "measured" and "runs" not in whole.comparisons[0].sentence
-        (part,) = verdicts.judge(plan, [one for one in results if one.cell.seed < 3])
+        (part,) = verdicts.judge(Scores(plan, [one for one in results if one.cell.seed < 3]))
         assert part.state == "measured" and ", from 2 of 5 runs" in part.comparisons[0].sentence
 
 
@@ -677,10 +685,10 @@ def test_an_environment_without_any_measurement_is_not_left_out():
         plan, lambda _: 5.0, metrics=metrics, plan={"batch": {"num_envs": 4, "minibatch": 16.0}}
     )
     here = [one for one in results if one.cell.env == "toy:Match"]
-    (verdict,) = verdicts.judge(plan, here)
+    (verdict,) = verdicts.judge(Scores(plan, here))
     assert [one.state for one in verdict.comparisons] == ["measured", "not run"]
     lost = [replace(one, failed="no such module", metrics={}) for one in results if one not in here]
-    (verdict,) = verdicts.judge(plan, here + lost)
+    (verdict,) = verdicts.judge(Scores(plan, here + lost))
     assert [one.state for one in verdict.comparisons] == ["measured", "undecided"]
     assert verdict.comparisons[1].sentence.endswith(
         "toy:Lines, all rules at ratio 1: not measured in any of 5 runs."
@@ -697,7 +705,7 @@ def test_a_correlation_is_taken_along_each_run():
     plan = plan_of(FIVE, KNOWN, rule)
     falling, rising = tuple(float(9 - x) for x in range(9)), tuple(float(x * x) for x in range(9))
     metrics = {"losses/entropy": falling, "losses/approx_kl": rising, "losses/clipfrac": (1.0, None)}
-    (verdict,) = verdicts.judge(plan, made_up(plan, lambda _: 5.0, metrics=metrics))
+    (verdict,) = verdicts.judge(Scores(plan, made_up(plan, lambda _: 5.0, metrics=metrics)))
     comparison, too_few = verdict.comparisons
     assert too_few.state == "undecided" and "not measured 8 times or more in any run" in too_few.sentence
     assert comparison.value == pytest.approx(-1)
@@ -722,7 +730,7 @@ def foretold(noise_scale: float | None, ends_at: float, unclear_at: float = 0) -
         metrics={"batch/noise_scale": (noise_scale,)},
         plan={"batch": {"num_envs": 4, "minibatch": 16.0}},
     )
-    (verdict,) = verdicts.judge(plan, results)
+    (verdict,) = verdicts.judge(Scores(plan, results))
     return verdict
 
 
@@ -768,7 +776,7 @@ def test_the_end_of_invariance_is_corrected_for_the_number_of_ratios(ratios: str
         metrics={"batch/noise_scale": (32.0,)},
         plan={"batch": {"num_envs": 4, "minibatch": 16.0}},
     )
-    (verdict,) = verdicts.judge(plan, results)
+    (verdict,) = verdicts.judge(Scores(plan, results))
     assert verdict.comparisons[0].state == state
 
 
@@ -792,4 +800,4 @@ def test_a_claim_holds_where_all_comparisons_do_and_fails_where_one_does():
 
 def test_claims_without_cells_at_a_scale_are_absent():
     plan = plan_of(FIVE, KNOWN, ('ratios = ["1", "1/4"]', 'ratios = ["1", "1/2"]'))
-    assert verdicts.judge(plan, made_up(plan, lambda _: 5.0)) == []
+    assert verdicts.judge(Scores(plan, made_up(plan, lambda _: 5.0))) == []

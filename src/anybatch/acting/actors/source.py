@@ -16,17 +16,16 @@ import torch
 from torch import Tensor
 
 from anybatch.acting.actors import shards
-from anybatch.acting.actors.engine import ActorLost, Engine
-from anybatch.acting.actors.failures import raise_if_error
+from anybatch.acting.actors.transport import ActorLost, Transport
+from anybatch.acting.actors.worker import raise_if_error
 from anybatch.acting.collector import drop_episodes_unlike, example_rollout
-from anybatch.acting.observation_normalizer import ObservationNormalizer
+from anybatch.acting.normalizers import ObservationNormalizer
 from anybatch.acting.rollout import Origin, Rollout
 from anybatch.acting.sources import Segments, WaitingRollouts
 from anybatch.backends import Actor
 from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import TrainingError
-from anybatch.networks.q_network import QNetwork
 from anybatch.storage import message
 
 logger = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ class Job:
     epsilon: float | None
     native: bool
     weights: Any
-    """The weights, as published by the engine."""
+    """The weights, as published by the transport."""
     state: dict[str, Any] | None = None
     """State to continue from, if not the actor's current one."""
 
@@ -70,7 +69,7 @@ class ActorPool:
 
     def __init__(
         self,
-        engine: Engine,
+        transport: Transport,
         spec: EnvSpec,
         shard: Shard,
         actors: int,
@@ -79,7 +78,7 @@ class ActorPool:
         env_steps: int,
     ) -> None:
         """`spec` describes the envs of `shard`, which the actors divide among themselves."""
-        self.engine, self.spec = engine, spec
+        self.transport, self.spec = transport, spec
         self.env_steps = env_steps
         """Env steps of all rollouts so far: they decide the seeds of a restarted actor."""
         self.shards = shards.shares(shard, actors)
@@ -92,12 +91,12 @@ class ActorPool:
                 self._set_up(actor)
             self.states = [self._first_state(actor) for actor in range(actors)]
         except BaseException:
-            engine.close()
+            transport.close()
             raise
 
     def submit(self, actor: int, job: Job) -> None:
         self.jobs[actor].append(job)
-        self.engine.request(actor, job.packed(), job.weights)
+        self.transport.request(actor, job.packed(), job.weights)
 
     def receive(self, actor: int) -> dict[str, Any]:
         """The answer to the oldest job of an actor, which is restarted as often as necessary."""
@@ -124,7 +123,7 @@ class ActorPool:
         )
 
     def _answer(self, actor: int) -> dict[str, Any]:
-        answer = message.unpack(self.engine.receive(actor))
+        answer = message.unpack(self.transport.receive(actor))
         raise_if_error(answer)
         return answer
 
@@ -135,7 +134,7 @@ class ActorPool:
             raise TrainingError(f"actor {actor} {lost} before it had built its environments") from None
 
     def _set_up(self, actor: int) -> None:
-        self.engine.set_up(actor, message.pack(self.recipe(self.shards[actor], self.env_steps)))
+        self.transport.set_up(actor, message.pack(self.recipe(self.shards[actor], self.env_steps)))
 
     def _start_again(self, actor: int) -> None:
         """Restart a lost actor from its state after its last answer, with all open requests."""
@@ -144,7 +143,7 @@ class ActorPool:
         self._answer(actor)  # its first state, which the saved one replaces
         first, *rest = self.jobs[actor]
         for job in (replace(first, state=first.state or self.states[actor]), *rest):
-            self.engine.request(actor, job.packed(), job.weights)
+            self.transport.request(actor, job.packed(), job.weights)
 
 
 class ActorSource:
@@ -183,9 +182,9 @@ class ActorSource:
         job = Job(
             num_steps,
             origin,
-            network.epsilon if isinstance(network, QNetwork) else None,
+            network.epsilon,
             self._native,
-            self.pool.engine.publish(message.pack(dict(network.state_dict()))),
+            self.pool.transport.publish(message.pack(dict(network.state_dict()))),
         )
         for actor in range(len(self.pool.shards)):
             self.pool.submit(actor, job)
@@ -265,4 +264,4 @@ class ActorSource:
         return restorable
 
     def close(self) -> None:
-        self.pool.engine.close()
+        self.pool.transport.close()

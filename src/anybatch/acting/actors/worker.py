@@ -1,12 +1,17 @@
-"""The work of an actor: receive weights, collect a rollout with them, and return the state after it."""
+"""The work of an actor: receive weights, collect a rollout with them, and return the state after it.
+
+Errors of its environments and networks are answers too, which the learner raises.
+"""
 
 import time
+import traceback
 from typing import Any
 
+from anybatch import errors
 from anybatch.acting.collector import Collector
 from anybatch.acting.rollout import Origin
 from anybatch.backends import Actor, TorchActing
-from anybatch.networks.q_network import QNetwork
+from anybatch.errors import UserError, note_own_line
 from anybatch.storage import message
 
 
@@ -58,6 +63,26 @@ class ActorWorker:
 
     def _load(self, weights: dict[str, Any], asked: dict[str, Any]) -> None:
         self.network.load_state_dict(weights)  # in place, where native code reads them
-        if isinstance(self.network, QNetwork):
-            self.network.epsilon = asked["epsilon"]
+        self.network.epsilon = asked["epsilon"]
         self.collector.acting = self._acting if asked["native"] else self._in_torch
+
+
+class ActorFailed(Exception):
+    """An actor's environment or network raised an error, which a retry would raise again."""
+
+
+def packed_error(error: Exception) -> bytes:
+    """An answer that raises an actor's error in the learner."""
+    if not getattr(error, "__notes__", ()):  # those of environments have been noted
+        note_own_line(error)
+    name = type(error).__name__ if isinstance(error, UserError) else None
+    return message.pack({"error": str(error), "name": name, "trace": traceback.format_exc()})
+
+
+def raise_if_error(answer: dict[str, Any]) -> None:
+    """Raise what `packed_error` packed: our own errors unchanged, any other with its traceback."""
+    if "error" not in answer:
+        return
+    if answer["name"] is not None:
+        raise getattr(errors, answer["name"], UserError)(answer["error"])
+    raise ActorFailed(f"an environment or a network failed in an actor:\n{answer['trace']}")

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -22,6 +23,7 @@ class Series:
     """A name of the palette; the same thing has the same color in all charts of a page."""
     x: tuple[float, ...]
     y: tuple[float, ...]
+    """NaN where nothing was measured: the line has a gap there."""
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     """Bounds of the range at each x; both are empty if there is none."""
@@ -189,4 +191,4 @@ def _map_rows(heat_map: HeatMap) -> Iterator[list[str]]:
 
 
 def _written(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
+    return "" if value is None or math.isnan(value) else f"{value:.6g}"

@@ -1,9 +1,14 @@
-"""Drawings as matplotlib figures, with the axes and colors of the pages. Imported only when needed."""
+"""Drawings as picture files for papers and slides, with the axes and colors of the pages.
 
+Imported only when needed: it is the only module that needs matplotlib.
+"""
+
+import io
 import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -31,6 +36,18 @@ STYLE: Any = {
     "ytick.color": SOFT,
     "pdf.fonttype": 42,
 }
+DOTS_PER_INCH = 160
+UNDATED: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+"""Metadata without a date, so that equal pictures are equal files."""
+
+
+def picture(drawn: Drawing, suffix: str) -> bytes:
+    """A drawing as the content of a .png, .svg or .pdf file."""
+    content = io.BytesIO()
+    with matplotlib.rc_context(STYLE):
+        metadata = UNDATED.get(suffix)
+        figure_of(drawn).savefig(content, format=suffix[1:], dpi=DOTS_PER_INCH, metadata=metadata)
+    return content.getvalue()
 
 
 def figure_of(drawn: Drawing) -> Figure:

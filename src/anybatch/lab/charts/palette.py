@@ -8,7 +8,7 @@ PALETTE: dict[str, tuple[str, str]] = {
     "orange": ("#eb620c", "#f07c4d"),
     "green": ("#01a978", "#32e59f"),
     "pink": ("#bc5fa9", "#ce73b9"),
-    "brown": ("#613c10", "#f8df55"),
+    "olive": ("#82783c", "#f8df55"),
     "slate": ("#353741", "#d2e1ee"),
     # In order from the smallest to the largest ratio of a batch, or age.
     "order1": ("#4ec36b", "#fde725"),
@@ -21,7 +21,7 @@ PALETTE: dict[str, tuple[str, str]] = {
     "order8": ("#440154", "#2a788e"),
     "gray": ("#8a8f98", "#7b828d"),
 }
-DISTINCT = ("blue", "orange", "green", "pink", "brown", "slate")
+DISTINCT = ("blue", "orange", "green", "pink", "olive", "slate")
 ORDERED = tuple(name for name in PALETTE if name.startswith("order"))
 
 

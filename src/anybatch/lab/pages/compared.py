@@ -41,8 +41,7 @@ class Group:
     """Runs that differ only in their seeds."""
 
     name: str
-    """The settings in which it differs from the other groups, or the name of its folder; for several folders,
-    what their names share."""
+    """The settings in which it differs from the other groups, or its environment and preset."""
     color: str
     dashed: bool
     runs: tuple[RunView, ...]
@@ -119,16 +118,18 @@ def group_names(members: Sequence[Sequence[RunView]], settings: Sequence[Mapping
 
 
 def shared_name(group: Sequence[RunView]) -> str:
-    """The parts that the names of the runs' folders share: the environment, the preset and what differs from
-    it, without seed and time."""
-    parts = [run.folder.name.split(NAME_SEPARATOR) for run in group]
+    """The environment, and what the names of the runs' folders share: the preset and what differs from it.
+
+    A folder that was named by a person counts as a whole.
+    """
+    parts = [run.folder.name.split(NAME_SEPARATOR)[1:-2] for run in group]  # without env, seed and time
     common = [part for part in parts[0] if all(part in others for others in parts)]
-    return NAME_SEPARATOR.join(common) or listed_names(group)
+    return ", ".join([group[0].config.env, *(common or [listed_names(group)])])
 
 
 def listed_names(group: Sequence[RunView]) -> str:
     """The names of the runs' folders, of more than two the first two."""
-    return ", ".join([run.folder.name for run in group[:2]] + ["…"] * (len(group) > 2))
+    return ", ".join([run.folder.name for run in group[:2]] + (["…"] if len(group) > 2 else []))
 
 
 def shown_name(setting: str) -> str:

@@ -1,12 +1,13 @@
 // The page of the dial. Its whole state is a preset and what differs from it, kept in the address after #.
 
 const OF_PROXIMAL = { "proximal-ewma": "ewma", "proximal-copy": "periodic" };
+const MINIBATCH_CHOICES = ["auto", "scaled", "keep", "noise-scale"];
 const LARGEST_ON_SLIDER = 256; // times the number tuned at
 const STOPS_PER_OCTAVE = 4;
 
 const byId = (id) => document.getElementById(id);
 const presets = JSON.parse(byId("presets").textContent);
-const words = JSON.parse(byId("words").textContent); // dial_words.py
+const words = JSON.parse(byId("words").textContent); // dial_data.py
 const controls = [...document.querySelectorAll("[data-setting]")];
 const state = { preset: presets[0], changes: {} };
 let stops = [];
@@ -26,10 +27,20 @@ function numberText(value) {
   return value.toLocaleString("en-US", Number.isInteger(value) ? {} : { maximumSignificantDigits: 6 });
 }
 
-/** A sentence of dial_words.py with its numbers. */
+/** A ratio as `anybatch plan` writes it, after the sign before it: × 4, √(1/256), or × 256 for ÷ 1/256. */
+function ratioText(sign, ratio) {
+  const inverse = Math.round(1 / ratio);
+  if (inverse <= 1 || Math.abs(inverse * ratio - 1) >= 1e-9) return sign + numberText(ratio);
+  const part = numberText(inverse);
+  return { "√": `√(1/${part})`, "÷ ": `× ${part}` }[sign] ?? `${sign}1/${part}`;
+}
+
+/** A sentence of dial_data.py with its numbers. */
 function fill(sentence, values = {}) {
   const text = (value) => (typeof value === "number" ? numberText(value) : String(value));
-  return sentence.replace(/\{(\w+)\}/g, (_, name) => text(values[name]));
+  return sentence
+    .replace(/(√|÷ |)\{ratio\}/g, (_, sign) => ratioText(sign, values.ratio))
+    .replace(/\{(\w+)\}/g, (_, name) => text(values[name]));
 }
 
 // State and address
@@ -53,7 +64,7 @@ function choose(name, changes = {}) {
 
 /** The value of a setting as it was typed: a number where the preset has one. */
 function read(setting, text) {
-  if (setting === "minibatch-limit") return text === "none" ? null : text === "noise-scale" ? text : Number(text);
+  if (setting === "minibatch") return MINIBATCH_CHOICES.includes(text) ? text : Number(text);
   const isNumber = typeof state.preset.settings[setting] === "number";
   return isNumber ? (text.trim() === "" ? NaN : Number(text)) : text;
 }
@@ -65,7 +76,7 @@ function readAddress() {
   for (const { tagName, dataset: { setting }, options } of controls) {
     const text = parts.get(setting);
     if (text === null || !(setting in state.preset.settings)) continue;
-    const isChoice = tagName === "SELECT" && setting !== "minibatch-limit";
+    const isChoice = tagName === "SELECT" && setting !== "minibatch";
     if (!isChoice || [...options].some(({ value }) => value === text)) changes[setting] = read(setting, text);
   }
   choose(state.preset.name, changes);
@@ -153,7 +164,7 @@ function showRules(settings) {
 }
 
 function showLimit(settings, limit) {
-  const kind = limit === null ? "none" : limit === "noise-scale" ? "noise-scale" : "samples";
+  const kind = typeof limit === "number" ? "samples" : limit;
   byId("limit-kind").value = kind;
   const samples = byId("limit-samples");
   samples.closest(".field").hidden = kind !== "samples";
@@ -168,14 +179,14 @@ function showControls(settings) {
     const value = settings[setting];
     const field = control.closest(".field");
     if (field) field.hidden = value === undefined || !concerns(setting, settings);
-    if (value === undefined || setting === "minibatch-limit" || setting === "rescale") continue;
+    if (value === undefined || setting === "minibatch" || setting === "rescale") continue;
     if (Number.isNaN(value)) continue; // not a number: keep it to be corrected
     if (control.type !== "number" || Number(control.value) !== value || control.value === "") control.value = value;
   }
   for (const id of ["num-steps", "tuned-at-num-steps"]) byId(id).disabled = hasController(settings);
   showSlider(settings);
   showRules(settings);
-  showLimit(settings, settings["minibatch-limit"]);
+  showLimit(settings, settings.minibatch);
 }
 
 /** Whether a setting has a say in this run. */
@@ -192,10 +203,9 @@ function concerns(setting, settings) {
 // What follows
 
 function shareOf(ratio) {
-  const inverse = Math.round(1 / ratio);
   if (ratio === 1) return words.page["the tuned batch"];
-  const isPart = ratio < 1 && Math.abs(1 / ratio - inverse) < 1e-9;
-  return isPart ? fill(words.page.part, { inverse }) : fill(words.page.times, { ratio });
+  const isPart = ratioText("", ratio).startsWith("1/");
+  return fill(words.page[isPart ? "part" : "times"], { ratio });
 }
 
 /** A number, with what it means below it: 0.888889, and center of mass 8. */
@@ -220,7 +230,7 @@ function rowElement(settings, row) {
     element.dataset.label = label;
     return element;
   };
-  const meaningOf = (value) => meaning && fill(meaning, { meaning: row.meaning(value) });
+  const meaningOf = (value) => meaning && fill(meaning, { meaning: row.meaning?.(value) });
   const explained = create("div", {}, create("span", { textContent: ruleText(settings, row) }));
   if (why && row.state !== "kept") explained.append(create("span", { className: "why", textContent: why }));
   return create(
@@ -297,7 +307,7 @@ function listen() {
   byId("preset").addEventListener("change", (event) => choose(event.target.value));
   byId("envs-slider").addEventListener("input", (event) => change("num-envs", stops[event.target.value]));
   byId("as-tuned").addEventListener("click", () => choose(state.preset.name));
-  for (const control of controls.filter(({ dataset }) => !["minibatch-limit", "rescale"].includes(dataset.setting))) {
+  for (const control of controls.filter(({ dataset }) => !["minibatch", "rescale"].includes(dataset.setting))) {
     control.addEventListener("input", () => change(control.dataset.setting, read(control.dataset.setting, control.value)));
   }
   for (const control of byId("rules").querySelectorAll("input, select")) {
@@ -305,10 +315,10 @@ function listen() {
   }
   byId("limit-kind").addEventListener("change", (event) => {
     const tuned = tunedBatch(settingsOf()).minibatch;
-    const limits = { none: null, "noise-scale": "noise-scale", samples: Math.ceil(tuned) };
-    change("minibatch-limit", limits[event.target.value]);
+    const choice = event.target.value;
+    change("minibatch", choice === "samples" ? Math.ceil(tuned) : choice);
   });
-  byId("limit-samples").addEventListener("input", (event) => change("minibatch-limit", Number(event.target.value)));
+  byId("limit-samples").addEventListener("input", (event) => change("minibatch", Number(event.target.value)));
   byId("copy-command").addEventListener("click", ({ target }) => copy(target, commandOf(), byId("command")));
   byId("copy-link").addEventListener("click", ({ target }) => copy(target, location.href, byId("command")));
   byId("dial").addEventListener("submit", (event) => event.preventDefault());

@@ -5,9 +5,7 @@ from pathlib import Path
 
 from anybatch.errors import DiskError, cause_of
 from anybatch.lab.pages import report_files
-from anybatch.lab.pages.dial_records import Record
-from anybatch.lab.pages.dial_settings import settings_of
-from anybatch.lab.pages.dial_words import COLUMNS, WORDS
+from anybatch.lab.pages.dial_data import COLUMNS, WORDS, Record, settings_of
 from anybatch.lab.pages.drawings import drawing
 from anybatch.lab.pages.markup import Content, Markup, data_element, element, joined, void
 from anybatch.lab.pages.page import page, section
@@ -47,7 +45,7 @@ TUNED_NUMBERS = {
     "optimizer.beta2": "Adam β₂",
     "proximal.ewma-decay": "proximal EWMA decay",
     "proximal.copy-every": "proximal copy every",
-    "objective.advantage-decay": "advantage moments decay",
+    "objective.advantage-decay": "advantage-statistics EWMA decay",
     "phase.policy-iterations": "iterations per phase",
     "phase.auxiliary-minibatch": "auxiliary minibatch",
     "phase.auxiliary-learning-rate": "auxiliary learning rate",
@@ -231,22 +229,28 @@ def rules() -> Markup:
 
 
 def limit_fields() -> tuple[Markup, Markup]:
-    kinds = {"none": "none", "noise-scale": "noise scale", "samples": "a number"}
+    kinds = {
+        "auto": "auto: keep above the tuned batch",
+        "scaled": "scaled with the batch",
+        "keep": "keep",
+        "noise-scale": "up to the noise scale",
+        "samples": "up to a number",
+    }
     return (
         element(
             "div",
-            element("label", "minibatch limit", for_="limit-kind"),
+            element("label", "minibatch", for_="limit-kind"),
             element(
                 "select",
                 *(element("option", label, value=value) for value, label in kinds.items()),
                 id="limit-kind",
-                data_setting="minibatch-limit",
+                data_setting="minibatch",
             ),
             class_="field",
         ),
         element(
             "div",
-            element("label", "limit in samples", for_="limit-samples"),
+            element("label", "largest minibatch", for_="limit-samples"),
             void("input", type="number", id="limit-samples", min="1", step="1", inputmode="numeric"),
             class_="field",
         ),

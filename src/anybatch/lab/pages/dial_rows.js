@@ -1,4 +1,4 @@
-// What the page shows of a plan: rows of the table, lines and notes, each as the name of its words (dial_words.py) and the
+// What the page shows of a plan: rows of the table, lines and notes, each as the name of its words (dial_data.py) and the
 // numbers in them.
 
 /** A number follows its rule, is kept where the rule is off, or stays at the minibatch limit. */
@@ -79,13 +79,30 @@ function policyRows(settings, plan, rules) {
       numbers: { ratio: ratios.iteration_batch },
     });
   }
-  return rows;
+  return [...rows, ageRow(settings, plan)];
+}
+
+/** The age of the proximal policy in env steps: its mean where a setting decides it, else its largest. */
+function ageRow(settings, { batch, tuned_at: tuned, hyperparameters: numbers }) {
+  const age = {
+    ewma: (decay, _, perStep) => centerOfMass(decay) * perStep,
+    periodic: (_, every, perStep) => meanCopyAge(every) * perStep,
+  }[settings["proximal.policy"]];
+  const of = (sizes, decay, every) =>
+    (age ? age(decay, every, sizes.env_steps_per_gradient_step) : sizes.iteration_batch);
+  const then = of(tuned, settings["proximal.ewma-decay"], settings["proximal.copy-every"]);
+  const here = of(batch, numbers.proximal_decay, numbers.proximal_copy_every);
+  return {
+    name: age ? "proximal-age" : "proximal-age-up-to", tuned: then, here, state: "batch",
+    numbers: { ratio: here / then },
+  };
 }
 
 function phaseRows(settings, plan, rules) {
-  const [phase, limit, ratio] = [plan.phase, plan.minibatch_limit, plan.ratios.iteration_batch];
+  const [phase, ratio] = [plan.phase, plan.ratios.iteration_batch];
   const tunedMinibatch = settings["phase.auxiliary-minibatch"];
-  const auxiliary = rowState("auxiliary-phase", rules, limit !== null && ratio > limit.ratio);
+  const share = grown(plan.minibatch_limit, ratio, plan.tuned_at);
+  const auxiliary = rowState("auxiliary-phase", rules, share !== ratio);
   return [
     {
       name: "phase-length", tuned: settings["phase.policy-iterations"], here: phase.policy_iterations,
@@ -93,7 +110,7 @@ function phaseRows(settings, plan, rules) {
     },
     {
       name: "auxiliary-minibatch", tuned: tunedMinibatch, here: phase.auxiliary_minibatch,
-      state: auxiliary, numbers: { ratio: Math.min(ratio, limit?.ratio ?? Infinity) },
+      state: auxiliary, numbers: { ratio: share },
     },
     {
       name: `auxiliary-learning-rate-${rules.form ?? LEARNING_RATE_RULE.adam}`,
@@ -107,16 +124,15 @@ function linesOf(settings, plan) {
   const { batch, minibatch_limit: limit, step_range: range, phase } = plan;
   const lines = [];
   if (limit !== null) {
-    const name = limit.reached ? "limit-reached" : "limit-not-reached";
-    lines.push({ name, numbers: { limit: limit.samples, ratio: limit.ratio } });
-    if (limit.measured) lines.push({ name: "limit-measured", numbers: {} });
+    lines.push(limitLine(plan, limit));
+    if (limit.choice === "noise-scale") lines.push({ name: "limit-measured", numbers: {} });
   }
   if (range !== null) {
-    const [smallest, largest] = range.map((steps) => {
-      const minibatches = settings["update.minibatches-per-epoch"];
-      const found = withProducts({ ...batch, num_steps: steps, minibatches_per_epoch: minibatches });
-      return limit === null ? found : within(found, limit.samples);
-    });
+    const isDecided = limit === null || limit.choice === "auto"; // once, at the start of the run
+    const minibatches = isDecided ? batch.minibatches_per_epoch : settings["update.minibatches-per-epoch"];
+    const [smallest, largest] = range.map((steps) => within(
+      withProducts({ ...batch, num_steps: steps, minibatches_per_epoch: minibatches }), isDecided ? null : limit,
+    ));
     lines.push({
       name: "controller",
       numbers: {
@@ -138,21 +154,35 @@ function linesOf(settings, plan) {
   return lines;
 }
 
-// batch/preconditions.py
+function limitLine({ batch, tuned_at: tuned }, limit) {
+  const numbers = { limit: limit.samples, minibatches: batch.minibatches_per_epoch };
+  if (limit.choice === "auto") return { name: "kept-above", numbers };
+  if (limit.choice === "keep") {
+    const name = batch.iteration_batch < limit.samples ? "kept-not" : "kept";
+    return { name, numbers: { ...numbers, ratio: limit.samples / tuned.iteration_batch } };
+  }
+  const name = limit.reached ? "limit-reached" : "limit-not-reached";
+  return { name, numbers: { limit: limit.samples, ratio: limit.ratio } };
+}
 
 function notesOf(settings, plan) {
   const rules = rescaleRules(settings.rescale);
-  const rescales = rules.names.size > 0 && Object.values(plan.ratios).some((ratio) => ratio !== 1);
+  const ratio = plan.ratios.minibatch;
+  const isKept = ratio === 1 && plan.ratios.env_steps_per_gradient_step === 1;
+  const rescales = rules.names.size > 0 && !isKept;
+  const norm = settings["optimizer.max-grad-norm"];
   const [epochs, until, total] = [
     settings["update.epochs"], settings["optimizer.anneal-until"], settings["total-env-steps"],
   ];
   const [steps, tuned] = [settings["num-steps"], plan.tuned_at.num_steps];
   const notes = [
+    [rescales && ratio > 1, "larger-minibatch", { ratio }],
+    [rescales && ratio !== 1 && norm !== null, "max-grad-norm", { norm }],
     [rescales && epochs > 1, "epochs", { epochs }],
     [steps !== tuned, "num-steps", { steps, tuned }],
     [until !== null && settings["optimizer.anneal-to"] === 0 && until < total, "anneal-until", { until, total }],
   ];
-  if (hasPolicy(settings)) notes.push(...policyNotes(settings, plan, rescales));
+  if (hasPolicy(settings)) notes.push(...policyNotes(settings, plan, rules, rescales));
   if (hasPhases(settings)) {
     const [exact, iterations] = [
       settings["phase.policy-iterations"] / plan.ratios.iteration_batch, plan.phase.policy_iterations,
@@ -163,16 +193,19 @@ function notesOf(settings, plan) {
   return notes.filter(([applies]) => applies).map(([, name, numbers]) => ({ name, numbers }));
 }
 
-function policyNotes(settings, plan, rescales) {
+function policyNotes(settings, plan, rules, rescales) {
   const numbers = plan.hyperparameters;
   const [normalization, target] = [settings["objective.advantage-normalization"], settings["update.target-kl"]];
   const [center, age] = [centerOfMass(numbers.proximal_decay), meanCopyAge(numbers.proximal_copy_every)];
+  const [policy, ratio] = [settings["proximal.policy"], plan.ratios.iteration_batch];
+  const isBound = ["behavior", "iteration_start"].includes(policy) && rules.names.size > 0 && ratio !== 1;
   const isOneSample = settings["num-envs"] * settings["num-steps"] === 1 && numbers.advantage_decay === 0;
   return [
+    [isBound, "proximal-age", { policy, ratio }],
     [rescales && normalization === "minibatch", "advantage-normalization", {}],
     [rescales && target !== null, "target-kl", { target }],
-    [settings["proximal.policy"] === "ewma" && Number(center.toFixed(9)) < 1, "young-average", { center }],
-    [settings["proximal.policy"] === "periodic" && age < 1, "young-copy", { age }],
+    [rescales && policy === "ewma" && Number(center.toFixed(9)) < 1, "young-average", { center }],
+    [rescales && policy === "periodic" && age < 1, "young-copy", { age }],
     [isOneSample && normalization === "iteration", "one-sample", {}],
   ];
 }

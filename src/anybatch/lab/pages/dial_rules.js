@@ -1,4 +1,4 @@
-// The arithmetic of a plan: rules.py, dial/plan.py, dial/sizes.py and the configs of PPO and PPG.
+// The arithmetic of a plan: rules.py, dial/plan.py and the configs of PPO and PPG.
 // Settings are flat, named as the flags of the command line; plans have the names of `anybatch plan --json`.
 // tests/lab/test_dial_page.py compares them with Python's.
 
@@ -20,7 +20,7 @@ const COUNTS = [
 const POSITIVE = ["optimizer.learning-rate", "phase.auxiliary-learning-rate"];
 const DECAYS = ["proximal.ewma-decay", "objective.advantage-decay", "optimizer.beta1", "optimizer.beta2"];
 
-/** What cannot be planned: the name of its sentence (dial_words.py), and what stands in it. */
+/** What cannot be planned: the name of its sentence (dial_data.py), and what stands in it. */
 class Refusal extends Error {
   constructor(name, values) {
     super(name);
@@ -84,7 +84,7 @@ function rescaleRules(text) {
   return { names, form: [...forms][0] ?? null };
 }
 
-// batch/sizes.py
+// config/planned.py and dial/plan.py
 
 function withProducts(batch) {
   const iteration = batch.num_envs * batch.num_steps;
@@ -99,9 +99,12 @@ function withProducts(batch) {
 }
 
 function within(batch, limit) {
-  const minibatches = minibatchesWithin(limit, batch.iteration_batch, batch.minibatches_per_epoch);
-  return withProducts({ ...batch, minibatches_per_epoch: minibatches });
+  if (limit === null) return batch;
+  const fewest = limit.choice === "keep" ? 1 : batch.minibatches_per_epoch;
+  return withMinibatches(batch, minibatchesWithin(limit.samples, batch.iteration_batch, fewest));
 }
+
+const withMinibatches = (batch, minibatches) => withProducts({ ...batch, minibatches_per_epoch: minibatches });
 
 function configuredBatch(settings) {
   return withProducts({
@@ -130,26 +133,36 @@ function startingBatch(settings, configured) {
   return withProducts({ ...configured, num_steps: steps, epochs });
 }
 
-// batch/minibatch_limit.py
-
-const isSame = (one, other) => one.minibatches_per_epoch === other.minibatches_per_epoch;
-
-function limitOf(settings, tuned, batch, followed) {
-  const asked = settings["minibatch-limit"];
-  if (asked === null) return null;
-  const measured = asked === "noise-scale";
-  require(measured || asked >= tuned.minibatch, "limit-below", { limit: asked, minibatch: tuned.minibatch });
-  const samples = measured ? tuned.minibatch : asked;
-  return {
-    samples,
-    measured,
-    ratio: samples / tuned.minibatch,
-    reached: !isSame(within(batch, samples), batch),
-    holds_numbers: !isSame(within(followed, samples), followed),
-  };
+function limitOf(settings, tuned) {
+  const asked = settings.minibatch;
+  if (asked === "scaled") return null;
+  const isNumber = typeof asked === "number";
+  require(!isNumber || asked >= tuned.minibatch, "limit-below", { limit: asked, minibatch: tuned.minibatch });
+  const kept = Math.max(tuned.iteration_batch / settings["update.minibatches-per-epoch"], 1);
+  const samples = isNumber ? asked : asked === "noise-scale" ? tuned.minibatch : kept;
+  return { choice: isNumber ? "number" : asked, samples, ratio: samples / tuned.minibatch };
 }
 
-// batch/rescaling.py
+function withEffect(limit, configured, batch, followed) {
+  if (limit === null) return null;
+  const minibatches = configured.minibatches_per_epoch;
+  const reached = batch.minibatches_per_epoch !== minibatches;
+  if (limit.choice === "auto" && !reached) return null;
+  const holdsNumbers = {
+    auto: followed.num_steps === configured.num_steps,
+    keep: followed.iteration_batch >= limit.samples,
+  }[limit.choice] ?? followed.minibatches_per_epoch !== minibatches;
+  return { ...limit, reached, holds_numbers: holdsNumbers };
+}
+
+/** How much larger than tuned another minibatch is that grows along with the iteration batch. */
+function grown(limit, ratio, tuned) {
+  if (limit === null) return ratio;
+  if (limit.choice === "keep") return Math.min(1, (ratio * tuned.iteration_batch) / limit.samples);
+  return Math.min(ratio, limit.choice === "auto" ? 1 : limit.ratio);
+}
+
+// config/run.py and config/ppo.py
 
 function ratiosOf(batch, tuned) {
   const ratios = {
@@ -184,16 +197,15 @@ function rescaledNumbers(settings, ratios) {
   };
 }
 
-// batch/phase.py
+// config/ppg.py
 
-function phaseOf(settings, batch, tuned, ratio, largestShare) {
+function phaseOf(settings, batch, tuned, ratio, limit) {
   const rules = rescaleRules(settings.rescale);
   const tunedMinibatch = settings["phase.auxiliary-minibatch"];
   const iterations = rescaledPhaseIterations(
     settings["phase.policy-iterations"], rules.names.has("phase-length") ? ratio : 1,
   );
-  const share = rules.names.has("auxiliary-phase")
-    ? Math.min(Math.max(ratio, SMALLEST_AUXILIARY_SHARE), largestShare) : 1;
+  const share = rules.names.has("auxiliary-phase") ? Math.max(grown(limit, ratio, tuned), SMALLEST_AUXILIARY_SHARE) : 1;
   const wholePhase = iterations * ratio * tuned.iteration_batch;
   const minibatch = Math.max(1, rounded(Math.min(tunedMinibatch * share, wholePhase)));
   const envSteps = iterations * batch.iteration_batch;
@@ -209,7 +221,7 @@ function phaseOf(settings, batch, tuned, ratio, largestShare) {
   };
 }
 
-// batch/plan.py
+// dial/plan.py
 
 function planOf(settings) {
   refuseImpossible(settings);
@@ -217,8 +229,11 @@ function planOf(settings) {
   const tuned = tunedBatch(settings);
   let batch = startingBatch(settings, configured);
   let followed = settings["controller.compensate"] === "all" ? batch : configured;
-  const limit = limitOf(settings, tuned, batch, followed);
-  if (limit !== null) [batch, followed] = [within(batch, limit.samples), within(followed, limit.samples)];
+  let limit = limitOf(settings, tuned);
+  const minibatches = within(configured, limit).minibatches_per_epoch;
+  const limited = (sizes) => (limit?.choice === "auto" ? withMinibatches(sizes, minibatches) : within(sizes, limit));
+  [batch, followed] = [limited(batch), limited(followed)];
+  limit = withEffect(limit, configured, batch, followed);
   const ratios = ratiosOf(followed, tuned);
   return {
     batch,
@@ -226,7 +241,7 @@ function planOf(settings) {
     ratios,
     hyperparameters: rescaledNumbers(settings, ratios),
     phase: hasPhases(settings)
-      ? phaseOf(settings, batch, tuned, ratios.iteration_batch, limit?.ratio ?? Infinity) : null,
+      ? phaseOf(settings, batch, tuned, ratios.iteration_batch, limit) : null,
     minibatch_limit: limit,
     step_range: hasController(settings) ? [settings["controller.shortest"], settings["controller.longest"]] : null,
   };
@@ -248,7 +263,8 @@ function refuseImpossible(settings) {
   refuseController(settings);
   const [envs, minibatches] = [settings["num-envs"], settings["update.minibatches-per-epoch"]];
   const steps = hasController(settings) ? settings["controller.shortest"] : settings["num-steps"];
-  require(minibatches <= envs * steps, "minibatches", { minibatches, envs, steps, samples: envs * steps });
+  const keeps = settings.minibatch === "keep";
+  require(keeps || minibatches <= envs * steps, "minibatches", { minibatches, envs, steps, samples: envs * steps });
   require(
     Math.max(configuredBatch(settings).iteration_batch, tunedBatch(settings).iteration_batch) <= Number.MAX_SAFE_INTEGER,
     "uncountable",
@@ -262,13 +278,11 @@ function refuseDecay(settings) {
 }
 
 function refuseLimit(settings) {
-  const limit = settings["minibatch-limit"];
-  if (limit === null) return;
-  if (limit === "noise-scale") {
-    require(!hasController(settings), "limit-controller", { kind: settings["controller.kind"] });
-  } else {
-    require(Number.isInteger(limit) && limit >= 1, "count", { setting: "minibatch-limit", value: limit });
-  }
+  const { minibatch, "controller.kind": kind } = settings;
+  if (minibatch === "noise-scale") require(!hasController(settings), "limit-controller", { kind });
+  require(minibatch !== "keep" || kind !== "noise_scale", "keep-controller");
+  if (typeof minibatch !== "number") return;
+  require(Number.isInteger(minibatch) && minibatch >= 1, "count", { setting: "minibatch", value: minibatch });
 }
 
 function refuseController(settings) {

@@ -1,8 +1,14 @@
-"""Drawings as figures of a page, each with its caption, legend and note."""
+"""Drawings as figures of a page: lines stretch with the page, text keeps its size.
 
+The lines are an SVG without a fixed aspect; ticks are text placed by percentages around it.
+"""
+
+import math
+from itertools import chain
+
+from anybatch.lab.charts.axes import Axis
 from anybatch.lab.charts.chart import Chart, Drawing, HeatMap, Intervals, Panels, Series
-from anybatch.lab.pages.line_charts import SIDE, frame, stretched, units, x_ticks
-from anybatch.lab.pages.markup import Markup, element, joined
+from anybatch.lab.pages.markup import Markup, data_element, element, joined
 
 
 def drawing(drawn: Drawing, *, alone: bool = True, wide: bool = False) -> Markup:
@@ -109,3 +115,133 @@ def heat_map(drawn: HeatMap) -> Markup:
         body.append(element("tr", element("th", name), *cells))
     table = element("table", element("thead", head), element("tbody", *body), class_="heat-map")
     return joined(element("div", table, class_="scroll"), element("div", drawn.x_label, class_="x-label"))
+
+
+SIDE = 1000
+"""Side of the SVG in its own units; the page stretches it to the available room."""
+EDGE = 0.06
+"""Ticks closer than this to an end of the x axis are aligned with the end, not centered."""
+
+
+def frame(chart: Chart) -> Markup:
+    """The plot with its ticks below and to the left of it."""
+    x_axis, y_axis = chart.x_axis(), chart.y_axis()
+    widest = max(y_axis.labels, key=len, default="")
+    y_ticks = (
+        element("span", label, style=f"bottom:{100 * y_axis.place(tick):.2f}%")
+        for tick, label in zip(y_axis.ticks, y_axis.labels, strict=True)
+    )
+    return element(
+        "div",
+        element("div", element("span", widest, class_="widest"), *y_ticks, class_="y", aria_hidden="true"),
+        element("div", plot(chart, x_axis, y_axis), level_label(chart, y_axis), class_="plot"),
+        element("div", *x_ticks(x_axis), class_="x", aria_hidden="true"),
+        element("div", chart.x_label, class_="x-label"),
+        hover_data(chart, x_axis),
+        class_="frame",
+    )
+
+
+def x_ticks(axis: Axis) -> list[Markup]:
+    ticks: list[Markup] = []
+    for tick, label in zip(axis.ticks, axis.labels, strict=True):
+        place = axis.place(tick)
+        side = "first" if place < EDGE else "last" if place > 1 - EDGE else None
+        ticks.append(element("span", label, class_=side, style=f"left:{100 * place:.2f}%"))
+    return ticks
+
+
+def plot(chart: Chart, x_axis: Axis, y_axis: Axis) -> Markup:
+    grid = "".join(f"M0 {units(1 - y_axis.place(tick))}H{SIDE}" for tick in y_axis.ticks)
+    shapes = [element("path", class_="grid", d=grid)]
+    if chart.level is not None:
+        height = units(1 - y_axis.place(chart.level))
+        shapes.append(element("path", class_="level", d=f"M0 {height}H{SIDE}"))
+    shapes += [band(series, x_axis, y_axis) for series in chart.series if series.low and not series.dots]
+    for series in chart.series:
+        shapes += lines(series, x_axis, y_axis)
+    described = f"{chart.title}: {chart.y_label} over {chart.x_label}"
+    return stretched(shapes, described)
+
+
+def stretched(shapes: list[Markup], described: str) -> Markup:
+    """An SVG of SIDE × SIDE units that fills the element it is in."""
+    return element(
+        "svg",
+        *shapes,
+        viewBox=f"0 0 {SIDE} {SIDE}",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=described,
+    )
+
+
+def level_label(chart: Chart, y_axis: Axis) -> Markup | None:
+    if chart.level is None or not chart.level_label:
+        return None
+    bottom = 100 * y_axis.place(chart.level)
+    return element("span", chart.level_label, class_="level-label", style=f"bottom:{bottom:.2f}%")
+
+
+def band(series: Series, x_axis: Axis, y_axis: Axis) -> Markup:
+    """The range around a line."""
+    high, low = (_pieces(series.x, y, x_axis, y_axis) for y in (series.high, series.low))
+    outline = "".join(f"M{'L'.join(there + back[::-1])}Z" for there, back in zip(high, low, strict=True))
+    return element("path", class_="band", style=f"fill:var(--{series.color})", d=outline)
+
+
+def lines(series: Series, x_axis: Axis, y_axis: Axis) -> list[Markup]:
+    """The line and, if requested, its points with their ranges. A point alone is a dot."""
+    pieces = _pieces(series.x, series.y, x_axis, y_axis)
+    color = f"stroke:var(--{series.color})"
+    shapes: list[Markup] = []
+    joined_points = "".join(f"M{'L'.join(piece)}" for piece in pieces if len(piece) > 1)
+    if joined_points and series.line:
+        kind = "line dashed" if series.dashed else "line"
+        shapes.append(element("path", class_=kind, style=color, d=joined_points))
+    dots = [point for piece in pieces for point in piece if series.dots or len(piece) == 1]
+    if dots:
+        # A line of length 0 with round ends is a round dot, however the SVG is stretched.
+        shapes.append(element("path", class_="dots", style=color, d="".join(f"M{dot}h0" for dot in dots)))
+    if series.dots and series.low:
+        low, high = (chain(*_pieces(series.x, y, x_axis, y_axis)) for y in (series.low, series.high))
+        bars = "".join(f"M{bottom}L{top}" for bottom, top in zip(low, high, strict=True))
+        shapes.append(element("path", class_="bars", style=color, d=bars))
+    return shapes
+
+
+def hover_data(chart: Chart, x_axis: Axis) -> Markup:
+    """The numbers that the page shows at the pointer."""
+    series = [
+        [
+            one.label,
+            one.color,
+            [float(f"{x:.6g}") for x, y in zip(one.x, one.y, strict=True) if not math.isnan(y)],
+            [float(f"{y:.5g}") for y in one.y if not math.isnan(y)],
+        ]
+        for one in chart.series
+    ]
+    data = {
+        "x": [x_axis.low, x_axis.high, x_axis.log],
+        "label": chart.x_label,
+        "names": chart.x_names,
+        "places": chart.x_places,
+        "series": series,
+    }
+    return data_element(data)
+
+
+def _pieces(x: tuple[float, ...], y: tuple[float, ...], x_axis: Axis, y_axis: Axis) -> list[list[str]]:
+    """Places of the points that the axes can show, as `x y`; a NaN of y ends a piece of the line."""
+    pieces: list[list[str]] = [[]]
+    for one, other in zip(x, y, strict=True):
+        if math.isnan(other):
+            pieces.append([])
+        elif not x_axis.log or one > 0:
+            pieces[-1].append(f"{units(x_axis.place(one))} {units(1 - y_axis.place(max(other, y_axis.low)))}")
+    return [piece for piece in pieces if piece]
+
+
+def units(place: float) -> str:
+    """A place from 0 to 1 in the units of the SVG."""
+    return f"{SIDE * place:.1f}".removesuffix(".0")

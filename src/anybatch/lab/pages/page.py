@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 
 from anybatch.lab.charts import palette
-from anybatch.lab.pages.markup import Content, Markup, element, joined
+from anybatch.lab.pages.markup import Content, Markup, element, joined, void
 
 GENERATOR = '<meta name="generator" content="anybatch">'
 """Marks a page as written by anybatch."""
+SUBJECT = "anybatch-subject"
 
 
 def page(
@@ -20,10 +21,12 @@ def page(
     foot: Content,
     styles: Iterable[str] = (),
     scripts: Iterable[str] = (),
+    about: str = "",
 ) -> str:
     """A whole page: its head, the title with its first sentence, and what follows.
 
-    `styles` and `scripts` are files in this folder that only this page needs.
+    `styles` and `scripts` are files in this folder that only this page needs. `about` says what the page is
+    about, so that it is not replaced by one about something else.
     """
     dark = f"@media (prefers-color-scheme:dark){{:root{{{palette.custom_properties(dark=True)}}}}}"
     style = f":root{{{palette.custom_properties(dark=False)}}}{dark}\n{_files(('style.css', *styles))}"
@@ -31,6 +34,7 @@ def page(
         Markup('<meta charset="utf-8">'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         Markup(GENERATOR),
+        about_mark(about) if about else None,
         Markup('<link rel="icon" href="data:,">'),  # otherwise a browser requests one from a server
         element("title", title),
         element("style", Markup(style)),
@@ -46,6 +50,11 @@ def page(
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{content}</body></html>\n'
 
 
+def about_mark(subject: str) -> Markup:
+    """The part of a page's head that says what it is about."""
+    return void("meta", name_=SUBJECT, content=subject)
+
+
 def section(title: str, *contents: Content) -> Markup:
     return element("section", element("h2", title), *contents)
 
@@ -59,8 +68,7 @@ def table(
 ) -> Markup:
     """A table whose first column names its rows. `numbers` are the columns aligned to the right.
 
-    On a phone, each row of a table of kind `stacked` becomes a block with its labels, two in a line where it
-    is `stacked pairs`; others scroll.
+    On a phone, each row of a table of kind `stacked` becomes a block with its labels; others scroll.
     """
     aligned = set(numbers)
     heads = (

@@ -1,5 +1,6 @@
-"""The metrics of runs over env steps, as charts."""
+"""The metrics of runs over env steps, as charts, and the return as a line of text."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,12 +11,14 @@ from anybatch.errors import UserError
 from anybatch.lab.charts.chart import Chart, Scale, Series
 from anybatch.lab.pages.compared import Group
 from anybatch.runs.metrics import METRICS, meant
+from anybatch.text import number_text
 
 PARTS = 120
 """Number of equal parts of the longest run; a point of a line is the mean within one."""
 RETURN, EPISODES = "charts/episodic_return", "charts/episodes"
 NOISE_SCALE = "batch/noise_scale"
-"""Metric summarized by medians: a few values dominate its mean, since its denominator can be near 0."""
+"""Metric summarized by medians: a few values dominate its mean, since its denominator can be near 0. It
+has no value where noise hides the gradient: it is more than the batch there."""
 RETURN_METRICS = (RETURN, "charts/normalized_return", "charts/episodic_length")
 """Metrics that are means over episodes: parts of a run weight them by the number of episodes."""
 
@@ -48,7 +51,7 @@ RUN_CHARTS = (
         name="noise-scale",
         title="Gradient noise scale",
         metric=NOISE_SCALE,
-        y_label="samples; dashed: the minibatch",
+        y_label="samples; dashed: the minibatch; dots: more than the batch, lost in noise",
         y_scale="log",
         beside="batch/minibatch",
         beside_label="minibatch",
@@ -151,7 +154,7 @@ def metric_chart(kind: MetricChart, groups: Sequence[Group]) -> Chart:
         line = group_line(group, kind.metric, longest)
         if line is None:
             continue
-        series.append(line)
+        series += [line, *lost_marks(group, line, longest)]
         end = max(end, *(run.env_steps for run in group.runs))
         beside = group_line(group, kind.beside, longest) if kind.beside else None
         if beside is not None:
@@ -179,25 +182,39 @@ def range_note(groups: Sequence[Group]) -> str:
 
 
 def group_line(group: Group, metric: str, longest: int) -> Series | None:
-    """The mean over a group's runs with their range; for one run, the mean and range within each part."""
+    """The mean over a group's runs with their range; for one run, the mean and range within each part.
+
+    Where the metric was lost in noise, y is NaN: a gap.
+    """
     lines = [line for run in group.runs if (line := run_line(run.rows, metric, longest / PARTS)) is not None]
     if not lines:
         return None
-    x, y, low, high = lines[0] if len(lines) == 1 else over_runs(lines, longest)
+    x, y, low, high = lines[0] if len(lines) == 1 else over_runs(lines, longest, metric)
     has_range = bool((high > low).any())
     return Series(
         label=group.label,
         color=group.color,
         dashed=group.dashed,
         x=tuple(x.tolist()),
-        y=tuple(y.tolist()),
+        y=tuple(np.where(np.isinf(y), np.nan, y).tolist()),
         low=tuple(low.tolist()) if has_range else (),
         high=tuple(high.tolist()) if has_range else (),
     )
 
 
+def lost_marks(group: Group, line: Series, longest: int) -> list[Series]:
+    """Dots where a line has gaps: more than the batch, at whose height they are."""
+    lost = tuple(x for x, y in zip(line.x, line.y, strict=True) if math.isnan(y))
+    batch = group_line(group, "batch/iteration", longest) if lost else None
+    if batch is None:
+        return []
+    heights = tuple(np.interp(lost, batch.x, batch.y).tolist())
+    label = f"{group.label}, more than the batch"
+    return [Series(label=label, color=line.color, x=lost, y=heights, dots=True, line=False, in_legend=False)]
+
+
 Line = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Env steps, means, and lowest and highest values: [P] each."""
+"""Env steps, means, and lowest and highest values: [P] each. Means lost in noise are infinite."""
 
 
 def run_line(rows: Sequence[Mapping[str, Any]], metric: str, width: float) -> Line | None:
@@ -205,36 +222,69 @@ def run_line(rows: Sequence[Mapping[str, Any]], metric: str, width: float) -> Li
     known = [row for row in rows if row.get(metric) is not None]
     if not known:
         return None
+    if metric == NOISE_SCALE:  # JSON has no infinity: a scale that is missing was lost in noise
+        known = rows
     steps = np.array([row["env_steps"] for row in known], dtype=np.float64)
-    values = np.array([row[metric] for row in known], dtype=np.float64)
+    values = np.array([math.inf if row.get(metric) is None else row[metric] for row in known])
     by_episodes = metric in RETURN_METRICS
     weights = np.array([row.get(EPISODES) or 1 if by_episodes else 1 for row in known], dtype=np.float64)
     # A row at the very end of a part belongs to it, since its env steps were done within it.
     _, starts = np.unique(np.ceil(steps / width), return_index=True)
-    total = np.add.reduceat(weights, starts)
-    if metric == NOISE_SCALE:
-        centers = np.array([np.median(part) for part in np.split(values, starts[1:])])
-    else:
-        centers = np.add.reduceat(weights * values, starts) / total
-    return (
-        np.add.reduceat(weights * steps, starts) / total,
-        centers,
-        np.minimum.reduceat(values, starts),
-        np.maximum.reduceat(values, starts),
-    )
+    parts = zip(*(np.split(array, starts[1:]) for array in (steps, values, weights)), strict=True)
+    points = [(np.average(x, weights=weight), *middle_and_range(y, weight, metric)) for x, y, weight in parts]
+    x, y, low, high = np.array(points).T
+    return x, y, low, high
 
 
-def over_runs(lines: Sequence[Line], longest: int) -> Line:
-    """Mean and range over several runs, each interpolated to common points and counted where it has data."""
+def over_runs(lines: Sequence[Line], longest: int, metric: str) -> Line:
+    """Middle and range over runs, each interpolated to common points and counted where it has data."""
     x = np.linspace(0, longest, PARTS + 1)
     at = np.array([at_points(x, steps, means) for steps, means, _, _ in lines])
-    known = ~np.isnan(at).all(axis=0)
-    at = at[:, known]
-    return x[known], np.nanmean(at, axis=0), np.nanmin(at, axis=0), np.nanmax(at, axis=0)
+    has_data = ~np.isnan(at)
+    points = [
+        (place, *middle_and_range(values[there], np.ones(there.sum()), metric))
+        for place, values, there in zip(x, at.T, has_data.T, strict=True)
+        if there.any()
+    ]
+    x, y, low, high = np.array(points).T
+    return x, y, low, high
+
+
+def middle_and_range(values: np.ndarray, weights: np.ndarray, metric: str) -> tuple[float, float, float]:
+    """The mean, or the median of a noise scale, and the range of finite values; if the middle is not finite,
+    there is no range."""
+    middle = np.median(values) if metric == NOISE_SCALE else np.average(values, weights=weights)
+    if not np.isfinite(middle):
+        return math.inf, math.nan, math.nan
+    finite = values[np.isfinite(values)]
+    return float(middle), float(finite.min()), float(finite.max())
 
 
 def at_points(x: np.ndarray, steps: np.ndarray, means: np.ndarray) -> np.ndarray:
     """A line at the points x; NaN before its first point, and more than one point after its last one."""
-    values = np.interp(x, steps, means)
+    lost = np.isinf(means)
+    values = np.interp(x, steps, np.where(lost, 0.0, means))
+    values[np.interp(x, steps, lost) > 0] = np.inf
     values[(x < steps[0]) | (x > steps[-1] + x[1] - x[0])] = np.nan
     return values
+
+
+BARS = "▁▂▃▄▅▆▇█"
+COLUMNS = 40
+
+
+def sparkline(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The return of a run over its episodes: ▁▂▅▇█ 21.4 → 498. Empty for fewer than two points."""
+    line = run_line(rows, RETURN, rows[-1]["env_steps"] / COLUMNS) if rows else None
+    if line is None or len(line[1]) < 2:
+        return ""
+    values = line[1].tolist()
+    return f"{bars(values)}  {number_text(values[0], 4)} → {number_text(values[-1], 4)}"
+
+
+def bars(values: Sequence[float]) -> str:
+    """A bar for each value, scaled from the lowest to the highest."""
+    low, span = min(values), max(values) - min(values)
+    if span == 0:
+        return BARS[0] * len(values)
+    return "".join(BARS[round((value - low) / span * (len(BARS) - 1))] for value in values)

@@ -1,6 +1,7 @@
 """The page of one run, or of several runs overlaid."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
@@ -20,7 +21,7 @@ RUN_COLUMNS = (
     "env steps",
     "iteration batch",
     "training return",
-    "evaluation",
+    "evaluation ± standard error",
     "steps/s",
     "time",
 )
@@ -46,10 +47,16 @@ def report(runs: Sequence[RunView], words: Sequence[str]) -> Report:
         kicker=f"{', '.join(envs)} · {', '.join(dict.fromkeys(run.config.title for run in runs))}",
         lead=lead(groups),
         body=body,
+        about=subject(runs),
         foot="Made by anybatch. The folder of this page has its figures as PNG and SVG in "
         "figures/ and their numbers as CSV in data/, with all metrics of the runs in data/metrics.csv.",
     )
-    return Report(content, charts, {"metrics": metrics_csv(runs)})
+    return Report(content, charts, {"metrics": metrics_csv(runs)}, about=subject(runs))
+
+
+def subject(runs: Sequence[RunView]) -> str:
+    """What the page is about: a report on other runs must not replace it."""
+    return " ".join(sorted(run.folder.name for run in runs))
 
 
 def title(groups: Sequence[Group], envs: Sequence[str]) -> str:
@@ -93,7 +100,7 @@ def outcome(group: Group) -> str:
     lowest, highest = number_text(min(scores), 4), number_text(max(scores), 4)
     spread = f" ({lowest} to {highest} in {len(scores)} runs)" if len(scores) > 1 else ""
     played = evaluation(group.runs[0]) if len(group.runs) == 1 else ""
-    evaluated = f", {played} when evaluated," if played else ""
+    evaluated = f", {played} (standard error) when evaluated," if played else ""
     return f"a mean return of {number_text(fmean(scores), 4)}{spread}{evaluated} after {steps:,} env steps"
 
 
@@ -132,7 +139,7 @@ def runs_table(groups: Sequence[Group]) -> Markup:
                     duration(run.rows[-1]["wall_seconds"]) if run.rows else "",
                 ]
             )
-    return table(RUN_COLUMNS, rows, numbers=range(1, len(RUN_COLUMNS)), kind="stacked pairs")
+    return table(RUN_COLUMNS, rows, numbers=range(1, len(RUN_COLUMNS)))
 
 
 def duration(seconds: float) -> str:
@@ -202,12 +209,15 @@ def all_advice(groups: Sequence[Group]) -> list[Markup]:
 
 
 def commands(groups: Sequence[Group], words: Sequence[str]) -> list[Markup]:
-    """How the runs and this page were made."""
+    """How the runs and this page were made. Each names the folder of its run: `runs/` may soon be another."""
+    out = words[words.index("--out") :][:2] if "--out" in words else ()
     shown: list[Markup] = []
     for group in groups:
         for run in group.runs:
             processes = [*run.facts.get("earlier", []), run.facts]
-            shown += [command(process["command"]) for process in processes if process.get("command")]
+            shown += [
+                command(of_folder(process["command"], run)) for process in processes if process.get("command")
+            ]
     facts = groups[0].runs[0].facts
     versions = [
         f"{name.replace('_', ' ')} {facts[name]}"
@@ -218,8 +228,18 @@ def commands(groups: Sequence[Group], words: Sequence[str]) -> list[Markup]:
         *dict.fromkeys(shown),
         element("p", f"Trained with {', '.join(versions)}.", class_="soft"),
         element("p", "This page:"),
-        command(words),
+        command(["anybatch", "report", *(shown_folder(run) for group in groups for run in group.runs), *out]),
     ]
+
+
+def of_folder(words: Sequence[str], run: RunView) -> list[str]:
+    """A command of a run, with the folder that it resumed."""
+    return [*words[:2], shown_folder(run), *words[3:]] if words[1:2] == ["resume"] else list(words)
+
+
+def shown_folder(run: RunView) -> str:
+    here = Path.cwd()
+    return str(run.folder.relative_to(here) if run.folder.is_relative_to(here) else run.folder)
 
 
 def metrics_csv(runs: Sequence[RunView]) -> str:

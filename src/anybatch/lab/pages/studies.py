@@ -10,10 +10,11 @@ from anybatch.lab.pages.drawings import drawing
 from anybatch.lab.pages.markup import Content, Markup, element, joined
 from anybatch.lab.pages.page import command, page, plan_rows, section, table
 from anybatch.lab.pages.report_files import Report
-from anybatch.lab.pages.study_charts import score_drawings
+from anybatch.lab.pages.study_charts import score_drawings, sweep_drawings
 from anybatch.lab.pages.study_curves import curve_panels, metric_panels
 from anybatch.lab.pages.study_parts import (
     LEVEL,
+    WITHOUT_RULES,
     Aggregate,
     Part,
     StudyView,
@@ -21,7 +22,6 @@ from anybatch.lab.pages.study_parts import (
     left_out,
     mean_of,
 )
-from anybatch.lab.pages.study_sweeps import sweep_drawings
 from anybatch.lab.pages.verdicts import intervals_of, listed_claims, shown_verdict
 from anybatch.lab.studies.cells import RANDOM_ARM
 from anybatch.lab.studies.duration import in_words, written
@@ -90,9 +90,16 @@ ANSWERS = {
     "undecided": "Undecided: {seeds} on {where} cannot tell whether {claim}",
     "unfinished": "Not finished: on {where}, it is not known yet whether {claim}",
     "not run": "Not run yet: on {where}, it is not known whether {claim}",
-    "not tested": "Not tested: on {where}, a control passes the same test; it is not known whether {claim}",
+    "not tested": "Not tested: on {where}, no control failed the same test; it is not known whether {claim}",
+    "not needed": "Equal with the rules on {where}; without them equal too, so the rules were not needed "
+    "here.",
 }
 """The first sentence of a page, by the state of the study's first verdict."""
+WITHOUT_THEM = {
+    "fails": "Without the rules, it does not.",
+    "undecided": "Without the rules, this is not shown.",
+}
+"""The second sentence, if the control of a claim that holds is the arm without rules."""
 
 
 def lead(view: StudyView) -> str:
@@ -106,9 +113,21 @@ def lead(view: StudyView) -> str:
         return first.sentence
     waits = any(one.state == "not run" or one.details.get("missing") for one in first.comparisons)
     state = "unfinished" if first.state == "undecided" and waits else first.state
+    without = state_without_rules(first)
+    if state == "not tested" and without == "holds":
+        state = "not needed"
     seeds, where = counted(seed_count(view), "seed"), where_judged(first) or env_words(view)
     answer = ANSWERS[state].format(where=where, seeds=seeds, claim=within_a_sentence(first.claim))
+    if state == "holds" and without in WITHOUT_THEM:
+        answer = f"{answer} {WITHOUT_THEM[without]}"
     return answer if state == "not run" else f"{answer} {as_a_sentence(first.reason)}"
+
+
+def state_without_rules(verdict: Verdict) -> str:
+    """How the test of a claim ends for the arm without rules; empty if that is not its control."""
+    controls = [one.details["control"] for one in verdict.comparisons if "control" in one.details]
+    states = {one["state"] for one in controls if one["arm"] == WITHOUT_RULES}
+    return next((state for state in ("fails", "undecided", "holds") if state in states), "")
 
 
 def as_a_sentence(text: str) -> str:

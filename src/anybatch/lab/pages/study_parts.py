@@ -10,13 +10,14 @@ from typing import Any
 
 from anybatch.errors import UserError
 from anybatch.lab import statistics
-from anybatch.lab.studies import plan as plans
 from anybatch.lab.studies import recorded, runner
-from anybatch.lab.studies.cells import RANDOM_ARM, Cell, Result
-from anybatch.lab.studies.plan import StudyPlan
+from anybatch.lab.studies.cells import CELLS, PLAN_FILE, RANDOM_ARM, Cell, Result
+from anybatch.lab.studies.plan import StudyPlan, by_setting, setting_name
 from anybatch.lab.verdicts import Scores, Verdict, gates, judge
 from anybatch.lab.verdicts.compare import METRIC_NAMES
 
+WITHOUT_RULES = "none"
+"""The arm of studies that changes no number with the batch."""
 LEVEL = 0.95
 """Confidence of the intervals in figures and tables."""
 MOST_LEFT_OUT = 5
@@ -68,7 +69,7 @@ class StudyView:
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        return judge(self.plan, self.results.values())
+        return judge(self.scores)
 
     @property
     def notes(self) -> list[str]:
@@ -131,10 +132,8 @@ class StudyView:
 
     def words(self, point: Mapping[str, Any], factors: Mapping[str, float] | None = None) -> list[str]:
         """Swept settings in words: iterations 8, learning rate × 2."""
-        values = [f"{plans.setting_name(path)} {self.short(path, value)}" for path, value in point.items()]
-        return values + [
-            f"{plans.setting_name(path)} × {factor:g}" for path, factor in (factors or {}).items()
-        ]
+        values = [f"{setting_name(path)} {self.short(path, value)}" for path, value in point.items()]
+        return values + [f"{setting_name(path)} × {factor:g}" for path, factor in (factors or {}).items()]
 
     def short(self, path: str, value: Any) -> str:
         """A swept value in four digits, or in all of them if another value of the setting has the same."""
@@ -143,7 +142,7 @@ class StudyView:
 
     @cached_property
     def _values(self) -> dict[str, list[Any]]:
-        return plans.by_setting(part.point for part in self.parts)
+        return by_setting(part.point for part in self.parts)
 
 
 def short(value: Any) -> str:
@@ -204,7 +203,7 @@ def _aggregate(statistic: Callable[..., statistics.Aggregated], scores: Frozen) 
 
 def is_study(path: Path) -> bool:
     """Whether a folder is a study's."""
-    return (path / plans.PLAN_FILE).is_file() and (path / plans.cell_files.CELLS).is_dir()
+    return (path / PLAN_FILE).is_file() and (path / CELLS).is_dir()
 
 
 def read(path: Path) -> StudyView:
@@ -212,11 +211,9 @@ def read(path: Path) -> StudyView:
     if path.is_file():
         plan, results = recorded.study_in(recorded.read(path))
     else:
-        plan = plans.read(path)
+        plan = StudyPlan.read(path)
         if plan is None:
-            raise UserError(
-                f"{path} is not a recorded study or the folder of one: there is no {plans.PLAN_FILE}"
-            )
+            raise UserError(f"{path} is not a recorded study or the folder of one: there is no {PLAN_FILE}")
         results = runner.results(path, plan)
     return StudyView(plan, results, [] if plan.tune else sweeps_of(path))
 

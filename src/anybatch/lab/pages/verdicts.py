@@ -161,7 +161,7 @@ def numbers_behind(verdict: Verdict) -> Markup | None:
     return element(
         "details",
         element("summary", "The numbers behind it"),
-        table(header, rows, numbers=range(1, len(header)), kind="stacked pairs"),
+        table(header, rows, numbers=range(1, len(header))),
         element("p", NUMBERS_NOTE + (SEVERAL_NOTE if len(rows) > 1 else ""), class_="note"),
     )
 

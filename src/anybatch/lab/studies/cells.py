@@ -67,7 +67,8 @@ cells/NAME.json adds:
     plan        numbers of the run's plan: batch, tuned_at, ratios, hyperparameters, phase, step_range, rows,
                 warnings, as `anybatch plan --json` prints them
     metrics     {name: [value or null, …]}, a value for each part of the run, means within it (of the noise
-                scale, medians): those of METRIC_CURVES that the run measured
+                scale, medians): those of curves.METRIC_CURVES that the run
+                measured
     facts       seconds (of training, summed over interruptions), interruptions, anybatch, git_commit, source,
                 python, torch, engine, device, threads, machine, cores. Only these may differ between two
                 undisturbed runs of one plan on one machine
@@ -75,20 +76,21 @@ cells/NAME.json adds:
 All numbers are finite; returns have six significant digits, metrics four.
 """
 
+import os
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 from anybatch.errors import UserError
-from anybatch.lab.studies import curve_means
+from anybatch.lab.studies import curves
 from anybatch.runs import folder as run_folder
 from anybatch.storage.json_text import is_number
 from anybatch.storage.safe_files import Folder
 
-SCHEMA, CELL_SCHEMA = 1, 2
-"""Of plan.json, which is hashed with it, and of the files of cells."""
+CELL_SCHEMA = 2
 PLAN_FILE, CELLS, RUNS, SOURCE = "plan.json", "cells", "runs", "source"
 
 BINS = 100
@@ -100,27 +102,6 @@ RANDOM_ARM = "random"
 BOTH = "both"
 METRICS: tuple[str, ...] = ("final", "area")
 """The numbers of a cell that verdicts compare: the papers' metric, and the mean over the whole run."""
-ENTROPY = "losses/entropy"
-
-METRIC_CURVES = (
-    "batch/iteration",
-    "batch/minibatch",
-    "batch/noise_scale",
-    "batch/behavioral_divergence",
-    "batch/policy_kl",
-    "charts/learning_rate",
-    "losses/approx_kl",
-    "losses/clipfrac",
-    ENTROPY,
-    "losses/explained_variance",
-    "losses/grad_clip_fraction",
-    "losses/td_loss",
-    "losses/q_values",
-    "advantage/std",
-    "importance/effective_samples",
-    "proximal/kl",
-)
-"""Metrics that a cell keeps over the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,15 +168,23 @@ class LeftOut:
     """The cause in words."""
 
 
-class Origin(Protocol):
-    """What a cell belongs to: the plan of a study or of a tuning."""
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What the result of a cell takes from its plan, which is that of a study or of a tuning."""
 
-    @property
-    def hash(self) -> str: ...
-    @property
-    def bins(self) -> int: ...
-    @property
-    def facts(self) -> Mapping[str, Any]: ...
+    hash: str
+    bins: int
+    facts: Mapping[str, Any]
+
+    def result_facts(self) -> dict[str, Any]:
+        """What a result depends on beside the plan. Nothing that identifies the owner of the machine."""
+        known = {name: self.facts.get(name) for name in ("anybatch", "git_commit", "source")}
+        return known | {"machine": platform.machine(), "cores": os.cpu_count()}
+
+    def failure(self, cell: Cell, reason: str, *, diverged: bool = False) -> "Result":
+        """The record of a cell without a result, which is never dropped but written with the reason."""
+        facts = self.result_facts()
+        return Result(cell=cell, plan_hash=self.hash, failed=reason, diverged=diverged, facts=facts)
 
 
 CELL_KEYS = ("name", "part", "env", "base", "arm", "ratio", "point", "factors", "seed", "config")
@@ -223,11 +212,11 @@ class Result:
 
     @property
     def final_return(self) -> float | None:
-        return curve_means.final_return(value for _, value in self.curve)
+        return curves.final_return(value for _, value in self.curve)
 
     @property
     def area(self) -> float | None:
-        return curve_means.area(value for _, value in self.curve)
+        return curves.area(value for _, value in self.curve)
 
     def score(self, metric: str) -> float:
         """The number that verdicts compare, `area` or `final`. The cell must not have failed."""

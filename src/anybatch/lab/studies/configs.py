@@ -7,7 +7,7 @@ from typing import Any
 from anybatch import presets
 from anybatch.config import CONFIGS, AnyConfig, EnvConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
-from anybatch.envs.published_scale import on_published_scale
+from anybatch.envs.published import on_published_scale
 from anybatch.errors import ConfigError
 from anybatch.lab.studies.files import Arm, Base, Grid, Study
 
@@ -73,11 +73,13 @@ def cell_settings(
 
 def batch_of(settings: Mapping[str, Any], ratio: Fraction, arm: Arm) -> dict[str, Any]:
     """The settings of a batch that is a fraction or a multiple of the base's."""
-    num_envs = whole(settings["num_envs"], ratio, "envs")
-    if not arm.minibatches_follow:
-        return {"num_envs": num_envs}
-    minibatches = whole(settings["update"]["minibatches_per_epoch"], ratio, "minibatches")
-    return {"num_envs": num_envs, "update": {"minibatches_per_epoch": minibatches}}
+    batch: dict[str, Any] = {"num_envs": whole(settings["num_envs"], ratio, "envs")}
+    if settings["minibatch"] == "auto":
+        batch["minibatch"] = "scaled"  # the rules that a study tests hold in both directions
+    if arm.minibatches_follow:
+        minibatches = whole(settings["update"]["minibatches_per_epoch"], ratio, "minibatches")
+        batch["update"] = {"minibatches_per_epoch": minibatches}
+    return batch
 
 
 def whole(number: int, ratio: Fraction, what: str) -> int:
@@ -94,10 +96,16 @@ def nested(path: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def number_at(settings: Mapping[str, Any], path: str, where: str) -> float:
+def setting_at(settings: Mapping[str, Any], path: str) -> Any:
+    """A setting by its path; None if there is none."""
     found: Any = settings
     for name in path.split("."):
         found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def number_at(settings: Mapping[str, Any], path: str, where: str) -> float:
+    found = setting_at(settings, path)
     if not isinstance(found, int | float) or isinstance(found, bool):
         raise ConfigError(f"{where}: {path} is not a number that a factor could multiply")
     return float(found)

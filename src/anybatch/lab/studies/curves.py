@@ -4,15 +4,36 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from anybatch.lab.studies.cells import METRIC_CURVES
-from anybatch.lab.studies.curve_means import rounded
-
 EPISODES, RETURN, NOISE_SCALE = "charts/episodes", "charts/episodic_return", "batch/noise_scale"
-METRIC_DIGITS = 4
-"""Significant digits that a cell keeps of metrics."""
+ENTROPY = "losses/entropy"
+METRIC_CURVES = (
+    "batch/iteration",
+    "batch/minibatch",
+    "batch/noise_scale",
+    "batch/behavioral_divergence",
+    "batch/policy_kl",
+    "charts/learning_rate",
+    "losses/approx_kl",
+    "losses/clipfrac",
+    ENTROPY,
+    "losses/explained_variance",
+    "losses/grad_clip_fraction",
+    "losses/td_loss",
+    "losses/q_values",
+    "advantage/std",
+    "importance/effective_samples",
+    "proximal/kl",
+)
+"""Metrics that a cell keeps over the run."""
+FINAL_SHARE = 0.1
+"""The last part of a run, whose mean return is the final one."""
+RETURN_DIGITS, METRIC_DIGITS = 6, 4
+"""Significant digits that a cell keeps of returns and of metrics."""
 
 Row = Mapping[str, Any]
 Values = tuple[float | None, ...]
+Points = tuple[tuple[int, float | None], ...]
+"""Env steps at the end of each part, and the mean return of the episodes that ended within it."""
 
 
 def parts(rows: Iterable[Row], total_env_steps: int, bins: int) -> list[list[Row]]:
@@ -24,10 +45,8 @@ def parts(rows: Iterable[Row], total_env_steps: int, bins: int) -> list[list[Row
     return found
 
 
-def return_curve(
-    rows: Sequence[Row], total_env_steps: int, bins: int
-) -> tuple[tuple[int, float | None], ...]:
-    """Env steps at the end of each part, and the mean return of the episodes that ended within it."""
+def return_curve(rows: Sequence[Row], total_env_steps: int, bins: int) -> Points:
+    """The returns of a run, one point for each part."""
     points: list[tuple[int, float | None]] = []
     for place, part in enumerate(parts(rows, total_env_steps, bins), 1):
         ended = [row for row in part if row.get(EPISODES)]
@@ -50,3 +69,35 @@ def metric_curves(rows: Sequence[Row], total_env_steps: int, bins: int) -> dict[
                 rounded(middle(values), METRIC_DIGITS) if values else None for values in known
             )
     return found
+
+
+def filled(curve: Iterable[float | None]) -> list[float]:
+    """A curve with gaps filled by the value after or, at the end, before them. Empty if it has no value.
+
+    The episodes that a row is about ran in the env steps before it. With the value before the gap, curves of
+    larger iterations would be late, and their areas too small.
+    """
+    values = list(curve)
+    following = next((value for value in reversed(values) if value is not None), None)
+    whole: list[float] = []
+    for value in reversed(values):
+        following = following if value is None else value
+        if following is not None:
+            whole.append(following)
+    return whole[::-1]
+
+
+def area(curve: Iterable[float | None]) -> float | None:
+    """The mean over the run: the area under the curve, divided by its length."""
+    whole = filled(curve)
+    return rounded(fmean(whole)) if whole else None
+
+
+def final_return(curve: Iterable[float | None]) -> float | None:
+    """The mean over the last part of the run."""
+    whole = filled(curve)
+    return rounded(fmean(whole[-max(1, round(FINAL_SHARE * len(whole))) :])) if whole else None
+
+
+def rounded(value: float | None, digits: int = RETURN_DIGITS) -> float | None:
+    return None if value is None else float(f"{value:.{digits}g}")

@@ -1,31 +1,20 @@
 """The plan of a study: every cell with all its settings, fixed and hashed before the first cell is run."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from itertools import product
-from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from anybatch.errors import ConfigError, UserError
-from anybatch.lab.studies import cells as cell_files
-from anybatch.lab.studies.cells import BINS, BOTH, METRICS, PLAN_FILE, RANDOM_ARM, SCHEMA, Cell, LeftOut
+from anybatch.lab.studies.cells import BOTH, METRICS, PLAN_FILE, RANDOM_ARM, Cell, LeftOut
 from anybatch.lab.studies.configs import UnreachableError, base_settings, cell_settings, has_published_range
 from anybatch.lab.studies.files import Grid, Study
-from anybatch.lab.studies.hashed import hash_of, read_hashed
+from anybatch.lab.studies.plan_file import Plan
 from anybatch.runs import folder as run_folder
 from anybatch.runs.tag import flat
 from anybatch.storage.json_text import is_number
-from anybatch.storage.safe_files import Folder
 
-NOT_DECISIVE = ("study", "arms", "request", "facts")
-"""Entries of a plan that are not hashed: descriptions, and how the plan was made."""
-KIND: dict[str, Any] = {
-    "schema": SCHEMA,
-    "not_hashed": ("hash", *NOT_DECISIVE),
-    "what": "the plan of a study",
-}
-"""What is needed to verify a plan."""
 ABOUT = ("name", "title", "claim", "source")
 """What a plan says about its study."""
 
@@ -64,8 +53,13 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyPlan:
+class StudyPlan(Plan):
     """What is run, and how its results are compared. `cells.py` says what each entry means."""
+
+    FILE: ClassVar[str] = PLAN_FILE
+    SCHEMA: ClassVar[int] = 1
+    WHAT: ClassVar[str] = "the plan of a study"
+    NOT_HASHED: ClassVar[tuple[str, ...]] = ("hash", "study", "arms", "request", "facts")
 
     study: Mapping[str, str]
     scale: str
@@ -79,23 +73,6 @@ class StudyPlan:
     left_out: tuple[LeftOut, ...]
     cells: tuple[Cell, ...]
     request: Request
-    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    bins: int = BINS
-    recorded_hash: str | None = field(default=None, compare=False, repr=False)
-    """The hash of a plan that was read: a later version may have other entries, and compute another one."""
-
-    @property
-    def hash(self) -> str:
-        return self.recorded_hash or self._hash
-
-    @property
-    def is_known_whole(self) -> bool:
-        """Whether this version knows all that decides the results: of a plan that was read, it may not."""
-        return self.hash == self._hash
-
-    @cached_property  # takes milliseconds, and every cell is compared with it
-    def _hash(self) -> str:
-        return hash_of(self._decisive())
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -107,42 +84,33 @@ class StudyPlan:
         """Whether there are cells at more than one batch."""
         return len({cell.ratio for cell in self.cells if cell.arm != RANDOM_ARM}) > 1
 
-    def _decisive(self) -> dict[str, Any]:
-        """All that decides the results, as plain values."""
-        names = [entry.name for entry in fields(self) if entry.name not in (*NOT_DECISIVE, "recorded_hash")]
-        known: dict[str, Any] = {name: getattr(self, name) for name in names}
-        cells, left_out = [cell.to_json() for cell in self.cells], [asdict(entry) for entry in self.left_out]
-        return {"schema": SCHEMA} | known | {"cells": cells, "left_out": left_out}
-
-    def to_json(self) -> dict[str, Any]:
-        about = {
-            "study": self.study,
-            "arms": self.arms,
+    def entries(self) -> dict[str, Any]:
+        return super().entries() | {
             "request": self.request.to_json(),
-            "facts": self.facts,
+            "cells": [cell.to_json() for cell in self.cells],
+            "left_out": [asdict(entry) for entry in self.left_out],
         }
-        return {"hash": self.hash} | about | self._decisive()
+
+    def by_name(self) -> dict[str, Any]:
+        return self.decisive() | {
+            "cells": {cell.name: cell.to_json() for cell in self.cells},
+            "verdicts": {str(rule.get("name", place)): rule for place, rule in enumerate(self.verdicts, 1)},
+            "left_out": {f"{self.part_words(entry)} in {entry.env}": entry.reason for entry in self.left_out},
+        }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        known = {entry.name: data[entry.name] for entry in fields(cls) if entry.name in data}
+    def parsed(cls, data: Mapping[str, Any]) -> dict[str, Any]:
         cells = tuple(Cell.from_json(cell) for cell in data["cells"])
         arms = (cell.arm for cell in cells if cell.arm != RANDOM_ARM)
-        if not isinstance(data["facts"], Mapping):
-            raise TypeError("facts is not a table")
-        return cls(
-            **known
-            | {
-                "study": texts(data["study"], ABOUT),
-                "arms": texts(data["arms"], dict.fromkeys((*data["arms"], *arms))),
-                "cells": cells,
-                "verdicts": tuple(data["verdicts"]),
-                "left_out": tuple(LeftOut(**entry) for entry in data["left_out"]),
-                "ranges": {env: (low, high) for env, (low, high) in data["ranges"].items()},
-                "request": Request.from_json(data["request"]),
-                "recorded_hash": data["hash"],
-            }
-        )
+        return {
+            "study": texts(data["study"], ABOUT),
+            "arms": texts(data["arms"], dict.fromkeys((*data["arms"], *arms))),
+            "cells": cells,
+            "verdicts": tuple(data["verdicts"]),
+            "left_out": tuple(LeftOut(**entry) for entry in data["left_out"]),
+            "ranges": {env: (low, high) for env, (low, high) in data["ranges"].items()},
+            "request": Request.from_json(data["request"]),
+        }
 
     def within(self, *, parts: int, seeds: int) -> Self:
         """The same plan with only the first parts of the grid, and the first seeds of each."""
@@ -410,14 +378,3 @@ def refuse_unsafe_names(found: Mapping[str, Cell]) -> None:
                 foreign = "".join(dict.fromkeys(letter for letter in name if not letter.isascii()))
                 advice = f"write its arm, environment and swept values in ASCII letters, without {foreign}"
             raise ConfigError(f"a cell has an invalid name: {error}; {advice}") from None
-
-
-def read(out: Path) -> StudyPlan | None:
-    """The plan of a folder; None if there is none yet."""
-    return read_hashed(out / PLAN_FILE, StudyPlan.from_json, **KIND)
-
-
-def write(out: Path, plan: StudyPlan) -> None:
-    with Folder.opened(out / cell_files.CELLS, within=out, make=True):
-        pass
-    run_folder.write_json(out / PLAN_FILE, plan.to_json())

@@ -28,8 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from anybatch.errors import DiskError, UserError, cause_of
-from anybatch.lab.studies import cells, hashed
-from anybatch.lab.studies import plan as plans
+from anybatch.lab.studies import cells
 from anybatch.lab.studies.cells import DONE, Result
 from anybatch.lab.studies.plan import StudyPlan
 from anybatch.storage import json_text, safe_files
@@ -164,7 +163,7 @@ def study_in(record: Record) -> tuple[StudyPlan, list[Result]]:
 def unpacked(path: Path, plan: Mapping[str, Any], rows: Sequence[Row]) -> tuple[StudyPlan, list[Result]]:
     """The plan and the results of rows that were `packed`."""
     planned = [{name: row.get(name) for name in cells.CELL_KEYS} for row in rows]
-    found = hashed.verified({**plan, "cells": planned}, StudyPlan.from_json, where=path, **plans.KIND)
+    found = StudyPlan.verified({**plan, "cells": planned}, where=path)
     results: list[Result] = []
     for row in rows:
         if row["status"] != NOT_RUN:

@@ -2,11 +2,8 @@
 
 Each line of its standard input is a job; each line of its standard output answers one:
 
-    {"cell": NAME}     run a cell of the study's plan
-    {"probe": NAME}    measure the seconds that an env step of it takes
-
-Both may include {"added": CELL, "origin": PLAN} for a cell that is in no plan file: CELL is the whole cell,
-PLAN the hash, bins and facts of the plan it belongs to.
+    {"cell": CELL, "origin": ORIGIN}    run a cell of the plan that it belongs to
+    {"probe": CELL}                     measure the seconds that an env step of it takes
 
 A line {"give_up": NAME} is not answered itself: if that cell is in progress, its training stops and its job
 is answered with `stopped`. The process ends with its input, so a killed runner leaves no workers behind.
@@ -18,31 +15,20 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from anybatch import envs
 from anybatch.errors import UserError
-from anybatch.lab.studies import cells, plan, speed
+from anybatch.lab.studies import cells
 from anybatch.lab.studies.cells import Cell, Origin
-from anybatch.lab.studies.engine import DONE, ERROR, FACTORY_FLAG, FAILED, STOPPED
-from anybatch.lab.studies.training import remove_finished_run, run_cell
-from anybatch.networks import custom as own_networks
+from anybatch.lab.studies.executor import DONE, ERROR, FACTORY_FLAG, FAILED, STOPPED
+from anybatch.lab.studies.training import remove_finished_run, run_cell, seconds_per_env_step
+from anybatch.networks import custom as custom_networks
 from anybatch.runs.stop import Stopped, request_stop
 
 Job = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class AddedTo:
-    """The plan of a cell that came with its job."""
-
-    hash: str
-    bins: int
-    facts: Mapping[str, Any]
 
 
 class InProgress:
@@ -68,9 +54,8 @@ def main() -> None:
     answers = private_stdout()
     out, named = Path(sys.argv[1]), sys.argv[2:]
     in_progress = InProgress()
-    answer = answering(out, named, in_progress)
     for job in jobs(in_progress):
-        print(json.dumps(answer(job)), file=answers, flush=True)
+        print(json.dumps(answer_to(job, out, named, in_progress)), file=answers, flush=True)
 
 
 def private_stdout() -> TextIO:
@@ -98,43 +83,27 @@ def jobs(in_progress: InProgress) -> Iterator[Job]:
         yield waiting.get()
 
 
-def answering(out: Path, named: list[str], in_progress: InProgress) -> Callable[[Job], dict[str, Any]]:
-    """The function that does a job and returns its outcome."""
-
-    @cache
-    def known() -> tuple[Origin, dict[str, Cell]]:
-        found = plan.read(out)
-        assert found is not None
-        return found, {cell.name: cell for cell in found.cells}
-
-    def meant(job: Job) -> tuple[Origin, Cell]:
-        if "added" in job:
-            return AddedTo(**job["origin"]), Cell.from_json(job["added"])
-        origin, by_name = known()
-        return origin, by_name[job.get("cell") or job["probe"]]
-
-    def answer(job: Job) -> dict[str, Any]:
-        try:
-            for word in named:
-                if word.startswith(FACTORY_FLAG):
-                    # A program may have named it for another of its runs: only a cell that needs it fails.
-                    with contextlib.suppress(UserError):
-                        own_networks.import_as_named(word.removeprefix(FACTORY_FLAG))
-                else:
-                    envs.import_as_named(word)
-            origin, cell = meant(job)
-            if "probe" in job:
-                return {"answer": DONE, "seconds": speed.seconds_per_env_step(out, cell)}
-            in_progress.set(cell.name)
-            result = run_cell(out, origin, cell)
-            cells.write(out, result)
-            remove_finished_run(out, cell)
-            return {"answer": DONE if result.failed is None else FAILED, "reason": result.failed}
-        except Stopped:
-            return {"answer": STOPPED}
-        except UserError as error:
-            return {"answer": ERROR, "reason": str(error)}
-        finally:
-            in_progress.set(None)
-
-    return answer
+def answer_to(job: Job, out: Path, named: list[str], in_progress: InProgress) -> dict[str, Any]:
+    """Do a job and return its outcome. `named` are the user's modules that its cell may use."""
+    try:
+        for word in named:
+            if word.startswith(FACTORY_FLAG):
+                # A program may have named it for another of its runs: only a cell that needs it fails.
+                with contextlib.suppress(UserError):
+                    custom_networks.import_as_named(word.removeprefix(FACTORY_FLAG))
+            else:
+                envs.import_as_named(word)
+        if "probe" in job:
+            return {"answer": DONE, "seconds": seconds_per_env_step(out, Cell.from_json(job["probe"]))}
+        cell = Cell.from_json(job["cell"])
+        in_progress.set(cell.name)
+        result = run_cell(out, Origin(**job["origin"]), cell)
+        cells.write(out, result)
+        remove_finished_run(out, cell)
+        return {"answer": DONE if result.failed is None else FAILED, "reason": result.failed}
+    except Stopped:
+        return {"answer": STOPPED}
+    except UserError as error:
+        return {"answer": ERROR, "reason": str(error)}
+    finally:
+        in_progress.set(None)

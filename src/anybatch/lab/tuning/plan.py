@@ -10,26 +10,25 @@ OUT/report/           the same as a page, with pictures and their numbers
 OUT/runs/, source/    while it runs: run folders in progress, and the package as it was at the start
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar
 
 from anybatch import presets
 from anybatch.config.serialization import config_to_dict
+from anybatch.dial import make_plan as make_run_plan
 from anybatch.errors import ConfigError
-from anybatch.lab.studies.cells import BINS, CELLS, Cell
-from anybatch.lab.studies.configs import plain
-from anybatch.lab.studies.hashed import hash_of, read_hashed
+from anybatch.lab.studies.cells import Cell
+from anybatch.lab.studies.configs import config_of, nested, plain
+from anybatch.lab.studies.plan_file import Plan
 from anybatch.lab.tuning import space
-from anybatch.lab.tuning.settings import at_batch, quiet, with_point
-from anybatch.lab.tuning.space import Range, Space
-from anybatch.lab.tuning.trials import Trial
-from anybatch.runs import folder as run_folder
-from anybatch.storage.safe_files import Folder
+from anybatch.lab.tuning.space import BY_NAME, Range
 
-SCHEMA = 1
-PLAN_FILE = "tuning.json"
+THREADS = 1
+"""Threads of each cell: cells run in parallel."""
+EVALUATION_EPISODES = 10
+"""Most episodes evaluated at the end of each cell. The search uses training episodes."""
 BATCH_SHARE = 4
 """By default, the tuning batch is the preset's divided by this."""
 FIRST_SEED = 1001
@@ -46,14 +45,6 @@ MARGIN = 0.1
 ALPHA = 0.05
 SAMPLER_SEED = 1
 TRIAL_ARM = "trial"
-NOT_DECISIVE = ("trials", "left_out", "request", "facts")
-"""Entries that are not hashed: more trials may be requested later."""
-KIND: dict[str, Any] = {
-    "schema": SCHEMA,
-    "not_hashed": ("schema", "hash", *NOT_DECISIVE),
-    "what": "the plan of a tuning",
-}
-"""What is needed to verify a plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +69,14 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuningPlan:
+class TuningPlan(Plan):
     """The trials and how they are judged."""
+
+    FILE: ClassVar[str] = "tuning.json"
+    SCHEMA: ClassVar[int] = 1
+    WHAT: ClassVar[str] = "the plan of a tuning"
+    NOT_HASHED: ClassVar[tuple[str, ...]] = ("schema", "hash", "trials", "left_out", "request", "facts")
+    """More trials may be requested later."""
 
     preset: str
     """The preset around whose numbers the search runs."""
@@ -101,14 +98,9 @@ class TuningPlan:
     alpha: float
     trials: int
     request: Request
-    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     random_trials: int = RANDOM_TRIALS
     sampler_seed: int = SAMPLER_SEED
-    bins: int = BINS
-
-    @property
-    def hash(self) -> str:
-        return hash_of(self.decisive())
+    threads: ClassVar[int] = THREADS
 
     @property
     def num_envs(self) -> int:
@@ -120,57 +112,61 @@ class TuningPlan:
         """Envs of the target batch."""
         return int(self.original["num_envs"])
 
-    @property
-    def space(self) -> Space:
-        return Space(self.ranges, self.left_out)
+    def numbers(self, places: Mapping[str, float]) -> dict[str, float]:
+        """A point of the search, given by its coordinates, in numbers."""
+        return {one.name: one.number(places[one.name]) for one in self.ranges}
 
-    def decisive(self) -> dict[str, Any]:
-        """All that decides the result, as plain values."""
-        return {name: value for name, value in self._plain().items() if name not in NOT_DECISIVE}
+    def entries(self) -> dict[str, Any]:
+        ranges = [asdict(one) for one in self.ranges]
+        return super().entries() | {"ranges": ranges, "request": asdict(self.request)}
 
-    def to_json(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, "hash": self.hash} | self._plain()
-
-    def _plain(self) -> dict[str, Any]:
-        known = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        ranges = [one.to_json() for one in self.ranges]
-        return known | {"ranges": ranges, "request": asdict(self.request)}
+    def by_name(self) -> dict[str, Any]:
+        return self.decisive() | {"ranges": {one.name: asdict(one) for one in self.ranges}}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        known = {entry.name: data[entry.name] for entry in fields(cls)}
-        request = dict(data["request"])
+    def parsed(cls, data: Mapping[str, Any]) -> dict[str, Any]:
+        request: dict[str, Any] = dict(data["request"])
         request |= {name: tuple(request[name]) for name in ("seeds", "search")}
-        return cls(
-            **known
-            | {
-                "ranges": space.ranges_from_json(data["ranges"]),
-                "seeds": tuple(data["seeds"]),
-                "check_seeds": tuple(data["check_seeds"]),
-                "request": Request(**request),
-            }
-        )
+        return {
+            "ranges": tuple(Range(**one) for one in data["ranges"]),
+            "seeds": tuple(data["seeds"]),
+            "check_seeds": tuple(data["check_seeds"]),
+            "request": Request(**request),
+        }
 
     def settings_of(self, point: Mapping[str, float], where: str) -> dict[str, Any]:
-        """Settings of a trial with these numbers."""
-        return with_point(self.base, point, where)
+        """Settings of a trial with these numbers.
 
-    def cells_of(self, trial: Trial) -> Iterator[Cell]:
-        """The training runs of a trial, one for each seed."""
-        name = trial.name
-        config = self.settings_of(trial.point, name)
-        for seed in self.seeds:
-            yield Cell(
-                name=f"{name}__s{seed}",
-                part=1,
-                env=self.env,
-                base=Path(self.preset).stem,
-                arm=TRIAL_ARM,
-                ratio="1",
-                point=dict(trial.point),
-                seed=seed,
-                config=config | {"seed": seed},
-            )
+        The base is tuned at its own batch. If a point has another number of minibatches, the dial rescales
+        the numbers that follow the minibatch: the searched learning rate refers to the base's minibatch, so
+        that the two can be searched independently.
+        """
+        settings = dict(self.base)
+        for name, number in point.items():
+            dimension = BY_NAME[name]
+            settings = presets.overlaid(settings, nested(dimension.setting, dimension.to_setting(number)))
+        return stated(settings, where)
+
+    def cell(
+        self,
+        group: str,
+        arm: str,
+        seed: int,
+        config: Mapping[str, Any],
+        point: Mapping[str, float] | None = None,
+    ) -> Cell:
+        """A training run of a trial or of the check, named by its group and seed."""
+        return Cell(
+            name=f"{group}__s{seed}",
+            part=1,
+            env=self.env,
+            base=Path(self.preset).stem,
+            arm=arm,
+            ratio="1",
+            point=dict(point or {}),
+            seed=seed,
+            config={**config, "seed": seed},
+        )
 
 
 def make_plan(request: Request) -> TuningPlan:
@@ -185,15 +181,15 @@ def make_plan(request: Request) -> TuningPlan:
     base = at_batch(settings, num_envs, f"preset {request.preset} with {num_envs} envs")
     train_at = request.train_at or config.num_envs
     original = plain(settings | {"num_envs": train_at}, f"preset {request.preset} with {train_at} envs")
-    searched = space.space_of(base, space.parse(request.search))
+    ranges, left_out = space.space_of(base, space.parse(request.search))
     return TuningPlan(
         preset=request.preset,
         env=env,
         env_steps=env_steps,
         base=base,
         original=original,
-        ranges=searched.ranges,
-        left_out=searched.left_out,
+        ranges=ranges,
+        left_out=left_out,
         seeds=request.seeds,
         check_seeds=fresh_seeds(request.seeds, request.check_seeds),
         margin=request.margin,
@@ -230,12 +226,28 @@ def refuse_senseless(request: Request) -> None:
         raise ConfigError(f"--margin {request.margin:g}: must be above 0 and below 1")
 
 
-def read(out: Path) -> TuningPlan | None:
-    """The plan of a folder; None if there is none yet."""
-    return read_hashed(out / PLAN_FILE, TuningPlan.from_json, **KIND)
+def quiet(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a cell, without threads, logs or long evaluations that would slow other cells down."""
+    slots = min(settings["evaluation"]["num_envs"], EVALUATION_EPISODES)
+    return presets.overlaid(
+        dict(settings),
+        {
+            "threads": THREADS,
+            "env_config": {"engine_threads": THREADS},
+            "evaluation": {"every_env_steps": 0, "num_envs": slots, "episodes_per_env": 1},
+            "record": {"tensorboard": False, "wandb": False, "trackio": False},
+        },
+    )
 
 
-def write(out: Path, plan: TuningPlan) -> None:
-    with Folder.opened(out / CELLS, within=out, make=True):
-        pass
-    run_folder.write_json(out / PLAN_FILE, plan.to_json())
+def at_batch(settings: Mapping[str, Any], num_envs: int, where: str) -> dict[str, Any]:
+    """The settings of a preset at another number of envs, with the numbers that the dial computes."""
+    return stated(presets.overlaid(dict(settings), {"num_envs": num_envs}), where)
+
+
+def stated(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The same run, tuned at its own batch: the numbers of its plan become settings."""
+    config = config_of(settings, where)
+    plan = make_run_plan(config, encoder="mlp")  # the encoder decides the microbatch, which is not set here
+    here = presets.overlaid(plain(settings, where), config.stated(plan))
+    return plain(here | {"tuned_at": presets.own_batch(here)}, where)

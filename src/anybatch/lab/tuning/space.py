@@ -6,13 +6,14 @@ coordinate: the number itself, or 1 minus it for a discount or λ, whose distanc
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from anybatch.config import CONFIGS
 from anybatch.config.tunable import MINIBATCHES, Dimension
 from anybatch.errors import ConfigError
+from anybatch.lab.studies.configs import setting_at
 
 FIXED = "fixed"
 """The word for a number that is not searched."""
@@ -56,21 +57,6 @@ class Range:
         within = min(max(self.dimension.number(place), self.low), self.high)
         return int(within) if self.dimension.whole else within
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Space:
-    """The searched ranges, and the numbers that are not searched, with the reason."""
-
-    ranges: tuple[Range, ...]
-    left_out: Mapping[str, str]
-
-    def numbers(self, places: Mapping[str, float]) -> dict[str, float]:
-        """A point of the search in numbers."""
-        return {one.name: one.number(places[one.name]) for one in self.ranges}
-
 
 Asked = Mapping[str, tuple[float, float] | None]
 """Ranges by name; None for numbers that are not searched."""
@@ -109,8 +95,8 @@ def bounds(word: str, text: str, dimension: Dimension) -> tuple[float, float]:
     return low, high
 
 
-def space_of(settings: Mapping[str, Any], asked: Asked) -> Space:
-    """The search around settings at the tuning batch."""
+def space_of(settings: Mapping[str, Any], asked: Asked) -> tuple[tuple[Range, ...], dict[str, str]]:
+    """The ranges around settings at the tuning batch, and why other numbers are not searched."""
     ranges: list[Range] = []
     left_out: dict[str, str] = {}
     for name, ends in asked.items():
@@ -129,7 +115,7 @@ def space_of(settings: Mapping[str, Any], asked: Asked) -> Space:
             ranges.append(found)
     if not ranges:
         raise ConfigError("there is nothing to search: --search keeps every number fixed")
-    return Space(tuple(ranges), left_out)
+    return tuple(ranges), left_out
 
 
 def absence(dimension: Dimension, settings: Mapping[str, Any]) -> str | None:
@@ -142,8 +128,8 @@ def absence(dimension: Dimension, settings: Mapping[str, Any]) -> str | None:
             return f"it needs {path} = {wanted}, and this preset has {there or 'no such setting'}"
     if value is None:
         return f"{dimension.setting} is not a number in this preset"
-    if dimension.name == MINIBATCHES and settings.get("minibatch_limit") is not None:
-        return f"minibatch_limit = {settings['minibatch_limit']} decides the number of minibatches"
+    if dimension.name == MINIBATCHES and settings.get("minibatch", "auto") not in ("auto", "scaled", "keep"):
+        return f"minibatch = {settings['minibatch']} decides the number of minibatches"
     return None
 
 
@@ -171,15 +157,3 @@ def range_of(
     if ends[0] >= ends[1]:
         return f"the preset has {center:g}, and there is nothing to choose from"
     return Range(name=dimension.name, low=ends[0], high=ends[1], center=center)
-
-
-def setting_at(settings: Mapping[str, Any], path: str) -> Any:
-    """A setting by its path; None if there is none."""
-    found: Any = settings
-    for name in path.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
-
-
-def ranges_from_json(data: Sequence[Mapping[str, Any]]) -> tuple[Range, ...]:
-    return tuple(Range(**one) for one in data)

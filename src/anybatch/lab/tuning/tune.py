@@ -1,22 +1,28 @@
 """A tuning from start to end: open the folder, search, write the preset, check it, report."""
 
 import logging
-from collections.abc import Sequence
+import math
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
+from anybatch import envs
+from anybatch.config import EnvConfig
+from anybatch.config.serialization import config_from_dict
 from anybatch.errors import ConfigError, UserError
-from anybatch.lab.pages import report_files
-from anybatch.lab.studies import plan as study_plans
-from anybatch.lab.studies import runner as study_runner
-from anybatch.lab.studies.cells import CELLS
+from anybatch.lab.pages import report_files, tuning_page
+from anybatch.lab.studies import opening, runner
+from anybatch.lab.studies.cells import CELLS, RUNS
 from anybatch.lab.studies.cells import PLAN_FILE as CHECK_FILE
-from anybatch.lab.studies.processes import LOG_FILE, LocalEngine
-from anybatch.lab.tuning import check, opening, optuna_trials, page, runner, tuned_file
-from anybatch.lab.tuning import plan as plans
-from anybatch.lab.tuning.optuna_trials import TrialBook, importances
-from anybatch.lab.tuning.outcome import RESULT_FILE, Outcome
-from anybatch.lab.tuning.plan import Request, TuningPlan, make_plan
-from anybatch.lab.tuning.trials import Trial, best_of
+from anybatch.lab.studies.duration import in_words, makespan
+from anybatch.lab.studies.executor import LOG_FILE, LocalExecutor
+from anybatch.lab.studies.plan import file_name
+from anybatch.lab.studies.runner import StudySchedule
+from anybatch.lab.tuning import trials, tuned_file
+from anybatch.lab.tuning.outcome import RESULT_FILE, Outcome, outcome_of
+from anybatch.lab.tuning.plan import FEWEST_TRIALS, TRIAL_ARM, Request, TuningPlan, make_plan
+from anybatch.lab.tuning.search import TrialSchedule
+from anybatch.lab.tuning.trials import TrialBook, best_of
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
 from anybatch.text import counted
@@ -28,69 +34,97 @@ REPORT_FOLDER = "report"
 
 def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Outcome:
     """Complete a tuning and return its outcome. Raises Stopped at a signal."""
-    optuna_trials.refuse_missing()
+    trials.refuse_missing()
     if jobs < 1:
         raise ConfigError(f"--jobs {jobs}: must be at least 1")
     env = make_plan(request).env  # refuses a wrong request before there is a folder
-    out = out or opening.default_folder(request, env)
-    named = (env,) if request.env is not None else ()
+    # Named after environment and preset, such as tuning/CartPole-v1__cartpole-ppo-ewma.
+    out = out or Path("tuning") / file_name([env, Path(request.preset).stem])
+    executor, named = LocalExecutor(jobs), (env,) if request.env is not None else ()
     with run_folder.made_and_locked(out, what="tuning"):
-        plan = opening.open_tuning(request, out, jobs=jobs)
+        plan = open_tuning(request, out, jobs=jobs)
         book = TrialBook(out, plan, jobs=jobs)
         logger.info(said_of(plan))
-        runner.run(out, plan, book, jobs=jobs, output=output, named_envs=named)
-        trials = book.trials()
-        best = the_best(out, trials)
-        tuned_file.write(out, plan, best, len(trials))
-        checked = check.open_check(out, plan)
-        engine = LocalEngine(jobs)
-        study_runner.run(out, checked, engine, output=output, named_envs=named, retry_failed=True)
-        outcome = outcome_of(out, plan, trials)
-        sentence = f"Final check: {outcome.verdict.reason}"
-        tuned_file.write(out, plan, best, len(trials), checked=sentence)
+        runner.run(TrialSchedule(out, plan, book), executor, output=output, named_envs=named)
+        shutil.rmtree(out / RUNS, ignore_errors=True)
+        tried = book.trials()
+        best = best_of(tried)
+        if best is None:
+            raise UserError(f"no trial finished: {out / LOG_FILE} and the files in {out / CELLS} say why")
+        tuned_file.write(out, plan, best, len(tried))
+        checked = StudySchedule(out, tuned_file.open_check(out, plan), retry_failed=True)
+        runner.run(checked, executor, output=output, named_envs=named)
+        outcome = outcome_of(out, plan, tried)
+        tuned_file.write(out, plan, best, len(tried), checked=f"Final check: {outcome.check_sentence}")
         run_folder.write_json(out / RESULT_FILE, outcome.to_json())
-        report_files.write(page.report(outcome), out / REPORT_FOLDER, within=out)
+        report_files.write(tuning_page.report(outcome), out / REPORT_FOLDER, within=out)
     return outcome
 
 
-def read(out: Path) -> Outcome:
-    """The outcome of a completed tuning. Nothing is written, so that it may be running."""
-    plan = plans.read(out)
-    if plan is None or not (out / RESULT_FILE).exists():
-        raise UserError(f"{out} has no result yet: the command that began this tuning continues it")
-    if not (out / CHECK_FILE).exists():
-        raise UserError(f"{out / CHECK_FILE} is missing: it is the plan of the final check")
-    return outcome_of(out, plan, optuna_trials.read(out, plan))
+def open_tuning(request: Request, out: Path, *, jobs: int) -> TuningPlan:
+    """The plan of a tuning in its folder, written before the first trial. The caller holds its lock.
+
+    A folder of another tuning is refused. A budget decides the number of trials once; later calls use the
+    number in the folder.
+    """
+    plan, there = make_plan(request), TuningPlan.read(out)
+    if there is not None:
+        opening.refuse_another(out, there, plan)
+        is_same_budget = request.budget_seconds is not None and request == there.request
+        return there if is_same_budget else with_trials(out, there, request)
+    if (out / CHECK_FILE).exists():
+        raise UserError(f"{out} is the folder of a study, not of a tuning: choose another folder with --out")
+    # Build one env, so that a wrong id is reported now, not by the first trial.
+    envs.make(plan.env, config_from_dict(EnvConfig, dict(plan.base["env_config"])), seeds=[0]).close()
+    if request.budget_seconds is not None:
+        plan = within_budget(plan, request.budget_seconds, jobs=jobs)
+    return opening.begun(out, plan)
 
 
-def is_tuning(path: Path) -> bool:
-    """Whether a folder is a tuning's."""
-    return (path / plans.PLAN_FILE).is_file()
+def with_trials(out: Path, there: TuningPlan, request: Request) -> TuningPlan:
+    """The existing plan with the number of trials requested now, which must not be smaller."""
+    if request.trials < there.trials:
+        raise UserError(
+            f"{out} was begun with {there.trials} trials, and --trials {request.trials} is less: use at "
+            "least as many, or choose another folder with --out"
+        )
+    if request.trials > there.trials:
+        if (out / CHECK_FILE).exists():
+            raise UserError(
+                f"{out} has run its final check, so its seeds are no longer fresh: for more than "
+                f"{there.trials} trials choose another folder with --out"
+            )
+        there = replace(there, trials=request.trials, request=request)
+        there.write(out)
+    return there
 
 
-def outcome_of(out: Path, plan: TuningPlan, trials: Sequence[Trial]) -> Outcome:
-    """The outcome of the trials and the check in a folder."""
-    checked = study_plans.read(out)
-    assert checked is not None
-    results = study_runner.results(out, checked)
-    return Outcome(
-        folder=out,
-        preset_file=out / tuned_file.TUNED_FILE,
-        plan=plan,
-        trials=trials,
-        best=the_best(out, trials),
-        importances=importances(plan.ranges, trials),
-        check=checked,
-        results=results,
-        verdict=check.verdict_of(checked, results),
+def within_budget(plan: TuningPlan, budget: float, *, jobs: int) -> TuningPlan:
+    """The plan with as many trials as fit a budget, including the final check."""
+    logger.info("Measuring how long the runs take …")
+    seed = plan.seeds[0]
+    cells = [plan.cell("trial", TRIAL_ARM, seed, plan.base), plan.cell("check", "check", seed, plan.original)]
+    named = (plan.env,) if plan.request.env is not None else ()
+    rates = opening.measured(cells, threads=plan.threads, named_envs=named)
+    trial, run = (opening.cell_seconds(cell, rates) for cell in cells)
+    check_seconds = makespan([run] * 2 * len(plan.check_seeds), jobs)
+    per_trial = trial * len(plan.seeds)
+    fitting = math.floor((budget - check_seconds) / per_trial) * jobs
+    needed = check_seconds + makespan([per_trial] * FEWEST_TRIALS, jobs)
+    said = f"trial takes about {in_words(per_trial)}, the final check {in_words(check_seconds)}"
+    if fitting < FEWEST_TRIALS:
+        raise ConfigError(
+            f"--budget: a {said}, and at least {FEWEST_TRIALS} trials are needed: about {in_words(needed)}, "
+            f"which is more than {in_words(budget)}; choose a larger budget, fewer --env-steps or --seeds"
+        )
+    fitting = min(fitting, plan.trials)
+    of_asked = "all" if fitting == plan.trials else f"{fitting} of"
+    in_parallel = f"{jobs} at a time" if jobs > 1 else "one after another"
+    logger.info(
+        f"A {said}: {of_asked} {plan.trials} trials fit into {in_words(budget)}, {in_parallel}. Trials that "
+        "are pruned take less."
     )
-
-
-def the_best(out: Path, trials: Sequence[Trial]) -> Trial:
-    best = best_of(trials)
-    if best is None:
-        raise UserError(f"no trial finished: {out / LOG_FILE} and the files in {out / CELLS} say why")
-    return best
+    return replace(plan, trials=fitting)
 
 
 def said_of(plan: TuningPlan) -> str:

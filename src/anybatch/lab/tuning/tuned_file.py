@@ -1,4 +1,4 @@
-"""tuned.toml: the tuned preset, which extends the original one."""
+"""tuned.toml: the tuned preset, which extends the original one, and the study that compares the two."""
 
 import os
 from pathlib import Path
@@ -6,14 +6,18 @@ from typing import Any
 
 from anybatch import presets
 from anybatch.config.serialization import config_to_dict
-from anybatch.lab.studies.configs import nested
-from anybatch.lab.tuning.plan import TuningPlan
+from anybatch.errors import UserError
+from anybatch.lab.studies.configs import has_published_range, nested, plain
+from anybatch.lab.studies.plan import Request, StudyPlan, random_cells
+from anybatch.lab.tuning.plan import TuningPlan, quiet
 from anybatch.lab.tuning.trials import Trial
-from anybatch.presets.merged import leaves
+from anybatch.presets.files import leaves
 from anybatch.presets.toml_text import prose, toml_value
 from anybatch.storage import safe_files
 
 TUNED_FILE = "tuned.toml"
+ORIGINAL, TUNED = "original", "tuned"
+SCALE = "check"
 TUNED_GROUPS = ("update", "optimizer", "objective", "proximal", "exploration", "phase")
 """Groups of settings that a trial changes; the others differ from the preset only in what cells need."""
 
@@ -67,3 +71,63 @@ def differences(plan: TuningPlan, best: Trial) -> dict[str, Any]:
         if before[path] != value:
             stated = presets.overlaid(stated, nested(path, value))
     return stated | {"tuned_at": presets.own_batch(trial)}
+
+
+def open_check(out: Path, plan: TuningPlan) -> StudyPlan:
+    """The plan of the check in the folder of a tuning, which is a study of two arms."""
+    made, there = check_plan(out, plan), StudyPlan.read(out)
+    if there is None:
+        made.write(out)
+    elif there.hash != made.hash:
+        raise UserError(
+            f"{out / StudyPlan.FILE} is the check of another trial or other settings: choose "
+            "another folder with --out"
+        )
+    return made
+
+
+def check_plan(out: Path, plan: TuningPlan) -> StudyPlan:
+    """Both presets at the target batch. The tuned one is read from its file, as `train --preset` does."""
+    tuned = presets.load(str(out / TUNED_FILE)).config
+    settings = quiet({"algorithm": tuned.algorithm} | config_to_dict(tuned))
+    settings = plain(settings | {"total_env_steps": plan.env_steps}, TUNED_FILE)
+    arms = {ORIGINAL: dict(plan.original), TUNED: settings}
+    found = [
+        plan.cell(f"{SCALE}-{arm}", arm, seed, config)
+        for arm, config in arms.items()
+        for seed in plan.check_seeds
+    ]
+    name = Path(plan.preset).stem
+    claim = (
+        f"The preset tuned with {plan.num_envs} envs is not worse than {name} with {plan.train_at} envs, by "
+        f"the area under the curve of {plan.env_steps:,} env steps."
+    )
+    rule = {
+        "name": "not-worse",
+        "claim": claim,
+        "rule": "not_worse",
+        "this": {"arm": TUNED},
+        "that": {"arm": ORIGINAL},
+        "margin": plan.margin,  # fixed before the first trial
+        "alpha": plan.alpha,
+    }
+    return StudyPlan(
+        study={
+            "name": f"check of {name} on {plan.env}",
+            "title": f"{name} tuned on {plan.env}",
+            "claim": claim,
+            "source": "",
+        },
+        scale=SCALE,
+        tune=False,
+        metric="area",
+        threads=plan.threads,
+        arms={ORIGINAL: name, TUNED: f"{name} tuned"},
+        reference={"arm": ORIGINAL, "ratio": "1"},
+        verdicts=(rule,),
+        ranges={},
+        cells=(*random_cells([one for one in found if not has_published_range(one.env)]), *found),
+        left_out=(),
+        request=Request(study=name, scale=SCALE, envs=(plan.env,), preset=plan.preset),
+        facts=plan.facts,
+    )

@@ -1,15 +1,13 @@
 """Verdicts: what the cells of a study say about its claims, by rules fixed before they ran."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from anybatch.lab import statistics
-from anybatch.lab.studies.cells import Result
 from anybatch.lab.studies.plan import StudyPlan, by_setting
 from anybatch.lab.verdicts import compare, gates, measures, sweeps
-from anybatch.lab.verdicts.fit import refuse_unfit
-from anybatch.lab.verdicts.rule import Rule, Selector, parse
+from anybatch.lab.verdicts.rule import Rule, Selector, parse, refuse_unfit
 from anybatch.lab.verdicts.scores import Scores
 from anybatch.lab.verdicts.verdict import Comparison, State, Verdict, overall
 
@@ -34,12 +32,12 @@ TUNED: dict[str, Any] = {
 """The verdict rule of a `--tune` plan, except `this` and `notch`, which come from its sweep."""
 
 
-def judge(plan: StudyPlan, results: Iterable[Result], *, gated: bool = True) -> list[Verdict]:
+def judge(scores: Scores, *, gated: bool = True) -> list[Verdict]:
     """The verdicts of a study on its finished cells. Claims without a cell at this scale are absent.
 
     With `gated`, a study whose reference did not learn is void.
     """
-    scores = Scores(plan, results)
+    plan = scores.plan
     tables = [tuned(plan)] if plan.tune else plan.verdicts
     rules = parse(tables, f"study {plan.study['name']}", metrics=plan.metrics)
     judged = [(rule, found) for rule in rules if (found := RULES[rule.kind](rule, scores))]

@@ -140,7 +140,7 @@ def under_control(
         return [with_words(one, words, "not tested") for one in found]
     by_metric = [compared(rule, scores, control, that, one.metric, count=1, within=envs) for one in found]
     known = [
-        replace(one, details={**one.details, "control": numbers_of(its)})
+        replace(one, details={**one.details, "control": numbers_of(its) | {"arm": control.arm}})
         for one, its in zip(found, by_metric, strict=True)
     ]
     waiting = [its for its in by_metric if "p" not in its.details]
@@ -155,12 +155,10 @@ def under_control(
         ]
     passes = all(its.state == "holds" for its in by_metric)
     state: State = "not tested" if passes else "holds"
-    return [
-        with_words(
-            one, f"{'but ' * passes}{name} has {interval_text(its)}{', within it too' * passes}", state
-        )
-        for one, its in zip(known, by_metric, strict=True)
-    ]
+    found_words = [f"{name} has {interval_text(its)}" for its in by_metric]
+    if passes:
+        found_words = [f"but {words}, within it too" for words in found_words]
+    return [with_words(one, words, state) for one, words in zip(known, found_words, strict=True)]
 
 
 def numbers_of(control: Comparison) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from anybatch.lab.studies.cells import ENTROPY, Cell, Result
+from anybatch.lab.studies.cells import Cell, Result
+from anybatch.lab.studies.curves import ENTROPY
 from anybatch.lab.studies.plan import setting_name
 from anybatch.lab.verdicts.rule import Selector
 from anybatch.lab.verdicts.scores import CLEARLY, Scores
@@ -60,7 +61,7 @@ def not_above_random(results: Sequence[Result], random: Result | None) -> str:
         return ""
     return (
         f"its final return, {fmean(known):.4g} ± {error:.2g}, is not above that of random play, {low:.4g} ± "
-        f"{low_error:.2g}, by more than twice the standard error of their difference"
+        f"{low_error:.2g} (± standard errors), by more than twice the standard error of their difference"
     )
 
 

@@ -10,10 +10,10 @@ from typing import Literal
 
 import numpy as np
 
-from anybatch.envs.published_scale import on_published_scale
+from anybatch.envs.published import on_published_scale
 from anybatch.lab.studies.cells import RANDOM_ARM, Cell, Result
 from anybatch.lab.studies.configs import has_published_range
-from anybatch.lab.studies.curve_means import filled
+from anybatch.lab.studies.curves import filled
 from anybatch.lab.studies.plan import StudyPlan
 from anybatch.lab.verdicts.rule import Selector
 
