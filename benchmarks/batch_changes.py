@@ -18,9 +18,10 @@ from cases import CASES
 from anybatch.algorithms import pqn
 from anybatch.algorithms.pqn import PQNState
 from anybatch.algorithms.state import make_env
+from anybatch.backends.threads import set_threads
 from anybatch.config import ControllerConfig, PQNConfig
 from anybatch.dial.controllers import Signals
-from anybatch.session.planning import expected_encoder, set_threads
+from anybatch.planning import expected_encoder
 
 SHORT, LONG, CHANGES = 24, 40, 50
 ALTERNATING = [SHORT if number % 2 else LONG for number in range(CHANGES + 1)]
@@ -35,7 +36,7 @@ def main() -> None:
     options = parser.parse_args()
     config = scheduled_config()
     set_threads(config, expected_encoder(config))
-    state = pqn.start(config, make_env(config, env_steps=0), say=print)
+    state = pqn.start(config, make_env(config, env_steps=0))
     iterate(state, config, SORTED)  # warm up
     with_changes: list[float] = []
     without: list[float] = []

@@ -100,7 +100,7 @@ class DisturbedRun:
             self._start(self._train)
             return 0
         try:
-            Checkpoints(self.folder, keep=1).load_latest(complaints.append)
+            Checkpoints(self.folder, keep=1).load_latest()
         except ValueError as error:
             complaints.append(str(error))
         self._start(["resume", str(self.folder), *self._ranks])

@@ -12,8 +12,9 @@ from time import perf_counter
 from anybatch import presets
 from anybatch.algorithms import pqn
 from anybatch.algorithms.state import make_env
+from anybatch.backends.threads import set_threads
 from anybatch.config import PQNConfig
-from anybatch.session.planning import expected_encoder, set_threads
+from anybatch.planning import expected_encoder
 
 PAIRS = 30
 
@@ -37,7 +38,7 @@ def measure(name: str) -> tuple[float, float, float, int, int]:
     config = presets.load(name).config
     assert isinstance(config, PQNConfig)
     set_threads(config, expected_encoder(config))
-    state = pqn.start(config, make_env(config, env_steps=0), say=print)
+    state = pqn.start(config, make_env(config, env_steps=0))
     state.source.collector.collect(state.network, state.batch.num_steps)
     began = perf_counter()
     rollout = state.source.collector.collect(state.network, state.batch.num_steps)

@@ -20,9 +20,9 @@ from anybatch.acting import evaluation
 from anybatch.acting.evaluation import InferencePolicy
 from anybatch.config import AnyConfig
 from anybatch.envs.protocol import BoxActions
+from anybatch.evaluating import evaluation_env, trained_policy
 from anybatch.export.onnx_file import NEAR_TIE, OnnxPolicy, apart, on_cpu, torch_policy_params
 from anybatch.runs.record import RunRecord
-from anybatch.session.evaluating import evaluation_env, trained_policy
 
 ENV_STEPS = {
     "cartpole-ppo-ewma": 30_000,
@@ -54,7 +54,7 @@ def compare(preset: str, folder: Path) -> dict[str, Any]:
 
 
 def policy_of(run: anybatch.TrainedRun, config: AnyConfig, spec: Any) -> InferencePolicy:
-    return on_cpu(trained_policy(RunRecord(run.folder).load_checkpoint(print), config, spec))
+    return on_cpu(trained_policy(RunRecord(run.folder).load_checkpoint(), config, spec))
 
 
 def played(run: anybatch.TrainedRun, path: Path, exported: bool) -> list[float]:

@@ -8,15 +8,17 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import NamedTuple
 
+import torch
 from stopwatch import WARM_UP_ITERATIONS, Stopwatch
 
 from anybatch.algorithms import AnyState, algorithm_of
 from anybatch.algorithms.state import make_env
+from anybatch.backends.threads import set_threads
 from anybatch.config import AnyConfig
+from anybatch.planning import expected_encoder
 from anybatch.runs.display import Quiet
 from anybatch.runs.run import Run
 from anybatch.runs.stop import GracefulStop
-from anybatch.session.planning import expected_encoder, leave_cores_to_native_code, set_threads
 
 PPG_WARM_UP_ITERATIONS = 1
 """Of hundreds of passes through each network: a second one would only take time."""
@@ -72,8 +74,9 @@ def rate(config: AnyConfig, stopwatch: Stopwatch, saving: SavingSeconds) -> floa
 
 def start(config: AnyConfig) -> AnyState:
     set_threads(config, expected_encoder(config))
-    state = algorithm_of(config).start(config, make_env(config, env_steps=0), say=print)
-    leave_cores_to_native_code(state)
+    state = algorithm_of(config).start(config, make_env(config, env_steps=0))
+    if state.backend.is_native:
+        torch.set_num_threads(1)  # further ones would keep the cores busy that native code needs
     return state
 
 

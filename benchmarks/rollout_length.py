@@ -15,8 +15,9 @@ from cases import ATARI_PQN
 from anybatch.algorithms import pqn
 from anybatch.algorithms.pqn import PQNState
 from anybatch.algorithms.state import make_env
+from anybatch.backends.threads import set_threads
 from anybatch.config import PQNConfig
-from anybatch.session.planning import expected_encoder, set_threads
+from anybatch.planning import expected_encoder
 
 SHORT, LONG = 16, 128
 
@@ -45,7 +46,7 @@ def main() -> None:
 
 
 def start(config: PQNConfig) -> PQNState:
-    return pqn.start(config, make_env(config, env_steps=0), say=print)
+    return pqn.start(config, make_env(config, env_steps=0))
 
 
 def iterate(state: PQNState, iterations: int) -> float:

@@ -17,13 +17,14 @@ from gymnasium.spaces import Box, Discrete
 from stopwatch import calls_per_second
 from torch import Tensor
 
-from anybatch import envs, networks, session
+from anybatch import envs, networks, planning
+from anybatch.backends.threads import set_threads
 from anybatch.config import AnyConfig, EnvConfig, PPOConfig, PQNConfig
 from anybatch.dial import BatchSizes, PhasePlan, Plan
 from anybatch.envs.layout import ObsKind, ObsLayout
 from anybatch.networks.actor_critic import ActorCritic, Policy
 from anybatch.networks.q_network import QNetwork
-from anybatch.session.planning import expected_encoder, set_threads
+from anybatch.planning import expected_encoder
 
 DIFFERENT_ACTIONS = 64
 """Random ones drawn beforehand, so that episodes are as long as those of an untrained policy."""
@@ -83,7 +84,7 @@ def measure(config: AnyConfig, seconds: float) -> SerialLimit:
     """Each part for the same share of the seconds."""
     set_threads(config, expected_encoder(config))
     torch.manual_seed(0)
-    plan = session.plan(config)
+    plan = planning.plan(config)
     batch, phase = plan.batch, timed_phase(config, plan)
     part_seconds = seconds / (3 if phase is None else 4)
     engine, spaces = make_engine(config)

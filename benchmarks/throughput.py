@@ -25,7 +25,8 @@ from rich.console import Console
 from rich.table import Table
 from serial_limit import SerialLimit
 
-from anybatch.session.planning import expected_encoder, set_threads
+from anybatch.backends.threads import set_threads
+from anybatch.planning import expected_encoder
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ algorithm is a config class and a module with the functions of `anybatch.algorit
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -87,14 +87,13 @@ def start(
     config: ReinforceConfig,
     env: Any,
     *,
-    say: Callable[[str], None],
     factory: Any = None,
     was_native: Any = None,
 ) -> TrainState[Any]:
     """A fresh state: the network, its loss and the environments."""
     losses = {"policy": Loss(function=loss, objective=config, record=Record, optimizer=config.optimizer)}
     network, encoder = make_network(config, env.spec, factory), encoder_name(config, env.spec)
-    parts: Any = {"encoder": encoder, "noise_of": {"all": slice(None)}, "was_native": was_native, "say": say}
+    parts: Any = {"encoder": encoder, "noise_of": {"all": slice(None)}, "was_native": was_native}
     learner = Learner.fresh(config, network, losses, env.spec, **parts)
     return TrainState(learner=learner, rank=RankState.fresh(config, env, learner))
 

@@ -1,5 +1,6 @@
 """Fixtures that several files share."""
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -37,6 +38,19 @@ def pytest_xdist_setupnodes() -> None:
 def one_thread() -> None:
     """As in runs of small networks: two would only wait for each other."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
+    """The messages that the library logs during a test."""
+    messages: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())
+    logger = logging.getLogger("anybatch")
+    with caplog.at_level(logging.INFO, logger="anybatch"):
+        logger.addHandler(handler)
+        yield messages
+        logger.removeHandler(handler)
 
 
 @pytest.fixture

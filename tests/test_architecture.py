@@ -42,6 +42,7 @@ NOT_OF_PPO = (
     "charts/ranks",
     "batch/rank_imbalance",
     "time/collectives",
+    "time/callback",
 )
 
 

@@ -15,7 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anybatch.acting.evaluation import Evaluation
-    from anybatch.api import Agent, Curve, PlanView, TrainedRun, TunedPreset, load, plan, resume, train, tune
+    from anybatch.api import (
+        Agent,
+        Curve,
+        PlanView,
+        TrainedRun,
+        advise,
+        evaluate,
+        load,
+        plan,
+        resume,
+        train,
+        tune,
+    )
     from anybatch.config import (
         ControllerConfig,
         EnvConfig,
@@ -46,8 +58,10 @@ if TYPE_CHECKING:
         VectorEnv,
     )
     from anybatch.errors import CheckpointError, ConfigError, DiskError, EnvError, TrainingError, UserError
+    from anybatch.lab.tuning.outcome import Outcome as TunedPreset
     from anybatch.networks.actor_critic import ActorCritic, Policy
     from anybatch.networks.q_network import QNetwork
+    from anybatch.runs.iteration import Iteration
     from anybatch.weight_average import WeightAverage
 
 __version__ = "0.1.0"
@@ -69,6 +83,7 @@ __all__ = [
     "Evaluation",
     "EvaluationConfig",
     "ExplorationConfig",
+    "Iteration",
     "MultiDiscreteActions",
     "NetworkConfig",
     "NormalizeConfig",
@@ -95,6 +110,8 @@ __all__ = [
     "VectorEnv",
     "WeightAverage",
     "__version__",
+    "advise",
+    "evaluate",
     "load",
     "plan",
     "resume",
@@ -109,7 +126,8 @@ _MODULES = {
         "Curve",
         "PlanView",
         "TrainedRun",
-        "TunedPreset",
+        "advise",
+        "evaluate",
         "load",
         "plan",
         "resume",
@@ -124,8 +142,10 @@ _MODULES = {
         "MultiDiscreteActions",
         "VectorEnv",
     ),
+    "anybatch.lab.tuning.outcome": ("TunedPreset",),
     "anybatch.networks.actor_critic": ("ActorCritic", "Policy"),
     "anybatch.networks.q_network": ("QNetwork",),
+    "anybatch.runs.iteration": ("Iteration",),
     "anybatch.weight_average": ("WeightAverage",),
 }
 
@@ -135,7 +155,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'anybatch' has no attribute {name!r}")
     modules = (module for module, names in _MODULES.items() if name in names)
     default = "anybatch.errors" if name.endswith("Error") else "anybatch.config"
-    value = getattr(importlib.import_module(next(modules, default)), name)
+    found = importlib.import_module(next(modules, default))
+    value = found.Outcome if name == "TunedPreset" else getattr(found, name)
     globals()[name] = value  # so that the next access bypasses this function
     return value
 

@@ -1,41 +1,42 @@
-"""The Python API: train, resume, load, plan and tune."""
+"""The Python API: train, resume, load, plan, evaluate, advise and tune."""
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
+import torch
+from torch import nn
 
-from anybatch import envs, presets, session, user_modules
+from anybatch import evaluating, planning, presets, training
 from anybatch.acting.evaluation import Evaluation, InferencePolicy
 from anybatch.config import AnyConfig, EnvConfig, RunConfig
+from anybatch.config.require import whole_number
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.dial import Plan, plan_table
 from anybatch.envs.ids import refuse_unknown
 from anybatch.envs.interface import Interface, interface_of
-from anybatch.envs.protocol import EnvSpec
+from anybatch.envs.protocol import DiscreteActions, EnvSpec
 from anybatch.errors import ConfigError, UserError
 from anybatch.export import onnx_file
 from anybatch.export.onnx_file import OnnxFile
-from anybatch.lab.studies import duration
-from anybatch.lab.tuning import tune as tuning
-from anybatch.lab.tuning.outcome import Outcome as TunedPreset
-from anybatch.lab.tuning.plan import CHECK_SEEDS, MARGIN, TUNING_SEEDS, Request
-from anybatch.lab.tuning.space import FIXED
-from anybatch.networks import custom as custom_networks
-from anybatch.planning import decoupled_by_default
 from anybatch.runs import advice as advice_report
 from anybatch.runs import plan_text
 from anybatch.runs.advice import Advice
-from anybatch.runs.display import QUIET, Output
+from anybatch.runs.display import Output
+from anybatch.runs.iteration import OnIteration
 from anybatch.runs.metrics import METRICS, meant
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.runs.stop import Stopped
-from anybatch.session import Outcome
-from anybatch.session.custom import NOTHING_OWN, OwnParts
-from anybatch.session.evaluating import evaluation_env, trained_policy
-from anybatch.session.training import ShowPlan
+from anybatch.training import Outcome
+from anybatch.user_objects import UserObjects
+
+if TYPE_CHECKING:
+    from anybatch.lab.tuning.outcome import Outcome as TunedPreset
+
+logger = logging.getLogger(__name__)
 
 Config = TypeVar("Config", bound=AnyConfig)
 PathLike = str | Path
@@ -48,6 +49,7 @@ def train(
     network: Any = None,
     run_dir: PathLike = "runs",
     progress: bool = False,
+    on_iteration: OnIteration | None = None,
     **changes: Any,
 ) -> "TrainedRun":
     """Train a policy in a new run folder under `run_dir`.
@@ -58,69 +60,66 @@ def train(
     follow by the rules of the dial.
 
     `env` is an environment's id, a Gymnasium env or vector env, a function that makes a single Gymnasium env,
-    or an object with the four methods of `VectorEnv`; an object fixes num_envs. `network` is a torch module,
-    or a function from the environment's spec to one: an encoder, to which heads are added, or a whole
-    ActorCritic or QNetwork. It can also be the name of such a function, my_package:make_network, or settings
-    of the library's networks.
+    or an object with the four methods of `VectorEnv`. `network` is a torch module, a function from the
+    environment's spec to one, its name (my_package:make_network), or settings of the library's networks.
 
-    With `progress`, the run shows what the command line shows; otherwise it is quiet, and messages go to the
-    logger `anybatch`. A stop signal lets the run save first and then raises KeyboardInterrupt.
+    With `progress`, the run shows what the command line shows; otherwise messages go to the logger
+    `anybatch`. `on_iteration` is called with an `Iteration` after each one; if it raises an error, the run is
+    saved first. A stop signal lets the run save and then raises KeyboardInterrupt.
     """
-    own, named = own_parts(env, network)
-    own.refuse_other_num_envs(changes.get("num_envs"))
-    preset, base = base_config(config, named.get("env"), own)
-    output = Output(shown=progress)
-    settings = decoupled_by_default(
-        own.named_in(changed(base, named | changes)), output.say, policy_is_chosen=names_policy(changes)
-    )
-    outcome = session.train(
-        settings,
-        preset=preset,
-        base=Path(run_dir),
-        show_plan=show_plan(progress),
-        output=output,
-        own=own,
-    )
-    return trained_run(outcome, own)
+    with Output(shown=progress) as output:
+        preset, settings, custom = new_run(config, env, network, changes)
+        outcome = training.train(
+            settings,
+            preset=preset,
+            base=Path(run_dir),
+            output=output,
+            custom=custom,
+            on_iteration=on_iteration,
+        )
+    return trained_run(outcome, custom)
 
 
 def resume(
-    folder: PathLike, *, env: Any = None, network: Any = None, progress: bool = False, **changes: Any
+    folder: PathLike,
+    *,
+    env: Any = None,
+    network: Any = None,
+    progress: bool = False,
+    on_iteration: OnIteration | None = None,
+    **changes: Any,
 ) -> "TrainedRun":
     """Continue a run from its newest good checkpoint, for example at another batch: num_envs=64.
 
     `env` and `network` must be passed again if the run was trained with objects, and `network` also if it is
     the name of a function.
     """
-    own, named = own_parts(env, network)
-    own.refuse_other_num_envs(changes.get("num_envs"))
-    record = RunRecord(Path(folder))
-    output = Output(shown=progress)
-    settings = decoupled_by_default(
-        own.named_in(changed(record.config, named | changes)),
-        output.say,
-        policy_is_chosen=names_policy(changes) or record.config.collection is not None,
-    )
-    outcome = session.resume(record, settings, show_plan=show_plan(progress), output=output, own=own)
-    return trained_run(outcome, own)
+    with Output(shown=progress) as output:
+        record = RunRecord(Path(folder))
+        custom, changes = user_objects(env, network, changes)
+        settings = custom.named_in(changed(record.config, changes))
+        settings = planning.decided(settings, named_in(changes), recorded=record.config)
+        outcome = training.resume(record, settings, output=output, custom=custom, on_iteration=on_iteration)
+    return trained_run(outcome, custom)
 
 
 def load(folder: PathLike, *, env: Any = None, network: Any = None) -> "Agent":
-    """The policy of a run's newest good checkpoint.
+    """The policy of a run's newest good checkpoint. It needs no environment to act.
 
-    `env` and `network` must be passed again if the run was trained with objects, and `network` also if it is
-    the name of a function.
+    `network` must be passed again if the run was trained with an object, or with the name of a function.
+    `env` is needed only for a run folder without the file spaces.json, such as that of a run with actors.
     """
-    own, named = own_parts(env, network)
     record = RunRecord(Path(folder))
-    config = own.named_in(changed(record.config, named | {"evaluation": {"num_envs": 1}}))
-    loaded = record.load_checkpoint(QUIET.say, with_segments=False)
-    made = evaluation_env(config, own)
-    try:
-        policy = trained_policy(loaded, config, made.spec, own)
+    custom, changes = user_objects(env, network, {"evaluation": {"num_envs": 1}})
+    config = custom.named_in(changed(record.config, changes))
+    loaded = record.load_checkpoint(with_segments=False)
+    if env is None and (spaces := record.spaces) is not None:
+        spec, interface = spaces
+        policy = evaluating.trained_policy(loaded, config, spec, custom)
+        return Agent(policy, spec, interface, loaded.env_steps)
+    with evaluating.opened_env(config, custom) as made:
+        policy = evaluating.trained_policy(loaded, config, made.spec, custom)
         return Agent(policy, made.spec, interface_of(made), loaded.env_steps)
-    finally:
-        own.close(made)
 
 
 def plan(
@@ -130,16 +129,35 @@ def plan(
 
     The arguments are those of `train`.
     """
-    own, named = own_parts(env, network)
-    own.refuse_other_num_envs(changes.get("num_envs"))
-    _, base = base_config(config, named.get("env"), own)
-    settings = decoupled_by_default(
-        own.named_in(changed(base, named | changes)), QUIET.say, policy_is_chosen=names_policy(changes)
-    )
-    if own.env is None:
+    _, settings, custom = new_run(config, env, network, changes)
+    if custom.env is None:
         refuse_unknown(settings.env, settings.env_config)
     settings = settings.on_ranks(1)
-    return PlanView(settings, session.plan(settings))
+    return PlanView(settings, planning.plan(settings))
+
+
+def evaluate(
+    folder: PathLike,
+    episodes: int | None = None,
+    *,
+    greedy: bool | None = None,
+    checkpoint: str = NEWEST,
+    env: Any = None,
+    network: Any = None,
+    progress: bool = False,
+) -> Evaluation:
+    """Evaluate a checkpoint of a run: newest, best or the env steps of one.
+
+    The number of `episodes`, and whether actions are `greedy`, are by default those of the run's config.
+    """
+    return TrainedRun(folder, env=env, network=network).evaluate(
+        episodes, greedy=greedy, checkpoint=checkpoint, progress=progress
+    )
+
+
+def advise(folder: PathLike) -> list[Advice]:
+    """What a run's metrics suggest about its settings. Empty if nothing stands out."""
+    return TrainedRun(folder).advice()
 
 
 def tune(
@@ -153,16 +171,16 @@ def tune(
     num_envs: int | None = None,
     train_at: int | None = None,
     env_steps: int | None = None,
-    seeds: Iterable[int] = TUNING_SEEDS,
-    check_seeds: int = CHECK_SEEDS,
-    margin: float = MARGIN,
-    search: Mapping[str, tuple[float, float] | None] | None = None,
+    seeds: Iterable[int] | None = None,
+    check_seeds: int | None = None,
+    margin: float | None = None,
+    search: Mapping[str, tuple[float, float] | None] | Sequence[str] | None = None,
     out: PathLike | None = None,
     progress: bool = False,
 ) -> "TunedPreset":
     """Tune a preset's numbers with `num_envs` envs, and check the best of `trials` on fresh seeds.
 
-    Arguments correspond to the flags of `anybatch tune` (extra `tune`). `preset` is a name or the path of a
+    Arguments correspond to the flags of `anybatch tune` (extra `lab`). `preset` is a name or the path of a
     file; by default the environment selects it. `search` holds changed ranges, such as {"learning-rate":
     (1e-4, 1e-2), "clip": None}, where None keeps the preset's number. A second call with the same `out`
     continues the first.
@@ -171,37 +189,40 @@ def tune(
     preset's network.factory, which must be passed if it is a function. The outcome holds the best trial, what
     mattered, the verdict of the check, and `preset_file` for `train(preset_file)`.
     """
+    from anybatch.lab.studies import duration
+    from anybatch.lab.tuning import tune as tuning
+    from anybatch.lab.tuning.plan import Request
+    from anybatch.lab.tuning.space import FIXED
+
     if env is not None and not isinstance(env, str):
         raise ConfigError("env must be the id of an environment: trials run in other processes")
-    if env is not None:
-        envs.import_as_named(env)
     if network is not None:
-        custom_networks.import_as_named(network)
-    ranges = (search or {}).items()
-    if preset is None:
-        preset = preset_for(env, NOTHING_OWN)
+        from anybatch.networks import custom
+
+        custom.import_as_named(network)
+    chosen = None if env is None else planning.choose_preset(env, EnvConfig()).preset
+    ranges = search or ()
+    if isinstance(ranges, Mapping):
+        ends_of = {name: FIXED if ends is None else "{}..{}".format(*ends) for name, ends in ranges.items()}
+        ranges = [f"{name}={ends}" for name, ends in ends_of.items()]
+    settings = {
+        "seeds": None if seeds is None else tuple(seeds),
+        "check_seeds": check_seeds,
+        "margin": margin,
+    }
     request = Request(
-        preset=str(preset),
+        preset=str(preset or chosen or presets.DEFAULT),
         env=env,
         trials=trials,
         num_envs=num_envs,
         train_at=train_at,
         env_steps=env_steps,
-        seeds=tuple(seeds),
-        check_seeds=check_seeds,
-        margin=margin,
-        search=tuple(f"{name}={FIXED if ends is None else '{}..{}'.format(*ends)}" for name, ends in ranges),
+        search=tuple(ranges),
         budget_seconds=duration.of_budget(budget),
+        **{name: value for name, value in settings.items() if value is not None},
     )
-    return tuning.tune(
-        request, out=None if out is None else Path(out), jobs=jobs, output=Output(shown=progress)
-    )
-
-
-def names_policy(changes: Mapping[str, Any]) -> bool:
-    """Whether the program chose the proximal policy."""
-    proximal = changes.get("proximal", {})
-    return is_dataclass(proximal) or "policy" in proximal
+    with Output(shown=progress) as output:
+        return tuning.tune(request, out=None if out is None else Path(out), jobs=jobs, output=output)
 
 
 class Curve(NamedTuple):
@@ -234,7 +255,7 @@ class TrainedRun:
     def __init__(self, folder: PathLike, *, env: Any = None, network: Any = None) -> None:
         """`folder` is a run folder, or a folder of runs, of which the newest is used."""
         self._record = RunRecord(Path(folder))
-        self._own, _ = own_parts(env, network)
+        self._custom, self._named = user_objects(env, network, {})
 
     def __repr__(self) -> str:
         return f"TrainedRun({str(self.folder)!r})"
@@ -249,7 +270,7 @@ class TrainedRun:
 
     @property
     def plan(self) -> PlanView:
-        return PlanView(self.config, session.plan(self.config))
+        return PlanView(self.config, planning.plan(self.config))
 
     @property
     def env_steps(self) -> int:
@@ -283,16 +304,26 @@ class TrainedRun:
         )
 
     def evaluate(
-        self, episodes: int | None = None, *, greedy: bool | None = None, progress: bool = False
+        self,
+        episodes: int | None = None,
+        *,
+        greedy: bool | None = None,
+        checkpoint: str = NEWEST,
+        progress: bool = False,
     ) -> Evaluation:
-        """Evaluate the newest checkpoint on `episodes` episodes, by default as many as the run's config
-        says."""
+        """Evaluate a checkpoint: newest, best or the env steps of one.
+
+        The number of `episodes`, and whether actions are `greedy`, are by default those of the run's config.
+        """
         settings: dict[str, Any] = {} if greedy is None else {"greedy": greedy}
         if episodes is not None:
-            slots = self._own.env.num_envs if self._own.env is not None else None
+            slots = self._custom.env.num_envs if self._custom.env is not None else None
             settings |= evaluation_size(episodes, slots)
-        config = changed(self.config, {"evaluation": settings})
-        played, _ = session.evaluate_run(self._record, config, output=Output(shown=progress), own=self._own)
+        config = changed(self.config, self._named | {"evaluation": settings})
+        with Output(shown=progress) as output:
+            played, _ = evaluating.evaluate_run(
+                self._record, config, output=output, custom=self._custom, checkpoint=checkpoint
+            )
         return played
 
     def export_onnx(self, path: PathLike, *, checkpoint: str = NEWEST) -> OnnxFile:
@@ -300,8 +331,9 @@ class TrainedRun:
 
         `checkpoint` is newest, best or the env steps of a checkpoint.
         """
+        config = changed(self.config, self._named)
         return onnx_file.export_run(
-            self._record, self.config, Path(path), output=QUIET, own=self._own, checkpoint=checkpoint
+            self._record, config, Path(path), custom=self._custom, checkpoint=checkpoint
         )
 
     def advice(self) -> list[Advice]:
@@ -322,6 +354,11 @@ class Agent:
     def __repr__(self) -> str:
         return f"Agent({self.spec.env_id!r}, env_steps={self.env_steps})"
 
+    @property
+    def policy(self) -> nn.Module:
+        """The network: an ActorCritic or a QNetwork, whose input are observations as a network sees them."""
+        return self._policy.network
+
     def act(self, obs: Any, *, greedy: bool = True, action_mask: Any = None) -> Any:
         """An action for one observation, or an array of actions for a batch of observations.
 
@@ -329,64 +366,112 @@ class Agent:
         sampled. `action_mask` is for environments that provide masks in their infos. Raises EnvError, a
         ValueError, if an observation is not one of the environment.
         """
-        batch, single = self._interface.batch(obs)
-        seen = self._interface.observe(batch, action_mask)
+        seen, single = self._seen(obs, action_mask)
         action = self._interface.to_engine(self._policy.act(seen, greedy=greedy))
         if not single:
             return action
         return action[0] if np.ndim(action[0]) else action[0].item()
 
+    @torch.inference_mode()
+    def value(self, obs: Any, *, action_mask: Any = None) -> Any:
+        """The expected discounted return from one observation on, or an array of them for a batch."""
+        seen, single = self._seen(obs, action_mask)
+        value = self._policy.network.value(self._policy.seen(seen)).cpu().numpy()
+        return value[0].item() if single else value
 
-def base_config(
-    config: str | Path | AnyConfig | None, env_id: str | None, own: OwnParts
-) -> tuple[str, AnyConfig]:
-    """The name of a config and the config, whose batch is pinned as the tuned batch."""
+    @torch.inference_mode()
+    def probabilities(self, obs: Any, *, action_mask: Any = None) -> np.ndarray:
+        """The probability of each action, [actions] for one observation and [N, actions] for a batch.
+
+        Raises UserError unless the environment has Discrete actions.
+        """
+        if not isinstance(self.spec.actions, DiscreteActions):
+            raise UserError(
+                f"probabilities are of Discrete actions; {self.spec.env_id} has {self.spec.actions}"
+            )
+        seen, single = self._seen(obs, action_mask)
+        network = self._policy.network
+        policy = network.distribution(network.policy_params(self._policy.seen(seen)))
+        actions = torch.arange(self.spec.actions.count, device=self._policy.device)
+        logp = torch.stack([policy.log_prob(action.expand(len(seen))) for action in actions], dim=1)
+        return logp.exp().cpu().numpy()[0 if single else slice(None)]
+
+    def _seen(self, obs: Any, action_mask: Any) -> tuple[np.ndarray, bool]:
+        """Observations [N, …] as a network sees them, and whether it was only one."""
+        batch, single = self._interface.batch(obs)
+        return self._interface.observe(batch, action_mask), single
+
+
+def new_run(
+    config: str | Path | AnyConfig | None, env: Any, network: Any, changes: dict[str, Any]
+) -> tuple[str, AnyConfig, UserObjects]:
+    """The name and the config of a new run, and the objects that it is given."""
+    custom, changes = user_objects(env, network, changes)
     if config is None:
-        config = preset_for(env_id, own)
+        config = preset_for(changes.get("env"), custom)
     if isinstance(config, RunConfig):
-        return type(config).algorithm, config.pinned()
-    if not isinstance(config, str | Path):
+        name, base = type(config).algorithm, config.pinned()
+    elif isinstance(config, str | Path):
+        name = Path(config).stem if str(config).endswith(".toml") else str(config)
+        base = presets.load(str(config)).config
+    else:
         raise ConfigError(
             f"config must be the name of a preset, the path of a preset file or a config; got {config!r}"
         )
-    name = str(config)
-    return Path(name).stem if name.endswith(".toml") else name, presets.load(name).config
+    settings = custom.named_in(changed(base, changes))
+    return name, planning.decided(settings, named_in(changes)), custom
 
 
-def preset_for(env_id: str | None, own: OwnParts) -> str:
+def preset_for(env_id: str | None, custom: UserObjects) -> str:
     """The preset that an environment selects."""
-    if own.env is not None:
-        made = own.env.make(EnvConfig(), range(own.env.num_envs or 1))
-        own.close(made)
-        return presets.for_spec(made.spec).preset
-    return presets.DEFAULT if env_id is None else presets.for_env(env_id, EnvConfig()).preset
+    if custom.env is not None:
+        made = custom.env.make(EnvConfig(), range(custom.env.num_envs or 1))
+        custom.close(made)
+        choice = presets.for_spec(made.spec)
+    elif env_id is not None:
+        choice = planning.choose_preset(env_id, EnvConfig())
+    else:
+        return presets.DEFAULT
+    logger.info(f"preset {choice.preset}: {choice.reason}")
+    return choice.preset
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """`config` with changed settings; a group takes a dict or a whole config group."""
-    plain = {name: config_to_dict(value) if is_dataclass(value) else value for name, value in changes.items()}
-    settings = config_from_dict(type(config), presets.overlaid(config_to_dict(config), plain))
-    if "num_envs" in changes:
-        settings.refuse_named_num_envs()
-    if "ray_address" in changes and settings.ray_address is not None:
-        user_modules.name("ray_address", settings.ray_address)
+    """`config` with changed settings; what they name is imported, since the program names it."""
+    settings = config_from_dict(type(config), presets.overlaid(config_to_dict(config), dict(changes)))
+    planning.import_named(settings, named_in(changes))
     return settings
 
 
-def own_parts(env: Any, network: Any) -> tuple[OwnParts, dict[str, Any]]:
-    """Objects of the program, and the settings for what was given by name."""
-    named: dict[str, Any] = {}
+def named_in(changes: Mapping[str, Any]) -> set[str]:
+    """The names of changed settings, such as num_envs and proximal.policy."""
+    groups = {name: group for name, group in changes.items() if isinstance(group, Mapping)}
+    return {*changes, *(f"{name}.{setting}" for name, group in groups.items() for setting in group)}
+
+
+def user_objects(env: Any, network: Any, changes: Mapping[str, Any]) -> tuple[UserObjects, dict[str, Any]]:
+    """The objects of the program, and all changes of settings as plain values, with those given by name."""
     if isinstance(env, str):
-        envs.import_as_named(env)
-        named["env"], env = env, None
+        changes, env = {**changes, "env": env}, None
     if isinstance(network, str):
         network = {"factory": network}
     if isinstance(network, Mapping) or is_dataclass(network):
-        settings = config_to_dict(network) if is_dataclass(network) else network
-        if settings.get("factory") is not None:
-            custom_networks.import_as_named(settings["factory"])
-        named["network"], network = settings, None
-    return OwnParts.of(env, network), named
+        changes, network = {**changes, "network": network}, None
+    custom = UserObjects.of(env, network)
+    custom.refuse_other_num_envs(changes.get("num_envs"))
+    plain = {name: config_to_dict(value) if is_dataclass(value) else value for name, value in changes.items()}
+    env_steps = plain.get("total_env_steps")
+    if isinstance(env_steps, str):
+        plain["total_env_steps"] = env_steps_of(env_steps)
+    return custom, plain
+
+
+def env_steps_of(text: str) -> int:
+    """A number of env steps as on the command line, such as 2k or 1.5M."""
+    try:
+        return whole_number(text)
+    except ValueError as error:
+        raise ConfigError(f"total_env_steps {error}") from None
 
 
 def evaluation_size(episodes: int, slots: int | None) -> dict[str, int]:
@@ -400,13 +485,9 @@ def evaluation_size(episodes: int, slots: int | None) -> dict[str, int]:
     return {"episodes_per_env": episodes // slots}
 
 
-def show_plan(progress: bool) -> ShowPlan:
-    return plan_text.show if progress else lambda *_: None
-
-
-def trained_run(outcome: Outcome, own: OwnParts) -> TrainedRun:
+def trained_run(outcome: Outcome, custom: UserObjects) -> TrainedRun:
     if outcome.stopped_by is not None:
         raise Stopped(outcome.stopped_by, outcome.how_to_continue())
     run = TrainedRun(outcome.folder)
-    run._own = own
+    run._custom = custom
     return run

@@ -38,10 +38,9 @@ from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.distributed.shard import Shard
 from anybatch.errors import ConfigError, EnvError
-from anybatch.runs.display import QUIET
-from anybatch.session.custom import NOTHING_OWN
-from anybatch.session.training import start
 from anybatch.storage import message
+from anybatch.training import start
+from anybatch.user_objects import NO_OBJECTS
 
 
 def test_overlap_is_the_queue_of_length_one_to_the_bit(tmp_path: Path):
@@ -70,7 +69,7 @@ def test_two_actors_under_a_controller_are_the_queue_to_the_bit(tmp_path: Path):
 @contextmanager
 def started(config: AnyConfig) -> Iterator[Any]:
     """A state whose actors run until the end of the block."""
-    state = start(config.completed(), NOTHING_OWN, QUIET, env_steps=0)
+    state = start(config.completed(), NO_OBJECTS, env_steps=0)
     try:
         yield state
     finally:
@@ -220,7 +219,7 @@ def test_an_actor_that_is_lost_while_a_run_is_resumed_continues_from_its_checkpo
         saved, segments = state.source.state_dict(), state.source.segments()
     with started(config) as resumed:
         transport.is_to_lose = True
-        assert resumed.source.load_state_dict(saved, segments, num_steps=5, say=pytest.fail)
+        assert resumed.source.load_state_dict(saved, segments, num_steps=5)
         assert not transport.is_to_lose and not differences(saved, resumed.source.state_dict())
 
 
@@ -282,7 +281,7 @@ def test_a_run_with_actors_continues_with_any_other_way_of_collecting(
     whole = train(without_actors(config), tmp_path / "whole").folder
     until = rows(whole)[2]["env_steps"]
     part = train(changed(config, total_env_steps=until), tmp_path / "part").folder
-    assert len(newest_state(part)["own"]["rank"]["source"]["waiting"]) == 2
+    assert len(newest_state(part)["local"]["rank"]["source"]["waiting"]) == 2
     resume(part, changed(config, **becomes))
     assert_equal_runs(whole, part)
 

@@ -20,11 +20,11 @@ from anybatch.cli import main
 from anybatch.distributed.shard import Shard
 from anybatch.envs.episodes import Episode
 from anybatch.envs.protocol import DiscreteActions, EnvSpec, EnvStep
+from anybatch.evaluating import evaluate_state, evaluation_env
 from anybatch.runs import display
 from anybatch.runs.display import QUIET
 from anybatch.runs.record import RunRecord
-from anybatch.session.custom import NOTHING_OWN
-from anybatch.session.evaluating import evaluate_state, evaluation_env
+from anybatch.user_objects import NO_OBJECTS
 
 ENDLESS = ["--env=endless_envs:Endless-v0", "--num-envs=3", "--num-steps=7", "--total-env-steps=60"]
 
@@ -154,7 +154,7 @@ def test_there_is_a_cap_by_default_and_it_can_be_lifted():
 @pytest.mark.parametrize("env", ["toy:Constant", "envpool:CartPole-v1", "gym:CartPole-v1"])
 def test_no_episode_of_the_training_is_evaluated_on(env: str):
     config = toy_config(env=env, num_envs=16, evaluation={"num_envs": 16})
-    training, evaluation = NOTHING_OWN.training_env(config, env_steps=0), evaluation_env(config)
+    training, evaluation = NO_OBJECTS.training_env(config, env_steps=0), evaluation_env(config)
     seen = [{tuple(obs) for obs in some.reset().tolist()} for some in (training, evaluation)]
     assert len(seen[0]) == len(seen[1]) == 16 and not seen[0] & seen[1]
     for some in (training, evaluation):

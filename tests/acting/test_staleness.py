@@ -400,7 +400,7 @@ def test_a_resume_with_data_that_wait_ends_as_if_it_had_not_been_interrupted(
     whole = train(config, tmp_path / "whole").folder
     until = rows(whole)[1]["env_steps"]
     part = train(changed(config, total_env_steps=until), tmp_path / "part").folder
-    assert len(newest_state(part)["own"]["rank"]["source"]["waiting"]) == 3
+    assert len(newest_state(part)["local"]["rank"]["source"]["waiting"]) == 3
     resume(part, config)
     assert not differences(newest_state(whole), newest_state(part))
     assert rows(whole) == rows(part)
@@ -421,7 +421,7 @@ def test_a_run_that_is_stopped_while_the_queue_fills_continues_with_what_waits(
     with monkeypatch.context() as patch:
         patch.setattr(Collector, "collect", collect_and_stop)
         part = train(config, tmp_path / "part").folder
-    assert len(newest_state(part)["own"]["rank"]["source"]["waiting"]) == 2
+    assert len(newest_state(part)["local"]["rank"]["source"]["waiting"]) == 2
     resume(part, config)
     assert not differences(newest_state(whole), newest_state(part))
     assert rows(whole) == rows(part)

@@ -28,7 +28,7 @@ from toy_runs import (
     train,
 )
 
-from anybatch import session
+from anybatch import planning
 from anybatch.acting.normalizers import AdvantageNormalizer
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms.batch_control import control_batch, policy_change, probe
@@ -38,8 +38,8 @@ from anybatch.config import AnyConfig, PPOConfig, PQNConfig
 from anybatch.dial import controllers, plan_table
 from anybatch.dial.controllers import Signals
 from anybatch.networks.weight_average import EwmaNetwork
+from anybatch.restoring import snapshot_of
 from anybatch.runs.run import Run
-from anybatch.session.restoring import snapshot_of
 from anybatch.storage.checkpoint import Checkpoints
 
 Make = Callable[..., AnyConfig]
@@ -329,7 +329,7 @@ def state_after(folder: Path, iteration: int, config: AnyConfig) -> PPOState | P
     env_steps = [0, *(row["env_steps"] for row in rows(folder))][iteration]
     paths = {int(path.name[5:]): path for path in (folder / "checkpoints").iterdir()}
     loaded = Checkpoints(folder, keep=1)._load(paths[env_steps], with_segments=True)
-    return start_from(config, snapshot_of(loaded), say=pytest.fail)
+    return start_from(config, snapshot_of(loaded))
 
 
 def before_and_after(
@@ -609,11 +609,9 @@ def test_the_plan_says_whether_its_numbers_follow_a_batch_that_changes(compensat
     config = toy_config(
         controller=controller, proximal={"policy": "ewma"}, objective={"advantage_normalization": "iteration"}
     )
-    rows = plan_table(config, session.plan(config)).rows
-    rules = [
-        row.rule for row in rows if row.regime != "batch"
-    ]  # the age of the proximal policy is no setting
+    rows = plan_table(config, planning.plan(config)).rows
+    rules = [row.rule for row in rows if row.regime != "batch"]  # without the proximal policy's age
     assert len(rules) == 3
     assert all(rule.endswith("; kept while the batch changes") == kept for rule in rules)
     fixed = toy_config()
-    assert not any("changes" in row.rule for row in plan_table(fixed, session.plan(fixed)).rows)
+    assert not any("changes" in row.rule for row in plan_table(fixed, planning.plan(fixed)).rows)

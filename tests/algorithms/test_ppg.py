@@ -9,7 +9,7 @@ import torch
 from phase_runs import phase_config, rows, train_and_stop, with_changes
 from toy_runs import differences, newest_learner, newest_state, resume, train
 
-from anybatch import networks, presets, session
+from anybatch import networks, planning, presets
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms import ppg
 from anybatch.algorithms.state import make_env
@@ -93,7 +93,7 @@ def test_ranks_whose_number_changes_the_batch_within_a_phase_start_a_new_one(
     """With envs_per_rank the batch is that of the ranks: four envs on two of them, continued by one."""
     config = phase_config(num_envs=4, total_env_steps=90)
     folder = train(config, tmp_path).folder
-    assert newest_state(folder)["own"]["phase_iterations"]  # it ended within a phase
+    assert newest_state(folder)["local"]["phase_iterations"]  # it ended within a phase
     assert resume(folder, with_changes(config, envs_per_rank=2, total_env_steps=200)).finished
     said = capsys.readouterr().out
     assert "The phase in progress does not fit the batch of this run: a new phase is started." in said
@@ -181,7 +181,7 @@ def test_plan_says_of_a_phase_that_was_rounded_how_large_it_is_and_not_that_it_i
 
 
 def test_an_auxiliary_minibatch_has_no_more_samples_than_a_phase():
-    phase = session.plan(phase_config(phase={"auxiliary_minibatch": 1000})).phase
+    phase = planning.plan(phase_config(phase={"auxiliary_minibatch": 1000})).phase
     assert phase is not None
     assert phase.auxiliary_minibatch == phase.env_steps == ITERATIONS * STEPS * ENVS
     assert phase.auxiliary_learning_rate == pytest.approx(5e-4 * math.sqrt(phase.env_steps / 1000))
@@ -190,16 +190,16 @@ def test_an_auxiliary_minibatch_has_no_more_samples_than_a_phase():
 
 def test_plan_knows_the_observations_of_procgen_without_its_engine(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("anybatch.envs.make", kill)
-    phase = session.plan(presets.load("procgen-ppg").config).phase
+    phase = planning.plan(presets.load("procgen-ppg").config).phase
     assert phase is not None and phase.memory_bytes == 32 * 65_536 * 12_288
 
 
 def test_plan_asks_an_env_for_its_observations_and_does_without_where_there_is_none():
-    plan = session.plan(phase_config())  # vectors of 5 numbers
+    plan = planning.plan(phase_config())  # vectors of 5 numbers
     assert plan.phase is not None and plan.phase.memory_bytes == ITERATIONS * STEPS * ENVS * 5 * 4
     assert plan.to_json()["phase"]["memory_bytes"] == plan.phase.memory_bytes  # type: ignore[index]
     config = phase_config(env="toy:Nothing")
-    unknown = session.plan(config)
+    unknown = planning.plan(config)
     assert unknown.phase is not None and unknown.phase.memory_bytes is None
     (line,) = config.plan_lines(unknown)
     assert "63 env steps" in line
@@ -407,7 +407,7 @@ def test_an_epoch_of_an_auxiliary_phase_sees_the_whole_phase(tmp_path: Path, mon
 
 def test_every_epoch_of_every_phase_has_an_order_of_its_own():
     config = phase_config()
-    state = ppg.start(config, make_env(config, env_steps=0), say=print)
+    state = ppg.start(config, make_env(config, env_steps=0))
     state.data.valid.fill_(True)
     orders = set()
     for state.phases in range(3):
@@ -462,7 +462,7 @@ def test_the_gradients_of_the_auxiliary_phase_are_clipped_like_the_others(
 
 def test_the_betas_of_the_auxiliary_adam_do_not_follow_the_policy_minibatch():
     config = with_changes(phase_config(), num_envs=1, rescale="adam-betas")
-    state = ppg.start(config, make_env(config, env_steps=0), say=lambda _: None)
+    state = ppg.start(config, make_env(config, env_steps=0))
     state.backend.begin_iteration(1e-3, state.plan)
     assert state.plan.hyperparameters.beta1 == pytest.approx(0.9 ** (1 / 3))
     assert state.backend.losses["auxiliary"].optimizer.param_groups[0]["betas"] == (0.9, 0.999)
@@ -480,14 +480,14 @@ def test_a_run_stopped_within_a_phase_ends_as_if_it_had_not_been(
     whole = train(config, tmp_path / "whole").folder
     stopped = train_and_stop(config, tmp_path / "stopped", step, calls, monkeypatch)
     saved = newest_state(stopped)
-    progress, iterations = saved["shared"]["phase"]["progress"], saved["own"]["phase_iterations"]
+    progress, iterations = saved["shared"]["phase"]["progress"], saved["local"]["phase_iterations"]
     if step == "auxiliary_step":
         position = divmod((calls - 1) % 8, 4)  # 2 epochs of 4 minibatches
         assert (progress["epoch"], progress["minibatch"] - 1) == position
         assert len(iterations) == ITERATIONS
     else:
         assert progress is None and len(iterations) == (calls - 1) % ITERATIONS + 1
-    assert len(saved["own"]["rank"]["source"]["waiting"]) == delay
+    assert len(saved["local"]["rank"]["source"]["waiting"]) == delay
     resume(stopped, config)
     assert newest_state(whole)["shared"]["phase"]["phases"] >= 1
     assert not differences(newest_state(whole), newest_state(stopped))

@@ -374,7 +374,7 @@ def test_a_whole_phase_by_hand(
     heads: str, value_epochs: int, clip: float | None, value_clip: float | None, env: str, tmp_path: Path
 ):
     config = config_of(heads, value_epochs, clip, value_clip, env)
-    state = ppg.start(config, make_env(config, env_steps=0), say=lambda _: None)
+    state = ppg.start(config, make_env(config, env_steps=0))
     weights = {
         name: weight.detach().clone().requires_grad_() for name, weight in state.network.state_dict().items()
     }
@@ -400,7 +400,7 @@ def test_a_whole_phase_by_hand(
     )
     folder = train(going_on, tmp_path / "whole").folder
     tree = state_at(folder, phase_end)
-    assert tree["own"]["phase_iterations"] == []
+    assert tree["local"]["phase_iterations"] == []
     at_end = tree["shared"]
     assert at_end["phase"]["phases"] == 1
     close(at_end["learner"]["network"], after_auxiliary)
@@ -424,7 +424,7 @@ def test_a_whole_phase_by_hand(
 def test_the_problem_by_hand_is_not_a_trivial_one(env: str):
     """Ratios leave 1, episodes end, reset steps occur, and each loss moves the weights."""
     config = config_of("dual", 1, None, None, env)
-    state = ppg.start(config, make_env(config, env_steps=0), say=lambda _: None)
+    state = ppg.start(config, make_env(config, env_steps=0))
     weights = {
         name: weight.detach().clone().requires_grad_() for name, weight in state.network.state_dict().items()
     }

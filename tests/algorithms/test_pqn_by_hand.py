@@ -236,7 +236,7 @@ class ByHand:
 
 
 def by_hand(config: PQNConfig) -> ByHand:
-    network = pqn.start(config, make_env(config, env_steps=0), say=lambda _: None).network
+    network = pqn.start(config, make_env(config, env_steps=0)).network
     weights = {name: weight.clone().requires_grad_() for name, weight in network.state_dict().items()}
     return ByHand(config, weights)
 

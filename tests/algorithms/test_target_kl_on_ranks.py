@@ -8,7 +8,7 @@ import torch
 from rank_runs import in_ranks
 from toy_runs import newest_learner, toy_config
 
-from anybatch import session
+from anybatch import training
 from anybatch.config import PPOConfig
 from anybatch.runs import log
 from anybatch.runs.display import QUIET
@@ -41,9 +41,7 @@ def config_of(check: str, **changes: Any) -> PPOConfig:
 
 def train_all(base: Path) -> None:
     for check in CHECKS:
-        session.train(
-            config_of(check), preset="test", base=base, name=check, show_plan=lambda *_: None, output=QUIET
-        )
+        training.train(config_of(check), preset="test", base=base, name=check, output=QUIET)
 
 
 @pytest.fixture(scope="module")

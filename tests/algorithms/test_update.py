@@ -215,9 +215,8 @@ class OutOfMemory:
         MemoryError(),
     ],
 )
-def test_out_of_memory_halves_the_microbatch_and_says_so(error: Exception, measured: bool):
-    said: list[str] = []
-    steps, data = linear_problem(say=said.append)
+def test_out_of_memory_halves_the_microbatch_and_says_so(error: Exception, measured: bool, logged: list[str]):
+    steps, data = linear_problem()
     steps.microbatch = 40
     # The first part of 34 fits, and its gradient must be forgotten again: the second of 33 does not.
     calls = itertools.count()
@@ -230,10 +229,10 @@ def test_out_of_memory_halves_the_microbatch_and_says_so(error: Exception, measu
     gradient(steps, loss, measured=measured)
     torch.testing.assert_close(steps.flat.grads, data.gradients[:67].mean(0), rtol=1e-12, atol=1e-12)
     assert steps.microbatch == 20
-    assert said == ["Out of memory: trying again with a microbatch of 20."]
+    assert logged == ["Out of memory: trying again with a microbatch of 20."]
     gradient(steps, OutOfMemory(data.loss, limit=3, error=error), measured=measured)
     torch.testing.assert_close(steps.flat.grads, data.gradients[:67].mean(0), rtol=1e-12, atol=1e-12)
-    assert steps.microbatch == 3 and len(said) == 4
+    assert steps.microbatch == 3 and len(logged) == 4
 
 
 def test_a_part_of_a_measurement_without_memory_halfway_is_counted_once():
@@ -309,15 +308,15 @@ class LinearData:
 
 
 def linear_problem(
-    config: OptimizerConfig | None = None, say: Callable[[str], None] = lambda _: None, seed: int = 0
+    config: OptimizerConfig | None = None, seed: int = 0
 ) -> tuple[TorchBackend[Any], LinearData]:
     module = nn.ParameterList([nn.Parameter(torch.ones(5, dtype=torch.float64))])
-    backend = linear_backend(module, config or OptimizerConfig(), say=say)
+    backend = linear_backend(module, config or OptimizerConfig())
     return backend, LinearData(module[0], torch.Generator().manual_seed(seed))
 
 
 def linear_backend(
-    module: Any, optimizer: OptimizerConfig, run: PPOConfig | None = None, say: Callable[[str], None] = print
+    module: Any, optimizer: OptimizerConfig, run: PPOConfig | None = None
 ) -> TorchBackend[Any]:
     loss = Loss(function=lambda *_: None, objective=None, record=tuple, optimizer=optimizer)
     return TorchBackend(
@@ -328,7 +327,6 @@ def linear_backend(
         noise_part=10**6,
         microbatch=10**6,
         device=module[0].device,
-        say=say,
     )
 
 

@@ -334,8 +334,7 @@ def test_a_run_in_native_code_repeats_and_resumes_bit_for_bit(tmp_path: Path):
     assert not differences(whole, again) and not differences(whole["network"], resumed["network"])
 
 
-def test_a_resumed_run_keeps_its_arithmetic_unless_told_otherwise():
-    said: list[str] = []
+def test_a_resumed_run_keeps_its_arithmetic_unless_told_otherwise(logged: list[str]):
     config = toy_config()
     for was, now, native_after in [
         ("off", "auto", False),
@@ -344,10 +343,10 @@ def test_a_resumed_run_keeps_its_arithmetic_unless_told_otherwise():
         ("on", "off", False),
     ]:
         saved = start(changed(config, native=was)).snapshot()
-        state = start_from(changed(config, native=now), saved, said.append)
+        state = start_from(changed(config, native=now), saved)
         assert state.backend.is_native == native_after
         assert isinstance(state.source.collector.acting, NativeActing) == native_after
-    assert any("continues with it; --native on is faster" in sentence for sentence in said)
+    assert any("continues with it; --native on is faster" in sentence for sentence in logged)
 
 
 def without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str) -> None:
@@ -364,13 +363,12 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: s
     ],
 )
 def test_without_a_compiler_torch_is_used_and_that_is_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, reason: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, reason: str, logged: list[str]
 ):
     without_compiler(monkeypatch, tmp_path, command)
-    said: list[str] = []
     try:
-        state = start(toy_config(), said.append)
-        assert not state.backend.is_native and any(reason in sentence for sentence in said)
+        state = start(toy_config())
+        assert not state.backend.is_native and any(reason in sentence for sentence in logged)
         with pytest.raises(ConfigError, match=f"native = on: .*{reason}"):
             start(toy_config(native="on"))
     finally:
@@ -378,20 +376,19 @@ def test_without_a_compiler_torch_is_used_and_that_is_said(
 
 
 def test_without_a_compiler_actors_do_not_repeat_what_the_learner_says(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], logged: list[str]
 ):
     without_compiler(monkeypatch, tmp_path, "no-such-compiler")
-    said: list[str] = []
     try:
         for state, config in (
-            (start(toy_config(), said.append), toy_config()),
-            (start_pqn(toy_pqn_config(), said.append), toy_pqn_config()),
+            (start(toy_config()), toy_config()),
+            (start_pqn(toy_pqn_config()), toy_pqn_config()),
         ):
             acting = backends.acting_for(config, state.network, state.source.spec, state.device)
             assert type(acting) is TorchActing
     finally:
         native.attempt.cache_clear()
-    assert len(said) == 2 and capsys.readouterr() == ("", "")
+    assert len(logged) == 2 and capsys.readouterr() == ("", "")
 
 
 def test_what_cannot_be_compiled_is_refused_only_if_it_is_asked_for():

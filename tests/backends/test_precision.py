@@ -69,12 +69,12 @@ def test_a_run_in_bf16_repeats_to_the_bit(tmp_path: Path):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_a_processor_without_bf16_is_told(monkeypatch: pytest.MonkeyPatch):
+def test_a_processor_without_bf16_is_told(monkeypatch: pytest.MonkeyPatch, logged: list[str]):
     for fast in (False, True):
-        said: list[str] = []
+        logged.clear()
         monkeypatch.setattr(machine, "has_fast_bf16", lambda fast=fast: fast)
-        start(toy_config(precision="bf16"), said.append)
-        assert any("no instructions for bf16" in sentence for sentence in said) == (not fast)
+        start(toy_config(precision="bf16"))
+        assert any("no instructions for bf16" in sentence for sentence in logged) == (not fast)
 
 
 def test_a_machine_that_reports_amx_but_does_not_run_it_is_refused_in_one_sentence(

@@ -26,7 +26,6 @@ from anybatch.cli.parser import Argv
 from anybatch.cli.run_flags import with_run
 from anybatch.config import CONFIGS, AnyConfig
 from anybatch.export import video
-from anybatch.runs.display import QUIET
 from anybatch.runs.record import RunRecord
 
 COMMANDS = ("evaluate", "watch", "export", "push")
@@ -117,7 +116,7 @@ def test_what_evaluating_and_watching_read_is_offered(
         playing.play(EvaluateFlags(run=record.folder, config=config))
         evaluated = set(reads)
         reads.clear()
-        video.watch(record, config, tmp_path / "play.gif", steps=3, frames_per_second=9, output=QUIET)
+        video.watch(record, config, tmp_path / "play.gif", steps=3, frames_per_second=9)
     for read, offered in ((evaluated, PLAYING), (reads, WATCHING)):
         missing = read - offered
         assert not [name for name in missing if not name.startswith(OF_THE_POLICY)]

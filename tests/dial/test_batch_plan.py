@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_runs import changed, toy_config, toy_pqn_config
 
-from anybatch import machine, session
+from anybatch import machine, planning
+from anybatch.backends.threads import set_threads
 from anybatch.config import (
     DEFAULT_RESCALE_RULES,
     RESCALE_RULES,
@@ -23,8 +24,8 @@ from anybatch.config import (
 from anybatch.config.planned import divided_by, ratio_text, root_text
 from anybatch.dial import Hyperparameters, Plan, PlanRow, PlanTable, make_plan, plan_rows, plan_table
 from anybatch.errors import ConfigError
+from anybatch.planning import expected_encoder
 from anybatch.rules import center_of_mass, effective_sample_size
-from anybatch.session.planning import expected_encoder, set_threads
 from anybatch.text import counted, number_text, readable
 
 PROCGEN = toy_config(
@@ -410,7 +411,7 @@ def test_an_automatic_encoder_is_known_to_plan_and_threads_before_the_run(
     config: AnyConfig, microbatch: int, convolutions: bool, monkeypatch: pytest.MonkeyPatch
 ):
     assert config.network.encoder == "auto"
-    assert session.plan(config).batch.microbatch == microbatch
+    assert planning.plan(config).batch.microbatch == microbatch
     used: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", used.append)
     set_threads(config, expected_encoder(config))
@@ -440,7 +441,7 @@ def test_ranks_on_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch):
 
 def test_an_automatic_device_has_the_microbatch_of_the_device_it_stands_for(monkeypatch: pytest.MonkeyPatch):
     def microbatch(device: str) -> int:
-        return session.plan(toy_config(network={"encoder": "impala"}, device=device)).batch.microbatch
+        return planning.plan(toy_config(network={"encoder": "impala"}, device=device)).batch.microbatch
 
     assert microbatch("auto") == microbatch("cpu") != microbatch("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

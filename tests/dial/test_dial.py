@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from toy_runs import resume, toy_config, train
 
-from anybatch import presets, session
+from anybatch import evaluating, presets
 from anybatch.cli import main
 from anybatch.config import (
     AnyConfig,
@@ -174,7 +174,7 @@ def test_a_run_that_was_trained_with_two_lengths_can_be_evaluated(tmp_path: Path
     config = toy_config(controller={"kind": "schedule", "schedule": ["0:4"]})
     folder = train(config, tmp_path).folder
     record, output = RunRecord(folder), Output(shown=False)
-    _, env_steps = session.evaluate_run(record, replace(record.config, num_steps=9), output=output)
+    _, env_steps = evaluating.evaluate_run(record, replace(record.config, num_steps=9), output=output)
     assert env_steps >= 100
 
 

@@ -14,8 +14,7 @@ from typing import IO
 import pytest
 from toy_runs import newest_learner, toy_config, train
 
-from anybatch.runs import log
-from anybatch.session import elastic
+from anybatch.runs import log, restarts
 
 COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
 TRAIN = [
@@ -61,10 +60,10 @@ def test_a_job_begun_anew_continues_the_run_of_its_id_unless_it_has_none(
     folder = train(toy_config(), tmp_path).folder
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", run_id)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
-    elastic.begin(tmp_path, folder)
-    assert elastic.begun_run(tmp_path) == (folder if continues else None)
+    restarts.begin(tmp_path, folder)
+    assert restarts.begun_run(tmp_path) == (folder if continues else None)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert elastic.begun_run(tmp_path) == folder
+    assert restarts.begun_run(tmp_path) == folder
 
 
 def test_gradients_that_end_all_ranks_are_one_sentence_of_one_rank(tmp_path: Path):

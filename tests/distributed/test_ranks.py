@@ -12,7 +12,7 @@ from rank_runs import in_ranks
 from toy_runs import cut_back
 from traces import BASE, DIVERGENCE, EWMA, PHASE, STALE
 
-from anybatch import session
+from anybatch import training
 from anybatch.backends.minibatches import imbalances
 from anybatch.backends.torch_backend import give_up
 from anybatch.config import CONFIGS, AnyConfig
@@ -95,12 +95,11 @@ def config_of(name: str, iterations: int = ITERATIONS) -> AnyConfig:
 
 def train_all(base: Path, iterations: int = ITERATIONS) -> None:
     for name in CASES:
-        session.train(
+        training.train(
             config_of(name, iterations),
             preset="test",
             base=base,
             name=name,
-            show_plan=lambda *_: None,
             output=QUIET,
         )
 
@@ -108,7 +107,7 @@ def train_all(base: Path, iterations: int = ITERATIONS) -> None:
 def resume_all(base: Path) -> None:
     for name in CASES:
         record = RunRecord(base / name)
-        session.resume(record, record.config, show_plan=lambda *_: None, output=QUIET)
+        training.resume(record, record.config, output=QUIET)
 
 
 def train_then_resume(base: Path, others: Path) -> None:
@@ -266,7 +265,7 @@ def measured(row: dict[str, Any]) -> dict[str, float]:
 
 
 def newest(folder: Path) -> dict[str, Any]:
-    loaded = Checkpoints(folder, keep=1).load_latest(print)
+    loaded = Checkpoints(folder, keep=1).load_latest()
     assert loaded is not None
     tree = {key: value for key, value in loaded.tree.items() if key != "ranks"}
     return tree | {"segments": {name: loaded.segments[name] for name in loaded.segments}}
@@ -301,12 +300,11 @@ def actors_config(actors: str | None) -> AnyConfig:
 
 
 def train_with_actors(base: Path, actors: str | None) -> None:
-    session.train(
+    training.train(
         actors_config(actors),
         preset="test",
         base=base,
         name="run",
-        show_plan=lambda *_: None,
         output=QUIET,
     )
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from toy_runs import toy_config
 
+from anybatch import evaluating
 from anybatch.acting.evaluation import Evaluation
 from anybatch.cli import main
 from anybatch.config import EnvConfig
@@ -17,7 +18,6 @@ from anybatch.envs.published import on_published_scale
 from anybatch.errors import ConfigError
 from anybatch.runs import metrics as metric_names
 from anybatch.runs.display import QUIET
-from anybatch.session import evaluating
 
 
 def test_there_are_57_games_and_the_engine_has_them_all():

@@ -11,15 +11,15 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 from toy_runs import changed, toy_config, train_own
 
-from anybatch import session
+from anybatch import training
 from anybatch.config import EnvConfig
 from anybatch.envs.custom import custom_env
 from anybatch.envs.protocol import EnvStep, VectorEnv
 from anybatch.envs.toy import ToyEnv
 from anybatch.errors import EnvError
+from anybatch.evaluating import evaluation_env
 from anybatch.runs.display import QUIET
-from anybatch.session.custom import OwnParts
-from anybatch.session.evaluating import evaluation_env
+from anybatch.user_objects import UserObjects
 
 
 class Slow(custom_envs.Echo):
@@ -109,14 +109,13 @@ def test_what_is_no_environment_is_refused_in_one_sentence(given: Any):
 
 
 def test_what_continues_a_stopped_run_is_code_if_only_a_program_has_its_objects(tmp_path: Path):
-    custom = OwnParts.of(env=Slow)
-    outcome = session.train(
+    custom = UserObjects.of(env=Slow)
+    outcome = training.train(
         custom.named_in(toy_config(num_envs=2, total_env_steps=20)),
         preset="test",
         base=tmp_path,
-        show_plan=lambda *_: None,
         output=QUIET,
-        own=custom,
+        custom=custom,
     )
     code = f"anybatch.resume({str(outcome.folder)!r}, env=…)"
     assert outcome.how_to_continue().startswith(f"Stopped. Continue with: {code} (saved at ")
@@ -130,7 +129,7 @@ def test_an_object_is_left_open_and_what_a_factory_made_is_closed(tmp_path: Path
         return manufactured[-1]
 
     for number, (env, num_envs) in enumerate([(given, 1), (ours, 3), (factory, 2)]):
-        custom = OwnParts.of(env=env)
+        custom = UserObjects.of(env=env)
         config = custom.named_in(toy_config(num_envs=2, total_env_steps=20, evaluation={"num_envs": 3}))
         assert config.num_envs == num_envs
         learner = train_own(config, custom, tmp_path / str(number))["learner"]
@@ -141,7 +140,7 @@ def test_an_object_is_left_open_and_what_a_factory_made_is_closed(tmp_path: Path
 
 
 def test_a_factory_is_evaluated_on_other_episodes_than_it_is_trained_on():
-    custom = OwnParts.of(env=Slow)
+    custom = UserObjects.of(env=Slow)
     config = changed(custom.named_in(toy_config(num_envs=4)), evaluation={"num_envs": 4})
     training, resumed = (custom.training_env(config, env_steps=steps) for steps in (0, 100))
     seen = [env.reset() for env in (training, resumed, evaluation_env(config, custom))]

@@ -167,7 +167,7 @@ def test_the_auxiliary_phase_clones_the_masked_policy():
     config = phase_config(
         env="toy:Masked", env_config={"max_episode_steps": 5}, optimizer={"learning_rate": 3e-2}
     )
-    state = ppg.start(config, make_env(config, env_steps=0), say=lambda _: None)
+    state = ppg.start(config, make_env(config, env_steps=0))
     layout = state.source.collector.env.spec.obs_layout
     for _ in range(config.phase.policy_iterations):
         data = state.source.collector.collect(state.network, config.num_steps)

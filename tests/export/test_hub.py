@@ -94,7 +94,7 @@ def test_the_card_has_what_the_hub_reads_and_the_protocol(run: Path, tmp_path: P
     assert card.data.library_name == "anybatch" and "toy:Match" in (card.data.tags or [])
     assert "over 5 episodes, sampled actions, at most 27,000 decisions each" in card.text
     assert "learning rate" in card.text and "proximal EWMA decay" in card.text
-    assert f"after {RunRecord(run).load_checkpoint(print).env_steps:,} env steps" in card.text
+    assert f"after {RunRecord(run).load_checkpoint().env_steps:,} env steps" in card.text
     assert "optimistic" not in card.text
 
 
@@ -151,7 +151,7 @@ def test_a_folder_plays_as_its_run_does_but_cannot_be_resumed(
 def test_a_folder_is_about_the_checkpoint_that_was_asked_for(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    earlier = str(RunRecord(run).load_checkpoint(print).env_steps)
+    earlier = str(RunRecord(run).load_checkpoint().env_steps)
     anybatch.resume(run, total_env_steps=2_000, optimizer={"learning_rate": 0.1})
     main(["export", str(run), "--hub", str(tmp_path / "hub"), "--no-video", "--checkpoint", earlier])
     capsys.readouterr()
@@ -315,5 +315,5 @@ def test_a_folder_keeps_the_statistics_that_observations_are_seen_through():
     normalizer = {"count": 3.0, "mean": np.ones(2), "square_sum": np.ones(2)}
     learner = {"network": {"weight": torch.ones(2)}, "steps": {}}
     shared = {"learner": learner, "observation_normalizer": normalizer, "reward_normalizer": {}}
-    kept = hub_folder.inference_state({"shared": shared, "own": {}})
+    kept = hub_folder.inference_state({"shared": shared, "local": {}})
     assert kept == {"learner": {"network": learner["network"]}, "observation_normalizer": normalizer}

@@ -19,10 +19,10 @@ from anybatch.cli import main
 from anybatch.config import NetworkConfig, QNetworkConfig
 from anybatch.envs.layout import ObsLayout
 from anybatch.envs.protocol import BoxActions, DiscreteActions, EnvSpec, MultiDiscreteActions
+from anybatch.evaluating import evaluation_env, trained_policy
 from anybatch.export import onnx_file
 from anybatch.export.onnx_file import OnnxPolicy
 from anybatch.runs.record import RunRecord
-from anybatch.session.evaluating import evaluation_env, trained_policy
 
 ACTIONS, VECTOR = 5, 3
 SMALL_IMAGE, ATARI = (3, 40, 36), (4, 84, 84)
@@ -219,7 +219,7 @@ def test_an_agent_plays_the_same_episodes_through_onnxruntime(
     returns: list[list[float]] = []
     for exported in (False, True):
         env = evaluation_env(run.config)
-        by_torch = trained_policy(record.load_checkpoint(print), run.config, env.spec)
+        by_torch = trained_policy(record.load_checkpoint(), run.config, env.spec)
         policy: Any = OnnxPolicy(path, env.spec) if exported else by_torch
         played = evaluation.evaluate(policy, env, episodes_per_env=4)
         returns.append([episode.episode_return for episode in played.episodes])

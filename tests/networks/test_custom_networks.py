@@ -13,7 +13,7 @@ from anybatch.errors import ConfigError
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.custom import NetworkFactory, custom_actor_critic, custom_q_network
 from anybatch.networks.q_network import QNetwork
-from anybatch.session.custom import OwnParts
+from anybatch.user_objects import UserObjects
 
 
 def spec_of(shape: tuple[int, ...] = (3,), dtype: type = np.float32, actions: int = 4) -> EnvSpec:
@@ -152,7 +152,7 @@ def test_pqn_refuses_an_actor_critic():
 def test_the_network_of_the_program_is_the_start_and_stays_as_it_is(make: type, tmp_path):
     given = torch.nn.Linear(5, 6)
     before = {name: weight.clone() for name, weight in given.state_dict().items()}
-    own = OwnParts.of(network=given)
+    own = UserObjects.of(network=given)
     config = own.named_in(make(optimizer={"learning_rate": 0.1}))
     saved = train_own(config, own, tmp_path)["learner"]["network"]
     assert all(torch.equal(weight, before[name]) for name, weight in given.state_dict().items())

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from phase_runs import rows
 
-from anybatch import envs, presets, session
+from anybatch import envs, planning, presets
 from anybatch.cli import main
 from anybatch.config import PPOConfig
 from anybatch.config.serialization import config_to_dict
@@ -330,7 +330,7 @@ def test_every_preset_parses_has_a_source_and_a_plan(name: str):
     preset = presets.load(name)
     assert preset.name == name
     assert len(preset.source) > 20 and len(preset.description) > 20
-    table = plan_table(preset.config, session.plan(preset.config))
+    table = plan_table(preset.config, planning.plan(preset.config))
     assert table.rows and table.lines
     tuned, config = preset.config.tuned_at, preset.config
     if (tuned.num_envs, tuned.num_steps) == (config.num_envs, config.num_steps):
@@ -425,7 +425,7 @@ def test_adaptive_batch_scaling_starts_at_the_shortest_rollout(name: str):
     config = presets.load(name).config
     controller = config.complete_controller
     started = controllers.in_force(controller, controllers.start(controller))
-    assert started.num_steps == session.plan(config).batch.num_steps == config.controller.min_steps
+    assert started.num_steps == planning.plan(config).batch.num_steps == config.controller.min_steps
 
 
 @pytest.mark.parametrize(

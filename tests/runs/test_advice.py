@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from toy_runs import changed, toy_config, toy_pqn_config
 
-from anybatch import presets, session
+from anybatch import planning, presets
 from anybatch.config import AnyConfig
 from anybatch.rules import center_of_mass
 from anybatch.runs.advice import Advice, advise
@@ -91,7 +91,7 @@ def test_a_proximal_policy_of_another_age_than_iterations_have_is_said(age: floa
 @pytest.mark.parametrize("envs", [1, 16, 256, 4096])
 def test_the_age_that_the_rule_keeps_is_right_at_any_batch(envs: int):
     config = changed(presets.load("procgen-ppg-ewma").config, num_envs=envs, minibatch="scaled")
-    age = center_of_mass(session.plan(config).hyperparameters.proximal_decay) * 65_536 / 8 * envs / 256
+    age = center_of_mass(planning.plan(config).hyperparameters.proximal_decay) * 65_536 / 8 * envs / 256
     assert age == pytest.approx(65_536)
     assert not advise(rows(proximal__age_env_steps=age, batch__iteration=256 * envs), config)
 

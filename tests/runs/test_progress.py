@@ -1,4 +1,5 @@
 import io
+import logging
 import re
 import subprocess
 import sys
@@ -59,18 +60,40 @@ def test_a_quiet_run_speaks_to_the_log_only(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level("INFO", logger="anybatch")
-    progress.QUIET.say("one")
-    with progress.QUIET.display(100, "title") as display:
+    with progress.QUIET as output, output.display(100, "title") as display:
         display.update(50, ROW)
-        display.say("two")
+        logging.getLogger("anybatch.runs").info("one")
     assert capsys.readouterr() == ("", "")
-    assert [record.getMessage() for record in caplog.records] == ["one", "two"]
+    assert [record.getMessage() for record in caplog.records] == ["one"]
 
 
-def test_a_run_that_is_shown_speaks_to_its_stream():
-    stream = io.StringIO()
-    Output(shown=True, stream=stream).say("one")
-    assert stream.getvalue() == "one\n"
+def test_a_run_that_is_shown_speaks_to_its_stream_and_to_nothing_else(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+):
+    stream, logger = io.StringIO(), logging.getLogger("anybatch.runs")
+    with Output(shown=True, stream=stream) as output:
+        logger.info("one")
+        with output.display(100, "title") as display:
+            logger.info("two")
+            display.update(100, {})
+        logger.warning("three")
+    assert [line.partition(" ")[0] for line in stream.getvalue().splitlines()] == [
+        "one",
+        "two",
+        "100",
+        "three",
+    ]
+    assert capsys.readouterr() == ("", "") and not caplog.records
+    logger.warning("four")
+    assert "four" not in stream.getvalue() and [record.message for record in caplog.records] == ["four"]
+
+
+def test_a_message_is_printed_above_the_panel(terminal: Terminal):
+    with Output(shown=True, stream=terminal) as output, output.display(100, "CartPole-v1") as display:
+        display.update(50, ROW)
+        logging.getLogger("anybatch").info("rate = [bold]x[/bold]")
+    lines = [line.rstrip() for line in terminal.lines()]
+    assert lines.index("rate = [bold]x[/bold]") < max(n for n, line in enumerate(lines) if "SPS" in line)
 
 
 def test_only_metrics_that_exist_are_shown():
@@ -113,7 +136,7 @@ def test_a_short_run_without_a_terminal_prints_its_last_line_once():
     stream = io.StringIO()
     with Progress(100, "CartPole-v1", stream) as shown:
         shown.update(50, {})
-        shown.say("A sentence.")
+        shown.print_message("A sentence.")
         shown.update(100, {})
     assert stream.getvalue() == "A sentence.\n100 of 100 env steps (100%) · left 0:00:00 · elapsed 0:00:00\n"
 
@@ -142,14 +165,14 @@ def test_a_reader_that_left_ends_the_lines_and_not_the_run():
             raise BrokenPipeError
 
     with Progress(100, "CartPole-v1", Closed()) as shown:
-        shown.say("A sentence.")
+        shown.print_message("A sentence.")
         shown.update(100, {})
 
 
 def test_a_stream_of_plain_ascii_gets_a_mark_for_what_it_cannot_show():
     raw = io.BytesIO()
     with Progress(100, "CartPole-v1", io.TextIOWrapper(raw, encoding="ascii")) as shown:
-        shown.say("8 × 128")
+        shown.print_message("8 × 128")
         assert raw.getvalue() == b"8 ? 128\n"
 
 
@@ -174,7 +197,7 @@ def test_the_panel_fits_a_narrow_terminal_and_shows_all_numbers(terminal: Termin
 def test_sentences_are_printed_as_they_are_beside_the_panel(terminal: Terminal):
     with Progress(100, "CartPole-v1", terminal) as shown:
         shown.update(50, ROW)
-        shown.say("rate = [bold]x[/bold]")
+        shown.print_message("rate = [bold]x[/bold]")
     assert "rate = [bold]x[/bold]" in [line.rstrip() for line in terminal.lines()]
 
 

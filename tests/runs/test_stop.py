@@ -1,3 +1,4 @@
+import io
 import os
 import signal
 import subprocess
@@ -6,29 +7,29 @@ import threading
 
 import pytest
 
+from anybatch.runs.display import Output
 from anybatch.runs.stop import GracefulStop, Stopped, stopping_at_once
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_the_first_signal_asks_for_a_stop_and_says_so_once(number: signal.Signals):
-    said: list[str] = []
-    with GracefulStop(said.append) as stop:
+def test_the_first_signal_asks_for_a_stop_and_says_so_once(number: signal.Signals, logged: list[str]):
+    with GracefulStop() as stop:
         assert not stop.requested
         os.kill(os.getpid(), number)
         assert stop.requested
-    assert len(said) == 1 and "press Ctrl-C" in said[0] and "send the signal again" in said[0]
+    assert len(logged) == 1 and "press Ctrl-C" in logged[0] and "send the signal again" in logged[0]
 
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_after_a_first_signal_stops_at_once(first: signal.Signals):
-    with pytest.raises(KeyboardInterrupt), GracefulStop(lambda _: None):
+    with pytest.raises(KeyboardInterrupt), GracefulStop():
         os.kill(os.getpid(), first)
         os.kill(os.getpid(), signal.SIGINT)
 
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_sigterm_after_a_first_signal_ends_the_process_whatever_it_is_doing(first: signal.Signals):
-    with GracefulStop(lambda _: None):
+    with GracefulStop():
         os.kill(os.getpid(), first)
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
@@ -40,7 +41,7 @@ from itertools import repeat
 from anybatch.runs.stop import GracefulStop, stopping_at_once
 
 send = ctypes.CDLL(None)["raise"]
-with GracefulStop(lambda _: None):
+with GracefulStop():
     for _ in range(EVALUATIONS):
         with stopping_at_once():
             pass
@@ -84,10 +85,11 @@ def test_the_handlers_that_were_there_are_put_back():
 
 
 def test_a_stream_that_cannot_be_re_entered_does_not_undo_the_stop():
-    def refuse(_: str) -> None:
-        raise RuntimeError("reentrant call")
+    class Busy(io.StringIO):
+        def write(self, _: str) -> int:
+            raise RuntimeError("reentrant call")
 
-    with GracefulStop(refuse) as stop:
+    with Output(shown=True, stream=Busy()), GracefulStop() as stop:
         os.kill(os.getpid(), signal.SIGINT)
     assert stop.requested
 

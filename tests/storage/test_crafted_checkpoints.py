@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from toy_runs import changed, newest_state, toy_config, toy_pqn_config, train
 
-from anybatch import session
+from anybatch import evaluating, training
 from anybatch.algorithms import ppg
 from anybatch.config import AnyConfig
 from anybatch.errors import UserError
@@ -249,11 +249,11 @@ def test_what_was_not_harmed_is_used(name: str, runs: dict[str, tuple[Path, AnyC
 
 
 def evaluate(record: RunRecord, config: AnyConfig) -> None:
-    session.evaluate_run(record, config, output=QUIET)
+    evaluating.evaluate_run(record, config, output=QUIET)
 
 
 def proceed(record: RunRecord, config: AnyConfig) -> None:
-    session.resume(record, config, show_plan=lambda *_: None, output=QUIET)
+    training.resume(record, config, output=QUIET)
 
 
 @pytest.mark.parametrize("name", RUNS)

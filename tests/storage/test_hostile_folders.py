@@ -332,7 +332,7 @@ def test_the_lock_of_a_study_is_not_a_link(profile: Path, tmp_path: Path, refuse
 
 def test_a_cell_does_not_continue_in_a_linked_run(elsewhere: Path, tmp_path: Path):
     out = tmp_path / "out"
-    plan = opening.open_study(study(), Request(study="small"), out, jobs=1, say=lambda _: None)
+    plan = opening.open_study(study(), Request(study="small"), out, jobs=1)
     (out / cells.RUNS).mkdir()
     for cell in (cell for cell in plan.cells if cell.arm != cells.RANDOM_ARM):
         (out / cells.RUNS / cell.name).symlink_to(elsewhere)
@@ -352,7 +352,7 @@ def test_the_copy_of_the_package_is_not_removed_through_a_link(tmp_path: Path):
 
 def test_a_tuning_does_not_write_through_a_linked_journal(profile: Path, tmp_path: Path):
     out = tmp_path / "out"
-    plan = open_tuning(request(tmp_path), out, jobs=1, say=lambda _: None)
+    plan = open_tuning(request(tmp_path), out, jobs=1)
     journal = out / trials.JOURNAL_FILE
     journal.symlink_to(profile)
     with pytest.raises(DiskError, match=r"trials\.journal is a link"):
@@ -371,7 +371,7 @@ def test_optuna_reads_the_journal_of_a_tuning(tmp_path: Path):
     from optuna.storages import journal
 
     out = tmp_path / "out"
-    plan = open_tuning(request(tmp_path), out, jobs=1, say=lambda _: None)
+    plan = open_tuning(request(tmp_path), out, jobs=1)
     book = trials.TrialBook(out, plan)
     for value in (1.0, 2.0):
         trial = book.next()

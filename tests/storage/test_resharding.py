@@ -22,8 +22,7 @@ def snapshot(num_envs: int) -> Snapshot:
         "reward": torch.arange(7 * num_envs).view(7, num_envs),
         EPISODES: torch.from_numpy(to_table(ENDED)),
     }
-    own = {"rank": {"source": {"collector": {"num_envs": num_envs}}}}
-    return Snapshot(shared={}, own=own, segments={"iteration_000000001": waiting})
+    return Snapshot(shared={}, local={}, num_envs=num_envs, segments={"iteration_000000001": waiting})
 
 
 @pytest.mark.parametrize(("shard", "expected"), [(Shard(0, 3, 5), [0, 2]), (Shard(3, 2, 5), [4, 3])])

@@ -99,7 +99,7 @@ def run_study(
     retry_failed: bool = False,
 ) -> list[Result]:
     """Run what is missing in a folder."""
-    known = opening.open_study(study(*changes), Request(study="small"), out, jobs=jobs, say=lambda _: None)
+    known = opening.open_study(study(*changes), Request(study="small"), out, jobs=jobs)
     return run_plan(out, known, executor or LocalExecutor(jobs), retry_failed=retry_failed)
 
 

@@ -67,7 +67,7 @@ def run_trials(
 
     The workers get `stops` signals that nobody in this process has sent.
     """
-    plan = open_tuning(asked, out, jobs=jobs, say=lambda _: None)
+    plan = open_tuning(asked, out, jobs=jobs)
     plan = replace(plan, trials=only or plan.trials)
     stop_processes(out, times=stops)
     book = TrialBook(out, plan, jobs=jobs)

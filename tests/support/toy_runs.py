@@ -2,14 +2,13 @@
 
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
-from anybatch import presets, session
+from anybatch import evaluating, presets, training
 from anybatch.acting.evaluation import Evaluation
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms import algorithm_of, ppo, pqn
@@ -22,10 +21,10 @@ from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.networks.weight_average import EwmaNetwork, PeriodicCopy
 from anybatch.runs.display import QUIET, Output
 from anybatch.runs.record import RESULT_FILE, RunRecord
-from anybatch.session import Outcome
-from anybatch.session.custom import OwnParts
 from anybatch.storage.checkpoint import Checkpoints, Snapshot
 from anybatch.storage.state_tree import StateTree
+from anybatch.training import Outcome
+from anybatch.user_objects import UserObjects
 
 SMALL: dict[str, Any] = {
     "minibatch": "scaled",  # a larger batch has larger minibatches, so that the rules show
@@ -63,22 +62,22 @@ def changed(config: Config, **changes: Any) -> Config:
     return config_from_dict(type(config), presets.overlaid(config_to_dict(config), changes))
 
 
-def start(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> PPOState:
-    return ppo.start(config, make_env(config, env_steps=0), say=say)
+def start(config: PPOConfig) -> PPOState:
+    return ppo.start(config, make_env(config, env_steps=0))
 
 
-def start_in_float64(config: PPOConfig, say: Callable[[str], None] = lambda _: None) -> PPOState:
+def start_in_float64(config: PPOConfig) -> PPOState:
     """A state whose network, optimizer and proximal policy compute in float64."""
-    return start(changed(config, precision="float64"), say)
+    return start(changed(config, precision="float64"))
 
 
-def start_pqn(config: PQNConfig, say: Callable[[str], None] = lambda _: None) -> PQNState:
-    return pqn.start(config, make_env(config, env_steps=0), say=say)
+def start_pqn(config: PQNConfig) -> PQNState:
+    return pqn.start(config, make_env(config, env_steps=0))
 
 
-def start_pqn_in_float64(config: PQNConfig, say: Callable[[str], None] = lambda _: None) -> PQNState:
+def start_pqn_in_float64(config: PQNConfig) -> PQNState:
     """A state whose network and optimizer compute in float64."""
-    return start_pqn(changed(config, precision="float64"), say)
+    return start_pqn(changed(config, precision="float64"))
 
 
 def collect(config: PPOConfig, iterations: int = 1) -> Rollout:
@@ -148,26 +147,24 @@ def moved_policy_and_samples(config: PPOConfig) -> tuple[PPOState, Samples]:
 
 
 def train(config: AnyConfig, base: Path) -> Outcome:
-    return session.train(
-        config, preset="test", base=base, show_plan=lambda *_: None, output=Output(shown=True)
-    )
+    with Output(shown=True) as output:
+        return training.train(config, preset="test", base=base, output=output)
 
 
-def train_own(config: AnyConfig, own: OwnParts, base: Path) -> StateTree:
+def train_own(config: AnyConfig, own: UserObjects, base: Path) -> StateTree:
     """What a run with the program's own objects shares between ranks at its end."""
-    outcome = session.train(
-        config, preset="test", base=base, show_plan=lambda *_: None, output=QUIET, own=own
-    )
+    outcome = training.train(config, preset="test", base=base, output=QUIET, custom=own)
     return newest_state(outcome.folder)["shared"]
 
 
 def resume(folder: Path, config: AnyConfig) -> Outcome:
-    return session.resume(RunRecord(folder), config, show_plan=lambda *_: None, output=Output(shown=True))
+    with Output(shown=True) as output:
+        return training.resume(RunRecord(folder), config, output=output)
 
 
 def evaluate(folder: Path, config: AnyConfig) -> tuple[Evaluation, int]:
-    shown = Output(shown=True, stream=sys.stderr)
-    return session.evaluate_run(RunRecord(folder), config, output=shown)
+    with Output(shown=True, stream=sys.stderr) as output:
+        return evaluating.evaluate_run(RunRecord(folder), config, output=output)
 
 
 def cut_back(folder: Path, copy: Path, env_steps: int) -> Path:
@@ -182,28 +179,30 @@ def cut_back(folder: Path, copy: Path, env_steps: int) -> Path:
     return copy
 
 
-def start_from(config: AnyConfig, saved: Snapshot, say: Callable[[str], None] = lambda _: None) -> Any:
+def start_from(config: AnyConfig, saved: Snapshot) -> Any:
     """A state of `config` that continues from `saved`."""
     algorithm = algorithm_of(config)
     was_native = saved.shared["native"]
-    state = algorithm.start(config, make_env(config, env_steps=0), say=say, was_native=was_native)
-    algorithm.restore(state, saved, config, say)
+    state = algorithm.start(config, make_env(config, env_steps=0), was_native=was_native)
+    algorithm.restore(state, saved, config)
     return state
 
 
 def without_episodes(saved: Snapshot) -> Snapshot:
     """`saved` as if the episodes in progress could not be restored: they are of another number of envs."""
-    rank = saved.own["rank"]
+    rank = saved.local["rank"]
     collector = rank["source"]["collector"]
     other = {**collector, "num_envs": collector["num_envs"] + 1}
-    return replace(saved, own=saved.own | {"rank": rank | {"source": rank["source"] | {"collector": other}}})
+    return replace(
+        saved, local=saved.local | {"rank": rank | {"source": rank["source"] | {"collector": other}}}
+    )
 
 
 def newest_state(folder: Path) -> StateTree:
     """The newest checkpoint of a run, which must be whole."""
-    complaints: list[str] = []
-    loaded = Checkpoints(folder, keep=1).load_latest(complaints.append)
-    assert loaded is not None and not complaints
+    checkpoints = Checkpoints(folder, keep=1)
+    loaded = checkpoints.load_latest()
+    assert loaded is not None and loaded.path == checkpoints.newest_first()[0]
     return loaded.tree
 
 

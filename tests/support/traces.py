@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from anybatch import session
+from anybatch import training
 from anybatch.config import CONFIGS, AnyConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.presets import overlaid
@@ -111,9 +111,7 @@ def config_of(name: str, compiled: str = "auto") -> AnyConfig:
 
 def trace(name: str, base: Path, compiled: str = "auto") -> dict[str, Any]:
     """Metrics of some iterations, and two numbers of the weights after each of them."""
-    outcome = session.train(
-        config_of(name, compiled), preset=name, base=base, show_plan=lambda *_: None, output=QUIET
-    )
+    outcome = training.train(config_of(name, compiled), preset=name, base=base, output=QUIET)
     rows = [
         {key: value for key, value in row.items() if not key.startswith(WALL_CLOCK)}
         for row in log.read(outcome.folder)

@@ -1,6 +1,6 @@
 """Collecting an iteration batch: step the environments and store observations, decisions and results."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -162,19 +162,22 @@ class Collector:
         """A rollout of this length without data: its parts, shapes and types."""
         return example_rollout(self.env.spec, num_steps, self.dtype)
 
-    def state_dict(self) -> dict[str, object]:
+    def state_dict(self) -> dict[str, Any]:
         """All that is needed to continue; engines that cannot be restored will start fresh episodes."""
-        state: dict[str, object] = {
+        state: dict[str, Any] = {
             "generator": self.generator.get_state(),
             "num_envs": self.shard.total,
         }
         if isinstance(self.env, RestorableEnv):
-            state |= {"env": self.env.state_dict(), "obs": self.obs, "episodes": self.episodes.state_dict()}
+            parts = {"env": self.env.state_dict(), "obs": self.obs, "episodes": self.episodes.state_dict()}
+            # Ranks and actors divide a state by env, which some engines cannot.
+            if self.shard.is_whole or has_rows(parts, self.shard.count):
+                state |= parts
         return state
 
     def drop_episodes_of_another_engine(self, saved: dict) -> None:
         """Remove from a saved state the episodes in progress that this run's engine cannot continue."""
-        drop_episodes_unlike(self.env.state_dict() if isinstance(self.env, RestorableEnv) else {}, saved)
+        drop_episodes_unlike(self.state_dict().get("env", {}), saved)
 
     def load_state_dict(self, state: dict) -> bool:
         """Continue from `state`. Returns whether the episodes in progress were restored."""
@@ -189,6 +192,13 @@ class Collector:
         self.obs = state["obs"]
         self.episodes.load_state_dict(state["episodes"])
         return True
+
+
+def has_rows(tree: Any, count: int) -> bool:
+    """Whether every array in a state has one entry for each of `count` envs."""
+    if isinstance(tree, Mapping):
+        return all(has_rows(part, count) for part in tree.values())
+    return not isinstance(tree, np.ndarray) or (tree.ndim > 0 and len(tree) == count)
 
 
 def example_rollout(spec: EnvSpec, num_steps: int, dtype: torch.dtype) -> Rollout:

@@ -83,6 +83,9 @@ class Evaluation:
             "returns": [episode.episode_return for episode in self.episodes],
         }
 
+    def __str__(self) -> str:
+        return self.sentence()
+
     def sentence(self) -> str:
         how = "greedy" if self.greedy else "sampled"
         normalized = self.normalized_return
@@ -110,11 +113,8 @@ class InferencePolicy:
     @torch.inference_mode()
     def act(self, obs: np.ndarray, *, greedy: bool | None = None) -> np.ndarray:
         """An action for each of the observations [N, …]; `greedy` defaults to the policy's."""
-        seen = torch.from_numpy(obs if self.normalizer is None else self.normalizer.normalize(obs))
-        if seen.is_floating_point():
-            seen = seen.to(next(self.network.parameters()).dtype)
         try:
-            policy = self.network.distribution(self.network.policy_params(seen.to(self.device)))
+            policy = self.network.distribution(self.network.policy_params(self.seen(obs)))
         except Exception as error:
             note_own_line(error)
             raise
@@ -124,6 +124,13 @@ class InferencePolicy:
         shard = self.shard or Shard.whole(slots)
         noise = draw_noise((shard.total, width), self.generator, continuous=policy.log_std is not None)
         return policy.sample(noise[shard.envs].to(self.device)).cpu().numpy()
+
+    def seen(self, obs: np.ndarray) -> torch.Tensor:
+        """Observations [N, …] as the network's input: normalized, in its precision, on its device."""
+        seen = torch.from_numpy(obs if self.normalizer is None else self.normalizer.normalize(obs))
+        if seen.is_floating_point():
+            seen = seen.to(next(self.network.parameters()).dtype)
+        return seen.to(self.device)
 
 
 class Slots:

@@ -7,8 +7,9 @@ collects while the loop learns gives the same run as one that collects first and
 (arXiv:2110.00641, §5.1). Fresh data is a queue of length 0.
 """
 
+import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
@@ -25,8 +26,9 @@ from anybatch.machine import available_bytes
 from anybatch.storage.state_fit import refuse_unlike
 from anybatch.text import readable
 
+logger = logging.getLogger(__name__)
+
 Segments = Mapping[str, dict[str, Tensor]]
-Say = Callable[[str], None]
 
 
 class Source(Protocol):
@@ -65,9 +67,7 @@ class Source(Protocol):
         """Remove from a saved state the episodes in progress that this run's engine cannot continue."""
         ...
 
-    def load_state_dict(
-        self, state: dict[str, Any], segments: Segments, *, num_steps: int | None, say: Say
-    ) -> bool:
+    def load_state_dict(self, state: dict[str, Any], segments: Segments, *, num_steps: int | None) -> bool:
         """Continue from `state`. Returns whether the episodes in progress were restored.
 
         `num_steps` is the length of this run's rollouts, None if they may differ in length.
@@ -113,10 +113,8 @@ class QueueSource:
     def drop_episodes_of_another_engine(self, saved: dict[str, Any]) -> None:
         self.collector.drop_episodes_of_another_engine(saved["collector"])
 
-    def load_state_dict(
-        self, state: dict[str, Any], segments: Segments, *, num_steps: int | None, say: Say
-    ) -> bool:
-        self.waiting.restore(state["waiting"], segments, self, num_steps=num_steps, say=say)
+    def load_state_dict(self, state: dict[str, Any], segments: Segments, *, num_steps: int | None) -> bool:
+        self.waiting.restore(state["waiting"], segments, self, num_steps=num_steps)
         return self.collector.load_state_dict(state["collector"])
 
     def close(self) -> None:
@@ -148,20 +146,22 @@ class WaitingRollouts:
         return [list(rollout.origin) for rollout in self._rollouts]
 
     def restore(
-        self, origins: list[list[int]], segments: Segments, source: Source, *, num_steps: int | None, say: Say
+        self, origins: list[list[int]], segments: Segments, source: Source, *, num_steps: int | None
     ) -> None:
         """Use the saved rollouts, as far as they fit the envs, the length and the delay of this run."""
         self._rollouts.clear()
         surplus = max(0, len(origins) - self.delay)
         if surplus:
             oldest = f"{surplus} oldest waiting rollouts are" if surplus > 1 else "oldest waiting rollout is"
-            say(f"staleness.iterations is now {self.delay}: the {oldest} dropped.")
+            logger.info(f"staleness.iterations is now {self.delay}: the {oldest} dropped.")
         for origin in origins[surplus:]:
             tensors = segments[segment_name(origin[0])]
             rollout = Rollout.from_tensors(tensors, Origin(*origin))
             steps, envs = rollout.valid.shape
             if envs != source.spec.num_envs or steps != (num_steps or steps):
-                say("The waiting data has another shape than this run's batch: the queue is filled again.")
+                logger.info(
+                    "The waiting data has another shape than this run's batch: the queue is filled again."
+                )
                 self._rollouts.clear()
                 return
             refuse_unfit(tensors, source.example(steps).tensors(), segment_name(origin[0]))

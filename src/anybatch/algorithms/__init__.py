@@ -22,12 +22,12 @@ class Algorithm(Protocol):
 
     @property
     def start(self) -> "Start":
-        """`start(config, env, say=…, factory=…, was_native=…)`: a fresh state."""
+        """`start(config, env, factory=…, was_native=…)`: a fresh state."""
         ...
 
     @property
-    def restore(self) -> Callable[[Any, Snapshot, Any, Callable[[str], None]], None]:
-        """`restore(state, saved, config, say)`: continue from a snapshot, at the batch of the config."""
+    def restore(self) -> Callable[[Any, Snapshot, Any], None]:
+        """`restore(state, saved, config)`: continue from a snapshot, at the batch of the config."""
         ...
 
     @property
@@ -65,7 +65,6 @@ class Start(Protocol):
         config: Any,
         env: Environments,
         *,
-        say: Callable[[str], None],
         factory: NetworkFactory | None = None,
         was_native: bool | None = None,
     ) -> TrainState[Any]: ...

@@ -1,7 +1,7 @@
 """Actors of a run: the recipe that the learner sends them, and how they build it."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -31,7 +31,6 @@ def start_actors(
     env_factory: str | None,
     network_factory: str | None,
     env_steps: int,
-    say: Callable[[str], None],
 ) -> ActorPool:
     """The actors that the config requests, which have built the environments of this rank.
 
@@ -53,9 +52,7 @@ def start_actors(
         }
 
     shard = collectives.local_shard(config.num_envs)
-    return ActorPool(
-        make_transport(config), spec, shard, collection.actors, recipe, env_steps=env_steps, say=say
-    )
+    return ActorPool(make_transport(config), spec, shard, collection.actors, recipe, env_steps=env_steps)
 
 
 def make_transport(config: AnyConfig) -> Transport:

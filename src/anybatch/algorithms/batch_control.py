@@ -1,5 +1,6 @@
 """The signals of an iteration for a controller, and the effect of its decision."""
 
+import logging
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +15,8 @@ from anybatch.dial.controllers import Signals
 from anybatch.distributed import collectives
 from anybatch.equations import divergence
 from anybatch.networks.distributions import kept_log_std, make_distribution
-from anybatch.runs.run import Run
+
+logger = logging.getLogger(__name__)
 
 
 class Probe(NamedTuple):
@@ -55,7 +57,7 @@ def probed_states(config: RunConfig, state: TrainState[Any], rollout: Rollout, i
 
 
 def control_batch(
-    config: RunConfig, state: TrainState[Any], before_updates: Probe | None, run: Run
+    config: RunConfig, state: TrainState[Any], before_updates: Probe | None
 ) -> dict[str, float]:
     """Let the controller decide the next batch. Call after an iteration has been counted."""
     if config.controller.kind == "fixed" and config.minibatch != "noise-scale":
@@ -74,7 +76,7 @@ def control_batch(
         noise_weight=acting.weight,
     )
     if state.learner.control.decide(signals):
-        run.say(change_of_batch(before, state.plan, state.env_steps))
+        logger.info(change_of_batch(before, state.plan, state.env_steps))
     if config.rescales_within_a_run:
         state.batch_changed(config, before.env_steps_per_gradient_step)
     name = "batch/behavioral_divergence" if config.controller.kind == "divergence" else "batch/policy_kl"

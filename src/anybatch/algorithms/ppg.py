@@ -4,7 +4,8 @@ A phase is `policy_iterations` of PPO, then an auxiliary phase: the data of the 
 function and, through an auxiliary head, the policy's encoder, while the policy's outputs are kept unchanged.
 """
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -35,6 +36,8 @@ from anybatch.runs.run import Run
 from anybatch.storage.checkpoint import Snapshot
 from anybatch.storage.state_fit import refuse_unlike
 from anybatch.text import readable
+
+logger = logging.getLogger(__name__)
 
 __all__ = [
     "encoder_name",
@@ -161,7 +164,7 @@ class PPGState(PPOState):
             return None
         whole = super().snapshot()
         assert whole is not None
-        own = {"phase_iterations": list(self.data.iterations)}
+        local = {"phase_iterations": list(self.data.iterations)}
         segments = {**whole.segments, **self.data.segments()}
         if self.progress is not None:
             *_, num_envs = self.data.valid.shape
@@ -169,7 +172,7 @@ class PPGState(PPOState):
             segments[frozen_policy_name(self.iterations)] = {
                 "policy_params": policy_params.view(-1, num_envs, policy_params.shape[1])
             }
-        return replace(whole, own=whole.own | own, segments=segments)
+        return replace(whole, local=whole.local | local, segments=segments)
 
     def shared(self) -> dict[str, Any]:
         """The part that all ranks share."""
@@ -187,7 +190,7 @@ class PPGState(PPOState):
 def train(config: PPGConfig, state: PPGState, run: Run) -> None:
     """Train `state` in place until it has seen `total_env_steps`, or a stop is requested."""
     run.begin(state)
-    while state.is_to_continue(config, run):
+    while state.should_continue(config, run):
         if state.data.is_full:
             with run.timer("auxiliary"), state.backend.torch_threads():
                 auxiliary_phase(config, state, run)
@@ -208,7 +211,7 @@ def policy_phase(config: PPGConfig, state: PPGState, run: Run) -> None:
         )
         state.learner.count(rollout)
         metrics |= state.metrics() | state.take_auxiliary_metrics()  # of the batch that was trained on
-        control_batch(config, state, None, run)  # the minibatch limit may move
+        control_batch(config, state, None)  # the minibatch limit may move
         run.record(state, rollout.episodes, metrics)
         if state.data.is_full:
             return
@@ -219,9 +222,9 @@ def finish(config: PPGConfig, state: PPGState, run: Run) -> None:
     if not state.data.can_be_saved:
         if state.env_steps >= config.total_env_steps:
             state.leave_phase()
-            run.say("phase.save-data is off: a resume of this run would start a new phase.")
+            logger.info("phase.save-data is off: a resume of this run would start a new phase.")
         else:
-            run.say("phase.save-data is off: the newest checkpoint is from before this phase.")
+            logger.info("phase.save-data is off: the newest checkpoint is from before this phase.")
     run.save(state)
 
 
@@ -286,7 +289,7 @@ def auxiliary_phase(config: PPGConfig, state: PPGState, run: Run) -> None:
             done = progress.epoch + progress.minibatch / len(parts)
             run.display.update(state.env_steps, {"auxiliary/epochs": done})
             run.save_if_due(state)
-            if run.is_to_stop:
+            if run.should_stop:
                 return
         progress.epoch, progress.minibatch = progress.epoch + 1, 0
     begin_phase(state)
@@ -353,13 +356,12 @@ def start(
     config: PPGConfig,
     env: Environments,
     *,
-    say: Callable[[str], None],
     factory: NetworkFactory | None = None,
     was_native: bool | None = None,
 ) -> PPGState:
     """A fresh state. `factory` makes the user's own network; `was_native` is the backend of a resumed run."""
     policy = ppo_state.start(
-        config, env, losses_of(config), say=say, factory=factory, was_native=was_native, auxiliary=True
+        config, env, losses_of(config), factory=factory, was_native=was_native, auxiliary=True
     )
     phase, spec = policy.plan.phase, env.spec
     assert phase is not None
@@ -401,9 +403,9 @@ def make_network(config: PPGConfig, spec: EnvSpec, factory: NetworkFactory | Non
     return ppo_state.make_network(config, spec, factory, auxiliary=True)
 
 
-def restore(state: PPGState, saved: Snapshot, config: PPGConfig, say: Callable[[str], None]) -> None:
+def restore(state: PPGState, saved: Snapshot, config: PPGConfig) -> None:
     """Continue from `saved`; a phase that does not fit this run's batch is restarted."""
-    ppo_state.restore(state, saved, config, say)
+    ppo_state.restore(state, saved, config)
     phase: dict[str, Any] = saved.shared["phase"]
     state.phases = phase["phases"]
     state.auxiliary_metrics = dict(phase["auxiliary_metrics"])
@@ -411,11 +413,11 @@ def restore(state: PPGState, saved: Snapshot, config: PPGConfig, say: Callable[[
     state.backend.losses["auxiliary"].load_state_dict(phase["auxiliary_steps"])
     if "value" in state.backend.losses and phase["value_steps"] is not None:
         state.backend.losses["value"].load_state_dict(phase["value_steps"])
-    iterations, progress = saved.own["phase_iterations"], phase["progress"]
+    iterations, progress = saved.local["phase_iterations"], phase["progress"]
     if iterations and not state.data.fits(
         saved.segments[segment_name(iterations[0])]["valid"], len(iterations), is_whole=progress is not None
     ):
-        say("The phase in progress does not fit the batch of this run: a new phase is started.")
+        logger.info("The phase in progress does not fit the batch of this run: a new phase is started.")
         if progress is not None and state.backend.average is not None:
             state.backend.average.reset()  # as after every auxiliary phase, complete or not
         return

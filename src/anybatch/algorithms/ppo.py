@@ -6,7 +6,6 @@ or one with averaged or copied weights.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, NamedTuple
@@ -107,7 +106,7 @@ def train(config: PPOConfig, state: PPOState, run: Run) -> None:
             metrics = update_policy(samples, state, config, state.learner.learning_rate)
         state.learner.count(rollout)
         metrics |= state.metrics()  # of the batch that was trained on
-        metrics |= control_batch(config, state, before_updates, run)
+        metrics |= control_batch(config, state, before_updates)
         run.record(state, rollout.episodes, metrics)
     run.save(state)
 
@@ -386,13 +385,12 @@ def start(
     config: PPOConfig,
     env: Environments,
     *,
-    say: Callable[[str], None],
     factory: NetworkFactory | None = None,
     was_native: bool | None = None,
 ) -> PPOState:
     """A fresh state. `factory` makes the user's own network; `was_native` is the backend of a resumed run."""
     losses = {"policy": loss_of(config, config.objective)}
-    return start_state(config, env, losses, say=say, factory=factory, was_native=was_native)
+    return start_state(config, env, losses, factory=factory, was_native=was_native)
 
 
 def loss_of(config: PPOConfig, objective: ObjectiveConfig) -> Loss:

@@ -1,7 +1,8 @@
 """The state of PPO, decoupled PPO and PPO-EWMA."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.custom import NetworkFactory, custom_actor_critic
 from anybatch.networks.weight_average import EwmaNetwork, PeriodicCopy, WeightAverage
 from anybatch.storage.checkpoint import Snapshot
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -67,23 +70,17 @@ class PPOState(TrainState[ActorCritic]):
         )
 
     def snapshot(self) -> Snapshot | None:
+        whole = super().snapshot()
+        assert whole is not None
         rewards = self.reward_normalizer
-        return Snapshot(
-            shared=self.shared(),
-            own={
-                "rank": self.rank.state_dict(),
-                "running_return": rewards.running_return if rewards else None,
-            },
-            segments=self.source.segments(),
-        )
+        local = {"running_return": rewards.running_return if rewards else None}
+        return replace(whole, local=whole.local | local)
 
     def shared(self) -> dict[str, Any]:
         """The part that all ranks share."""
         observations, rewards = self.observation_normalizer, self.reward_normalizer
         average = self.backend.average
-        return {
-            "learner": self.learner.state_dict(),
-            "native": self.backend.is_native,
+        return super().shared() | {
             "ewma": average.state_dict() if isinstance(average, EwmaNetwork) else None,
             "periodic_copy": average.state_dict() if isinstance(average, PeriodicCopy) else None,
             "observation_normalizer": observations.state_dict() if observations else None,
@@ -97,7 +94,6 @@ def start(
     env: Environments,
     losses: Mapping[str, Loss],
     *,
-    say: Callable[[str], None],
     factory: NetworkFactory | None = None,
     was_native: bool | None = None,
     auxiliary: bool = False,
@@ -119,7 +115,6 @@ def start(
         noise_of=separate_networks(network),
         average=averages.get(config.proximal.policy),
         was_native=was_native,
-        say=say,
     )
     return PPOState(
         learner=learner,
@@ -129,26 +124,24 @@ def start(
     )
 
 
-def restore(state: PPOState, saved: Snapshot, config: PPOConfig, say: Callable[[str], None]) -> None:
+def restore(state: PPOState, saved: Snapshot, config: PPOConfig) -> None:
     """Continue from `saved`, possibly at another batch: numbers that depend on it follow this run's plan."""
-    shared, own = saved.shared, saved.own
-    state.learner.load_state_dict(shared["learner"], config, say)
-    restore_proximal(state, shared, config, say)
+    shared, local = saved.shared, saved.local
+    state.learner.load_state_dict(shared["learner"], config)
+    restore_proximal(state, shared, config)
     # Before the environments: the first observations of fresh episodes are normalized with these statistics.
     if state.observation_normalizer and shared["observation_normalizer"]:
         state.observation_normalizer.load_state_dict(shared["observation_normalizer"])
     state.advantage_normalizer.load_state_dict(shared["advantage_normalizer"])
-    continues = state.rank.load_state_dict(own["rank"], saved.segments, plan=state.plan, say=say)
+    continues = state.rank.load_state_dict(local["rank"], saved.segments, plan=state.plan)
     if state.reward_normalizer and shared["reward_normalizer"]:
         state.reward_normalizer.load_state_dict(shared["reward_normalizer"])
         # Waiting data continues the episodes before it, even if the environments start fresh ones.
         if continues or state.source.segments():
-            state.reward_normalizer.continue_returns(own["running_return"])
+            state.reward_normalizer.continue_returns(local["running_return"])
 
 
-def restore_proximal(
-    state: PPOState, shared: Mapping[str, Any], config: PPOConfig, say: Callable[[str], None]
-) -> None:
+def restore_proximal(state: PPOState, shared: Mapping[str, Any], config: PPOConfig) -> None:
     average = state.backend.average
     if average is None:
         return
@@ -157,7 +150,7 @@ def restore_proximal(
     if saved is None:
         average.reset()
         what = "EWMA" if is_ewma else "copy of the weights"
-        say(f"The checkpoint has no proximal {what}: it starts from the current weights.")
+        logger.info(f"The checkpoint has no proximal {what}: it starts from the current weights.")
         return
     average.load_state_dict(saved)
     state.batch_changed(config, shared["learner"]["control"]["env_steps_per_gradient_step"])

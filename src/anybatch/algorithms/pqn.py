@@ -5,7 +5,7 @@ and PQN-XL are the same loop with deeper networks, and Adaptive Batch Scaling (a
 controller.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -96,7 +96,7 @@ def train(config: PQNConfig, state: PQNState, run: Run) -> None:
             metrics |= update_values(samples, state, config, state.learner.learning_rate)
         state.learner.count(rollout)
         metrics |= state.metrics()  # of the batch that was trained on
-        metrics |= control_batch(config, state, before_updates, run)
+        metrics |= control_batch(config, state, before_updates)
         run.record(state, rollout.episodes, metrics)
     run.save(state)
 
@@ -195,7 +195,6 @@ def start(
     config: PQNConfig,
     env: Environments,
     *,
-    say: Callable[[str], None],
     factory: NetworkFactory | None = None,
     was_native: bool | None = None,
 ) -> PQNState:
@@ -217,7 +216,6 @@ def start(
         encoder=encoder_name(config, env.spec),
         noise_of={"action values": slice(None)},
         was_native=was_native,
-        say=say,
     )
     return PQNState(learner=learner, rank=RankState.fresh(config, env, learner))
 

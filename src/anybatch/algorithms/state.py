@@ -4,7 +4,8 @@ All ranks share the `Learner`; each rank has its own `RankState`. Each algorithm
 module, with one function that starts them and one that restores them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -33,6 +34,8 @@ from anybatch.networks.weight_average import WeightAverage
 from anybatch.runs.run import Run
 from anybatch.storage.checkpoint import Snapshot
 from anybatch.storage.state_fit import refuse_unlike
+
+logger = logging.getLogger(__name__)
 
 Network = TypeVar("Network", ActorCritic, QNetwork)
 Environments = VectorEnv | ActorPool
@@ -63,12 +66,11 @@ class Learner(Generic[Network]):
         noise_of: Mapping[str, slice],
         average: type[WeightAverage] | None = None,
         was_native: bool | None,
-        say: Callable[[str], None],
     ) -> "Learner[Network]":
         """A learner before its first step; for the arguments see `backends.choose`."""
         device = place_network(config, network)
         if config.precision == "bf16" and device.type == "cpu":
-            check_bf16(say)
+            check_bf16()
         control = BatchControl(config, encoder=encoder, obs_bytes=spec.obs_bytes)
         backend = backends.choose(
             config,
@@ -81,7 +83,6 @@ class Learner(Generic[Network]):
             microbatch=control.plan.batch.microbatch,
             device=device,
             was_native=was_native,
-            say=say,
         )
         return cls(backend=backend, control=control, schedules=Schedules.of(config))
 
@@ -139,7 +140,7 @@ class Learner(Generic[Network]):
             "schedules": self.schedules.to_dict(),
         }
 
-    def load_state_dict(self, state: dict[str, Any], config: RunConfig, say: Callable[[str], None]) -> None:
+    def load_state_dict(self, state: dict[str, Any], config: RunConfig) -> None:
         """Continue from `state`, possibly at another batch or to another end: the plan is this run's."""
         load_network(self.backend.network, state["network"])
         self.env_steps, self.iterations = state["env_steps"], state["iterations"]
@@ -149,7 +150,7 @@ class Learner(Generic[Network]):
         self.schedules = before.continued(config, self.env_steps)
         full = self.plan.hyperparameters.learning_rate
         for sentence in schedules.changes(before, self.schedules, config, self.env_steps, full):
-            say(sentence)
+            logger.info(sentence)
 
 
 @dataclass(kw_only=True)
@@ -204,14 +205,13 @@ class RankState:
         segments: Mapping[str, dict[str, Tensor]],
         *,
         plan: Plan,
-        say: Callable[[str], None],
     ) -> bool:
         """Continue from `state`. Returns whether the episodes in progress were restored."""
         self.minibatch_generator.set_state(state["minibatch_generator"])
         num_steps = plan.batch.num_steps if plan.step_range is None else None
-        restored = self.source.load_state_dict(state["source"], segments, num_steps=num_steps, say=say)
+        restored = self.source.load_state_dict(state["source"], segments, num_steps=num_steps)
         if not restored:
-            say("The episodes in progress cannot be restored here: fresh ones are started.")
+            logger.info("The episodes in progress cannot be restored here: fresh ones are started.")
         return restored
 
 
@@ -267,7 +267,7 @@ class TrainState(Generic[Network]):
         The first of them may arrive some iterations late: until then there is nothing to learn from, or to
         count.
         """
-        while self.is_to_continue(config, run):
+        while self.should_continue(config, run):
             self.begin_rollout(config)
             with run.timer("rollout"):
                 rollout = self.source.next(self.network, self.batch.num_steps, self.learner.origin)
@@ -278,8 +278,8 @@ class TrainState(Generic[Network]):
                 self.learner.imbalances.clear()
                 yield rollout
 
-    def is_to_continue(self, config: RunConfig, run: Run) -> bool:
-        return self.env_steps < config.total_env_steps and not run.is_to_stop
+    def should_continue(self, config: RunConfig, run: Run) -> bool:
+        return self.env_steps < config.total_env_steps and not run.should_stop
 
     def begin_rollout(self, config: Any) -> None:
         """Set what the policy that collects depends on, apart from its weights."""
@@ -294,8 +294,15 @@ class TrainState(Generic[Network]):
     def snapshot(self) -> Snapshot | None:
         """The state to be saved; None at a point that a resume could not continue from."""
         return Snapshot(
-            shared=self.shared(), own={"rank": self.rank.state_dict()}, segments=self.source.segments()
+            shared=self.shared(),
+            local={"rank": self.rank.state_dict()},
+            num_envs=self.batch.num_envs,
+            segments=self.source.segments(),
         )
+
+    def drop_episodes_of_another_engine(self, local: dict[str, Any]) -> None:
+        """Remove from a snapshot's local part the episodes in progress that this engine cannot continue."""
+        self.source.drop_episodes_of_another_engine(local["rank"]["source"])
 
     def shared(self) -> dict[str, Any]:
         """The part of a snapshot that all ranks share."""
@@ -359,13 +366,13 @@ class TrainState(Generic[Network]):
         return self.learner.iterations
 
 
-def restore(state: TrainState[Any], saved: Snapshot, config: RunConfig, say: Callable[[str], None]) -> None:
+def restore(state: TrainState[Any], saved: Snapshot, config: RunConfig) -> None:
     """Continue from `saved`, possibly at another batch: numbers that depend on it follow this run's plan."""
-    state.learner.load_state_dict(saved.shared["learner"], config, say)
-    state.rank.load_state_dict(saved.own["rank"], saved.segments, plan=state.plan, say=say)
+    state.learner.load_state_dict(saved.shared["learner"], config)
+    state.rank.load_state_dict(saved.local["rank"], saved.segments, plan=state.plan)
 
 
-def check_bf16(say: Callable[[str], None]) -> None:
+def check_bf16() -> None:
     """Refuse bf16 on a processor that cannot compute in it, and say where it is slow."""
     if machine.bf16_fails():
         raise ConfigError(
@@ -374,9 +381,11 @@ def check_bf16(say: Callable[[str], None]) -> None:
             f"{machine.WITHOUT_AMX}"
         )
     if not machine.has_fast_bf16():
-        say("This processor has no instructions for bf16: float32 is faster here.")
+        logger.info("This processor has no instructions for bf16: float32 is faster here.")
     elif "amx_bf16" not in machine.vector_instructions():
-        say("This processor has no AMX: bf16 may be slower than float32 (`anybatch doctor` measures it).")
+        logger.info(
+            "This processor has no AMX: bf16 may be slower than float32 (`anybatch doctor` measures it)."
+        )
 
 
 def place_network(config: RunConfig, network: torch.nn.Module) -> torch.device:

@@ -1,5 +1,6 @@
 """How a network acts and learns: readable torch, or native code with the same numbers. Chosen once, here."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
@@ -24,6 +25,8 @@ from anybatch.networks.actor_critic import Policy
 from anybatch.networks.flat import FlatParameters
 from anybatch.networks.q_network import QNetwork
 from anybatch.networks.weight_average import WeightAverage
+
+logger = logging.getLogger(__name__)
 
 Network = TypeVar("Network", bound=Actor)
 Same = TypeVar("Same", bound=Actor, covariant=True)
@@ -97,7 +100,6 @@ def choose(
     microbatch: int,
     device: torch.device,
     was_native: bool | None = None,
-    say: Callable[[str], None],
 ) -> Backend[Network]:
     """The backend of a run. Its `reason` says in one sentence why it is this one.
 
@@ -112,7 +114,6 @@ def choose(
         "noise_part": noise_part,
         "microbatch": microbatch,
         "device": device,
-        "say": say,
     }
     if why_torch is None:
 
@@ -128,14 +129,16 @@ def choose(
             why_torch = str(error)
             if config.native == "on":
                 raise refused(why_torch) from None
-            say(f"Native code is not used, which makes small networks slower: {why_torch}.")
+            logger.warning(f"Native code is not used, which makes small networks slower: {why_torch}.")
     backend = TorchBackend(config, network, losses, **parts)
     backend.reason = f"torch: {why_torch}"
     if was_native is not None and config.native == "auto" and config.precision != "bf16":
         if was_native:
-            say("This run has been trained with native code and continues with torch: rounding will differ.")
+            logger.info(
+                "This run has been trained with native code and continues with torch: rounding will differ."
+            )
         elif main.is_native and unsupported(network, spec) is None:
-            say("This run has been trained with torch and continues with it; --native on is faster.")
+            logger.info("This run has been trained with torch and continues with it; --native on is faster.")
     return backend
 
 

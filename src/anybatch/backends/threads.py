@@ -1,8 +1,10 @@
-"""How many threads a native call uses."""
+"""How many threads torch and a native call use."""
 
 from collections.abc import Callable
 from time import perf_counter
 from typing import TypeVar
+
+import torch
 
 from anybatch import machine
 from anybatch.config import RunConfig
@@ -65,3 +67,9 @@ def native_threads(config: RunConfig) -> int:
     if config.threads:
         return config.threads
     return cores_of_this_rank() if config.collection is None else 1
+
+
+def set_threads(config: RunConfig, encoder: str) -> None:
+    """Threads of torch: one for small networks, which lose more to waking threads than they gain; all cores
+    for convolutions."""
+    torch.set_num_threads(config.threads or (cores_of_this_rank() if encoder in ("nature", "impala") else 1))

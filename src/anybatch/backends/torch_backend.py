@@ -5,6 +5,7 @@ microbatches equal one big batch up to float rounding, so the microbatch affects
 non-finite gradient changes nothing: it is counted, and several in a row end the run.
 """
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -27,6 +28,8 @@ from anybatch.errors import RankError, TrainingError
 from anybatch.networks.flat import FlatParameters
 from anybatch.networks.weight_average import WeightAverage
 from anybatch.storage.state_fit import refuse_unlike
+
+logger = logging.getLogger(__name__)
 
 CLIP_EPSILON = 1e-6
 """As in torch.nn.utils.clip_grad_norm_."""
@@ -206,7 +209,6 @@ class TorchBackend(Generic[Network]):
         noise_part: int,
         microbatch: int,
         device: torch.device,
-        say: Callable[[str], None],
     ):
         """`network` is on its device. The first of the `losses` is the main one.
 
@@ -224,7 +226,6 @@ class TorchBackend(Generic[Network]):
         self.microbatch = microbatch
         self.noise_part = noise_part
         self._seed, self._noise_every = config.seed, config.update.noise_scale_every
-        self._say = say
         self._plan: Plan | None = None
 
     def outputs(self, network: Callable[[Tensor], Tensor], obs: Tensor) -> Tensor:
@@ -385,4 +386,4 @@ class TorchBackend(Generic[Network]):
         if not (out_of_memory or "allocate memory" in str(error)) or self.microbatch == 1:
             raise error
         self.microbatch = -(-self.microbatch // 2)
-        self._say(f"Out of memory: trying again with a microbatch of {self.microbatch}.")
+        logger.warning(f"Out of memory: trying again with a microbatch of {self.microbatch}.")

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 
 from anybatch import __version__
-from anybatch.cli import lost_output
 from anybatch.errors import UserError
+from anybatch.runs import lost_output
 from anybatch.runs.stop import Stopped
 
 COMMANDS = {

@@ -1,6 +1,7 @@
 """`anybatch plan`: the batches of a run and what follows from them, without torch."""
 
 import json
+import sys
 from dataclasses import replace
 
 from rich.console import Console
@@ -9,7 +10,6 @@ from anybatch import planning
 from anybatch.cli.flags import PlanFlags, PlanFromFlags
 from anybatch.cli.parser import Argv, parse
 from anybatch.cli.run_flags import number_of_ranks, with_preset
-from anybatch.config import AnyConfig
 from anybatch.dial import plan_table
 from anybatch.dial.other_plans import OtherPlan, plan_for
 from anybatch.dial.other_trainers import read_settings, trainer_named
@@ -17,6 +17,7 @@ from anybatch.dial.paste import paste
 from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import UserError
 from anybatch.runs import plan_text
+from anybatch.runs.display import Output
 from anybatch.text import counted
 
 
@@ -27,24 +28,18 @@ def plan(words: list[str]) -> None:
         plan_from(words)
         return
     number = number_of_ranks(argv)
-    flags = with_preset(PlanFlags, argv)
+    # Standard output is for JSON only.
+    with Output(shown=True, stream=sys.stderr if "json" in argv else None):
+        flags = with_preset(PlanFlags, argv)
     config = flags.config.on_ranks(number)
     refuse_unknown(config.env, config.env_config)
-    numbers, notes = planning.plan(config), notes_on_ranks(config, number)
+    numbers, notes = planning.plan(config), planning.notes_on_ranks(config, number)
     if flags.json:
         table = plan_table(config, numbers)
         table = replace(table, warnings=(*table.warnings, *notes))
         print(json.dumps(numbers.to_json() | table.to_json(), indent=2, ensure_ascii=False))
     else:
         plan_text.show(config, numbers, notes=notes)
-
-
-def notes_on_ranks(config: AnyConfig, number: int) -> list[str]:
-    if number == 1:
-        return []
-    from anybatch import session  # imports torch, to know whether native code runs the network
-
-    return session.notes_on_ranks(config, number)
 
 
 OF_PLAN_FROM = ("--from", "--num-envs", "--json")

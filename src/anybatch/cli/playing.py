@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from anybatch import session
+from anybatch import api, evaluating
 from anybatch.cli import show
 from anybatch.cli.flags import AdviseFlags, EvaluateFlags, WatchFlags
 from anybatch.cli.parser import Argv, parse
@@ -12,7 +12,6 @@ from anybatch.cli.run_flags import with_run
 from anybatch.errors import UserError
 from anybatch.export import video
 from anybatch.lab import suites as suite
-from anybatch.runs import advice
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
 from anybatch.runs.record import RunRecord
@@ -61,36 +60,36 @@ def evaluate_suite(name: str, argv: Argv) -> None:
 
 
 def play(flags: EvaluateFlags) -> suite.PlayedRun:
-    output = Output(shown=True, stream=sys.stderr)  # stdout is for the result
-    result, env_steps = session.evaluate_run(
-        RunRecord(flags.run), flags.config, output=output, checkpoint=flags.checkpoint
-    )
+    with Output(shown=True, stream=sys.stderr) as output:  # stdout is for the result
+        result, env_steps = evaluating.evaluate_run(
+            RunRecord(flags.run), flags.config, output=output, checkpoint=flags.checkpoint
+        )
     return suite.PlayedRun(str(flags.run), flags.config.env, env_steps, result)
 
 
 def watch(words: list[str]) -> None:
     """Make a video of an agent, from a checkpoint of its run."""
     flags = with_run(WatchFlags, Argv(words))
-    played = video.watch(
-        RunRecord(flags.run),
-        flags.config,
-        flags.out,
-        steps=flags.steps,
-        frames_per_second=flags.frames_per_second,
-        output=Output(shown=True, stream=sys.stderr),
-        checkpoint=flags.checkpoint,
-    )
+    with Output(shown=True, stream=sys.stderr):
+        played = video.watch(
+            RunRecord(flags.run),
+            flags.config,
+            flags.out,
+            steps=flags.steps,
+            frames_per_second=flags.frames_per_second,
+            checkpoint=flags.checkpoint,
+        )
     print(played.sentence())
 
 
 def advise(words: list[str]) -> None:
     """Say what a run's metrics suggest about its settings."""
-    show_advice(RunRecord(parse(AdviseFlags(), Argv(words)).run))
+    show_advice(parse(AdviseFlags(), Argv(words)).run)
 
 
-def show_advice(record: RunRecord) -> None:
-    rows = record.rows
-    if not rows:
-        print(f"\nadvice: {record.folder.name} has no metrics yet")
+def show_advice(folder: Path) -> None:
+    run = api.TrainedRun(folder)
+    if run.env_steps == 0:
+        print(f"\nadvice: {run.folder.name} has no metrics yet")
         return
-    show.advice(record.folder, advice.advise(rows, record.config))
+    show.advice(run.folder, run.advice())

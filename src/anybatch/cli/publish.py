@@ -19,23 +19,22 @@ def export(words: list[str]) -> None:
     flags = with_run(ExportFlags, Argv(words))
     if flags.onnx is None and flags.hub is None:
         raise UserError("choose what to write: --onnx agent.onnx, --hub FOLDER or both")
-    output, record = to_person(), RunRecord(flags.run)
-    if flags.onnx is not None:
-        exported = onnx_file.export_run(
-            record, flags.config, flags.onnx, output=output, checkpoint=flags.checkpoint
-        )
-        print(exported.sentence())
-    if flags.hub is not None:
-        written = hub_folder.write(
-            record,
-            flags.config,
-            flags.hub,
-            output=output,
-            checkpoint=flags.checkpoint,
-            with_video=flags.video,
-            with_onnx=flags.onnx is not None,
-        )
-        print(written.sentence())
+    record = RunRecord(flags.run)
+    with to_person() as output:
+        if flags.onnx is not None:
+            exported = onnx_file.export_run(record, flags.config, flags.onnx, checkpoint=flags.checkpoint)
+            print(exported.sentence())
+        if flags.hub is not None:
+            written = hub_folder.write(
+                record,
+                flags.config,
+                flags.hub,
+                output=output,
+                checkpoint=flags.checkpoint,
+                with_video=flags.video,
+                with_onnx=flags.onnx is not None,
+            )
+            print(written.sentence())
 
 
 def push(words: list[str]) -> None:
@@ -47,12 +46,12 @@ def push(words: list[str]) -> None:
     if hub_folder.is_hub_folder(flags.run):
         upload(flags, flags.run)  # unchanged: its card may have been edited
         return
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as place, to_person() as output:
         written = hub_folder.write(
             RunRecord(flags.run),
             flags.config,
             Path(place) / "policy",
-            output=to_person(),
+            output=output,
             checkpoint=flags.checkpoint,
             with_video=flags.video,
             with_onnx=flags.onnx,

@@ -1,25 +1,20 @@
 """The flags of commands about runs, over the settings of a preset or of a recorded run."""
 
-import sys
+import logging
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import TypeVar
 
-from rich.console import Console
-
-from anybatch import envs, presets, user_modules
-from anybatch.cli import lost_output
+from anybatch import planning, presets
 from anybatch.cli.flag_table import flag_table
-from anybatch.cli.flags import Flags, NewRunFlags, PlanFlags, RunFlags
+from anybatch.cli.flags import Flags, NewRunFlags, RunFlags
 from anybatch.cli.parser import Argv, parse, read, with_values
-from anybatch.config import AnyConfig, EnvConfig
+from anybatch.config import EnvConfig
 from anybatch.config.require import whole_number
-from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import EnvError, UserError
-from anybatch.planning import decoupled_by_default
 from anybatch.presets import Choice
-from anybatch.runs.plan_text import wrapped
+
+logger = logging.getLogger(__name__)
 
 NewRun = TypeVar("NewRun", bound=NewRunFlags)
 KnownRun = TypeVar("KnownRun", bound=RunFlags)
@@ -34,16 +29,10 @@ def with_preset(kind: type[NewRun], argv: Argv) -> NewRun:
         parse(kind(), argv)  # a wrong flag is reported first
         raise
     flags = parse(of_preset(kind, name), argv)
-    if "num-envs" in argv:
-        flags.config.refuse_named_num_envs()
-    import_named_parts(flags.config, argv)
-    # Standard output is for JSON only.
-    to_reader = sys.stderr if isinstance(flags, PlanFlags) and flags.json else sys.stdout
-    say = partial(sentence, stream=to_reader)
+    planning.import_named(flags.config, named_settings(argv))
     if choice is not None:
-        say(f"preset {choice.preset}: {choice.reason}; --preset selects another")
-    config = decoupled_by_default(flags.config, say, policy_is_chosen="proximal.policy" in argv)
-    return replace(flags, config=config)
+        logger.info(f"preset {choice.preset}: {choice.reason}; --preset selects another")
+    return replace(flags, config=planning.decided(flags.config, named_settings(argv)))
 
 
 def with_run(kind: type[KnownRun], argv: Argv) -> KnownRun:
@@ -52,7 +41,7 @@ def with_run(kind: type[KnownRun], argv: Argv) -> KnownRun:
         raise UserError(kind.required)
     defaults = of_run(kind, Path(argv.leading[0]))
     flags = parse(defaults, argv)
-    import_named_parts(flags.config, argv)
+    planning.import_named(flags.config, named_settings(argv))
     return replace(flags, run=defaults.run)
 
 
@@ -104,21 +93,12 @@ def choice_by_env(argv: Argv) -> Choice | None:
     named = with_values(EnvFlags(), values)
     if not named.env:
         return None
-    envs.import_as_named(named.env)
-    refuse_unknown(named.env, named.env_config)
-    return presets.for_env(named.env, named.env_config)
+    return planning.choose_preset(named.env, named.env_config)
 
 
-def import_named_parts(config: AnyConfig, argv: Argv) -> None:
-    """Import a person's own modules that the command line names itself, not only a preset or a record."""
-    if "env" in argv:
-        envs.import_as_named(config.env)
-    if "network.factory" in argv and config.network.factory is not None:
-        from anybatch.networks import custom as custom_networks  # imports torch
-
-        custom_networks.import_as_named(config.network.factory)
-    if "ray-address" in argv and config.ray_address is not None:
-        user_modules.name("ray_address", config.ray_address)
+def named_settings(argv: Argv) -> set[str]:
+    """The settings that the command line names, of those for which it matters."""
+    return {name for name in planning.NAMEABLE if name.replace("_", "-") in argv}
 
 
 def number_of_ranks(argv: Argv) -> int:
@@ -131,9 +111,3 @@ def number_of_ranks(argv: Argv) -> int:
     if not 1 <= number <= MOST_RANKS:
         raise UserError(f"--ranks {word}: must be a whole number from 1 to {MOST_RANKS:,}")
     return number
-
-
-def sentence(text: str, stream: TextIO) -> None:
-    """Print a sentence; on a terminal, wrapped between words."""
-    with lost_output.tolerated():  # a reader who is gone does not end a training
-        print(wrapped(text, Console(file=stream)), file=stream)

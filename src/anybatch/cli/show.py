@@ -14,8 +14,8 @@ from anybatch.lab.suites import SuiteResult
 from anybatch.runs.advice import Advice
 from anybatch.runs.plan_text import wrapped
 from anybatch.runs.record import RunRecord
-from anybatch.session import Outcome
 from anybatch.text import counted, number_text
+from anybatch.training import Outcome
 
 
 def advice(folder: Path, findings: Sequence[Advice]) -> None:

@@ -87,11 +87,14 @@ def request_of(flags: StudyFlags) -> Request:
 def run(asked: Study, request: Request, flags: StudyFlags, *, again: str) -> None:
     """Open the folder, run what is missing, and report the outcome. `again` is the command line."""
     statistics.stats()  # without scipy there is no verdict: say so before hours of training
-    output = Output(shown=True)
     out = flags.out or opening.default_folder(request)
     chosen = executor.start(flags.on, ray_address=flags.ray_address, jobs=flags.jobs, threads=asked.threads)
-    with contextlib.closing(chosen), run_folder.made_and_locked(out, what="study"):
-        plan = opening.open_study(asked, request, out, jobs=chosen.jobs, say=output.say)
+    with (
+        contextlib.closing(chosen),
+        run_folder.made_and_locked(out, what="study"),
+        Output(shown=True) as output,
+    ):
+        plan = opening.open_study(asked, request, out, jobs=chosen.jobs)
         study_text.show_plan(plan)
         try:
             schedule = StudySchedule(out, plan, retry_failed=flags.retry_failed)

@@ -95,8 +95,8 @@ class EnvPoolEnv:
     def interface(self) -> "SpaceInterface":
         from anybatch.envs.interface import SpaceInterface
 
-        space = self._engine.observation_space
-        return SpaceInterface(self.spec.env_id, space, self._reader, self._to_engine)
+        spaces = self._engine.observation_space, self._engine.action_space
+        return SpaceInterface(self.spec.env_id, *spaces, self._reader, self._to_engine)
 
     def reset(self) -> np.ndarray:
         obs, info = self._engine.reset()

@@ -111,8 +111,8 @@ class GymnasiumEnv:
 
     @property
     def interface(self) -> SpaceInterface:
-        space = self._engine.single_observation_space
-        return SpaceInterface(self.spec.env_id, space, self._reader, self._to_engine)
+        spaces = self._engine.single_observation_space, self._engine.single_action_space
+        return SpaceInterface(self.spec.env_id, *spaces, self._reader, self._to_engine)
 
     def reset(self) -> np.ndarray:
         """Start new episodes. The seeds are used once; later resets continue their random streams."""

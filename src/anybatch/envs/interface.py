@@ -89,6 +89,8 @@ class SpaceInterface:
     env_id: str
     space: Any
     """The space of one observation."""
+    action_space: Any
+    """The space of one action."""
     reader: ObservationReader
     convert_action: Callable[[np.ndarray], np.ndarray]
 

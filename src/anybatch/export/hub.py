@@ -68,13 +68,12 @@ def pull(repository: str, out: Path, *, revision: str | None) -> RunRecord:
 
 def refuse_unplayable(repository: str, folder: Path) -> None:
     """Refuse a download that is not a policy of this library, before it gets its final name."""
-    problems: list[str] = []
     try:
         record = RunRecord(folder)
         _ = record.config
-        record.load_checkpoint(problems.append, with_segments=False)
+        record.load_checkpoint(with_segments=False)
     except UserError as error:
-        said = " ".join([*problems, str(error)]).replace(f"{folder}/", "").replace(str(folder), "it")
+        said = str(error).replace(f"{folder}/", "").replace(str(folder), "it")
         raise UserError(f"{repository} has no policy that this version can load: {said}") from error
 
 

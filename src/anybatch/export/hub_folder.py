@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from anybatch import session
+from anybatch import evaluating, planning
 from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.dial import plan_table
@@ -17,10 +17,10 @@ from anybatch.export.model_card import Card
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
 from anybatch.runs.record import NEWEST, RunRecord
-from anybatch.session.outcome import naming_flags
 from anybatch.storage import safe_files
 from anybatch.storage.checkpoint import PLACE, Checkpoints
 from anybatch.text import counted
+from anybatch.training import naming_flags
 
 CARD, EVALUATION, VIDEO, ONNX = "README.md", "evaluation.json", "replay.mp4", "policy.onnx"
 CONTENT = (
@@ -75,21 +75,21 @@ def write(
     """
     trained = replace(record.config, evaluation=config.evaluation)
     with new_folder(folder) as aside:
-        loaded = record.load_checkpoint(output.say, checkpoint, with_segments=False)
+        loaded = record.load_checkpoint(checkpoint, with_segments=False)
         Checkpoints(aside, keep=1).write(loaded.env_steps, {"shared": inference_state(loaded.tree)})
-        plan = session.plan(trained)
+        plan = planning.plan(trained)
         run_folder.write_json(
             aside / run_folder.CONFIG_FILE, {"algorithm": trained.algorithm} | config_to_dict(trained)
         )
         run_folder.write_json(
             aside / run_folder.PLAN_FILE, plan.to_json() | plan_table(trained, plan).to_json()
         )
-        evaluation, _ = session.evaluate_run(record, config, output=output, checkpoint=checkpoint)
+        evaluation, _ = evaluating.evaluate_run(record, config, output=output, checkpoint=checkpoint)
         run_folder.write_json(aside / EVALUATION, evaluation.to_json())
         if with_onnx:
-            onnx_file.export_run(record, config, aside / ONNX, output=output, checkpoint=checkpoint)
+            onnx_file.export_run(record, config, aside / ONNX, checkpoint=checkpoint)
         if with_video:
-            write_video(record, config, aside / VIDEO, output=output, checkpoint=checkpoint)
+            write_video(record, config, aside / VIDEO, checkpoint=checkpoint)
         card = Card(
             config=trained,
             plan=plan,
@@ -147,7 +147,7 @@ def inference_state(tree: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def write_video(record: RunRecord, config: AnyConfig, out: Path, *, output: Output, checkpoint: str) -> None:
+def write_video(record: RunRecord, config: AnyConfig, out: Path, *, checkpoint: str) -> None:
     try:
         video.watch(
             record,
@@ -155,7 +155,6 @@ def write_video(record: RunRecord, config: AnyConfig, out: Path, *, output: Outp
             out,
             steps=VIDEO_STEPS,
             frames_per_second=VIDEO_FRAMES_PER_SECOND,
-            output=output,
             checkpoint=checkpoint,
         )
     except UserError as error:

@@ -20,15 +20,14 @@ from anybatch.backends import Actor
 from anybatch.config import AnyConfig
 from anybatch.envs.protocol import BoxActions, EnvSpec, VectorEnv
 from anybatch.errors import DiskError, UserError, cause_of
+from anybatch.evaluating import opened_env, trained_policy
 from anybatch.export.policy_graph import PolicyGraph, input_names, inputs_of, output_names
 from anybatch.networks.distributions import FORBIDDEN, in_rows
 from anybatch.runs import folder as run_folder
-from anybatch.runs.display import Output
 from anybatch.runs.record import NEWEST, RunRecord
-from anybatch.session.custom import NOTHING_OWN, OwnParts
-from anybatch.session.evaluating import opened_env, trained_policy
 from anybatch.storage import safe_files
 from anybatch.text import readable
+from anybatch.user_objects import NO_OBJECTS, UserObjects
 
 SUFFIX = ".onnx"
 EXAMPLES = 3
@@ -161,17 +160,16 @@ def export_run(
     config: AnyConfig,
     out: Path,
     *,
-    output: Output,
-    own: OwnParts = NOTHING_OWN,
+    custom: UserObjects = NO_OBJECTS,
     checkpoint: str = NEWEST,
 ) -> OnnxFile:
     """Write the policy of a run's checkpoint to `out`, if onnxruntime agrees with torch."""
     if out.suffix.lower() != SUFFIX:
         raise UserError(f"--onnx {out}: the file must end in {SUFFIX}")
     require_packages()
-    loaded = record.load_checkpoint(output.say, checkpoint, with_segments=False)
-    with opened_env(config, own) as env:
-        policy = on_cpu(trained_policy(loaded, config, env.spec, own))
+    loaded = record.load_checkpoint(checkpoint, with_segments=False)
+    with opened_env(config, custom) as env:
+        policy = on_cpu(trained_policy(loaded, config, env.spec, custom))
         obs = observations_of_play(policy, env)
     facts = {
         "anybatch_version": run_folder.version_of("anybatch") or "",

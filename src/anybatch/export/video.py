@@ -14,14 +14,13 @@ import numpy as np
 from anybatch import envs, seeding
 from anybatch.acting.evaluation import InferencePolicy
 from anybatch.algorithms import algorithm_of
+from anybatch.backends.threads import set_threads
 from anybatch.config import AnyConfig, EnvConfig
 from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import DiskError, EnvError, UserError, cause_of
-from anybatch.runs.display import Output
+from anybatch.evaluating import trained_policy
 from anybatch.runs.record import NEWEST, RunRecord
-from anybatch.session.evaluating import trained_policy
-from anybatch.session.planning import set_threads
 from anybatch.storage import safe_files
 from anybatch.text import counted, number_text
 
@@ -63,7 +62,6 @@ def watch(
     *,
     steps: int,
     frames_per_second: int,
-    output: Output,
     checkpoint: str = NEWEST,
 ) -> Watched:
     """Run `steps` steps with a checkpoint of a run, and write them to `out` as a video."""
@@ -71,7 +69,7 @@ def watch(
         raise UserError(f"--out {out}: the file must end in {' or '.join(FORMATS)}")
     if steps < 1 or frames_per_second < 1:
         raise UserError(f"--steps {steps}, --frames-per-second {frames_per_second}: both must be at least 1")
-    loaded = record.load_checkpoint(output.say, checkpoint, with_segments=False)
+    loaded = record.load_checkpoint(checkpoint, with_segments=False)
     (seed,) = seeding.env_seeds(config.seed, role="evaluation", num_envs=1)
     drawn = make_drawn(config.env, config.env_config, seed=seed)
     tracker = EpisodeTracker(1)

@@ -1,7 +1,6 @@
 """The policy with the best evaluation of a run, in a separate checkpoint."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 from anybatch.storage import json_text, safe_files
@@ -45,10 +44,10 @@ class BestCheckpoint:
         self._checkpoints.remove_all_but(path)
         self._scores = {path: score}
 
-    def load(self, say: Callable[[str], None]) -> Loaded | None:
+    def load(self) -> Loaded | None:
         """The best complete checkpoint; None if there never was one. A kill can leave two."""
         best_first = sorted(self._scores, key=lambda path: self._scores[path], reverse=True)
-        return self._checkpoints.load_first(best_first, say)
+        return self._checkpoints.load_first(best_first)
 
 
 def _score(path: Path) -> float:

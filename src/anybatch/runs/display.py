@@ -15,6 +15,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
+from anybatch.config import AnyConfig
+from anybatch.dial import Plan
+from anybatch.runs import lost_output
 from anybatch.text import number_text
 
 if TYPE_CHECKING:
@@ -65,11 +68,9 @@ class Display(Protocol):
 
     def update(self, done: int, metrics: Mapping[str, float | None], note: str = "") -> None: ...
 
-    def say(self, sentence: str) -> None: ...
-
 
 class Quiet:
-    """Shows nothing; messages go to the logger `anybatch`."""
+    """Shows nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -82,27 +83,74 @@ class Quiet:
     def update(self, done: int, metrics: Mapping[str, float | None], note: str = "") -> None:
         pass
 
-    def say(self, sentence: str) -> None:
-        LOGGER.info(sentence)
 
+class Output(logging.Handler):
+    """Where a run reports: to a person, or only to the log of the program that runs it.
 
-class Output:
-    """Where a run reports: to a person, or to the log of the program that runs it."""
+    Within `with Output(shown=True)`, the messages of the logger `anybatch` are printed, above the panel if
+    there is one. They do not reach the root logger meanwhile, which might print them a second time.
+    """
 
     def __init__(self, *, shown: bool, stream: TextIO | None = None) -> None:
+        super().__init__(logging.INFO)
         self.shown = shown
         self._stream = stream
+        self._displays: list[Progress] = []
+        self._before = (logging.NOTSET, True)
 
-    def display(self, total: int, title: str, *, unit: str = "env steps", transient: bool = False) -> Display:
-        if not self.shown:
-            return Quiet()
-        return Progress(total, title, self._stream, unit=unit, transient=transient)
-
-    def say(self, sentence: str) -> None:
+    def __enter__(self) -> Self:
         if self.shown:
-            print(sentence, file=self._stream)
-        else:
-            LOGGER.info(sentence)
+            self._before = (LOGGER.level, LOGGER.propagate)
+            LOGGER.addHandler(self)
+            LOGGER.setLevel(logging.INFO)
+            LOGGER.propagate = False
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.shown:
+            LOGGER.removeHandler(self)
+            LOGGER.level, LOGGER.propagate = self._before
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a message, as the base class requires."""
+        message = record.getMessage()
+        if self._displays:
+            self._displays[-1].print_message(message)
+            return
+        from rich.console import Console
+
+        from anybatch.runs.plan_text import wrapped
+
+        console = Console(file=self._stream)
+        with lost_output.tolerated():
+            for line in message.splitlines():
+                print(wrapped(line, console), file=self._stream)
+
+    @contextlib.contextmanager
+    def display(
+        self, total: int, title: str, *, unit: str = "env steps", transient: bool = False
+    ) -> Iterator[Display]:
+        """The display of something that takes long."""
+        if not self.shown:
+            yield Quiet()
+            return
+        with Progress(total, title, self._stream, unit=unit, transient=transient) as display:
+            self._displays.append(display)
+            try:
+                yield display
+            finally:
+                self._displays.remove(display)
+
+    def show_plan(self, config: AnyConfig, plan: Plan) -> None:
+        """Print the plan of a run that begins; a reader who is gone does not end it."""
+        if self.shown:
+            from anybatch.runs import plan_text
+
+            # SystemExit is what rich raises then, after discarding further output.
+            with lost_output.tolerated(), contextlib.suppress(SystemExit):
+                plan_text.show(config, plan)
 
 
 QUIET = Output(shown=False)
@@ -178,7 +226,7 @@ class Progress:
             self._next_draw = now + self._every_seconds
             self._draw()
 
-    def say(self, sentence: str) -> None:
+    def print_message(self, sentence: str) -> None:
         """Print a sentence; on a terminal, above the panel."""
         if self._live is None:
             self._print(sentence)

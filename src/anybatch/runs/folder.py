@@ -27,6 +27,7 @@ _SAFE_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._+-]{{0,{_LONGEST_NAME - 1}}}")
 NEWEST = "newest"
 """The choice of the newest good checkpoint."""
 CONFIG_FILE, PLAN_FILE, FACTS_FILE, LOCK_FILE = "config.json", "plan.json", "facts.json", "lock"
+SPACES_FILE = "spaces.json"
 
 
 def name_of(env_id: str, preset: str, seed: int, now: datetime, tag: str = "") -> str:

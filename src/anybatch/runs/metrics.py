@@ -1,4 +1,5 @@
-"""Every metric that a run can write, and its meaning. Writing any other name is an error.
+"""Every metric that a run can write, and its meaning. Writing any other name is an error, unless it begins
+with custom/: those are of the program that trains.
 
 Losses are means over the iteration's samples or gradient steps, never those of the last minibatch. A metric
 that could not be measured is absent or null, never 0. The x axis is env steps.
@@ -68,16 +69,21 @@ METRICS: dict[str, str] = {
     "time/evaluation": "Seconds spent evaluating after this iteration.",
     "time/rollout": "Seconds of this iteration spent acting in the environments.",
     "time/returns": "Seconds of this iteration spent on advantages and value targets.",
+    "time/callback": "Seconds spent in the program's own on_iteration after this iteration.",
     "time/update": "Seconds of this iteration spent on gradient steps.",
     "time/collectives": "Several ranks: seconds of exchanges between them, included in the other times.",
     "time/other": "Seconds of this iteration spent on anything else: logs, checkpoints, the display.",
 }
 
 
+CUSTOM = "custom/"
+"""Before the names of metrics that a program logs itself."""
+
+
 def check(names: Iterable[str]) -> None:
-    """Raise KeyError for the first name that is not in METRICS."""
+    """Raise KeyError for the first name that is neither in METRICS nor the program's own."""
     for name in names:
-        if name not in METRICS:
+        if name not in METRICS and not name.startswith(CUSTOM):
             raise KeyError(f"{name} is not in runs/metrics.py{meant(name)}")
 
 

@@ -7,6 +7,9 @@ from typing import Any
 from anybatch.config import CONFIGS, AnyConfig
 from anybatch.config.require import whole_number
 from anybatch.config.serialization import config_from_dict
+from anybatch.envs import stored_spaces
+from anybatch.envs.interface import Interface
+from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import CheckpointError, ConfigError, UserError
 from anybatch.runs import folder as run_folder
 from anybatch.runs import log
@@ -58,26 +61,36 @@ class RunRecord:
         return self._checked(run_folder.FACTS_FILE, _wrong_fact)
 
     @property
+    def spaces(self) -> tuple[EnvSpec, Interface] | None:
+        """The environment's spec and how its observations are read; None if they were not recorded."""
+        path = self.folder / run_folder.SPACES_FILE
+        if not path.exists():
+            return None
+        data = run_folder.read_json(path)
+        try:
+            return stored_spaces.from_json(data)
+        except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{path} is damaged: {error!r}") from None
+
+    @property
     def has_checkpoint(self) -> bool:
         return Checkpoints(self.folder, keep=1).exist()
 
-    def load_checkpoint(
-        self, say: Callable[[str], None], choice: str = NEWEST, *, with_segments: bool = True
-    ) -> Loaded:
+    def load_checkpoint(self, choice: str = NEWEST, *, with_segments: bool = True) -> Loaded:
         """A checkpoint of this run.
 
         `choice`: newest, the newest good one; best, that of the best evaluation during training, which has no
         segments and can be evaluated but not resumed; or the env steps of a checkpoint.
         """
         if choice == BEST:
-            loaded = BestCheckpoint(self.folder).load(say)
+            loaded = BestCheckpoint(self.folder).load()
         else:
             checkpoints = Checkpoints(self.folder, keep=1)
             paths = checkpoints.newest_first()
             if choice != NEWEST:
                 env_steps = _env_steps_chosen(choice)
                 paths = [path for path in paths if env_steps_of(path) == env_steps]
-            loaded = checkpoints.load_first(paths, say, with_segments=with_segments)
+            loaded = checkpoints.load_first(paths, with_segments=with_segments)
         if loaded is None:
             raise CheckpointError(self._has_no(choice))
         return loaded

@@ -1,5 +1,6 @@
 """One training run as the loop sees it: reporting, saving and stop requests."""
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +15,9 @@ from anybatch.config.serialization import config_to_dict
 from anybatch.distributed import collectives, group
 from anybatch.envs.episodes import Episode, from_table, to_table
 from anybatch.envs.published import on_published_scale
-from anybatch.runs import log
+from anybatch.runs import iteration, log
 from anybatch.runs.display import RECENT_EPISODES, RECENT_RETURN, Display, Output, Quiet
+from anybatch.runs.iteration import OnIteration
 from anybatch.runs.log import MetricLog, NoLog
 from anybatch.runs.sinks import open_sinks
 from anybatch.runs.stop import GracefulStop
@@ -24,6 +26,8 @@ from anybatch.storage.checkpoint import Checkpoints, Loaded, Snapshot
 from anybatch.storage.resharding import gathered
 from anybatch.storage.state_tree import StateTree
 from anybatch.text import counted
+
+logger = logging.getLogger(__name__)
 
 
 class Recordable(Protocol):
@@ -73,15 +77,17 @@ class Run:
         self.env_id = env_id
         self.config = record
         self.display = display or Quiet()
-        self.stop = GracefulStop(self.say, is_repeated=group.is_under_torchrun())
+        self.stop = GracefulStop(is_repeated=group.is_under_torchrun())
         self.log = (
-            MetricLog(folder, open_sinks(record, folder, tracked_config or {}, self.say))
+            MetricLog(folder, open_sinks(record, folder, tracked_config or {}))
             if self.is_writing
             else NoLog()
         )
         self.timer = Timer()
         self.checkpoints = Checkpoints(folder, keep=record.keep_checkpoints)
         self.evaluate: Evaluate = never_evaluate
+        self.on_iteration: OnIteration | None = None
+        """The program's own callback."""
         self.recent_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
         self._saved_at, self._saved_iterations = time.monotonic(), 0
         self.saved_env_steps = 0
@@ -122,7 +128,7 @@ class Run:
         self._has_ranks = max(before, now) > 1 or _had_ranks(self.folder)
         if before != now:
             was = "was" if before == 1 else "were"
-            self.say(f"The run continues on {counted(now, 'rank')}; there {was} {before}.")
+            logger.info(f"The run continues on {counted(now, 'rank')}; there {was} {before}.")
 
     def begin(self, state: Recordable) -> None:
         """Save before the first iteration, so that there is always something to resume."""
@@ -134,21 +140,35 @@ class Run:
     def record(
         self, state: Recordable, episodes: Sequence[Episode], metrics: Mapping[str, float | None]
     ) -> None:
-        """Evaluate if due, write one row, show it, and save a checkpoint if due."""
+        """Evaluate if due, call the program back, write one row, show it, and save a checkpoint if due."""
         row = dict(metrics) | self._speed(state.env_steps) | self._episodes(in_order(of_all_ranks(episodes)))
         evaluated = self.evaluate(state, self)
-        if evaluated:
-            row |= evaluated
+        row |= evaluated
+        try:
+            if self.on_iteration is not None:
+                with self.timer("callback"):
+                    view = iteration.of_run(state, row, stop=self.stop.request)
+                    self.on_iteration(view)
+                row |= view.custom
+        except Exception:  # the iteration itself is complete: nothing of it is lost
+            self._write_row(state, row)
+            self.save(state)
+            raise
+        if evaluated or self.on_iteration is not None:
             self._recorded_at = time.perf_counter()  # only training counts towards speed
+        self._write_row(state, row)
+        self.save_if_due(state)
+
+    def _write_row(self, state: Recordable, row: dict[str, float | None]) -> None:
+        """Write and show a row, with the times of this iteration."""
         row |= {f"time/{name}": seconds for name, seconds in self.timer.take().items()}
         if self._has_ranks:
             row |= {"charts/ranks": collectives.world_size(), "time/collectives": collectives.take_seconds()}
         self.log.write(state.env_steps, {name: value for name, value in row.items() if value is not None})
         self.display.update(state.env_steps, row | {RECENT_RETURN: self.recent_return})
-        self.save_if_due(state)
 
     @property
-    def is_to_stop(self) -> bool:
+    def should_stop(self) -> bool:
         """Whether a stop was requested on any rank. All ranks must call this."""
         number = collectives.largest_over_ranks(self.stop.signal or 0 if self.stop.requested else -1)
         if number >= 0 and not self.stop.requested:
@@ -160,10 +180,6 @@ class Run:
         """Mean over the last episodes; None before the first has ended."""
         recent = self.recent_returns
         return sum(recent) / len(recent) if recent else None
-
-    def say(self, sentence: str) -> None:
-        """Print a sentence for the person who watches the run."""
-        self.display.say(sentence)
 
     def save_if_due(self, state: Recordable) -> None:
         """Save if enough time or, if configured, enough iterations have passed since the last checkpoint."""
@@ -187,7 +203,8 @@ class Run:
     def _write(self, env_steps: int, snapshot: Snapshot) -> None:
         tree: StateTree = {
             "shared": snapshot.shared,
-            "own": snapshot.own,
+            "local": snapshot.local,
+            "num_envs": snapshot.num_envs,
             "recent_returns": list(self.recent_returns),
             "ranks": collectives.world_size(),
         }

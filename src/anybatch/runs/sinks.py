@@ -4,6 +4,7 @@ Each tracker's package is imported when its sink is started, since all of them a
 """
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -13,9 +14,10 @@ from typing import Any, Protocol
 from anybatch.config import RecordConfig
 from anybatch.storage.safe_files import Folder
 
+logger = logging.getLogger(__name__)
+
 PROJECT = "anybatch"
 Metrics = Mapping[str, float]
-Say = Callable[[str], None]
 
 
 class Sink(Protocol):
@@ -30,31 +32,28 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
-def open_sinks(record: RecordConfig, folder: Path, config: dict[str, Any], say: Say) -> list[Sink]:
+def open_sinks(record: RecordConfig, folder: Path, config: dict[str, Any]) -> list[Sink]:
     """The configured sinks, started and guarded. `config` is for trackers that show one."""
     sinks: list[Sink] = []
     if record.tensorboard:
-        sinks.append(GuardedSink("TensorBoard", "tensorboard", lambda: TensorBoardSink(folder, config), say))
+        sinks.append(GuardedSink("TensorBoard", "tensorboard", lambda: TensorBoardSink(folder, config)))
     if record.wandb:
-        sinks.append(
-            GuardedSink("Weights & Biases", "anybatch[wandb]", lambda: WandbSink(folder, config), say)
-        )
+        sinks.append(GuardedSink("Weights & Biases", "anybatch[wandb]", lambda: WandbSink(folder, config)))
     if record.trackio:
-        sinks.append(GuardedSink("Trackio", "anybatch[trackio]", lambda: TrackioSink(folder, config), say))
+        sinks.append(GuardedSink("Trackio", "anybatch[trackio]", lambda: TrackioSink(folder, config)))
     return sinks
 
 
 class GuardedSink:
     """A sink whose first exception is reported and ends the sink, not the run."""
 
-    def __init__(self, name: str, requirement: str, start: Callable[[], Sink], say: Say) -> None:
+    def __init__(self, name: str, requirement: str, start: Callable[[], Sink]) -> None:
         self._name = name
-        self._say = say
         self._sink: Sink | None = None
         try:
             self._sink = start()
         except ImportError as error:
-            say(f"Nothing is sent to {name} ({error}); `pip install '{requirement}'` installs it.")
+            logger.warning(f"Nothing is sent to {name} ({error}); `pip install '{requirement}'` installs it.")
         except Exception as error:
             self._drop(error)
 
@@ -77,7 +76,7 @@ class GuardedSink:
 
     def _drop(self, error: Exception) -> None:
         self._sink = None
-        self._say(
+        logger.warning(
             f"Nothing more is sent to {self._name} ({type(error).__name__}: {error}); "
             "training continues, and metrics.jsonl has every row."
         )

@@ -2,11 +2,14 @@
 
 import contextlib
 import ctypes
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Self
+
+logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 IN_FORCE: list["GracefulStop"] = []
@@ -29,12 +32,11 @@ class GracefulStop:
     Only the main thread can have signal handlers: in other threads this does nothing.
     """
 
-    def __init__(self, say: Callable[[str], None] = print, *, is_repeated: bool = False) -> None:
+    def __init__(self, *, is_repeated: bool = False) -> None:
         """`is_repeated`: a signal may arrive several times, so a second one does not mean more."""
         self.requested = False
         self.signal: signal.Signals | None = None
         """The signal that requested the stop."""
-        self._say = say
         self._handling = handling(self._handle, once=not is_repeated)
 
     def __enter__(self) -> Self:
@@ -48,6 +50,10 @@ class GracefulStop:
         IN_FORCE.remove(self)
         self._handling.__exit__(kind, error, trace)
 
+    def request(self) -> None:
+        """Stop after this iteration, though no signal arrived."""
+        self.requested = True
+
     def take_over(self, number: int) -> None:
         """Accept a stop requested on another rank by `signal`; 0 if it was not a signal."""
         self.requested, self.signal = True, signal.Signals(number) if number else None
@@ -56,7 +62,7 @@ class GracefulStop:
         self.requested, self.signal = True, signal.Signals(number)
         # trap: the signal may have interrupted a write to the same stream, which is not reentrant.
         with contextlib.suppress(RuntimeError, OSError):
-            self._say(
+            logger.info(
                 "Stopping after this iteration. To stop at once, press Ctrl-C or send the signal again; "
                 "the newest checkpoint is kept."
             )

@@ -7,8 +7,9 @@ complete unless the disk lost a part of it, which the checksums detect.
 import contextlib
 import hashlib
 import json
+import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from anybatch.storage.safe_files import ASIDE, Folder
 from anybatch.storage.segments import Segment, SegmentFiles, sha256
 from anybatch.storage.state_tree import StateTree
 
-SCHEMA = 2
+logger = logging.getLogger(__name__)
+
+SCHEMA = 3
 PLACE = "checkpoints"
 TENSORS, STATE, CHECKSUMS = "tensors.safetensors", "state.json", "checksums.json"
 
@@ -42,8 +45,11 @@ class Snapshot:
 
     shared: StateTree
     """The part that all ranks share."""
-    own: StateTree
-    """This rank's own part; in a checkpoint, the parts of all ranks, in env order."""
+    local: StateTree
+    """This rank's part; in a checkpoint, the parts of all ranks. Numpy arrays have one entry per env, in env
+    order; everything else is the same on all ranks."""
+    num_envs: int
+    """Environments of the run, over all ranks."""
     segments: Mapping[str, dict[str, Tensor]]
     """Collected data that the state still needs, by name, each in its own file."""
 
@@ -107,19 +113,18 @@ class Checkpoints:
     def exist(self) -> bool:
         return bool(self.newest_first())
 
-    def load_latest(self, say: Callable[[str], None], *, with_segments: bool = True) -> Loaded | None:
+    def load_latest(self, *, with_segments: bool = True) -> Loaded | None:
         """The newest complete checkpoint; None if there never was one.
 
         Segments can be gigabytes, and are not needed for the policy alone. Each skipped checkpoint is
-        reported through `say`. Raises CheckpointError if none can be read, or if the newest was written by
+        reported in the log. Raises CheckpointError if none can be read, or if the newest was written by
         another version: continuing from an earlier checkpoint would discard its work.
         """
-        return self.load_first(self.newest_first(), say, with_segments=with_segments)
+        return self.load_first(self.newest_first(), with_segments=with_segments)
 
-    def load_first(
-        self, candidates: Sequence[Path], say: Callable[[str], None], *, with_segments: bool = True
-    ) -> Loaded | None:
+    def load_first(self, candidates: Sequence[Path], *, with_segments: bool = True) -> Loaded | None:
         """The first complete one of `candidates`; None if there are none. Raises as `load_latest` does."""
+        problems: list[str] = []
         for place, path in enumerate(candidates, 1):
             try:
                 return self._load(path, with_segments)
@@ -127,10 +132,12 @@ class Checkpoints:
                 raise CheckpointError(f"{path} {error}") from None
             except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
                 what = f"{error} is missing" if isinstance(error, KeyError) else error
+                problems.append(f"{path.name}: {what}")
                 rest = "; trying the one before it" * (place < len(candidates))
-                say(f"The checkpoint {path} cannot be used ({what}){rest}.")
+                logger.warning(f"The checkpoint {path} cannot be used ({what}){rest}.")
         if candidates:
-            raise CheckpointError(f"none of the {len(candidates)} checkpoints in {self.folder} can be read")
+            count, reasons = len(candidates), "; ".join(problems)
+            raise CheckpointError(f"none of the {count} checkpoints in {self.folder} can be read: {reasons}")
         return None
 
     def _load(self, path: Path, with_segments: bool) -> Loaded:

@@ -1,6 +1,6 @@
 """Checkpoints do not depend on the number of ranks: the parts of ranks are joined by env, and split again.
 
-Arrays in a snapshot's `own` have the env axis first; segments have time first, then envs.
+Numpy arrays in a snapshot's `local` have the env axis first; segments have time first, then envs.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,8 +17,6 @@ from anybatch.storage.checkpoint import Snapshot
 
 _ENV, _STEP = map(Episode._fields.index, ("env", "step"))
 """Columns of a segment's finished episodes."""
-_OF_ENVS = ("env", "obs", "episodes")
-"""Parts of a collector's state that belong to its environments."""
 
 
 def gathered(snapshot: Snapshot, missing: Iterable[str]) -> Snapshot:
@@ -26,17 +24,15 @@ def gathered(snapshot: Snapshot, missing: Iterable[str]) -> Snapshot:
 
     `missing` are the segments to be written: the others are already in their files.
     """
-    total = saved_envs(snapshot.own)
     if collectives.world_size() == 1:
         return snapshot
-    shard = collectives.local_shard(total)
-    own = _without_unsliceable(snapshot.own, shard.count)
-    whole = iter(collectives.gather_env_arrays(_arrays_by_env(own), total))
-    own = _by_env(own, lambda _: next(whole))
+    shard = collectives.local_shard(snapshot.num_envs)
+    whole = iter(collectives.gather_env_arrays(_arrays(snapshot.local), shard.total))
+    local = _over_arrays(snapshot.local, lambda _: next(whole))
     segments = dict(snapshot.segments)
     for name in missing:
         segments[name] = {key: _whole_segment(key, tensor, shard) for key, tensor in segments[name].items()}
-    return replace(snapshot, own=own, segments=segments)
+    return replace(snapshot, local=local, segments=segments)
 
 
 def _whole_segment(key: str, tensor: Tensor, shard: Shard) -> Tensor:
@@ -56,12 +52,12 @@ def renumbered(episodes: Tensor, first: int) -> Tensor:
 
 def of_shard(snapshot: Snapshot, shard: Shard) -> Snapshot:
     """The part of a whole run's snapshot that belongs to `shard`; empty if the run had other envs."""
-    saved = saved_envs(snapshot.own)
-    envs = shard.envs if saved == shard.total else slice(0, 0)
+    fits = snapshot.num_envs == shard.total
+    envs = shard.envs if fits else slice(0, 0)
     segments = ShardSegments(snapshot.segments, envs)
     if shard.is_whole:
-        return replace(snapshot, segments=segments) if saved == shard.total else snapshot
-    return replace(snapshot, own=_by_env(snapshot.own, lambda array: array[envs]), segments=segments)
+        return replace(snapshot, segments=segments) if fits else snapshot
+    return replace(snapshot, local=_over_arrays(snapshot.local, lambda array: array[envs]), segments=segments)
 
 
 class ShardSegments(Mapping[str, dict[str, Tensor]]):
@@ -86,50 +82,11 @@ class ShardSegments(Mapping[str, dict[str, Tensor]]):
         return len(self._segments)
 
 
-def saved_envs(own: Mapping[str, Any]) -> int:
-    """The number of environments of the run in a snapshot's `own`."""
-    return own["rank"]["source"]["collector"]["num_envs"]
-
-
-def _by_env(own: Mapping[str, Any], change: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
-    """`own` with a function applied to every array that has one entry per environment."""
-    changed = _with_collector(
-        own,
-        lambda collector: {
-            name: _over_arrays(part, change) if name in _OF_ENVS else part for name, part in collector.items()
-        },
-    )
-    if changed.get("running_return") is not None:
-        changed["running_return"] = change(changed["running_return"])
-    return changed
-
-
-def _arrays_by_env(own: Mapping[str, Any]) -> list[np.ndarray]:
-    """The arrays that `_by_env` changes, in its order."""
-    arrays: list[np.ndarray] = []
-
-    def remember(array: np.ndarray) -> np.ndarray:
-        arrays.append(array)
-        return array
-
-    _by_env(own, remember)
-    return arrays
-
-
-def _without_unsliceable(own: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """`own` without episodes in progress, if the environments' state is not stored by env."""
-    if all(array.ndim > 0 and len(array) == count for array in _arrays_by_env(own)):
-        return dict(own)
-    return _with_collector(
-        own, lambda collector: {name: part for name, part in collector.items() if name not in _OF_ENVS}
-    )
-
-
-def _with_collector(
-    own: Mapping[str, Any], change: Callable[[Mapping[str, Any]], dict[str, Any]]
-) -> dict[str, Any]:
-    rank, source = own["rank"], own["rank"]["source"]
-    return {**own, "rank": {**rank, "source": {**source, "collector": change(source["collector"])}}}
+def _arrays(tree: Any) -> list[np.ndarray]:
+    """The arrays that `_over_arrays` changes, in its order."""
+    if isinstance(tree, Mapping):
+        return [array for part in tree.values() for array in _arrays(part)]
+    return [tree] if isinstance(tree, np.ndarray) else []
 
 
 def _over_arrays(tree: Any, change: Callable[[np.ndarray], np.ndarray]) -> Any:

@@ -63,9 +63,7 @@ def test_a_cell_whose_ray_worker_is_killed_is_run_again_with_the_same_result(
 ):
     undisturbed, out = tmp_path / "undisturbed", tmp_path / "out"
     run_study(undisturbed, *ONE_SEED, LONGER)
-    plan = opening.open_study(
-        study(*ONE_SEED, LONGER), Request(study="small"), out, jobs=1, say=lambda _: None
-    )
+    plan = opening.open_study(study(*ONE_SEED, LONGER), Request(study="small"), out, jobs=1)
     asked: list[tuple[RayWorker, str]] = []
     ask = RayWorker.ask
 
@@ -92,7 +90,7 @@ def test_a_cell_whose_ray_worker_is_killed_is_run_again_with_the_same_result(
 
 
 def test_cells_on_ray_run_from_the_copy_and_fail_with_their_reason(executor: RayExecutor, tmp_path: Path):
-    plan = opening.open_study(study(*ONE_SEED), Request(study="small"), tmp_path, jobs=1, say=lambda _: None)
+    plan = opening.open_study(study(*ONE_SEED), Request(study="small"), tmp_path, jobs=1)
     copy = tmp_path / "source" / "anybatch" / "lab" / "studies" / "training.py"
     before = "def run_cell(out: Path, origin: Origin, cell: Cell) -> Result:\n"
     assert before in copy.read_text()
@@ -104,9 +102,7 @@ def test_cells_on_ray_run_from_the_copy_and_fail_with_their_reason(executor: Ray
 
 
 def test_a_ray_worker_gives_a_cell_up_and_takes_the_next(executor: RayExecutor, tmp_path: Path):
-    plan = opening.open_study(
-        study(*ONE_SEED, ENDLESS), Request(study="small"), tmp_path, jobs=1, say=lambda _: None
-    )
+    plan = opening.open_study(study(*ONE_SEED, ENDLESS), Request(study="small"), tmp_path, jobs=1)
     random_play, cell, *_ = plan.cells
     worker, origin = executor.worker(tmp_path, threads=1, named_envs=()), asdict(plan.origin)
     with ThreadPoolExecutor(1) as pool:

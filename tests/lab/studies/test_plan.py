@@ -13,7 +13,7 @@ from anybatch.lab.studies import files, opening
 from anybatch.lab.studies.duration import kind, makespan
 from anybatch.lab.studies.plan import Request, StudyPlan, make_plan
 
-SILENT = {"jobs": 1, "say": lambda _: None}
+SILENT = {"jobs": 1}
 
 
 def test_a_plan_has_a_cell_for_each_arm_ratio_and_seed_and_random_play():

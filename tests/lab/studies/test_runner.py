@@ -30,7 +30,7 @@ from anybatch.runs.record import RunRecord
 
 COMMAND = [sys.executable, "-c", "from anybatch.cli import main; main()"]
 KILLS = 5
-SILENT: dict[str, Any] = {"jobs": 1, "say": lambda _: None}
+SILENT: dict[str, Any] = {"jobs": 1}
 ONE_SEED = (("seeds = [1, 2]", "seeds = [1]"), ('ratios = ["1", "1/4"]', 'ratios = ["1"]'))
 """Changes that leave two cells and random play."""
 
@@ -304,7 +304,7 @@ def test_cells_of_another_plan_are_refused(undisturbed: Path, tmp_path: Path):
 
 
 def test_as_many_seeds_are_run_as_fit_the_budget_and_later_calls_keep_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ):
     asked: list[str] = []
 
@@ -313,24 +313,21 @@ def test_as_many_seeds_are_run_as_fit_the_budget_and_later_calls_keep_them(
         return {"answer": "done", "seconds": 0.1}
 
     monkeypatch.setattr(LocalWorker, "ask", ask)
-    said: list[str] = []
     # A seed is four cells of 5 s and 192 env steps, and random play takes 5 s.
     one_seed = Request(study="small", budget_seconds=120)
-    plan = opening.open_study(study(), one_seed, tmp_path, jobs=1, say=said.append)
+    plan = opening.open_study(study(), one_seed, tmp_path, jobs=1)
     assert {cell.seed for cell in plan.cells} == {1} and len(plan.cells) == 5
     assert len(asked) == 2  # one for each batch
-    assert said[-2:] == [
+    assert logged[-2:] == [
         "A budget of 2 min: 1 of 1 parts of the grid fit, with 1 of 2 seeds, 5 cells in about 1 min 42 s, "
         "one after another.",
         "One seed cannot decide a verdict. Two of them take about 3 min 19 s.",
     ]
     monkeypatch.setattr(LocalWorker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1e-9})
-    assert opening.open_study(study(), one_seed, tmp_path, jobs=1, say=said.append) == plan
+    assert opening.open_study(study(), one_seed, tmp_path, jobs=1) == plan
     by_path = replace(one_seed, study="./small.toml")
-    assert opening.open_study(study(), by_path, tmp_path, jobs=1, say=said.append) == plan
-    both = opening.open_study(
-        study(), Request(study="small", budget_seconds=300), tmp_path / "other", jobs=2, say=said.append
-    )
+    assert opening.open_study(study(), by_path, tmp_path, jobs=1) == plan
+    both = opening.open_study(study(), Request(study="small", budget_seconds=300), tmp_path / "other", jobs=2)
     assert len(both.cells) == 9
 
 

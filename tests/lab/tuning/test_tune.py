@@ -13,7 +13,7 @@ import pytest
 from small_tunings import SEED, TRIALS, decisive, recorded, request, run_trials, run_tuning, words
 
 import anybatch
-from anybatch import presets, session
+from anybatch import planning, presets
 from anybatch.api import changed
 from anybatch.cli import main
 from anybatch.cli.reporting import made_of
@@ -156,7 +156,7 @@ def test_what_was_found_is_a_preset_that_means_the_same_at_another_batch(undistu
     assert "trial" in found.source and "Final check" in found.source and found.description
     for num_envs in (4, 16, 64):
         config = changed(found.config, {"num_envs": num_envs})
-        rate = session.plan(config).hyperparameters.learning_rate
+        rate = planning.plan(config).hyperparameters.learning_rate
         assert rate == pytest.approx(best["optimizer"]["learning_rate"] * math.sqrt(num_envs / 4))
     # Only what differs from the preset is stated.
     stated = found.files[-1].settings

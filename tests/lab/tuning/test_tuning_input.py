@@ -28,7 +28,7 @@ from anybatch.lab.tuning.plan import TuningPlan, at_batch, fresh_seeds, make_pla
 from anybatch.lab.tuning.tune import open_tuning
 from anybatch.runs import folder as run_folder
 
-SILENT: dict[str, Any] = {"jobs": 1, "say": lambda _: None}
+SILENT: dict[str, Any] = {"jobs": 1}
 
 
 def said_by(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -200,27 +200,28 @@ def test_a_study_or_a_damaged_plan_in_the_folder_is_refused(tmp_path: Path):
         open_tuning(request(tmp_path), out, **SILENT)
 
 
-def test_a_budget_says_how_many_trials_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_budget_says_how_many_trials_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
+):
     # A run is 1,024 env steps and 5 s beside: 10 s. The check has four of them.
     monkeypatch.setattr(LocalWorker, "ask", lambda *_, **__: {"answer": "done", "seconds": 5 / 1024})
-    said: list[str] = []
     asked = request(tmp_path, budget_seconds=160.0)
-    plan = open_tuning(asked, tmp_path / "out", jobs=1, say=said.append)
+    plan = open_tuning(asked, tmp_path / "out", jobs=1)
     assert plan.trials == 12
-    assert said[-1] == (
+    assert logged[-1] == (
         "A trial takes about 10 s, the final check 40 s: 12 of 14 trials fit into 2 min 40 s, one after "
         "another. Trials that are pruned take less."
     )
     monkeypatch.setattr(LocalWorker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1.0})
-    assert open_tuning(asked, tmp_path / "out", jobs=1, say=said.append) == plan
+    assert open_tuning(asked, tmp_path / "out", jobs=1) == plan
     with pytest.raises(ConfigError, match="at least 10 trials are needed"):
-        open_tuning(asked, tmp_path / "other", jobs=1, say=said.append)
+        open_tuning(asked, tmp_path / "other", jobs=1)
     assert not (tmp_path / "other").exists()
 
 
 def test_a_budget_is_measured_on_real_runs(tmp_path: Path):
     said: list[str] = []
-    plan = open_tuning(request(tmp_path, budget_seconds=1e6), tmp_path / "out", jobs=1, say=said.append)
+    plan = open_tuning(request(tmp_path, budget_seconds=1e6), tmp_path / "out", jobs=1)
     assert plan.trials == 14 and "all 14 trials fit into 11 d 13 h" in said[-1]
 
 

@@ -5,6 +5,7 @@ request is kept with its weights until it is answered, and so is the actor's sta
 lost actor is restarted from there and collects the same rollout again.
 """
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -20,12 +21,14 @@ from anybatch.acting.actors.worker import raise_if_error
 from anybatch.acting.collector import drop_episodes_unlike, example_rollout
 from anybatch.acting.normalizers import ObservationNormalizer
 from anybatch.acting.rollout import Origin, Rollout
-from anybatch.acting.sources import Say, Segments, WaitingRollouts
+from anybatch.acting.sources import Segments, WaitingRollouts
 from anybatch.backends import Actor
 from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import TrainingError
 from anybatch.storage import message
+
+logger = logging.getLogger(__name__)
 
 MOST_LOSSES = 5
 """How often an actor is restarted for the same answer."""
@@ -73,10 +76,9 @@ class ActorPool:
         recipe: Recipe,
         *,
         env_steps: int,
-        say: Say,
     ) -> None:
         """`spec` describes the envs of `shard`, which the actors divide among themselves."""
-        self.transport, self.spec, self.say = transport, spec, say
+        self.transport, self.spec = transport, spec
         self.env_steps = env_steps
         """Env steps of all rollouts so far: they decide the seeds of a restarted actor."""
         self.shards = shards.shares(shard, actors)
@@ -106,7 +108,9 @@ class ActorPool:
                 answer = self._answer(actor)
             except ActorLost as lost:
                 rollout = self.jobs[actor][0].origin.iteration
-                self.say(f"Actor {actor} {lost}: it is restarted, and collects rollout {rollout} again.")
+                logger.warning(
+                    f"Actor {actor} {lost}: it is restarted, and collects rollout {rollout} again."
+                )
                 is_lost = True
                 continue
             job = self.jobs[actor].popleft()
@@ -243,10 +247,8 @@ class ActorSource:
     def drop_episodes_of_another_engine(self, saved: dict[str, Any]) -> None:
         drop_episodes_unlike(self._collector_state().get("env", {}), saved["collector"])
 
-    def load_state_dict(
-        self, state: dict[str, Any], segments: Segments, *, num_steps: int | None, say: Say
-    ) -> bool:
-        self.waiting.restore(state["waiting"], segments, self, num_steps=num_steps, say=say)
+    def load_state_dict(self, state: dict[str, Any], segments: Segments, *, num_steps: int | None) -> bool:
+        self.waiting.restore(state["waiting"], segments, self, num_steps=num_steps)
         here, saved = self._collector_state(), state["collector"]
         same_envs = saved["num_envs"] == self.pool.shards[0].total
         restorable = "env" in here and saved.get("env") is not None and same_envs

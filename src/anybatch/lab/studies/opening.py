@@ -5,6 +5,7 @@ Cells run from the copy of the package, unaffected by changes to the checkout.
 
 import contextlib
 import hashlib
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -25,6 +26,8 @@ from anybatch.storage.safe_files import Folder
 
 PACKAGE = Path(__file__).resolve().parents[2]
 COMPILED = "__pycache__"
+logger = logging.getLogger(__name__)
+
 SECONDS_PER_CELL = 5.0
 """Building the environments, and the evaluation at the end."""
 ENOUGH_SEEDS = 3
@@ -32,7 +35,6 @@ ENOUGH_SEEDS = 3
 NOT_KEPT = (f"{RUNS}/", f"{SOURCE}/", LOG_FILE, run_folder.LOCK_FILE)
 """Files that are needed only while cells run."""
 
-Say = Callable[[str], None]
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
 
@@ -43,7 +45,7 @@ def default_folder(request: Request) -> Path:
     return Path("studies") / "-".join(file_name([part]) for part in parts)
 
 
-def open_study(study: Study, request: Request, out: Path, *, jobs: int, say: Say) -> StudyPlan:
+def open_study(study: Study, request: Request, out: Path, *, jobs: int) -> StudyPlan:
     """The plan of a study in its folder, written before the first cell is run. The caller holds its lock.
 
     A folder with another plan is refused. With a budget, parts and seeds are chosen once to fit it; later
@@ -58,7 +60,7 @@ def open_study(study: Study, request: Request, out: Path, *, jobs: int, say: Say
         refuse_another(out, there, plan)
         return there
     if request.budget_seconds is not None:
-        plan = within_budget(plan, request.budget_seconds, jobs=jobs, named_envs=request.envs, say=say)
+        plan = within_budget(plan, request.budget_seconds, jobs=jobs, named_envs=request.envs)
     return begun(out, plan)
 
 
@@ -86,11 +88,9 @@ def ignore_in_git(out: Path) -> None:
         file.write(ending + "".join(f"{name}\n" for name in missing).encode())
 
 
-def within_budget(
-    plan: StudyPlan, budget: float, *, jobs: int, named_envs: tuple[str, ...], say: Say
-) -> StudyPlan:
+def within_budget(plan: StudyPlan, budget: float, *, jobs: int, named_envs: tuple[str, ...]) -> StudyPlan:
     """The plan with as many parts of its grid, and as many seeds of them, as fit the budget."""
-    say("Measuring how long cells take …")
+    logger.info("Measuring how long cells take …")
     began = time.monotonic()
     rates = measured(plan.cells, threads=plan.threads, named_envs=named_envs)
     left = budget - (time.monotonic() - began)
@@ -111,13 +111,13 @@ def within_budget(
         )
     parts, seeds = chosen
     fits = plan.within(parts=parts, seeds=seeds)
-    say(
+    logger.info(
         f"A budget of {in_words(budget)}: {parts} of {plan.parts} parts of the grid fit, with {seeds} of "
         f"{plan.most_seeds} seeds, {len(fits.cells)} cells in about {in_words(seconds(parts, seeds))}, "
         f"{in_parallel}."
     )
     if seeds == 1 < plan.most_seeds:
-        say(f"One seed cannot decide a verdict. Two of them take about {in_words(seconds(1, 2))}.")
+        logger.info(f"One seed cannot decide a verdict. Two of them take about {in_words(seconds(1, 2))}.")
     return fits
 
 

@@ -6,9 +6,10 @@ decisions are made in one thread.
 
 import contextlib
 import json
+import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from pathlib import Path
@@ -27,6 +28,8 @@ from anybatch.runs.log import METRICS_FILE
 from anybatch.runs.stop import GracefulStop, Stopped
 from anybatch.storage.safe_files import open_regular
 
+logger = logging.getLogger(__name__)
+
 LOOK_EVERY_SECONDS = 0.1
 MOST_LOSSES = 5
 """Times that a cell is run whose worker was lost, before it counts as failed."""
@@ -43,8 +46,6 @@ class Schedule(ABC):
     def __init__(self, out: Path, plan: Plan, *, threads: int, title: str, total_env_steps: int) -> None:
         self.out, self.plan, self.threads = out, plan, threads
         self.title, self.total_env_steps = title, total_env_steps
-        self.say: Callable[[str], None] = print
-        """Shows a line above the progress."""
 
     @abstractmethod
     def next(self) -> Cell | None:
@@ -84,7 +85,7 @@ class StudySchedule(Schedule):
     def take(self, cell: Cell, result: Result | None) -> None:
         assert result is not None
         if result.failed is not None:
-            self.say(f"{cell.name} failed: {result.failed}")
+            logger.warning(f"{cell.name} failed: {result.failed}")
         self._failed[cell.name] = result.failed is not None
         self.env_steps += cell.total_env_steps
 
@@ -98,8 +99,7 @@ def run(schedule: Schedule, executor: Executor, *, output: Output, named_envs: S
     """Run the cells of a schedule. Raises Stopped at a signal; the next call continues."""
     with contextlib.ExitStack() as stack:
         display = stack.enter_context(output.display(schedule.total_env_steps, schedule.title))
-        schedule.say = display.say
-        stop = stack.enter_context(GracefulStop(display.say))
+        stop = stack.enter_context(GracefulStop())
         workers = [
             executor.worker(schedule.out, threads=schedule.threads, named_envs=named_envs)
             for _ in range(executor.jobs)
@@ -188,7 +188,7 @@ class Slot:
             self._schedule.take(cell, None)
         elif kind == LOST and self._losses < MOST_LOSSES - 1:
             self._losses += 1
-            self._schedule.say(f"{cell.name}: {reason}. The cell is run again.")
+            logger.warning(f"{cell.name}: {reason}. The cell is run again.")
             self.cell = cell
             self._ask(cell)
         elif kind != STOPPED:

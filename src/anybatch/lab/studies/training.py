@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from anybatch import envs, presets, session
+from anybatch import envs, presets, training
 from anybatch.config import AnyConfig, PPOConfig
 from anybatch.envs.protocol import Actions, BoxActions, DiscreteActions, MultiDiscreteActions, RestorableEnv
 from anybatch.errors import DiskError, TrainingError, UserError
+from anybatch.evaluating import evaluate_state
 from anybatch.lab.studies import curves
 from anybatch.lab.studies.cells import RANDOM_ARM, RUNS, Cell, Origin, Result
 from anybatch.lab.studies.configs import config_of
@@ -18,11 +19,9 @@ from anybatch.runs import folder as run_folder
 from anybatch.runs.display import QUIET
 from anybatch.runs.record import RunRecord
 from anybatch.runs.stop import Stopped
-from anybatch.session.custom import NOTHING_OWN
-from anybatch.session.evaluating import evaluate_state
-from anybatch.session.training import start
 from anybatch.storage import safe_files
 from anybatch.storage.safe_files import Folder
+from anybatch.user_objects import NO_OBJECTS
 
 RANDOM_EPISODES = 100
 RUN_FACTS = ("python", "torch", "engine", "device", "threads")
@@ -69,18 +68,16 @@ def trained(out: Path, cell: Cell) -> Path:
     elif is_complete(RunRecord(folder)):
         return folder
     else:
-        outcome = session.resume(RunRecord(folder), config, show_plan=lambda *_: None, output=QUIET)
+        outcome = training.resume(RunRecord(folder), config, output=QUIET)
     if outcome.stopped_by is not None:
         raise Stopped(outcome.stopped_by)
     return outcome.folder
 
 
-def trained_as(name: str, config: AnyConfig, out: Path, cell: Cell) -> session.Outcome:
+def trained_as(name: str, config: AnyConfig, out: Path, cell: Cell) -> training.Outcome:
     """A new run in a folder of this name."""
     base = out / RUNS
-    return session.train(
-        config, preset=cell.base, base=base, name=name, show_plan=lambda *_: None, output=QUIET
-    )
+    return training.train(config, preset=cell.base, base=base, name=name, output=QUIET)
 
 
 def can_continue(folder: Path, config: AnyConfig) -> bool:
@@ -135,11 +132,11 @@ def collected(folder: Path, origin: Origin, cell: Cell) -> Result:
 def random_play(origin: Origin, cell: Cell) -> Result:
     """The return of an untrained policy, whose actions are nearly uniformly random."""
     config = untrained(config_of(cell.config, cell.name))
-    state = start(config, NOTHING_OWN, QUIET, env_steps=0)
+    state = training.start(config, NO_OBJECTS, env_steps=0)
     try:
         played = evaluate_state(config, state, output=QUIET)
     finally:
-        NOTHING_OWN.close_source(state.source)
+        NO_OBJECTS.close_source(state.source)
     if not math.isfinite(played.mean_return):  # rewards are checked only while learning
         return origin.failure(cell, f"random play has a mean return of {played.mean_return}")
     mean, entropy = curves.rounded(played.mean_return), largest_entropy(state.source.spec.actions)

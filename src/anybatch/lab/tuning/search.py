@@ -4,6 +4,7 @@ Decisions depend on what runs have logged at fixed points, not on when the runne
 """
 
 import contextlib
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from anybatch.lab.tuning.plan import TuningPlan
 from anybatch.lab.tuning.trials import State, Trial, TrialBook, best_of
 from anybatch.storage import safe_files
 from anybatch.text import counted
+
+logger = logging.getLogger(__name__)
 
 REPORTS_PER_RUN = 10
 """Points of a run at which it is compared with earlier runs."""
@@ -137,7 +140,7 @@ class TrialSchedule(Schedule):
             if number == 0 and not result.diverged:
                 cells.remove(self.out, result.cell.name)  # the next call tries it again
                 raise UserError(f"the first trial, which is the preset itself, failed: {result.failed}")
-            self.say(f"trial {number}: {result.failed}")
+            logger.warning(f"trial {number}: {result.failed}")
             self._end(current, "pruned" if result.diverged else "failed")
             return
         if not current.is_beaten:
@@ -166,12 +169,12 @@ class TrialSchedule(Schedule):
         """Print a trial as a row of a growing table."""
         if not self._has_header:
             headers = [f"{name:>{width}}" for name, width in self._widths.items()]
-            self.say("  ".join(["trial", f"{'area':>{NARROWEST}}", *headers, ""]).rstrip())
+            logger.info("  ".join(["trial", f"{'area':>{NARROWEST}}", *headers, ""]).rstrip())
             self._has_header = True
         numbers = [f"{trial.point[name]:>{width}.4g}" for name, width in self._widths.items()]
         best = best_of(self._book.trials())
         is_best = best is not None and best.number == trial.number
         ending = "best so far" if is_best else "" if trial.is_finished else trial.state
-        self.say(
+        logger.info(
             "  ".join([f"{trial.number:>5}", f"{trial.shown_value:>{NARROWEST}}", *numbers, ending]).rstrip()
         )

@@ -1,8 +1,8 @@
 """A tuning from start to end: open the folder, search, write the preset, check it, report."""
 
+import logging
 import math
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,9 +27,9 @@ from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
 from anybatch.text import counted
 
-REPORT_FOLDER = "report"
+logger = logging.getLogger(__name__)
 
-Say = Callable[[str], None]
+REPORT_FOLDER = "report"
 
 
 def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Outcome:
@@ -42,9 +42,9 @@ def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Ou
     out = out or Path("tuning") / file_name([env, Path(request.preset).stem])
     executor, named = LocalExecutor(jobs), (env,) if request.env is not None else ()
     with run_folder.made_and_locked(out, what="tuning"):
-        plan = open_tuning(request, out, jobs=jobs, say=output.say)
+        plan = open_tuning(request, out, jobs=jobs)
         book = TrialBook(out, plan, jobs=jobs)
-        output.say(said_of(plan))
+        logger.info(said_of(plan))
         runner.run(TrialSchedule(out, plan, book), executor, output=output, named_envs=named)
         shutil.rmtree(out / RUNS, ignore_errors=True)
         tried = book.trials()
@@ -61,7 +61,7 @@ def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Ou
     return outcome
 
 
-def open_tuning(request: Request, out: Path, *, jobs: int, say: Say) -> TuningPlan:
+def open_tuning(request: Request, out: Path, *, jobs: int) -> TuningPlan:
     """The plan of a tuning in its folder, written before the first trial. The caller holds its lock.
 
     A folder of another tuning is refused. A budget decides the number of trials once; later calls use the
@@ -77,7 +77,7 @@ def open_tuning(request: Request, out: Path, *, jobs: int, say: Say) -> TuningPl
     # Build one env, so that a wrong id is reported now, not by the first trial.
     envs.make(plan.env, config_from_dict(EnvConfig, dict(plan.base["env_config"])), seeds=[0]).close()
     if request.budget_seconds is not None:
-        plan = within_budget(plan, request.budget_seconds, jobs=jobs, say=say)
+        plan = within_budget(plan, request.budget_seconds, jobs=jobs)
     return opening.begun(out, plan)
 
 
@@ -99,9 +99,9 @@ def with_trials(out: Path, there: TuningPlan, request: Request) -> TuningPlan:
     return there
 
 
-def within_budget(plan: TuningPlan, budget: float, *, jobs: int, say: Say) -> TuningPlan:
+def within_budget(plan: TuningPlan, budget: float, *, jobs: int) -> TuningPlan:
     """The plan with as many trials as fit a budget, including the final check."""
-    say("Measuring how long the runs take …")
+    logger.info("Measuring how long the runs take …")
     seed = plan.seeds[0]
     cells = [plan.cell("trial", TRIAL_ARM, seed, plan.base), plan.cell("check", "check", seed, plan.original)]
     named = (plan.env,) if plan.request.env is not None else ()
@@ -120,7 +120,7 @@ def within_budget(plan: TuningPlan, budget: float, *, jobs: int, say: Say) -> Tu
     fitting = min(fitting, plan.trials)
     of_asked = "all" if fitting == plan.trials else f"{fitting} of"
     in_parallel = f"{jobs} at a time" if jobs > 1 else "one after another"
-    say(
+    logger.info(
         f"A {said}: {of_asked} {plan.trials} trials fit into {in_words(budget)}, {in_parallel}. Trials that "
         "are pruned take less."
     )

@@ -1,8 +1,10 @@
-"""Evaluating a policy: at the end of its training, or from a checkpoint."""
+"""Evaluating a policy: while it trains, at the end of its training, or from a checkpoint."""
 
-from collections.abc import Callable, Iterator
+import signal
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
@@ -11,20 +13,22 @@ from anybatch.acting import evaluation
 from anybatch.acting.evaluation import Evaluation, InferencePolicy, Slots
 from anybatch.algorithms import AnyState, algorithm_of
 from anybatch.backends import Actor
+from anybatch.backends.threads import set_threads
 from anybatch.config import AnyConfig
 from anybatch.distributed import collectives
 from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import ConfigError
 from anybatch.networks.q_network import QNetwork
+from anybatch.runs import log
+from anybatch.runs.best import BestCheckpoint
 from anybatch.runs.display import Output
 from anybatch.runs.record import NEWEST, RunRecord
-from anybatch.runs.run import of_all_ranks
+from anybatch.runs.run import Run, of_all_ranks
 from anybatch.runs.stop import Stopped, stopping_at_once
-from anybatch.session.custom import NOTHING_OWN, OwnParts
-from anybatch.session.planning import set_threads
 from anybatch.storage import state_fit
 from anybatch.storage.checkpoint import Loaded
+from anybatch.user_objects import NO_OBJECTS, UserObjects
 
 
 def evaluate_run(
@@ -32,26 +36,26 @@ def evaluate_run(
     config: AnyConfig,
     *,
     output: Output,
-    own: OwnParts = NOTHING_OWN,
+    custom: UserObjects = NO_OBJECTS,
     checkpoint: str = NEWEST,
 ) -> tuple[Evaluation, int]:
     """Evaluate a checkpoint of a run. Also returns the env steps it was trained for."""
-    loaded = record.load_checkpoint(output.say, checkpoint, with_segments=False)
-    with opened_env(config, own) as env:
+    loaded = record.load_checkpoint(checkpoint, with_segments=False)
+    with opened_env(config, custom) as env:
         set_threads(config, algorithm_of(config).encoder_name(config, env.spec))
-        played = play_episodes(config, trained_policy(loaded, config, env.spec, own), env, output)
+        played = play_episodes(config, trained_policy(loaded, config, env.spec, custom), env, output)
     return played, loaded.env_steps
 
 
 def evaluate_state(
-    config: AnyConfig, state: AnyState, *, output: Output, own: OwnParts = NOTHING_OWN
+    config: AnyConfig, state: AnyState, *, output: Output, custom: UserObjects = NO_OBJECTS
 ) -> Evaluation:
     """Evaluate the policy at the end of its training."""
-    return over_ranks(config, state, own, lambda policy, env: play_episodes(config, policy, env, output))
+    return over_ranks(config, state, custom, lambda policy, env: play_episodes(config, policy, env, output))
 
 
 def evaluate_within_training(
-    config: AnyConfig, state: AnyState, *, own: OwnParts, report: Callable[[int, int], None]
+    config: AnyConfig, state: AnyState, *, custom: UserObjects, report: Callable[[int, int], None]
 ) -> Evaluation:
     """Evaluate a policy during training. `report` receives the number of finished episodes and their total.
 
@@ -62,24 +66,24 @@ def evaluate_within_training(
         total = env.spec.num_envs * config.evaluation.episodes_per_env
         return play_reporting(config, policy, env, lambda slots: report(slots.num_finished, total))
 
-    return over_ranks(config, state, own, play)
+    return over_ranks(config, state, custom, play)
 
 
 def over_ranks(
     config: AnyConfig,
     state: AnyState,
-    own: OwnParts,
+    custom: UserObjects,
     play: Callable[[InferencePolicy, VectorEnv], Evaluation],
 ) -> Evaluation:
     """Let each rank run the episodes of some env slots, and join them in slot order.
 
     A signal on any rank ends the evaluation on all of them, once each has finished its episodes.
     """
-    shard, stopped = evaluation_shard(config, own), None
+    shard, stopped = evaluation_shard(config, custom), None
     played = Evaluation(config.env, (), config.evaluation.greedy)
     if shard.count:
         try:
-            with opened_env(config, own) as env, policy_of(config, state, shard) as policy:
+            with opened_env(config, custom) as env, policy_of(config, state, shard) as policy:
                 played = play(policy, env)
         except Stopped as signal:
             stopped = signal
@@ -91,14 +95,14 @@ def over_ranks(
     return replace(played, episodes=tuple(of_all_ranks(played.episodes)))
 
 
-def evaluation_shard(config: AnyConfig, own: OwnParts) -> Shard:
+def evaluation_shard(config: AnyConfig, custom: UserObjects) -> Shard:
     """The env slots of this rank.
 
     If slots run several episodes, a cap restarts all slots together: rank 0 then evaluates alone, as it does
     if there are too few slots.
     """
     settings = config.evaluation
-    slots = (own.env.num_envs if own.env is not None else None) or settings.num_envs
+    slots = (custom.env.num_envs if custom.env is not None else None) or settings.num_envs
     capped = settings.max_episode_steps is not None and evaluation_protocol(config) is None
     if (capped and settings.episodes_per_env > 1) or slots < collectives.world_size():
         return Shard.whole(slots) if collectives.rank() == 0 else Shard(0, 0, slots)
@@ -106,13 +110,13 @@ def evaluation_shard(config: AnyConfig, own: OwnParts) -> Shard:
 
 
 @contextmanager
-def opened_env(config: AnyConfig, own: OwnParts) -> Iterator[VectorEnv]:
+def opened_env(config: AnyConfig, custom: UserObjects) -> Iterator[VectorEnv]:
     """The evaluation's environments, closed at the end."""
-    env = evaluation_env(config, own)
+    env = evaluation_env(config, custom)
     try:
         yield env
     finally:
-        own.close(env)
+        custom.close(env)
 
 
 @contextmanager
@@ -188,15 +192,15 @@ def evaluation_protocol(config: AnyConfig) -> str | None:
     return None
 
 
-def evaluation_env(config: AnyConfig, own: OwnParts = NOTHING_OWN) -> VectorEnv:
+def evaluation_env(config: AnyConfig, custom: UserObjects = NO_OBJECTS) -> VectorEnv:
     """Environments with evaluation seeds; an object of the program has a fixed number of env slots."""
-    fixed = own.env.num_envs if own.env is not None else None
+    fixed = custom.env.num_envs if custom.env is not None else None
     slots = fixed or config.evaluation.num_envs
     seeds = seeding.env_seeds(config.seed, role="evaluation", num_envs=slots)
-    shard = evaluation_shard(config, own)
+    shard = evaluation_shard(config, custom)
     seeds = seeds[shard.envs]
-    if own.env is not None:
-        return own.env.make(config.env_config, seeds, shard.first)
+    if custom.env is not None:
+        return custom.env.make(config.env_config, seeds, shard.first)
     env_config, cap = config.env_config, config.evaluation.max_episode_steps
     if evaluation_protocol(config) == "released":
         env_config = replace(env_config, episodic_life=False, reward_clip=False)
@@ -211,12 +215,12 @@ def evaluation_generator(config: AnyConfig) -> torch.Generator:
 
 
 def trained_policy(
-    loaded: Loaded, config: AnyConfig, spec: EnvSpec, own: OwnParts = NOTHING_OWN
+    loaded: Loaded, config: AnyConfig, spec: EnvSpec, custom: UserObjects = NO_OBJECTS
 ) -> InferencePolicy:
     """The policy of a checkpoint, without the parts that only training needs."""
     device = machine.usable_device(config.device)
     shared: object = loaded.tree.get("shared")
-    factory = own.network_factory(config)
+    factory = custom.network_factory(config)
     with state_fit.naming(loaded.path):
         network, normalizer = algorithm_of(config).for_inference(
             config, spec, shared if isinstance(shared, dict) else {}, factory
@@ -228,3 +232,72 @@ def trained_policy(
         evaluation_generator(config),
         config.evaluation.greedy,
     )
+
+
+@dataclass
+class PeriodicEvaluation:
+    """Evaluates a run every `evaluation.every_env_steps`, and at the end of its training."""
+
+    config: AnyConfig
+    custom: UserObjects
+    best: BestCheckpoint
+    evaluated_at: int
+    """Env steps of the last evaluation; 0 before the first."""
+    latest: Evaluation | None = None
+    """The last evaluation, if this process made it."""
+
+    @classmethod
+    def of_run(cls, folder: Path, config: AnyConfig, custom: UserObjects) -> "PeriodicEvaluation":
+        """For a new run, or for a resumed one whose log has been cut back to its checkpoint."""
+        evaluated = [0]
+        if collectives.rank() == 0:
+            evaluated += [row["env_steps"] for row in log.read(folder) if "evaluation/return" in row]
+        return cls(
+            config, custom, BestCheckpoint(folder), evaluated_at=collectives.from_rank_0(max(evaluated))
+        )
+
+    def __call__(self, state: AnyState, run: Run) -> Mapping[str, float]:
+        """Evaluate if it is due. A signal ends the evaluation at once, and the training as usual."""
+        if not self._is_due(state.env_steps) or run.should_stop:
+            return {}
+
+        def show(played: int, total: int) -> None:
+            run.display.update(state.env_steps, {}, f"evaluating: {played} of {total} episodes")
+
+        try:
+            with run.timer("evaluation"):
+                evaluation = evaluate_within_training(self.config, state, custom=self.custom, report=show)
+        except Stopped as stopped:
+            signal.raise_signal(stopped.signal)  # the run's own handler takes over
+            return {}
+        self.take(evaluation, state)
+        return {
+            "evaluation/return": evaluation.mean_return,
+            "evaluation/standard_error": evaluation.standard_error,
+            "evaluation/length": evaluation.mean_length,
+        }
+
+    def take(self, evaluation: Evaluation, state: AnyState) -> None:
+        """Record an evaluation of a state, and keep its policy if it is the best."""
+        self.latest, self.evaluated_at = evaluation, state.env_steps
+        if collectives.rank() == 0:
+            self.best.offer(evaluation.mean_return, state.env_steps, state.shared())
+
+    def made_at(self, env_steps: int) -> Evaluation | None:
+        """The last evaluation, if it was made at `env_steps`."""
+        return self.latest if self.evaluated_at == env_steps else None
+
+    def _is_due(self, env_steps: int) -> bool:
+        every = self.config.evaluation.every_env_steps
+        is_over = env_steps >= self.config.total_env_steps
+        return every > 0 and (is_over or env_steps // every > self.evaluated_at // every)
+
+
+def refuse_one_env_for_two(config: AnyConfig, custom: UserObjects) -> None:
+    """Refuse an object: it is in the middle of training episodes and cannot run others in between."""
+    every = config.evaluation.every_env_steps
+    if every > 0 and custom.env is not None and custom.env.is_object:
+        raise ConfigError(
+            f"evaluation.every-env-steps = {every} needs environments other than those in training, but "
+            f"{custom.env.env_id} is one object: pass a function that makes it"
+        )

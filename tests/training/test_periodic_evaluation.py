@@ -10,7 +10,7 @@ import torch
 from phase_runs import phase_config
 from toy_runs import changed, cut_back, differences, newest_state, resume, toy_config, toy_pqn_config, train
 
-from anybatch import envs, session
+from anybatch import envs, evaluating, training
 from anybatch.acting import evaluation
 from anybatch.cli import main
 from anybatch.config import AnyConfig, EnvConfig
@@ -21,8 +21,8 @@ from anybatch.runs.best import BestCheckpoint
 from anybatch.runs.display import QUIET
 from anybatch.runs.record import RunRecord
 from anybatch.runs.run import Run
-from anybatch.session.custom import OwnParts
 from anybatch.storage.checkpoint import Checkpoints
+from anybatch.user_objects import UserObjects
 
 OFTEN: dict[str, Any] = {"every_env_steps": 50, "num_envs": 2, "episodes_per_env": 2}
 UNLIKE = ("wall_seconds", "charts/SPS", "time/", "evaluation/")
@@ -128,9 +128,9 @@ def test_the_best_checkpoint_is_the_policy_that_was_evaluated(tmp_path: Path):
         outcome = train(config, tmp_path)
         record = RunRecord(outcome.folder)
         for env_steps, mean_return in evaluated(outcome.folder).items():
-            again, at = session.evaluate_run(record, config, output=QUIET, checkpoint=str(env_steps))
+            again, at = evaluating.evaluate_run(record, config, output=QUIET, checkpoint=str(env_steps))
             assert (again.mean_return, at) == (mean_return, env_steps)
-        best, at = session.evaluate_run(record, config, output=QUIET, checkpoint="best")
+        best, at = evaluating.evaluate_run(record, config, output=QUIET, checkpoint="best")
         assert best.mean_return == max(evaluated(outcome.folder).values())
         assert record.result is not None
         assert record.result["best"] == {"mean_return": best.mean_return, "env_steps": at}
@@ -207,7 +207,7 @@ def test_an_evaluation_that_a_resume_makes_up_for_at_the_end_can_be_the_best(
 
 def test_only_a_better_one_replaces_the_best(tmp_path: Path):
     best = BestCheckpoint(tmp_path)
-    assert best.env_steps is None and best.load(pytest.fail) is None
+    assert best.env_steps is None and best.load() is None
     for score, env_steps in ((1.0, 10), (0.5, 20), (1.0, 30), (float("nan"), 40), (float("inf"), 50)):
         best.offer(score, env_steps, {"network": torch.tensor([score])})
     assert (best.score, best.env_steps) == (1.0, 10)
@@ -215,7 +215,7 @@ def test_only_a_better_one_replaces_the_best(tmp_path: Path):
     again.offer(2.0, 5, {"network": torch.tensor([2.0])})
     again.offer(1.5, 60, {"network": torch.tensor([1.5])})
     assert [path.name for path in (tmp_path / "checkpoints" / "best").iterdir()] == ["step_000000000005"]
-    loaded = BestCheckpoint(tmp_path).load(pytest.fail)
+    loaded = BestCheckpoint(tmp_path).load()
     assert loaded is not None and loaded.env_steps == 5 and loaded.tree["shared"]["network"] == 2.0
 
 
@@ -225,7 +225,7 @@ def test_a_kill_between_two_best_ones_leaves_the_better(tmp_path: Path, monkeypa
     monkeypatch.setattr(Checkpoints, "remove_all_but", lambda *_: None)
     best.offer(2.0, 30, {})  # of a resume from an earlier checkpoint
     there = BestCheckpoint(tmp_path)
-    loaded = there.load(pytest.fail)
+    loaded = there.load()
     assert loaded is not None and loaded.env_steps == there.env_steps == 30
 
 
@@ -237,14 +237,14 @@ def test_the_best_one_is_none_of_the_kept_and_leaves_their_data(tmp_path: Path):
     folder = train(config, tmp_path).folder
     kept = Checkpoints(folder, keep=2).newest_first()
     assert len(kept) == 2 and BestCheckpoint(folder).env_steps is not None
-    assert Checkpoints(folder, keep=2).load_latest(pytest.fail) is not None
+    assert Checkpoints(folder, keep=2).load_latest() is not None
 
 
 def test_an_env_object_cannot_be_evaluated_while_it_trains(tmp_path: Path):
-    own = OwnParts.of(env=envs.make("toy:Match", EnvConfig(), seeds=range(3)))
+    own = UserObjects.of(env=envs.make("toy:Match", EnvConfig(), seeds=range(3)))
     config = own.named_in(toy_config(evaluation=OFTEN))
     with pytest.raises(ConfigError, match=r"evaluation.every-env-steps = 50 .* is one object"):
-        session.train(config, preset="test", base=tmp_path, show_plan=lambda *_: None, output=QUIET, own=own)
+        training.train(config, preset="test", base=tmp_path, output=QUIET, custom=own)
     assert not list(tmp_path.iterdir())
 
 
@@ -254,16 +254,16 @@ def test_a_checkpoint_that_is_absent_is_named_with_those_that_are_there(tmp_path
     best, last = BestCheckpoint(folder).env_steps, RunRecord(folder).rows[-1]["env_steps"]
     listed = f"there are checkpoints at 0, {last} env steps and the best one, at {best}$"
     with pytest.raises(CheckpointError, match=f"at 77 env steps; {listed}"):
-        record.load_checkpoint(pytest.fail, "77")
+        record.load_checkpoint("77")
     with pytest.raises(UserError, match="checkpoint = wurst: must be newest, best or a number"):
-        record.load_checkpoint(pytest.fail, "wurst")
-    assert record.load_checkpoint(pytest.fail, "0").env_steps == 0
-    assert record.load_checkpoint(pytest.fail).env_steps == last
+        record.load_checkpoint("wurst")
+    assert record.load_checkpoint("0").env_steps == 0
+    assert record.load_checkpoint().env_steps == last
     plain = train(toy_config(), tmp_path).folder
     with pytest.raises(
         CheckpointError, match=r"a run keeps one only if evaluation.every-env-steps is above 0"
     ):
-        RunRecord(plain).load_checkpoint(pytest.fail, "best")
+        RunRecord(plain).load_checkpoint("best")
 
 
 def test_the_command_line_chooses_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

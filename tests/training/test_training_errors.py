@@ -300,4 +300,4 @@ def test_more_minibatches_than_valid_samples_runs(tmp_path: Path):
     )
     outcome = train(config, tmp_path)  # half of the 21 steps are reset steps
     assert outcome.finished
-    assert Checkpoints(outcome.folder, keep=1).load_latest(print) is not None
+    assert Checkpoints(outcome.folder, keep=1).load_latest() is not None

@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
@@ -29,7 +28,7 @@ AUTO = "auto"
 
 
 @dataclass(frozen=True)
-class OwnParts:
+class UserObjects:
     """The objects of a program. The run's config holds their names."""
 
     env: "CustomEnv | None" = None
@@ -37,7 +36,7 @@ class OwnParts:
     network_name: str = ""
 
     @classmethod
-    def of(cls, env: Any = None, network: Any = None) -> "OwnParts":
+    def of(cls, env: Any = None, network: Any = None) -> "UserObjects":
         """From the arguments `env=` and `network=`: None, an object or a factory."""
         own_env = None
         if env is not None:
@@ -102,9 +101,7 @@ class OwnParts:
         refuse_rollouts_beyond_memory(config.lag, rollout_bytes(spec, config.step_range[1]))
         return spec
 
-    def actors(
-        self, config: AnyConfig, spec: EnvSpec, *, env_steps: int, say: Callable[[str], None]
-    ) -> ActorPool:
+    def actors(self, config: AnyConfig, spec: EnvSpec, *, env_steps: int) -> ActorPool:
         """Actors that have built the training environments, each its own share."""
         refuse_unnamed_cluster(config)
         return start_actors(
@@ -113,7 +110,6 @@ class OwnParts:
             env_factory=self._env_for_actors(),
             network_factory=self._network_for_actors(config),
             env_steps=env_steps,
-            say=say,
         )
 
     def _env_for_actors(self) -> str | None:
@@ -152,7 +148,7 @@ class OwnParts:
             self.close(source.collector.env)
 
 
-NOTHING_OWN = OwnParts()
+NO_OBJECTS = UserObjects()
 
 
 def refuse_unnamed_cluster(config: AnyConfig) -> None:

@@ -1,6 +1,5 @@
 """Continuing a fresh state from a checkpoint, and refusing one that does not belong to the run."""
 
-from collections.abc import Callable
 from dataclasses import fields
 
 from anybatch.algorithms import AnyState, algorithm_of
@@ -45,15 +44,15 @@ def was_native(loaded: Loaded) -> bool:
     return isinstance(shared, dict) and bool(shared.get("native"))
 
 
-def restore(config: AnyConfig, state: AnyState, loaded: Loaded, *, say: Callable[[str], None]) -> None:
+def restore(config: AnyConfig, state: AnyState, loaded: Loaded) -> None:
     """Continue a fresh state from the part of a checkpoint that belongs to this rank."""
     with state_fit.refusing_misfits(loaded.path):
-        if "own" not in loaded.tree:
+        if "local" not in loaded.tree:
             raise CheckpointError("it holds a policy to evaluate, without the state that a resume needs")
-        state.source.drop_episodes_of_another_engine(loaded.tree["own"]["rank"]["source"])
+        state.drop_episodes_of_another_engine(loaded.tree["local"])
         refuse_unlike_start(loaded, state)
         snapshot = of_shard(snapshot_of(loaded), state.shard)
-        algorithm_of(config).restore(state, snapshot, config, say)
+        algorithm_of(config).restore(state, snapshot, config)
         if state.env_steps != loaded.env_steps:
             raise CheckpointError(f"its state is of {state.env_steps:,} env steps")
 
@@ -65,13 +64,17 @@ def refuse_unlike_start(loaded: Loaded, fresh: AnyState) -> None:
     state_fit.refuse_unlike(loaded.tree.get("shared"), like.shared, "shared", may_lack=True)
     # Arrays of envs may have another number of envs, and may contain infinities.
     state_fit.refuse_unlike(
-        loaded.tree.get("own"), like.own, "own", may_lack=True, any_length=True, finite=False
+        loaded.tree.get("local"), like.local, "local", may_lack=True, any_length=True, finite=False
     )
     returns = loaded.tree["recent_returns"]
     state_fit.refuse_unlike(returns, [0.0] * len(returns), "recent_returns")
-    state_fit.refuse_unlike(loaded.tree.get("ranks"), 1, "ranks")
+    for name in ("ranks", "num_envs"):
+        state_fit.refuse_unlike(loaded.tree.get(name), 1, name)
 
 
 def snapshot_of(loaded: Loaded) -> Snapshot:
     """The state in a checkpoint."""
-    return Snapshot(shared=loaded.tree["shared"], own=loaded.tree["own"], segments=loaded.segments)
+    tree = loaded.tree
+    return Snapshot(
+        shared=tree["shared"], local=tree["local"], num_envs=tree["num_envs"], segments=loaded.segments
+    )

@@ -24,10 +24,10 @@ from anybatch.distributed import collectives
 from anybatch.distributed.shard import Shard
 from anybatch.envs.toy import ToyEnv
 from anybatch.errors import own_line
+from anybatch.evaluating import evaluation_env
 from anybatch.runs.record import RunRecord
-from anybatch.session.custom import OwnParts
-from anybatch.session.evaluating import evaluation_env
 from anybatch.storage import message
+from anybatch.user_objects import UserObjects
 
 SMALL: dict[str, Any] = {
     "num_envs": 3,
@@ -97,7 +97,7 @@ def test_a_step_that_fails_names_its_env_and_the_checkpoint(tmp_path: Path):
     assert whose == "This error was raised by environment 1 of object:Fragile, in its step."
     assert line == look_at("raise self.error(", "_break_in")
     folder = RunRecord(tmp_path).folder
-    saved = RunRecord(tmp_path).load_checkpoint(print).env_steps
+    saved = RunRecord(tmp_path).load_checkpoint().env_steps
     assert saved > 0
     assert how == (
         f"This error ended the run at {saved} env steps, while it collected. "
@@ -144,7 +144,7 @@ def test_an_evaluation_that_fails_says_that_the_training_is_complete(tmp_path: P
 @pytest.mark.parametrize("role", ["training", "evaluation"])
 def test_environments_are_numbered_over_all_ranks(role: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(collectives, "local_shard", lambda total: Shard.part(total, index=1, parts=2))
-    own = OwnParts.of(env=Fragile)
+    own = UserObjects.of(env=Fragile)
     config = own.named_in(PPOConfig(env="toy:Match", num_envs=6, evaluation=EvaluationConfig(num_envs=6)))
     env = own.training_env(config, env_steps=0) if role == "training" else evaluation_env(config, own)
     Fragile.breaks = ("step", 1, 1)

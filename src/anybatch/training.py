@@ -1,0 +1,411 @@
+"""A training run from start to end: start or resume, train, evaluate, return the outcome."""
+
+import contextlib
+import logging
+import shlex
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anybatch import envs, user_modules
+from anybatch.acting.evaluation import Evaluation
+from anybatch.acting.sources import QueueSource
+from anybatch.algorithms import AnyState, algorithm_of
+from anybatch.backends.threads import native_threads, set_threads
+from anybatch.config import AnyConfig
+from anybatch.config.serialization import config_to_dict
+from anybatch.dial import plan_table
+from anybatch.distributed import collectives, group
+from anybatch.envs import stored_spaces
+from anybatch.errors import LostRankError, UserError, note_own_line, own_line
+from anybatch.evaluating import (
+    PeriodicEvaluation,
+    evaluate_state,
+    evaluation_protocol,
+    refuse_one_env_for_two,
+)
+from anybatch.networks import custom as custom_networks
+from anybatch.restoring import refuse_another_run, refuse_finished, restore, was_native
+from anybatch.runs import folder as run_folder
+from anybatch.runs import restarts
+from anybatch.runs.best import BestCheckpoint
+from anybatch.runs.display import Output
+from anybatch.runs.iteration import OnIteration
+from anybatch.runs.record import RESULT_FILE, RunRecord
+from anybatch.runs.run import Run
+from anybatch.runs.stop import Stopped
+from anybatch.storage.checkpoint import Loaded
+from anybatch.user_objects import NO_OBJECTS, UserObjects, is_elsewhere
+
+logger = logging.getLogger(__name__)
+
+STAGES = {
+    "rollout": "while it collected",
+    "returns": "while it computed returns",
+    "update": "while it learned",
+    "auxiliary": "in an auxiliary phase",
+    "evaluation": "in an evaluation",
+    "callback": "in on_iteration",
+}
+"""What a run does in each section of its timer."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a run."""
+
+    folder: Path
+    env_steps: int
+    saved_env_steps: int
+    """Env steps of the newest checkpoint, from which a resume would continue."""
+    resume: str
+    """What continues the run: a command, or code."""
+    finished: bool
+    training_return: float | None
+    """Mean over the last `training_episodes` training episodes."""
+    evaluation: Evaluation | None
+    training_episodes: int = 0
+    stopped_by: signal.Signals | None = None
+    """The signal that ended the training, or the evaluation after it."""
+    best: BestCheckpoint | None = None
+    """The best policy found by evaluations during training; None if there were none."""
+    naming: tuple[str, ...] = ()
+    """Flags that every command on this run needs, because a run folder alone may not name these parts."""
+
+    def command(self, name: str) -> str:
+        """A command line for this run."""
+        return command_line(name, self.folder, self.naming)
+
+    def how_to_continue(self) -> str:
+        """The sentence for a person who stopped the run."""
+        return f"Stopped. Continue with: {self.resume} (saved at {self.saved_env_steps:,} env steps)."
+
+
+def train(
+    config: AnyConfig,
+    *,
+    preset: str,
+    base: Path,
+    output: Output,
+    custom: UserObjects = NO_OBJECTS,
+    on_iteration: OnIteration | None = None,
+    name: str | None = None,
+    tag: str = "",
+) -> Outcome:
+    """A new run, in a new folder under `base`.
+
+    The folder is called `name`, or after the environment, the preset, the `tag` of what differs from it, the
+    seed and the time.
+    """
+    parts: Any = {"output": output, "custom": custom, "on_iteration": on_iteration}
+    begun = restarts.begun_run(base)
+    if begun is not None:  # ranks of this run were lost or have joined
+        return restarts.to_its_end(base, lambda: resume(RunRecord(begun), config, **parts))
+    with contextlib.ExitStack() as stack:
+        with group.failing_together():
+            if name is not None:
+                run_folder.refuse_unsafe(name)
+            config = config.on_ranks(collectives.world_size()).completed()
+            evaluation_protocol(config)  # refuse now what could not be evaluated after training
+            refuse_one_env_for_two(config, custom)
+            state = stack.enter_context(started(config, custom, env_steps=0))
+            stem = name or run_folder.name_of(config.env, preset, config.seed, datetime.now(), tag)
+            folder = run_folder.create(base, stem) if is_writing() else base
+        folder = base / collectives.text_from_rank_0(folder.name)
+        restarts.begin(base, folder)
+        stack.enter_context(locked(folder))
+        return restarts.to_its_end(base, lambda: run_to_end(config, state, folder, **parts))
+
+
+def resume(
+    record: RunRecord,
+    config: AnyConfig,
+    *,
+    output: Output,
+    custom: UserObjects = NO_OBJECTS,
+    on_iteration: OnIteration | None = None,
+) -> Outcome:
+    """Continue a run from its newest good checkpoint, with the batch and numbers of `config`."""
+    with contextlib.ExitStack() as stack:
+        with group.failing_together():
+            config, recorded = config.on_ranks(collectives.world_size()).completed(), record.config
+            refuse_another_run(recorded, config)
+            evaluation_protocol(config)
+            refuse_one_env_for_two(config, custom)
+            # Before the checkpoint is read, so that no other process continues from it.
+            stack.enter_context(locked(record.folder))
+        with group.failing_together():
+            loaded = record.load_checkpoint()
+            refuse_finished(record, config, loaded.env_steps)
+            earlier: Any = {"env_steps": loaded.env_steps, "was_native": was_native(loaded)}
+            state = stack.enter_context(started(config, custom, **earlier))
+            restore(config, state, loaded)
+        return run_to_end(
+            config,
+            state,
+            record.folder,
+            output=output,
+            custom=custom,
+            on_iteration=on_iteration,
+            loaded=loaded,
+        )
+
+
+def run_to_end(
+    config: AnyConfig,
+    state: AnyState,
+    folder: Path,
+    *,
+    output: Output,
+    custom: UserObjects,
+    on_iteration: OnIteration | None = None,
+    loaded: Loaded | None = None,
+) -> Outcome:
+    """Train, evaluate, and record the outcome. `loaded` is the checkpoint that a resumed run continues."""
+    spec = state.source.spec
+    title = f"{spec.env_id} on {spec.engine}, {computed_by(state)}, seed {config.seed}"
+    if config.device == "auto":
+        logger.info(f"device auto: {state.device}")
+    if is_writing():
+        record_facts(folder, config, state)
+    output.show_plan(config, state.plan)
+    with Run.open(folder, config, title=title, output=output) as run:
+        if loaded is not None:
+            run.continue_from(loaded)
+        run.on_iteration = on_iteration
+        run.evaluate = periodic = PeriodicEvaluation.of_run(folder, config, custom)
+        try:
+            with noting_training(state, run, resume_of(config, folder, custom)):
+                algorithm_of(config).train(config, state, run)
+        except KeyboardInterrupt:
+            raise Stopped(signal.SIGINT, outcome_of(config, state, run, custom).how_to_continue()) from None
+    custom.close_source(state.source)
+    outcome = outcome_of(config, state, run, custom)
+    # Also before the evaluation: a run that is killed during it has been trained to its end.
+    write_result(outcome)
+    if outcome.finished and not run.should_stop:
+        try:
+            with noting_evaluation(resume_of(config, folder, custom)):
+                evaluation = evaluate_at_end(config, state, periodic, output=output, custom=custom)
+        except Stopped as stopped:  # a resume repeats it
+            return replace(outcome, stopped_by=stopped.signal)
+        best = periodic.best if config.evaluation.every_env_steps > 0 else None
+        outcome = replace(outcome, evaluation=evaluation, best=best)
+        write_result(outcome)
+    return outcome
+
+
+def is_writing() -> bool:
+    """Whether this process writes the files of the run."""
+    return collectives.rank() == 0
+
+
+def locked(folder: Path) -> AbstractContextManager[None]:
+    """Hold the run for this process and the other ranks of it."""
+    if not is_writing():
+        return nullcontext()
+    return run_folder.lock(folder, patience_seconds=restarts.PATIENCE_SECONDS if restarts.is_job() else 0.0)
+
+
+def start(
+    config: AnyConfig, custom: UserObjects, *, env_steps: int, was_native: bool | None = None
+) -> AnyState:
+    """A fresh state. `env_steps` are those that a resumed run has done, `was_native` its backend."""
+    algorithm = algorithm_of(config)
+    parts: Any = {"factory": custom.network_factory(config), "was_native": was_native}
+    if config.collection is None:
+        env = custom.training_env(config, env_steps=env_steps)
+        with closing_on_failure(lambda: custom.close(env)):
+            set_threads(config, algorithm.encoder_name(config, env.spec))
+            state = algorithm.start(config, env, **parts)
+            if state.backend.is_native:
+                # Further threads of torch would keep the cores busy that native code needs. PPG's auxiliary
+                # phase has those that were asked for (`NativeBackend.torch_threads`).
+                torch.set_num_threads(1)
+            return state
+    spec = custom.spec_for_actors(config)
+    set_threads(config, algorithm.encoder_name(config, spec))  # actors use as many threads as the learner
+    pool = custom.actors(config, spec, env_steps=env_steps)
+    try:
+        return algorithm.start(config, pool, **parts)
+    except BaseException:
+        pool.transport.close()
+        raise
+
+
+@contextmanager
+def started(
+    config: AnyConfig, custom: UserObjects, *, env_steps: int, was_native: bool | None = None
+) -> Iterator[AnyState]:
+    """A fresh state, whose collection is always ended."""
+    state = start(config, custom, env_steps=env_steps, was_native=was_native)
+    try:
+        with closing_on_failure(lambda: custom.close_source(state.source)):
+            yield state
+    finally:
+        state.source.close()
+
+
+@contextmanager
+def closing_on_failure(close: Callable[[], None]) -> Iterator[None]:
+    """Close environments if an error ends their use; an error of closing must not replace it.
+
+    At a signal they stay open: one that hangs would keep the process from ending.
+    """
+    try:
+        yield
+    except Exception:
+        with contextlib.suppress(Exception):
+            close()
+        raise
+
+
+def write_result(outcome: Outcome) -> None:
+    if is_writing():
+        run_folder.write_json(outcome.folder / RESULT_FILE, result_json(outcome))
+
+
+def evaluate_at_end(
+    config: AnyConfig, state: AnyState, periodic: PeriodicEvaluation, *, output: Output, custom: UserObjects
+) -> Evaluation:
+    """The evaluation of the trained policy: the last one during training if nothing was learned since."""
+    made = periodic.made_at(state.env_steps)
+    if made is not None:
+        return made
+    evaluation = evaluate_state(config, state, output=output, custom=custom)
+    if config.evaluation.every_env_steps > 0:
+        periodic.take(evaluation, state)
+    return evaluation
+
+
+def record_facts(folder: Path, config: AnyConfig, state: AnyState) -> None:
+    run_folder.write_json(
+        folder / run_folder.CONFIG_FILE, {"algorithm": config.algorithm} | config_to_dict(config)
+    )
+    run_folder.write_json(
+        folder / run_folder.PLAN_FILE, state.plan.to_json() | plan_table(config, state.plan).to_json()
+    )
+    if isinstance(state.source, QueueSource):  # actors have their environments in other processes
+        with contextlib.suppress(TypeError):  # a space of a kind of its own: a load asks the environment
+            spaces = stored_spaces.to_json(state.source.collector.env)
+            run_folder.write_json(folder / run_folder.SPACES_FILE, spaces, compact=True)
+    facts = run_folder.facts(
+        engine=state.source.spec.engine,
+        device=str(state.device),
+        native_code=state.backend.is_native,
+        threads=native_threads(config) if state.backend.is_native else torch.get_num_threads(),
+    )
+    run_folder.add_facts(folder, facts | {"backend": state.backend.reason, "from_env_steps": state.env_steps})
+
+
+def computed_by(state: AnyState) -> str:
+    """What computes the networks, for display."""
+    return f"{state.device} with native code" if state.backend.is_native else str(state.device)
+
+
+def outcome_of(config: AnyConfig, state: AnyState, run: Run, custom: UserObjects) -> Outcome:
+    """The result of training, before the evaluation."""
+    return Outcome(
+        folder=run.folder,
+        env_steps=state.env_steps,
+        saved_env_steps=run.saved_env_steps,
+        resume=resume_of(config, run.folder, custom),
+        finished=state.env_steps >= config.total_env_steps,
+        training_return=run.recent_return,
+        training_episodes=len(run.recent_returns),
+        evaluation=None,
+        stopped_by=run.stop.signal,
+        naming=naming_flags(config),
+    )
+
+
+def result_json(outcome: Outcome) -> dict[str, object]:
+    return {
+        "env_steps": outcome.env_steps,
+        "finished": outcome.finished,
+        "training_return": outcome.training_return,
+        "evaluation": outcome.evaluation.to_json() if outcome.evaluation else None,
+        **({"best": outcome.best.to_json()} if outcome.best else {}),
+    }
+
+
+def resume_of(config: AnyConfig, folder: Path, custom: UserObjects) -> str:
+    """What continues a run: a command, or code if only a Python program has its objects."""
+    objects = ", ".join(f"{name}=…" for name in ("env", "network") if getattr(custom, name) is not None)
+    if objects:
+        return f"anybatch.resume({str(folder)!r}, {objects})"
+    return command_line("resume", folder, (*naming_flags(config), *cluster_flag(config)))
+
+
+def command_line(name: str, folder: Path, flags: tuple[str, ...]) -> str:
+    return shlex.join(["anybatch", name, str(folder), *flags])
+
+
+def naming_flags(config: AnyConfig) -> tuple[str, ...]:
+    """The flags that name an environment and a network again, where a run folder may not name them alone."""
+    flags: list[str] = []
+    module, factory = envs.user_module(config.env), config.network.factory
+    if module is not None and user_modules.must_be_named(module):
+        flags += ["--env", config.env]
+    if factory is not None and custom_networks.must_be_named(factory):
+        flags += [f"--{user_modules.NETWORK_FACTORY}", factory]
+    return tuple(flags)
+
+
+def cluster_flag(config: AnyConfig) -> tuple[str, ...]:
+    """The flag that names the Ray cluster again."""
+    return ("--ray-address", config.ray_address) if is_elsewhere(config.ray_address) else ()
+
+
+@contextmanager
+def noting_training(state: AnyState, run: Run, resume: str) -> Iterator[None]:
+    """Note where a run ended, and what continues it: `resume` is code or a command."""
+    try:
+        yield
+    except Exception as error:
+        if needs_note(error):
+            note_place(error)
+            stage = STAGES.get(run.timer.failed or "", "between two iterations")
+            error.add_note(
+                f"This error ended the run at {state.env_steps:,} env steps, {stage}. "
+                f"Continue with: {resume} (saved at {run.saved_env_steps:,} env steps)."
+            )
+        raise
+
+
+@contextmanager
+def noting_evaluation(resume: str) -> Iterator[None]:
+    """Note that the training before a failed evaluation is complete."""
+    try:
+        yield
+    except Exception as error:
+        if needs_note(error):
+            note_place(error)
+            error.add_note(
+                "This error ended the evaluation after the training, which is complete and saved. "
+                f"Evaluate again with: {resume}"
+            )
+        raise
+
+
+def needs_note(error: Exception) -> bool:
+    """Whether an error may be that of a user's code. Ours are sentences, and so are those about files."""
+    is_about_file = isinstance(error, OSError) and error.filename is not None
+    is_users = has_notes(error) or own_line(error) is not None
+    return not isinstance(error, UserError | LostRankError) and (is_users or not is_about_file)
+
+
+def note_place(error: Exception) -> None:
+    """Note the line to look at first, unless an environment or a network has been named with it."""
+    if not has_notes(error):
+        note_own_line(error)
+
+
+def has_notes(error: Exception) -> bool:
+    return bool(getattr(error, "__notes__", ()))

@@ -1,0 +1,89 @@
+"""A program's own callback after each iteration: what it sees, its metrics, its stop and its errors."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from toy_runs import differences, newest_state, toy_config
+
+import anybatch
+from anybatch import ConfigError, Iteration
+from anybatch.runs.record import RunRecord
+
+CONFIG = toy_config(total_env_steps=84, record={"checkpoint_every_iterations": 1})
+
+
+def test_a_callback_sees_every_iteration_and_its_policy(tmp_path: Path):
+    seen: list[Iteration] = []
+    run = anybatch.train(CONFIG, run_dir=tmp_path, on_iteration=seen.append)
+    rows = RunRecord(run.folder).rows
+    assert [view.env_steps for view in seen] == [row["env_steps"] for row in rows]
+    assert [view.iteration for view in seen] == [1, 2, 3, 4, 5]
+    for view, row in zip(seen, rows, strict=True):
+        assert view.metrics["losses/entropy"] == row["losses/entropy"]
+    assert isinstance(seen[-1].policy, torch.nn.Module)
+    assert all(row["time/callback"] >= 0 for row in rows)
+
+
+def test_its_own_metrics_are_recorded_and_do_not_change_the_run(tmp_path: Path):
+    plain = anybatch.train(CONFIG, run_dir=tmp_path / "plain")
+
+    def log(view: Iteration) -> None:
+        view.log({"twice": torch.tensor(2.0) * view.iteration, "steps": view.env_steps})
+
+    run = anybatch.train(CONFIG, run_dir=tmp_path / "logged", on_iteration=log)
+    assert run.metric("custom/twice").values.tolist() == [2.0, 4.0, 6.0, 8.0, 10.0]
+    assert run.metric("custom/steps").values.tolist() == run.metric("custom/steps").env_steps.tolist()
+    assert not differences(newest_state(plain.folder), newest_state(run.folder))
+
+
+def test_a_stop_saves_and_a_resume_continues_to_the_same_end(tmp_path: Path):
+    whole = anybatch.train(CONFIG, run_dir=tmp_path / "whole")
+
+    def stop_after_two(view: Iteration) -> None:
+        if view.iteration == 2:
+            view.stop()
+
+    stopped = anybatch.train(CONFIG, run_dir=tmp_path / "stopped", on_iteration=stop_after_two)
+    assert not stopped.finished and len(RunRecord(stopped.folder).rows) == 2
+    iterations: list[int] = []
+    resumed = anybatch.resume(stopped.folder, on_iteration=lambda view: iterations.append(view.iteration))
+    assert resumed.finished and iterations == [3, 4, 5]
+    assert not differences(newest_state(whole.folder), newest_state(resumed.folder))
+
+
+def test_an_error_of_a_callback_keeps_its_traceback_and_loses_nothing(tmp_path: Path):
+    rare = toy_config(total_env_steps=84)  # no checkpoint is due before the end
+
+    def fail_at_two(view: Iteration) -> None:
+        if view.iteration == 2:
+            raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine") as failure:
+        anybatch.train(rare, run_dir=tmp_path / "failed", on_iteration=fail_at_two)
+    (note,) = [note for note in failure.value.__notes__ if "ended the run" in note]
+    assert "in on_iteration" in note and "anybatch resume" in note
+    (folder,) = (tmp_path / "failed").iterdir()
+    rows = RunRecord(folder).rows
+    assert len(rows) == 2 and f"saved at {rows[-1]['env_steps']} env steps" in note
+    resumed = anybatch.resume(folder)
+    whole = anybatch.train(rare, run_dir=tmp_path / "whole")
+    assert not differences(newest_state(whole.folder), newest_state(resumed.folder))
+    assert [row["env_steps"] for row in RunRecord(folder).rows] == list(whole.returns().env_steps)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "12", None, [1.0, 2.0], torch.ones(2)])
+def test_a_metric_that_is_no_finite_number_is_one_sentence(value: Any, tmp_path: Path):
+    with pytest.raises(ConfigError, match="the metric speed in on_iteration must be a finite number"):
+        anybatch.train(CONFIG, run_dir=tmp_path, on_iteration=lambda view: view.log({"speed": value}))
+
+
+def test_a_quiet_run_logs_and_prints_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+):
+    with caplog.at_level(logging.INFO, logger="anybatch"):
+        anybatch.train(env="toy:Match", run_dir=tmp_path, num_envs=3, total_env_steps=100)
+    assert capsys.readouterr() == ("", "")
+    assert any("preset" in record.message and record.name.startswith("anybatch") for record in caplog.records)
