@@ -285,10 +285,67 @@ OURS = {
         "env_config.max_episode_steps": 10_000,
     },
 }
-# Starting points for any environment: numbers of the presets above but for what depends on their games.
-OURS["vector-ppo-ewma"] = OURS["cartpole-ppo-ewma"] | {
+# Tuned by us, with one epoch and no gradient clipping where one epoch learns as well.
+OURS_ALL = EWMA | {
+    "update.epochs": 1,
+    "optimizer.name": "adam",
+    "optimizer.eps": 1e-5,
+    "optimizer.max_grad_norm": None,
+    "objective.clip": 0.2,
+    "objective.value_coefficient": 0.5,
+    "network.encoder": "mlp",
+    "network.heads": "dual",
+    "env_config.actions": "scaled",
+    "normalize.observations": "iteration",
+    "normalize.rewards": "iteration",
+}
+OURS["classic-ppo-ewma"] = OURS_ALL | {
+    "env": "CartPole-v1",
+    "total_env_steps": 200_000,
+    "num_envs": 8,
+    "num_steps": 64,
+    "update.minibatches_per_epoch": 32,
+    "proximal.ewma_decay": 128 / 129,
+    "optimizer.learning_rate": 1e-3,
+    "optimizer.anneal": "linear",
+    "objective.discount": 0.98,
+    "objective.gae_lambda": 0.9,
+    "objective.entropy_coefficient": 0.01,
+    "network.log_std": 1.0,
+}
+OURS["box2d-ppo-ewma"] = OURS_ALL | {
+    "env": "LunarLander-v3",
+    "total_env_steps": 500_000,
+    "num_envs": 16,
+    "num_steps": 64,
+    "update.minibatches_per_epoch": 64,
+    "proximal.ewma_decay": 256 / 257,
+    "optimizer.learning_rate": 5e-4,
+    "objective.discount": 0.999,
+    "objective.gae_lambda": 0.98,
+}
+OURS["mujoco-ppo-ewma"] = OURS_ALL | {
+    "env": "HalfCheetah-v4",
     "total_env_steps": 1_000_000,
-    "normalize.observations": "step",
+    "num_envs": 8,
+    "num_steps": 256,
+    "update.minibatches_per_epoch": 32,
+    "update.epochs": 10,
+    "proximal.ewma_decay": 160 / 161,
+    "optimizer.learning_rate": 3e-4,
+    "optimizer.anneal": "linear",
+    "objective.discount": 0.99,
+    "objective.gae_lambda": 0.92,
+    "network.log_std": -1.0,
+}
+# A starting point for any environment with vector observations.
+OURS["vector-ppo-ewma"] = OURS["box2d-ppo-ewma"] | {
+    "env": "CartPole-v1",
+    "total_env_steps": 1_000_000,
+    "optimizer.learning_rate": 1e-3,
+    "objective.discount": 0.99,
+    "objective.gae_lambda": 0.97,
+    "network.log_std": -0.5,
 }
 # What is our own in the presets for two cores, over those of easy mode.
 SMALL = {

@@ -20,7 +20,7 @@ from anybatch.presets.files import (
 )
 from anybatch.presets.toml_text import as_toml
 
-DEFAULT = "cartpole-ppo-ewma"
+DEFAULT = "classic-ppo-ewma"
 """The preset of a run that names neither a preset nor an environment."""
 
 __all__ = [
