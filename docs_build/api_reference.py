@@ -27,9 +27,10 @@ FIRST = ("anybatch.equations.objectives", "anybatch.rules", "anybatch.equations.
 """Modules that most readers look for; the others follow in the order of the alphabet."""
 LONGEST_LINE = 90
 NETWORKS = ("anybatch.networks", "anybatch.weight_average")
+RUNS = ("TrainedRun", "Iteration", "Agent", "PlanView", "Curve", "Evaluation")
 SECTIONS: dict[str, Callable[[str, Any], bool]] = {
     "Functions": lambda _, value: inspect.isfunction(value),
-    "Runs and agents": lambda name, _: name in ("TrainedRun", "Agent", "PlanView", "Curve", "Evaluation"),
+    "Runs and agents": lambda name, _: name in RUNS,
     "Tuning": lambda _, value: getattr(value, "__module__", "").startswith("anybatch.lab.tuning"),
     "Configs": lambda _, value: getattr(value, "__module__", "").startswith("anybatch.config"),
     "Networks": lambda _, value: getattr(value, "__module__", "").startswith(NETWORKS),

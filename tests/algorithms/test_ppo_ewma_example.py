@@ -66,7 +66,7 @@ def test_the_package_gives_the_losses_and_weights_of_the_example():
             own.copy_(theirs)
     example = RecordingTrainer(network, NUMBERS, seed=0)
     example.generator.set_state(state.rank.minibatch_generator.get_state())
-    config = changed(CONFIG, dtype="float64")
+    config = changed(CONFIG, precision="float64")
     invalid, clipped = 0, 0.0
     for _ in range(3):  # the average of weights and the advantages' moments last from one to the next
         data = state.source.collector.collect(state.network, NUMBERS.num_steps)

@@ -330,7 +330,7 @@ def test_of_a_flag_given_twice_the_last_counts(capsys: pytest.CaptureFixture[str
         ("--num-envs", "a whole number"),
         ("--env-config.max-episode-steps", "a whole number or none"),
         ("--network.hidden-sizes", "whole numbers"),
-        ("--minibatch", "a whole number, auto, scaled, keep or noise-scale"),
+        ("--minibatch", "a whole number or one of auto, scaled, keep, noise-scale"),
         ("--optimizer.learning-rate", "a number"),
         ("--objective.clip", "a number or none"),
     ],
@@ -345,7 +345,9 @@ def test_a_word_for_a_number_is_refused_in_plain_words(
 
 
 def test_plan_as_json(capsys: pytest.CaptureFixture[str]):
-    plan = json.loads(said(capsys, "plan", "--preset=mujoco-ppo", "--num-envs=4", "--json"))
+    plan = json.loads(
+        said(capsys, "plan", "--preset=mujoco-ppo", "--num-envs=4", "--minibatch=scaled", "--json")
+    )
     assert plan["batch"]["iteration_batch"] == 4 * 2048
     assert plan["ratios"] == {"minibatch": 4, "env_steps_per_gradient_step": 4, "iteration_batch": 4}
     assert plan["hyperparameters"]["learning_rate"] == pytest.approx(6e-4)

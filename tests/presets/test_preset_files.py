@@ -98,8 +98,8 @@ def test_a_chain_of_files_of_ones_own_ends_in_a_built_in_preset(
 
 def test_a_preset_that_changes_the_batch_was_tuned_where_its_numbers_were():
     assert tuned_at('extends = "cartpole-ppo"\nnum_envs = 64\n[update]\nepochs = 1') == (4, 128, 4, 4)
-    config = presets.parse("mine", 'extends = "cartpole-ppo"\nnum_envs = 64').config
-    assert planning.plan(config).hyperparameters.learning_rate == pytest.approx(4 * 2.5e-4)
+    config = presets.parse("mine", 'extends = "cartpole-ppo"\nnum_envs = 1').config
+    assert planning.plan(config).hyperparameters.learning_rate == pytest.approx(2.5e-4 / 2)
 
 
 def test_a_preset_may_say_that_it_was_tuned_at_its_own_batch():

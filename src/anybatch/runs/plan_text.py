@@ -61,7 +61,7 @@ def wide_table(rows: Sequence[PlanRow]) -> Table:
 def narrow_table(rows: Sequence[PlanRow]) -> Table:
     """Two columns, with the rule below the numbers."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("hyperparameter", no_wrap=True)
+    table.add_column("hyperparameter", max_width=26)
     table.add_column("tuned at → this run", overflow="fold")
     for row in rows:
         table.add_row(
