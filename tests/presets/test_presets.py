@@ -583,7 +583,7 @@ def test_a_preset_file_that_is_no_text_is_refused_in_one_sentence(tmp_path: Path
     ("words", "sentence"),
     [
         (["--objective.value-clip=-1"], "value-clip = -1.0: must be positive"),
-        (["--network.impala-channels"], "impala-channels = (): must have one number for each stack"),
+        (["--network.impala-channels=none"], "impala-channels = (): must have one number for each stack"),
         (["--threads=1000000"], "to 1,024"),
         (["--env-config.engine-threads=-3"], "engine-threads = -3: must be from 0 to 1,024"),
         (["--num-envs=100000000000000000000"], "must be from 1 to 1,048,576"),
