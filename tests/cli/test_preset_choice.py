@@ -171,7 +171,8 @@ def test_without_an_environment_the_default_is_trained(capsys: pytest.CaptureFix
 def test_own_environments_train_with_a_preset_for_what_they_show(
     env_id: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    out = said(capsys, "train", f"--env={env_id}", f"--run-dir={tmp_path}", *SHORT)
+    short = [*SHORT, "--num-steps=32", "--total-env-steps=96"]
+    out = said(capsys, "train", f"--env={env_id}", f"--run-dir={tmp_path}", *short)
     kind = {"toy:Target": "vector", "toy:Pixels": "image"}[env_id]
     assert f"preset {kind}-ppo-ewma: {env_id} has {kind} observations" in out
     (folder,) = tmp_path.iterdir()

@@ -1,6 +1,6 @@
 """Named configurations. Each file states the source of its numbers and the batch they were tuned at.
 
-About ten files are complete; the others extend one of them and state what differs.
+About a dozen files are complete; the others extend one of them and state what differs.
 """
 
 from pathlib import Path

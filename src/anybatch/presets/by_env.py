@@ -53,10 +53,10 @@ FAMILIES = (ATARI, PROCGEN, PROCGEN_EASY, MINATAR, MUJOCO, CLASSIC, BOX2D, VECTO
 
 PROCGEN_ID = re.compile(r"(?:envpool:)?([A-Z][a-z]+)(Easy|Hard|Extreme|Memory|Exploration)-v0")
 MUJOCO_ID = re.compile(rf"(?:gym:|envpool:)?({'|'.join(MUJOCO_TASKS)})-v\d+")
-BOX2D_ID = re.compile(r"(?:gym:)?(LunarLander|LunarLanderContinuous|BipedalWalker|BipedalWalkerHardcore)-v\d+")
 CLASSIC_ID = re.compile(
     r"(?:gym:|envpool:)?(Acrobot|CartPole|MountainCar|MountainCarContinuous|Pendulum)-v\d+"
 )
+BOX2D_ID = re.compile(r"(?:gym:)?(LunarLander(Continuous)?|BipedalWalker(Hardcore)?)-v\d+")
 
 
 @dataclass(frozen=True)
