@@ -180,13 +180,6 @@ class RunConfig:
             minibatch != "keep" or controller != "noise_scale",
             "controller.kind = noise_scale changes the minibatch, which minibatch = keep does not allow",
         )
-        shortest, _ = self.step_range
-        smallest = self.num_envs * shortest
-        require(
-            self.update.minibatches_per_epoch <= smallest or minibatch == "keep",
-            f"update.minibatches-per-epoch = {self.update.minibatches_per_epoch} is more than the "
-            f"{self.num_envs} × {shortest} = {smallest} samples of an iteration",
-        )
 
     def _require_collection(self) -> None:
         on_ray = self.collection is not None and self.collection.engine == "ray"
