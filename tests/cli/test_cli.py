@@ -17,6 +17,7 @@ from forked_commands import Commands
 from plain_commands import said
 from toy_runs import newest_learner
 
+import anybatch
 from anybatch import __version__
 from anybatch.cli import doctor, main
 from anybatch.cli.flag_table import flag_table
@@ -577,3 +578,13 @@ def test_files_that_are_not_what_they_should_be_are_one_sentence(
         main(["advise", str(tmp_path)])
     assert refusal.value.code == 2
     assert capsys.readouterr().err == f"anybatch advise: {metrics} cannot be read: it is not a regular file\n"
+
+
+def test_check_env(capsys: pytest.CaptureFixture[str]):
+    assert said(capsys, "check-env", "CartPole-v1").strip() == "nothing stands out"
+    found = said(capsys, "check-env", "Pendulum-v1").splitlines()
+    assert found == anybatch.check_env("Pendulum-v1") and len(found) == 1
+    assert "nothing" in said(capsys, "check-env", "Pendulum-v1", "--env-config.actions=scaled")
+    with pytest.raises(SystemExit) as end:
+        main(["check-env", "Pendulm-v1"])
+    assert end.value.code == 2 and "Pendulum-v1" in capsys.readouterr().err
