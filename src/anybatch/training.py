@@ -175,7 +175,9 @@ def run_to_end(
     spec = state.source.spec
     title = f"{spec.env_id} on {spec.engine}, {computed_by(state)}, seed {config.seed}"
     if config.device == "auto":
-        logger.info(f"device auto: {state.device}")
+        found = "a GPU" if state.device.type == "cuda" else "no GPU"
+        each = " for each rank" if collectives.world_size() > 1 else ""
+        logger.info(f"device auto: {state.device}, since torch finds {found}{each}; --device changes it")
     if is_writing():
         record_facts(folder, config, state)
     output.show_plan(config, state.plan)

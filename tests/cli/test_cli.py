@@ -502,7 +502,8 @@ def test_doctor_says_each_finding_at_once(
 
 def test_a_run_is_named_after_what_differs_or_as_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     words = ["train", "--env=toy:Match", "--preset=cartpole-ppo-ewma", f"--run-dir={tmp_path}", *SHORT]
-    assert "mean return over the last " in said(capsys, *words, "--num-envs=5", "--device=auto")
+    out = said(capsys, *words, "--num-envs=5", "--device=auto")
+    assert "mean return over the last " in out and "device auto: cpu, since torch finds no GPU" in out
     (first,) = tmp_path.iterdir()
     assert first.name.startswith("toy-Match__cartpole-ppo-ewma__n5-t16__s1__")
     assert json.loads((first / "facts.json").read_text())["device"] == "cpu"
@@ -589,3 +590,14 @@ def test_check_env(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as end:
         main(["check-env", "Pendulm-v1"])
     assert end.value.code == 2 and "Pendulum-v1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:9", "tpu"])
+def test_a_device_that_does_not_exist_is_one_sentence(
+    device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--env=toy:Match", f"--device={device}", *SHORT, f"--run-dir={tmp_path}"])
+    said = capsys.readouterr().err
+    assert end.value.code == 2 and f"device = {device} " in said and said.count("\n") == 1
+    assert not list(tmp_path.iterdir())

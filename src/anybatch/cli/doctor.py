@@ -124,7 +124,7 @@ def ranks() -> Check:
 
 
 def native_code() -> Check:
-    """Whether small networks, classic control and MinAtar can run as native code, and what a run would use."""
+    """Whether small networks, classic control and MinAtar can run as native code, and what a run uses."""
     try:
         native.library("float32")
     except native.CompileError as error:

@@ -94,7 +94,8 @@ class RunConfig:
     batch, keep above it. A number: scaled, but at most this many samples, which must be at least the tuned
     minibatch. noise-scale: scaled, but at most the gradient noise scale that the run measures."""
     device: str = "cpu"
-    """cpu, cuda, cuda:1, …, or auto: cuda if available, else cpu."""
+    """cpu, cuda, cuda:1, …, or auto: cuda if available, else cpu. Presets for images use auto; small networks
+    have native code for a CPU."""
     threads: int = 0
     """CPU threads. 0: all cores for convolutions and for native code, which uses as many as pay off and gives
     the same results with any number; one for other small networks and for the auxiliary phase of PPG beside
