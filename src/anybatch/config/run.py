@@ -291,6 +291,36 @@ class RunConfig:
         return None
 
     @property
+    def exploration_range(self) -> tuple[float, float] | None:
+        """Share of random actions at the start and at the end of its schedule; None if there is none."""
+        return None
+
+    @property
+    def explores_until(self) -> float:
+        """Env steps at which that schedule ends."""
+        return 0.0
+
+    @property
+    def clips_ratios(self) -> bool:
+        """Whether ratios of probabilities are clipped, so that the share of clipped ones says something."""
+        return False
+
+    @property
+    def keeps_advantage_moments(self) -> bool:
+        """Whether advantages are normalized with moments that it can average over iterations."""
+        return False
+
+    @property
+    def proximal_age_setting(self) -> str | None:
+        """The setting that decides the age of the proximal policy; None if there is none."""
+        return None
+
+    @property
+    def proximal_follows_lag(self) -> bool:
+        """Whether the lag of the data decides the age of the proximal policy."""
+        return False
+
+    @property
     def fixed_on_resume(self) -> tuple[str, ...]:
         """Settings that a checkpoint depends on, in addition to those of every run."""
         return ()
