@@ -519,6 +519,12 @@ def trained_rows(base: Path, preset: str, *flags: str) -> list[dict[str, Any]]:
 MOVES_AT_ONCE = ("--controller.every=1", "--controller.warmup=1")
 
 
+def test_presets_for_images_select_the_device_and_others_stay_on_the_cpu():
+    images = ("atari-", "procgen-", "image-")
+    for name in presets.names():
+        assert presets.load(name).config.device == ("auto" if name.startswith(images) else "cpu"), name
+
+
 def test_ppo_with_adaptive_batch_scaling_runs_on_mujoco(tmp_path: Path):
     first, second = trained_rows(
         tmp_path,

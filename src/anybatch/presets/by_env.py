@@ -50,6 +50,8 @@ IMAGE = Family(
     "image",
 )
 FAMILIES = (ATARI, PROCGEN, PROCGEN_EASY, MINATAR, MUJOCO, CLASSIC, BOX2D, VECTOR, IMAGE)
+STARTING_POINTS = frozenset(family.preset for family in (CLASSIC, VECTOR, IMAGE))
+"""Presets for environments that they were not tuned on, whose actions may need to be scaled."""
 
 PROCGEN_ID = re.compile(r"(?:envpool:)?([A-Z][a-z]+)(Easy|Hard|Extreme|Memory|Exploration)-v0")
 MUJOCO_ID = re.compile(rf"(?:gym:|envpool:)?({'|'.join(MUJOCO_TASKS)})-v\d+")
