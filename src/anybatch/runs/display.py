@@ -86,7 +86,7 @@ class Display(Protocol):
         ahead: float = 0.0,
         at_least: bool = False,
     ) -> None:
-        """Show progress. `ahead` counts towards the time left, which may be a lower bound, but not as done."""
+        """Show progress. What is `ahead` of `done` counts towards the time left, perhaps a lower bound."""
         ...
 
 

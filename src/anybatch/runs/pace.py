@@ -75,7 +75,7 @@ class Pace:
         self.check()
 
     def check(self) -> None:
-        """Report that the run is alive, within something that may take long. Raises Stopped if it must end."""
+        """Called within everything that may take long. Raises Stopped if the run must end here."""
         now = time.monotonic()
         if now < self._next_look:
             return
@@ -101,9 +101,7 @@ class Pace:
             per_step = (now - self._learns_since) / self._stepped
             return Left(per_step * max(0, self._gradient_steps - self._stepped))
         elapsed = now - self._began
-        collecting = (
-            elapsed / self._collected * (self._num_steps - self._collected) if self._collected else 0.0
-        )
+        collecting = elapsed * (self._num_steps - self._collected) / max(self._collected, 1)
         if self._seconds_per_sample is None:
             return Left(collecting, at_least=True)
         return Left(max(collecting, self._seconds_per_sample * self._samples - elapsed))
@@ -130,5 +128,11 @@ class Pace:
         return f"step {self._stepped}/{max(self._gradient_steps, self._stepped)}"
 
 
-CURRENT: ContextVar[Pace] = ContextVar("pace", default=Pace(GracefulStop(), lambda: None))
-"""The pace of the run that trains in this thread. Reports without a run have no effect."""
+CURRENT: ContextVar[Pace] = ContextVar("pace")
+"""The pace of the run that trains in this thread."""
+NO_RUN = Pace(GracefulStop(), lambda: None)
+
+
+def current() -> Pace:
+    """Where to report. Without a run, reports have no effect."""
+    return CURRENT.get(NO_RUN)
