@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from anybatch import envs, user_modules
+from anybatch import envs, presets, user_modules
 from anybatch.acting.evaluation import Evaluation
 from anybatch.acting.sources import QueueSource
 from anybatch.algorithms import AnyState, algorithm_of
@@ -185,12 +185,15 @@ def run_to_end(
         if loaded is not None:
             run.continue_from(loaded)
         run.on_iteration = on_iteration
+        if state.device.type == "cpu":
+            run.cheaper_preset = presets.for_few_cores(config)
         run.evaluate = periodic = PeriodicEvaluation.of_run(folder, config, custom)
         try:
             with noting_training(state, run, resume_of(config, folder, custom)):
                 algorithm_of(config).train(config, state, run)
-        except KeyboardInterrupt:
-            raise Stopped(signal.SIGINT, outcome_of(config, state, run, custom).how_to_continue()) from None
+        except KeyboardInterrupt as stop:
+            number = stop.signal if isinstance(stop, Stopped) else signal.SIGINT
+            raise Stopped(number, outcome_of(config, state, run, custom).how_to_continue()) from None
     custom.close_source(state.source)
     outcome = outcome_of(config, state, run, custom)
     # Also before the evaluation: a run that is killed during it has been trained to its end.

@@ -91,15 +91,19 @@ def family_by_spec(spec: "EnvSpec") -> Family:
     return {"vector": VECTOR, "image": IMAGE, "planes": MINATAR}[spec.obs_kind]
 
 
+def is_procgen(env_id: str) -> bool:
+    found = PROCGEN_ID.fullmatch(procgen_id(env_id) or env_id)
+    return found is not None and found[1].lower() in published.PROCGEN["Hard"]
+
+
 def family_by_id(env_id: str, config: EnvConfig) -> Family | None:
     """The family of an environment; None if the id does not tell."""
     if config.options.get("from_pixels", "false").lower() == "true":
         return None  # EnvPool then renders images of what has vectors otherwise
     if env_id.startswith("minatar:"):
         return MINATAR
-    found = PROCGEN_ID.fullmatch(procgen_id(env_id) or env_id)
-    if found and found[1].lower() in published.PROCGEN["Hard"]:
-        return PROCGEN_EASY if found[2] == "Easy" else PROCGEN
+    if is_procgen(env_id):
+        return PROCGEN_EASY if "Easy" in (procgen_id(env_id) or env_id) else PROCGEN
     if MUJOCO_ID.fullmatch(env_id):
         return MUJOCO
     if CLASSIC_ID.fullmatch(env_id):
