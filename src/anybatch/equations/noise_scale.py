@@ -1,17 +1,31 @@
 """Gradient noise scale of McCandlish et al. 2018 (arXiv:1812.06162): the batch up to which more samples help.
 
-Both parts are noisy and unbiased, their ratio is biased: average trace and signal separately, then divide.
+Its two parts are measured from the mean gradients of groups of samples. Groups must be independent of each
+other: of samples that are correlated, such as those of one environment, all belong to one group. Both parts
+are unbiased, their ratio is not: average them separately over measurements, then divide.
 """
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
 
 from anybatch.rules import noise_scale
 
-__all__ = ["noise_scale", "noise_scale_from_squares"]
+__all__ = ["GroupSums", "NoiseEstimate", "noise_scale", "noise_scale_from_squares", "pooled"]
+
+LEAST_MEASUREMENTS = 4
+"""Fewest measurements whose spread gives a standard error."""
+STANDARD_ERRORS = 2.0
+"""A signal that is not this many standard errors above 0 is taken as hidden by noise."""
 
 
 def noise_scale_from_squares(
     weighted_squares: float, mean_square: float, total: float, number: float
 ) -> tuple[float, float]:
-    """tr(Σ) and |G|², unbiased, from sums over microbatches that may differ in size.
+    """tr(Σ) and |G|², unbiased, from sums over groups that may differ in size.
 
         tr(Σ) = (Σ_i b_i ‖g_i‖² - B ‖ḡ‖²) / (m-1),   |G|² = ‖ḡ‖² - tr(Σ)/B
         ḡ = Σ_i b_i g_i / B,   B = Σ_i b_i
@@ -22,3 +36,74 @@ def noise_scale_from_squares(
     """
     trace = (weighted_squares - total * mean_square) / (number - 1)
     return trace, mean_square - trace / total
+
+
+@dataclass
+class GroupSums:
+    """Sums over the mean gradients of groups of samples, one group after the other."""
+
+    gradient: Tensor | None = None
+    """Σ_i b_i g_i"""
+    squares: float = 0.0
+    """Σ_i b_i ‖g_i‖²"""
+    samples: float = 0.0
+    groups: int = 0
+
+    def add(self, gradient: Tensor, samples: float) -> None:
+        """Add the mean gradient of a group."""
+        weighted = gradient * samples
+        self.gradient = weighted if self.gradient is None else self.gradient + weighted
+        self.squares += samples * squared_norm(gradient)
+        self.samples += samples
+        self.groups += 1
+
+    def measurement(self) -> tuple[float, float]:
+        """tr(Σ) and |G|² from at least two groups."""
+        assert self.gradient is not None
+        mean_square = squared_norm(self.gradient) / self.samples**2
+        return noise_scale_from_squares(self.squares, mean_square, self.samples, self.groups)
+
+
+def squared_norm(gradient: Tensor) -> float:
+    return float(gradient.double().square().sum())
+
+
+class NoiseEstimate(NamedTuple):
+    """A noise scale from several measurements, in samples."""
+
+    trace: float
+    """Mean tr(Σ)."""
+    signal: float
+    """Mean |G|²; it may be negative."""
+    scale: float | None = None
+    """None if noise hides the signal, or if there are too few measurements."""
+    error: float | None = None
+    """Standard error of the scale."""
+    above: float | None = None
+    """If noise hides the signal: the scale is probably more than this."""
+
+
+def pooled(measurements: Sequence[tuple[float, float]]) -> NoiseEstimate:
+    """The noise scale from measurements of tr(Σ) and |G|², none of which is left out.
+
+        B = t̄ / s̄,   SE(B) = SE(t - B s) / s̄    (delta method)
+
+    If the mean signal s̄ is not two standard errors above 0, the scale is only known to be more than
+    t̄ / (s̄ + 2 SE(s)).
+    """
+    count = len(measurements)
+    trace = sum(trace for trace, _ in measurements) / count
+    signal = sum(signal for _, signal in measurements) / count
+    if count < LEAST_MEASUREMENTS:
+        return NoiseEstimate(trace, signal)
+
+    def error_of_mean(values: list[float]) -> float:
+        mean = sum(values) / count
+        return math.sqrt(sum((value - mean) ** 2 for value in values) / (count - 1) / count)
+
+    limit = STANDARD_ERRORS * error_of_mean([signal for _, signal in measurements])
+    if signal > limit:
+        scale = trace / signal
+        error = error_of_mean([trace - scale * signal for trace, signal in measurements]) / signal
+        return NoiseEstimate(trace, signal, scale=scale, error=error)
+    return NoiseEstimate(trace, signal, above=trace / (signal + limit) if signal + limit > 0 else None)
