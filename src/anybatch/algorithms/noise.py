@@ -10,7 +10,8 @@ from torch import Tensor
 from anybatch import seeding
 from anybatch.backends import Backend, Columns, Minibatch
 from anybatch.config import RunConfig
-from anybatch.equations.noise_scale import GroupSums, NoiseEstimate, pooled
+from anybatch.equations.noise_scale import GroupSums
+from anybatch.rules import NoiseEstimate, pooled_noise_scale
 from anybatch.storage.state_fit import refuse_unlike
 
 MOST_GROUPS, LEAST_GROUPS = 16, 4
@@ -46,7 +47,7 @@ class NoiseMeter:
             if not (math.isfinite(trace) and math.isfinite(signal)):
                 continue  # the steps on such gradients are skipped, too
             self._window[name] = [*self._window[name], (trace, signal)][-WINDOW:]
-            found = pooled(self._window[name])
+            found = pooled_noise_scale(self._window[name])
             prefix, scale = ("noise/value_", f"{SCALE}_value") if number else ("noise/", SCALE)
             metrics |= {f"{prefix}trace": trace, f"{prefix}signal": signal}
             metrics |= {scale: found.scale, f"{scale}_error": found.error, f"{scale}_above": found.above}
@@ -60,7 +61,7 @@ class NoiseMeter:
     @property
     def estimate(self) -> NoiseEstimate | None:
         """The pooled estimate for the policy; None before the first measurement."""
-        return pooled(next(iter(self._window.values()))) if self.measurements else None
+        return pooled_noise_scale(next(iter(self._window.values()))) if self.measurements else None
 
     def state_dict(self) -> dict[str, Any]:
         return {

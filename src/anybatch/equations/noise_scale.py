@@ -5,21 +5,9 @@ other: of samples that are correlated, such as those of one environment, all bel
 are unbiased, their ratio is not: average them separately over measurements, then divide.
 """
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from torch import Tensor
-
-from anybatch.rules import noise_scale
-
-__all__ = ["GroupSums", "NoiseEstimate", "noise_scale", "noise_scale_from_squares", "pooled"]
-
-LEAST_MEASUREMENTS = 4
-"""Fewest measurements whose spread gives a standard error."""
-STANDARD_ERRORS = 2.0
-"""A signal that is not this many standard errors above 0 is taken as hidden by noise."""
 
 
 def noise_scale_from_squares(
@@ -66,44 +54,3 @@ class GroupSums:
 
 def squared_norm(gradient: Tensor) -> float:
     return float(gradient.double().square().sum())
-
-
-class NoiseEstimate(NamedTuple):
-    """A noise scale from several measurements, in samples."""
-
-    trace: float
-    """Mean tr(Σ)."""
-    signal: float
-    """Mean |G|²; it may be negative."""
-    scale: float | None = None
-    """None if noise hides the signal, or if there are too few measurements."""
-    error: float | None = None
-    """Standard error of the scale."""
-    above: float | None = None
-    """If noise hides the signal: the scale is probably more than this."""
-
-
-def pooled(measurements: Sequence[tuple[float, float]]) -> NoiseEstimate:
-    """The noise scale from measurements of tr(Σ) and |G|², none of which is left out.
-
-        B = t̄ / s̄,   SE(B) = SE(t - B s) / s̄    (delta method)
-
-    If the mean signal s̄ is not two standard errors above 0, the scale is only known to be more than
-    t̄ / (s̄ + 2 SE(s)).
-    """
-    count = len(measurements)
-    trace = sum(trace for trace, _ in measurements) / count
-    signal = sum(signal for _, signal in measurements) / count
-    if count < LEAST_MEASUREMENTS:
-        return NoiseEstimate(trace, signal)
-
-    def error_of_mean(values: list[float]) -> float:
-        mean = sum(values) / count
-        return math.sqrt(sum((value - mean) ** 2 for value in values) / (count - 1) / count)
-
-    limit = STANDARD_ERRORS * error_of_mean([signal for _, signal in measurements])
-    if signal > limit:
-        scale = trace / signal
-        error = error_of_mean([trace - scale * signal for trace, signal in measurements]) / signal
-        return NoiseEstimate(trace, signal, scale=scale, error=error)
-    return NoiseEstimate(trace, signal, above=trace / (signal + limit) if signal + limit > 0 else None)
