@@ -469,8 +469,10 @@ def test_a_skipped_step_leaves_the_measured_noise_scale_finite(tmp_path: Path):
     settings["update"] = {"minibatches_per_epoch": 2, "noise_scale_every": 1}
     run = anybatch.train("cartpole-ppo", network=Hiccup, run_dir=tmp_path, **settings)
     assert run.metric("losses/skipped_steps").values[-1] == 1
-    noise = newest_state(run.folder)["shared"]["learner"]["steps"]["noise"]
-    assert noise and all(math.isfinite(number) for numbers in noise.values() for number in numbers)
+    noise = newest_state(run.folder)["shared"]["learner"]["noise"]["window"]
+    assert noise["policy"] and all(
+        math.isfinite(n) for pairs in noise.values() for pair in pairs for n in pair
+    )
 
 
 def test_a_module_given_as_a_network_is_left_as_it_is(tmp_path: Path):

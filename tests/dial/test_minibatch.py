@@ -391,7 +391,7 @@ def test_without_compensation_a_controller_changes_the_number_of_minibatches_alo
 MEASURING: dict[str, Any] = {"minibatch": "noise-scale", "update": {"noise_scale_every": 1}}
 
 
-def signals(trace: float, signal: float, weight: float = 1.0) -> Signals:
+def signals(trace: float, signal: float, measurements: int = 20) -> Signals:
     return Signals(
         iteration=1,
         env_steps=1,
@@ -399,7 +399,7 @@ def signals(trace: float, signal: float, weight: float = 1.0) -> Signals:
         minibatches=8,
         noise_trace=trace,
         noise_signal=signal,
-        noise_weight=weight,
+        noise_measurements=measurements,
     )
 
 
@@ -434,8 +434,8 @@ def test_a_measured_limit_is_the_noise_scale_between_the_tuned_and_the_largest_m
 
 def test_a_measured_limit_waits_for_ten_measurements():
     nine, ten = (1 - NOISE_DECAY**count for count in (9, 10))
-    assert minibatches_after(control(), signals(2048, 1, weight=nine)) == 128
-    assert minibatches_after(control(), signals(2048, 1, weight=ten)) == 32
+    assert minibatches_after(control(), signals(2048, 1, measurements=9)) == 128
+    assert minibatches_after(control(), signals(2048, 1, measurements=10)) == 32
 
 
 def test_a_measured_limit_at_most_doubles_in_an_iteration_and_falls_at_once():

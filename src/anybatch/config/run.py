@@ -161,8 +161,10 @@ class RunConfig:
         self._require_collection()
         rescale_rules(self.rescale)
         require(
-            self.controller.kind != "noise_scale" or self.update.noise_scale_every > 0,
-            "controller.kind = noise_scale needs update.noise-scale-every above 0 to measure it",
+            self.controller.kind != "noise_scale"
+            or self.controller.noise_estimator == "paper"
+            or self.update.noise_scale_every > 0,
+            "controller.noise-estimator = sequences needs update.noise-scale-every above 0 to measure it",
         )
 
     def _require_minibatch(self) -> None:

@@ -3,12 +3,12 @@
 Each piece of advice shows the number it comes from and the flag that would change it.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
+from anybatch import rules
 from anybatch.config import RunConfig
 from anybatch.text import counted
 
@@ -148,21 +148,18 @@ def proximal_age(rows: Sequence[Row], config: RunConfig) -> Advice | None:
 
 def minibatch_against_noise(rows: Sequence[Row], config: RunConfig) -> Advice | None:
     minibatches = known(rows, "batch/minibatch")
-    # JSON has no infinity: a missing scale was lost in noise, or has not been measured yet.
-    scales = [math.inf if row.get("batch/noise_scale") is None else row["batch/noise_scale"] for row in rows]
-    if not minibatches:
+    measured = [
+        (row["noise/trace"], row["noise/signal"]) for row in rows if row.get("noise/trace") is not None
+    ]
+    if not minibatches or not measured:
         return None
-    minibatch, noise = median(minibatches), median(scales)
-    if minibatch <= noise:
+    minibatch, (_, _, noise, error, _) = median(minibatches), rules.pooled_noise_scale(measured)
+    if noise is None or error is None or minibatch <= noise + rules.STANDARD_ERRORS * error:
         return None
-    ordered, quarter = sorted(scales), len(scales) // 4
-    low, high = ordered[quarter], ordered[-1 - quarter]
-    middle_half = f"{low:,.0f} to {high:,.0f}" if math.isfinite(high) else f"from {low:,.0f} on"
     return Advice(
-        f"the minibatch of {minibatch:,.0f} samples is above the measured noise scale of {noise:,.0f} (the "
-        f"middle half of its values: {middle_half})",
-        "if the measured scale is right, more samples per gradient step gain little, and the rule for the "
-        "learning rate overshoots; but it comes out too small with few environments and small minibatches",
+        f"the minibatch of {minibatch:,.0f} samples is above the measured noise scale of {noise:,.0f} "
+        f"(standard error {error:,.0f})",
+        "more samples per gradient step gain little, and the rule for the learning rate overshoots",
         f"--minibatch {noise:.0f}"
         if noise >= config.tuned_batch().minibatch
         else "--update.minibatches-per-epoch",
