@@ -105,7 +105,7 @@ def test_a_record_with_settings_of_another_version_is_refused_in_one_sentence(
     data = {"algorithm": "ppo"} | recorded()
     data["dtype"] = data.pop("precision")
     (folder / "config.json").write_text(json.dumps(data))
-    (folder / "metrics.jsonl").write_text('{"iteration": 1, "env_steps": 8}\n')
+    (folder / "metrics.jsonl").write_text('{"env_steps": 8, "wall_seconds": 1}\n')
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as end:
         main([str(folder) if word == "RUN" else word for word in words])
