@@ -202,7 +202,6 @@ class OutOfMemory:
         return self.loss(part)
 
 
-@pytest.mark.parametrize("measured", [False, True])
 @pytest.mark.parametrize(
     "error",
     [
@@ -211,7 +210,7 @@ class OutOfMemory:
         MemoryError(),
     ],
 )
-def test_out_of_memory_halves_the_microbatch_and_says_so(error: Exception, measured: bool, logged: list[str]):
+def test_out_of_memory_halves_the_microbatch_and_says_so(error: Exception, logged: list[str]):
     steps, data = linear_problem()
     steps.microbatch = 40
     # The first part of 34 fits, and its gradient must be forgotten again: the second of 33 does not.
@@ -222,27 +221,13 @@ def test_out_of_memory_halves_the_microbatch_and_says_so(error: Exception, measu
             raise error
         return data.loss(part)
 
-    gradient(steps, loss, measured=measured)
+    gradient(steps, loss)
     torch.testing.assert_close(steps.flat.grads, data.gradients[:67].mean(0), rtol=1e-12, atol=1e-12)
     assert steps.microbatch == 20
     assert logged == ["Out of memory: trying again with a microbatch of 20."]
-    gradient(steps, OutOfMemory(data.loss, limit=3, error=error), measured=measured)
+    gradient(steps, OutOfMemory(data.loss, limit=3, error=error))
     torch.testing.assert_close(steps.flat.grads, data.gradients[:67].mean(0), rtol=1e-12, atol=1e-12)
     assert steps.microbatch == 3 and len(logged) == 4
-
-
-def test_microbatches_before_memory_ran_out_are_counted_once():
-    steps, data = linear_problem()
-    steps.microbatch = 20
-    calls = itertools.count()
-
-    def loss(part: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        if next(calls) == 1:  # the first of the microbatches fits
-            raise MemoryError
-        return data.loss(part)
-
-    gradient(steps, loss)
-    torch.testing.assert_close(steps.flat.grads, data.gradients[:67].mean(0), rtol=1e-12, atol=1e-12)
 
 
 def test_memory_for_not_even_one_sample_is_an_error():

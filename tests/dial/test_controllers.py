@@ -38,7 +38,7 @@ ABS_PPO = controller(
     multiple_of=32,
     epochs="proportional",
 )
-NOISE = controller(kind="noise_scale", smoothing=1.0, every=1, max_steps=4096)
+NOISE = controller(kind="noise_scale", noise_sets="minibatch", smoothing=1.0, every=1, max_steps=4096)
 
 Row = dict[str, Any]
 Step = tuple[ControllerState, Decision]
