@@ -75,7 +75,7 @@ def test_an_installed_wheel_works_outside_of_the_checkout(installed: Path, tmp_p
     assert Path(where.strip()).is_relative_to(installed.parent)
     assert anybatch(installed, "--version", folder=tmp_path).strip() == __version__
     assert "cartpole-ppo-ewma" in anybatch(installed, "presets", folder=tmp_path)
-    assert "8 envs × 128 steps" in anybatch(installed, "plan", folder=tmp_path)
+    assert "8 envs × 64 steps" in anybatch(installed, "plan", folder=tmp_path)
     said = anybatch(installed, "train", "--env", "toy:Match", *TINY, folder=tmp_path)
     assert "mean return over 2 episodes" in said
     assert "index.html" in anybatch(installed, "report", "runs/", folder=tmp_path)

@@ -481,7 +481,7 @@ def test_the_batch_goes_to_the_measured_noise_scale(make: Make, smoothing: float
         target = 2.0 if signal <= 0 else min(max(trace / signal * 2 / ENVS, 2.0), 60.0)  # two minibatches
         length = (1 - smoothing) * length + smoothing * target
     assert len({row["batch/num_steps"] for row in shown}) > 3
-    assert len({row["noise/batch_signal"] > 0 for row in shown}) == 2
+    assert any(row["noise/batch_signal"] > 0 for row in shown)
 
 
 def test_the_batch_goes_to_the_noise_scale_in_samples():

@@ -64,7 +64,7 @@ def test_the_auxiliary_phase_follows_the_iteration_batch_down_to_a_quarter(
 
 
 def test_a_larger_batch_has_shorter_phases_and_larger_auxiliary_minibatches():
-    config = with_changes(presets.load("procgen-ppg").config, num_envs=1024)
+    config = with_changes(presets.load("procgen-ppg").config, num_envs=1024, minibatch="scaled")
     assert make_plan(config, encoder="impala").phase == PhasePlan(
         policy_iterations=8,
         env_steps=8 * 1024 * 256,
@@ -145,7 +145,7 @@ def test_plan_shows_the_numbers_of_the_paper_at_a_sixteenth_of_the_batch(
     for row in (
         "learning rate 0.0005 0.000125 × √(1/16) (minibatch)",
         "0.888889 (center of mass 8) 0.992248 (center of mass 128) center of mass × 16",
-        "0 (iterations 1) 0.882353 (iterations 16) iterations × 16 (iteration batch)",
+        "0.882353 (effective window: 16 iterations) window × 16 (iteration batch)",
         "iterations per phase 32 512 × 16 (iteration batch)",
         "auxiliary minibatch 4,096 1,024 × 1/16 (iteration batch), at least a quarter",
         "auxiliary learning rate 0.0005 0.00025 × √(1/4) (auxiliary minibatch)",

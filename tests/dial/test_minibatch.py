@@ -515,7 +515,7 @@ def test_the_age_of_the_average_does_not_jump_when_the_limit_moves(tmp_path: Pat
         MEASURED["ppo-ewma"],
         total_env_steps=6000,
         env_config={"options": {"reset": "same_step"}},
-        update={"epochs": 1, "noise_scale_every": 10},  # ten of them later the age is steady
+        update={"epochs": 1},  # ten measurements later the age is steady
         tuned_at={"epochs": 1},
     )
     shown = rows(train(config, tmp_path).folder)

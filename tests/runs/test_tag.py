@@ -17,8 +17,8 @@ PRESET = presets.load(presets.DEFAULT).config
         ({}, ""),
         ({"seed": 9, "total_env_steps": 10, "env": "toy:Match", "microbatch": 7}, ""),
         ({"record": {"tensorboard": False}, "evaluation": {"num_envs": 3}}, ""),
-        ({"num_envs": 16, "optimizer": {"learning_rate": 0.001}}, "n16-lr0.001"),
-        ({"optimizer": {"name": "sgd", "max_grad_norm": None}}, "sgd-max_grad_norm=none"),
+        ({"num_envs": 16, "optimizer": {"learning_rate": 0.002}}, "n16-lr0.002"),
+        ({"optimizer": {"name": "sgd", "max_grad_norm": 0.5}}, "sgd-max_grad_norm0.5"),
         (
             {"network": {"hidden_sizes": [32, 16]}, "normalize": {"observations": "step"}},
             "hidden_sizes32x16-observations=step",
