@@ -8,7 +8,7 @@ is the header:
     plan        the plan of the study, or of a tuning's final check, as in plan.json (see cells.py), but
                 without `cells`, which are rows. Its hash covers them and the verdict rules
     tuning, importances, folder, preset_file
-                only of a tuning: see anybatch.lab.tuning.recorded
+                only of a tuning: see anybatch.lab.tuning.outcome
 
 Every further line is a row. Those of a study are the cells of its plan in the plan's order, with the keys of
 cells/NAME.json except schema and plan_hash. A cell that has not been run has the status "not run" and ends
