@@ -1,8 +1,8 @@
-"""What measuring the gradient noise scale costs, as a share of the time of an iteration.
+"""What measuring the gradient noise scale costs, as a share of the time of a run.
 
     python benchmarks/noise_scale.py [PRESET …]
 
-Gradient steps with and without the measurement take turns, on one rollout of the preset.
+Updates of an iteration with and without the measurement take turns, on one rollout of the preset.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from anybatch.backends.threads import set_threads
 from anybatch.config import PQNConfig
 from anybatch.planning import expected_encoder
 
-PAIRS = 30
+PAIRS = 10
 
 
 def main() -> None:
@@ -25,16 +25,16 @@ def main() -> None:
     )
     parser.add_argument("presets", nargs="*", default=["atari-pqn", "atari-pqn-gallici", "minatar-pqn"])
     for name in parser.parse_args().presets:
-        plain, measured, rollout, steps, every = measure(name)
-        share = (measured - plain) / every * steps / (rollout + steps * plain)
+        rollout, update, measurement, every = measure(name)
+        share = measurement / every / (rollout + update)
         print(
-            f"{name}: a gradient step takes {1e3 * plain:.2f} ms, measured {1e3 * measured:.2f} ms; every "
-            f"{every}th is measured: {share:.2%} of an iteration of {rollout + steps * plain:.2f} s"
+            f"{name}: an iteration takes {rollout + update:.2f} s, a measurement {measurement:.2f} s; one "
+            f"every {every} iterations: {share:.2%} of the run"
         )
 
 
-def measure(name: str) -> tuple[float, float, float, int, int]:
-    """Seconds of a plain and of a measured step, of a rollout; steps an iteration; steps a measurement."""
+def measure(name: str) -> tuple[float, float, float, int]:
+    """Seconds of a rollout, of the updates on it, of a measurement; iterations between measurements."""
     config = presets.load(name).config
     assert isinstance(config, PQNConfig)
     set_threads(config, expected_encoder(config))
@@ -44,21 +44,17 @@ def measure(name: str) -> tuple[float, float, float, int, int]:
     rollout = state.source.collector.collect(state.network, state.batch.num_steps)
     rollout_seconds = perf_counter() - began
     samples = pqn.prepare(rollout, config)
-    parts, backend = state.minibatches(samples, config), state.backend
-    times: dict[str, list[float]] = {"plain": [], "measured": []}
-    for number in range(PAIRS):
-        part = parts[number % len(parts)]
-        for kind, seconds in times.items():
-            began = perf_counter()
-            if kind == "plain":
-                backend.gradient(backend.main, samples, part)
-            else:
-                backend.measured_gradient(backend.main, samples, part, part.of_all)
-            backend.apply(backend.main)
-            seconds.append(perf_counter() - began)
-    plain, measured = (median(seconds) for seconds in times.values())
-    steps = state.batch.gradient_steps_per_iteration
-    return plain, measured, rollout_seconds, steps, config.update.noise_scale_every
+    updates: list[float] = []
+    measurements: list[float] = []
+    for _ in range(PAIRS):
+        began = perf_counter()
+        state.measure_noise(config, samples, samples.all_valid)  # it does at iteration 0
+        measurements.append(perf_counter() - began)
+        began = perf_counter()
+        for _ in range(state.batch.epochs):
+            state.backend.take_steps(samples, state.minibatches(samples, config))
+        updates.append(perf_counter() - began)
+    return rollout_seconds, median(updates), median(measurements), config.update.noise_scale_every
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ lengths, in the second half, are steps of each environment between two optimizat
 """
 
 import math
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 LEARNING_RATE_RULE = {"adam": "square-root", "radam": "square-root", "sgd": "linear"}
 """How the learning rate of each optimizer follows the minibatch."""
@@ -17,6 +18,10 @@ ADAM_BETA_FLOORS = (0.5, 0.9)
 """Smallest β₁ and β₂ at larger batches: averages of 3 and of 19 gradients (effective sample size). At β = 0,
 Adam would divide each gradient by itself and keep only its sign. The floors are ours, not the paper's, which
 rescales to smaller batches."""
+LEAST_MEASUREMENTS = 4
+"""Fewest measurements of a noise scale whose spread gives a standard error."""
+STANDARD_ERRORS = 2.0
+"""A signal that is not this many standard errors above 0 is hidden by noise."""
 
 
 def center_of_mass(decay: float) -> float:
@@ -140,6 +145,47 @@ def half_lag_decay(lag: float) -> float:
 def noise_scale(trace: float, signal: float) -> float:
     """tr(Σ) / |G|², in samples (arXiv:1812.06162, §2.2); infinite if the noise hides the signal."""
     return trace / signal if signal > 0 else math.inf
+
+
+class NoiseEstimate(NamedTuple):
+    """A noise scale from several measurements, in samples."""
+
+    trace: float
+    """Mean tr(Σ)."""
+    signal: float
+    """Mean |G|²; it may be negative."""
+    scale: float | None = None
+    """None if noise hides the signal, or if there are too few measurements."""
+    error: float | None = None
+    """Standard error of the scale."""
+    above: float | None = None
+    """If noise hides the signal: the scale is probably more than this."""
+
+
+def pooled_noise_scale(measurements: Sequence[tuple[float, float]]) -> NoiseEstimate:
+    """The noise scale from measurements of tr(Σ) and |G|², none of which is left out.
+
+        B = t̄ / s̄,   SE(B) = SE(t - B s) / s̄    (delta method)
+
+    If the mean signal s̄ is not two standard errors above 0, the scale is only known to be more than
+    t̄ / (s̄ + 2 SE(s)).
+    """
+    count = len(measurements)
+    trace = sum(trace for trace, _ in measurements) / count
+    signal = sum(signal for _, signal in measurements) / count
+    if count < LEAST_MEASUREMENTS:
+        return NoiseEstimate(trace, signal)
+
+    def error_of_mean(values: list[float]) -> float:
+        mean = sum(values) / count
+        return math.sqrt(sum((value - mean) ** 2 for value in values) / (count - 1) / count)
+
+    limit = STANDARD_ERRORS * error_of_mean([signal for _, signal in measurements])
+    if signal > limit:
+        scale = trace / signal
+        error = error_of_mean([trace - scale * signal for trace, signal in measurements]) / signal
+        return NoiseEstimate(trace, signal, scale=scale, error=error)
+    return NoiseEstimate(trace, signal, above=trace / (signal + limit) if signal + limit > 0 else None)
 
 
 def divergence_position(

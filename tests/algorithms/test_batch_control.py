@@ -39,7 +39,6 @@ from anybatch.dial import controllers, plan_table
 from anybatch.dial.controllers import Signals
 from anybatch.networks.weight_average import EwmaNetwork
 from anybatch.restoring import snapshot_of
-from anybatch.runs.run import Run
 from anybatch.storage.checkpoint import Checkpoints
 
 Make = Callable[..., AnyConfig]
@@ -464,9 +463,9 @@ def test_the_batch_goes_to_the_measured_noise_scale(make: Make, smoothing: float
         total_env_steps=1_000,
         objective={"discount": 0.0},  # little noise: the lengths are within the range
         optimizer={"learning_rate": 1e-2},
-        update={"noise_scale_every": 1},
         controller={
             "kind": "noise_scale",
+            "noise_sets": "minibatch",
             "min_steps": 2,
             "max_steps": 60,
             "start_steps": 9,
@@ -478,35 +477,40 @@ def test_the_batch_goes_to_the_measured_noise_scale(make: Make, smoothing: float
     length = 9.0
     for row in shown:
         assert row["batch/num_steps"] == math.floor(length + 0.5)
-        scale = row["batch/noise_scale"]  # null where noise hides the signal
-        target = 60.0 if scale is None else min(max(scale * 2 / ENVS, 2.0), 60.0)  # two minibatches
+        trace, signal = row["noise/batch_trace"], row["noise/batch_signal"]
+        target = 2.0 if signal <= 0 else min(max(trace / signal * 2 / ENVS, 2.0), 60.0)  # two minibatches
         length = (1 - smoothing) * length + smoothing * target
     assert len({row["batch/num_steps"] for row in shown}) > 3
-    assert any(row["batch/noise_scale"] is not None for row in shown)
+    assert len({row["noise/batch_signal"] > 0 for row in shown}) == 2
 
 
-def test_the_batch_goes_to_the_noise_scale_in_samples(tmp_path: Path):
+def test_the_batch_goes_to_the_noise_scale_in_samples():
     config = toy_config(
-        update={"noise_scale_every": 1},
-        controller={"kind": "noise_scale", "min_steps": 1, "max_steps": 99, "every": 1, "smoothing": 1.0},
+        controller={
+            "kind": "noise_scale",
+            "noise_sets": "minibatch",
+            "min_steps": 1,
+            "max_steps": 99,
+            "every": 1,
+            "smoothing": 1.0,
+        },
     )
     state = start(config)
-    state.steps.noise["policy"].add(120.0, 1.0)  # a noise scale of 120 samples
-    with Run.silent(tmp_path) as run:
-        control_batch(config, state, None, run)
+    state.learner.noise.of_batch = (120.0, 1.0)  # a noise scale of 120 samples
+    control_batch(config, state, None)
     assert state.batch.minibatch == 120
     assert state.batch.num_steps == 2 * 120 / ENVS  # two minibatches
 
 
-def test_a_minibatch_limit_does_not_lengthen_the_rollouts_that_a_noise_scale_asks_for(tmp_path: Path):
+def test_a_minibatch_limit_does_not_lengthen_the_rollouts_that_a_noise_scale_asks_for():
     """Beyond the limit there are more minibatches, which must not ask for still longer rollouts."""
     controller = {"kind": "noise_scale", "min_steps": 1, "max_steps": 99, "start_steps": 60, "smoothing": 1.0}
-    config = toy_config(update={"noise_scale_every": 1}, controller=controller | {"every": 1}, minibatch=30)
+    controller |= {"every": 1, "noise_sets": "minibatch"}
+    config = toy_config(controller=controller, minibatch=30)
     state = start(config)
     assert state.batch.minibatches_per_epoch == 60 * ENVS / 30
-    state.steps.noise["policy"].add(120.0, 1.0)  # a noise scale of 120 samples
-    with Run.silent(tmp_path) as run:
-        control_batch(config, state, None, run)
+    state.learner.noise.of_batch = (120.0, 1.0)  # a noise scale of 120 samples
+    control_batch(config, state, None)
     assert state.batch.num_steps == 2 * 120 / ENVS  # two minibatches, as below the limit
 
 

@@ -79,7 +79,7 @@ def test_what_stands_in_reset_steps_reaches_no_loss():
     poisoned.action[gone] = 4
     found, metrics = improved(config, poisoned)
     assert torch.equal(found.backend.flat.values, clean.backend.flat.values)
-    assert metrics == clean_metrics and found.steps.noise == clean.steps.noise
+    assert metrics == clean_metrics and metrics["noise/trace"] is not None
     poisoned.reward[data.valid] += 1
     assert not torch.equal(improved(config, poisoned)[0].backend.flat.values, clean.backend.flat.values)
 

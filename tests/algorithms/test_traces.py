@@ -7,7 +7,7 @@ import pytest
 from traces import CASES, TRACES, trace
 
 RECORDED = json.loads(TRACES.read_text())
-NOISE_SCALE = "batch/noise_scale"
+NOISE_SCALE = ("batch/noise_scale", "noise/")
 """A quotient of small differences, in which another processor's rounding is seen first."""
 
 

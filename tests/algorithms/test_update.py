@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import plain_noise_scale
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,17 +13,14 @@ from toy_runs import (
     changed,
     differences,
     moved_policy_and_samples,
-    one_iteration,
-    start,
     start_in_float64,
     toy_config,
 )
 
 from anybatch.algorithms import ppo
 from anybatch.backends import Loss, Minibatch, TorchBackend
-from anybatch.backends import torch_backend as update
 from anybatch.backends.minibatches import microbatches
-from anybatch.backends.torch_backend import NoiseAverage, first_bad_value
+from anybatch.backends.torch_backend import first_bad_value
 from anybatch.config import OptimizerConfig, PPOConfig
 from anybatch.distributed.shard import Shard
 from anybatch.errors import TrainingError
@@ -206,7 +202,6 @@ class OutOfMemory:
         return self.loss(part)
 
 
-@pytest.mark.parametrize("measured", [False, True])
 @pytest.mark.parametrize(
     "error",
     [
@@ -215,7 +210,7 @@ class OutOfMemory:
         MemoryError(),
     ],
 )
-def test_out_of_memory_halves_the_microbatch_and_says_so(error: Exception, measured: bool, logged: list[str]):
+def test_out_of_memory_halves_the_microbatch_and_says_so(error: Exception, logged: list[str]):
     steps, data = linear_problem()
     steps.microbatch = 40
     # The first part of 34 fits, and its gradient must be forgotten again: the second of 33 does not.
@@ -226,27 +221,13 @@ def test_out_of_memory_halves_the_microbatch_and_says_so(error: Exception, measu
             raise error
         return data.loss(part)
 
-    gradient(steps, loss, measured=measured)
+    gradient(steps, loss)
     torch.testing.assert_close(steps.flat.grads, data.gradients[:67].mean(0), rtol=1e-12, atol=1e-12)
     assert steps.microbatch == 20
     assert logged == ["Out of memory: trying again with a microbatch of 20."]
-    gradient(steps, OutOfMemory(data.loss, limit=3, error=error), measured=measured)
+    gradient(steps, OutOfMemory(data.loss, limit=3, error=error))
     torch.testing.assert_close(steps.flat.grads, data.gradients[:67].mean(0), rtol=1e-12, atol=1e-12)
     assert steps.microbatch == 3 and len(logged) == 4
-
-
-def test_a_part_of_a_measurement_without_memory_halfway_is_counted_once():
-    steps, data = linear_problem()
-    steps.microbatch = 20
-    calls = itertools.count()
-
-    def loss(part: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        if next(calls) == 1:  # the first of two parts is two microbatches, of which the first fits
-            raise MemoryError
-        return data.loss(part)
-
-    gradient(steps, loss, measured=True)
-    torch.testing.assert_close(steps.flat.grads, data.gradients[:67].mean(0), rtol=1e-12, atol=1e-12)
 
 
 def test_memory_for_not_even_one_sample_is_an_error():
@@ -315,16 +296,12 @@ def linear_problem(
     return backend, LinearData(module[0], torch.Generator().manual_seed(seed))
 
 
-def linear_backend(
-    module: Any, optimizer: OptimizerConfig, run: PPOConfig | None = None
-) -> TorchBackend[Any]:
+def linear_backend(module: Any, optimizer: OptimizerConfig) -> TorchBackend[Any]:
     loss = Loss(function=lambda *_: None, objective=None, record=tuple, optimizer=optimizer)
     return TorchBackend(
-        run or toy_config(),
         module,
         {"policy": loss},
         noise_of={"policy": slice(None)},
-        noise_part=10**6,
         microbatch=10**6,
         device=module[0].device,
     )
@@ -341,162 +318,13 @@ def gradient(
     backend: TorchBackend[Any],
     loss: Callable[[Tensor], Any],
     *,
-    measured: bool = False,
     minibatch: Minibatch | None = None,
 ) -> None:
     """Leave the mean gradient of a loss in the buffer, by default of 67 samples."""
     backend.main.loss = of_indices(loss)
     samples: Any = LinearData(nn.Parameter(), torch.Generator())
     minibatch = minibatch or Minibatch.of(torch.arange(67), Shard.whole(67), torch.device("cpu"))
-    if measured:
-        backend.measured_gradient(backend.main, samples, minibatch, minibatch.of_all)
-    else:
-        backend.gradient(backend.main, samples, minibatch)
-
-
-def measurement(backend: TorchBackend[Any]) -> tuple[float, float]:
-    """tr(Σ) and |G|² of the only measurement so far."""
-    noise = backend.main.noise["policy"]
-    return noise.trace / noise.weight, noise.signal / noise.weight
-
-
-@pytest.mark.parametrize("part", [10**6, 20, 7])
-def test_noise_and_signal_are_unbiased_on_a_problem_of_known_noise(part: int):
-    steps, data = linear_problem()
-    steps.noise_part = part
-    generator = torch.Generator().manual_seed(1)
-    measurements = []
-    for _ in range(600):
-        data.gradients = SIGNAL + NOISE * torch.randn(67, 5, generator=generator, dtype=torch.float64)
-        steps.main.noise = {"policy": NoiseAverage()}
-        gradient(steps, data.loss, measured=True)
-        measurements.append(measurement(steps))
-    found = torch.tensor(measurements)
-    error = found.std(0) / math.sqrt(len(found))
-    truth = torch.stack([NOISE.square().sum(), SIGNAL.square().sum()]).float()
-    assert ((found.mean(0) - truth).abs() < 4 * error).all()
-    assert (error < truth / 20).all()
-
-
-@pytest.mark.parametrize("part", [10**6, 20, 7, 1])
-def test_the_measurement_is_that_of_the_equation(part: int):
-    steps, data = linear_problem()
-    steps.noise_part = part
-    gradient(steps, data.loss, measured=True)
-    assert len(data.parts) == max(2, math.ceil(67 / part))
-    assert sorted(torch.cat(data.parts).tolist()) == list(range(67))
-    means = torch.stack([data.gradients[part].mean(0) for part in data.parts])
-    counts = torch.tensor([len(part) for part in data.parts])
-    trace, signal = plain_noise_scale.from_microbatches(means, counts)
-    assert measurement(steps) == pytest.approx((trace, signal), rel=1e-9)
-    assert steps.main.noise["policy"].scale == pytest.approx(trace / signal, rel=1e-9)
-
-
-@pytest.mark.parametrize("microbatch", [30, 4, 1])
-def test_any_microbatch_gives_the_same_measurement(microbatch: int):
-    whole, data = linear_problem()
-    gradient(whole, data.loss, measured=True)
-    steps, data = linear_problem()
-    steps.microbatch = microbatch
-    gradient(steps, data.loss, measured=True)
-    assert len(data.parts) > 2
-    assert measurement(steps) == pytest.approx(measurement(whole), rel=1e-9)
-    torch.testing.assert_close(steps.flat.grads, whole.flat.grads, rtol=1e-12, atol=1e-12)
-
-
-def test_parts_of_a_measurement_are_drawn_at_random_by_run_and_step():
-    def first_part(seed: int, gradient_steps: int) -> list[int]:
-        config = changed(problem(), seed=seed, update={"noise_scale_every": 1})
-        module = nn.ParameterList([nn.Parameter(torch.ones(5, dtype=torch.float64))])
-        backend = linear_backend(module, OptimizerConfig(), config)
-        data: Any = LinearData(module[0], torch.Generator().manual_seed(0))
-        backend.main.loss, backend.main.counts.taken = of_indices(data.loss), gradient_steps
-        all_samples = Minibatch.of(torch.arange(67), Shard.whole(67), torch.device("cpu"))
-        backend.take_steps(data, [all_samples])
-        return data.parts[0].tolist()
-
-    draws = [first_part(seed=1, gradient_steps=0), first_part(1, 1), first_part(2, 0)]
-    assert first_part(1, 0) == draws[0]
-    assert len(draws[0]) == 34
-    assert draws[0] != draws[1] and draws[0] != draws[2] and sorted(draws[0]) != list(range(34))
-
-
-def test_means_of_noise_and_signal_are_divided_last():
-    average = NoiseAverage()
-    assert average.scale is None
-    average.add(trace=10.0, signal=1.0)
-    assert average.scale == pytest.approx(10.0)
-    average.add(trace=10.0, signal=-0.5)  # one sample of it would be infinite
-    assert average.scale == pytest.approx(10 * (0.95 + 1) / (0.95 - 0.5))
-    average.add(trace=10.0, signal=-5.0)
-    assert average.scale == math.inf
-
-
-def test_measuring_the_noise_scale_changes_no_step_of_the_run():
-    plain, measuring = (problem(), changed(problem(), update={"noise_scale_every": 1}))
-    measured_state, measured_samples = moved_policy_and_samples(measuring)
-    ppo.update_policy(measured_samples, measured_state, measuring, 1e-2)
-    state, samples = moved_policy_and_samples(plain)
-    ppo.update_policy(samples, state, plain, 1e-2)
-    torch.testing.assert_close(
-        measured_state.backend.flat.values, state.backend.flat.values, rtol=1e-9, atol=1e-10
-    )
-    assert measured_state.metrics()["batch/noise_scale"] > 0
-    assert state.metrics()["batch/noise_scale"] is None
-
-
-def test_the_noise_scale_is_that_of_the_training_loss_before_clipping():
-    config = changed(problem(), update={"noise_scale_every": 1, "epochs": 1, "minibatches_per_epoch": 1})
-    state, samples = moved_policy_and_samples(config)
-    indices = samples.valid.flatten().nonzero().flatten()
-    per_sample = []
-    for index in indices:
-        state.backend.gradient(state.steps, samples, Minibatch.of(index[None], state.shard, state.device))
-        per_sample.append(state.backend.flat.grads.clone())
-    state.backend.noise_part = 1
-    ppo.update_policy(samples, state, config, 1e-2)
-    assert state.steps.counts.norms[0] > 0.2  # it was clipped
-    policy = state.network.policy_numel
-    for metric, network in (
-        ("batch/noise_scale", slice(policy)),
-        ("batch/noise_scale_value", slice(policy, None)),
-    ):
-        gradients = torch.stack(per_sample)[:, network]
-        trace, signal = plain_noise_scale.from_microbatches(gradients, torch.ones(len(indices)))
-        assert state.metrics()[metric] == pytest.approx(trace / signal, rel=1e-6)
-
-
-def test_the_noise_scale_is_measured_by_parts_of_all_ranks(monkeypatch: pytest.MonkeyPatch):
-    """Each of two ranks has some samples of a part, or none of them; both measure what one rank would."""
-    alone, data = linear_problem()
-    alone.noise_part = 20
-    gradient(alone, data.loss, measured=True)
-
-    for has in (lambda part: part < 25, lambda part: part >= 25):
-        steps, data = linear_problem()
-        steps.noise_part = 20
-        elsewhere = iter(rest_of(data, has))
-        monkeypatch.setattr(
-            update.collectives, "sum_over_ranks", lambda own, rest=elsewhere: own.add_(next(rest))
-        )
-        whole = torch.arange(67)
-        gradient(steps, data.loss, measured=True, minibatch=PartOfMinibatch(whole[has(whole)], whole, has))
-        assert measurement(steps) == pytest.approx(measurement(alone), rel=1e-9)
-
-
-class PartOfMinibatch(Minibatch):
-    """The samples that a rank has, by a function of their indices."""
-
-    def local_among(self, indices: Tensor) -> Tensor:
-        has: Any = self.shard
-        return indices[has(indices)]
-
-
-def rest_of(data: LinearData, has: Callable[[Tensor], Tensor]) -> list[Tensor]:
-    """What the other rank adds to each sum: the gradients of its samples of each part, then of all."""
-    parts = microbatches(torch.arange(67), 20)
-    sums = [data.gradients[part[~has(part)]].sum(0) / 67 for part in parts]
-    return [*sums, torch.stack(sums).sum(0)]
+    backend.gradient(backend.main, samples, minibatch)
 
 
 def test_a_loaded_optimizer_is_on_the_device_of_the_parameters():
@@ -508,14 +336,6 @@ def test_a_loaded_optimizer_is_on_the_device_of_the_parameters():
     elsewhere.load_state_dict(backend.main.state_dict())
     (moments,) = elsewhere.optimizer.state.values()
     assert {value.device.type for value in moments.values()} == {"meta"}
-
-
-def test_one_sample_has_no_noise_scale():
-    config = toy_config(num_envs=1, num_steps=1, update={"minibatches_per_epoch": 1, "noise_scale_every": 1})
-    state = start(config)
-    one_iteration(config, state)
-    assert state.steps.counts.taken == 2
-    assert state.metrics()["batch/noise_scale"] is None
 
 
 def test_hyperparameters_reach_the_optimizer():

@@ -81,7 +81,7 @@ def improved(config: PPOConfig, compiled: str, microbatch: int = 10**6) -> dict[
         "moments": list(state.steps.state_dict()["optimizer"].values()),
         "norms": torch.tensor(state.steps.counts.norms),
         # Not their ratio: where the signal is 0 up to rounding, that may be anything.
-        "noise": [(noise.trace, noise.signal) for noise in state.steps.noise.values()],
+        "noise": state.learner.noise.state_dict()["window"],
         "metrics": {name: value for name, value in metrics.items() if value is not None},
         "proximal": None
         if state.backend.average is None

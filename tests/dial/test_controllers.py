@@ -38,7 +38,7 @@ ABS_PPO = controller(
     multiple_of=32,
     epochs="proportional",
 )
-NOISE = controller(kind="noise_scale", smoothing=1.0, every=1, max_steps=4096)
+NOISE = controller(kind="noise_scale", noise_sets="minibatch", smoothing=1.0, every=1, max_steps=4096)
 
 Row = dict[str, Any]
 Step = tuple[ControllerState, Decision]
@@ -442,10 +442,15 @@ def test_the_released_code_cuts_the_noise_scale_to_whole_steps():
 
 @pytest.mark.parametrize("signal", [0.0, -0.0, -1e-9, -5.0, 5e-324])
 @pytest.mark.parametrize("rounding", ["float", "released"])
-def test_a_signal_that_noise_hides_means_the_largest_batch(signal: float, rounding: Any):
-    config = replace(NOISE, rounding=rounding)
-    ((_, decision),) = replay(config, [{"noise_trace": 3.0, "noise_signal": signal}])
+def test_a_signal_that_noise_hides_means_the_largest_batch_but_the_smallest_in_the_paper(
+    signal: float, rounding: Any
+):
+    config = replace(NOISE, rounding=rounding, start_steps=99)
+    row = {"noise_trace": 3.0, "noise_signal": signal}
+    ((_, decision),) = replay(replace(config, noise_estimator="sequences"), [row])
     assert decision.num_steps == 4096
+    ((_, decision),) = replay(config, [row])
+    assert decision.num_steps == (4096 if signal > 0 and rounding == "float" else 16)
 
 
 def test_without_noise_the_batch_is_the_smallest():

@@ -23,12 +23,10 @@ from toy_runs import (
     train,
 )
 
-from anybatch.backends.torch_backend import NOISE_DECAY
 from anybatch.cli import main
 from anybatch.config import RESCALE_RULES, AnyConfig, PPOConfig
 from anybatch.dial import BatchControl, Plan, PlanTable, make_plan, plan_table
 from anybatch.dial.controllers import Signals
-from anybatch.dial.plan import LEAST_NOISE_WEIGHT
 from anybatch.errors import CheckpointError, ConfigError
 from anybatch.rules import center_of_mass, minibatches_within
 
@@ -391,7 +389,7 @@ def test_without_compensation_a_controller_changes_the_number_of_minibatches_alo
 MEASURING: dict[str, Any] = {"minibatch": "noise-scale", "update": {"noise_scale_every": 1}}
 
 
-def signals(trace: float, signal: float, weight: float = 1.0) -> Signals:
+def signals(trace: float, signal: float, measurements: int = 20) -> Signals:
     return Signals(
         iteration=1,
         env_steps=1,
@@ -399,7 +397,7 @@ def signals(trace: float, signal: float, weight: float = 1.0) -> Signals:
         minibatches=8,
         noise_trace=trace,
         noise_signal=signal,
-        noise_weight=weight,
+        noise_measurements=measurements,
     )
 
 
@@ -433,9 +431,8 @@ def test_a_measured_limit_is_the_noise_scale_between_the_tuned_and_the_largest_m
 
 
 def test_a_measured_limit_waits_for_ten_measurements():
-    nine, ten = (1 - NOISE_DECAY**count for count in (9, 10))
-    assert minibatches_after(control(), signals(2048, 1, weight=nine)) == 128
-    assert minibatches_after(control(), signals(2048, 1, weight=ten)) == 32
+    assert minibatches_after(control(), signals(2048, 1, measurements=9)) == 128
+    assert minibatches_after(control(), signals(2048, 1, measurements=10)) == 32
 
 
 def test_a_measured_limit_at_most_doubles_in_an_iteration_and_falls_at_once():
@@ -447,10 +444,7 @@ def test_a_measured_limit_at_most_doubles_in_an_iteration_and_falls_at_once():
     assert limits == [1024, 2048, 4096, 700, 700]
 
 
-def test_a_measured_limit_needs_measurements_and_a_change_worth_a_new_plan():
-    few = LEAST_NOISE_WEIGHT - 1e-9
-    assert minibatches_after(control(), signals(2048, 1, few)) == 128
-    assert minibatches_after(control(), signals(2048, 1, LEAST_NOISE_WEIGHT)) == 32
+def test_a_measured_limit_moves_only_for_a_change_worth_a_new_plan():
     assert minibatches_after(control(), signals(2048, 1), signals(2800, 1), signals(1500, 1)) == 32
     assert minibatches_after(control(), signals(2048, 1), signals(2900, 1)) == 23
     assert minibatches_after(control(), signals(2048, 1), signals(1400, 1)) == 47

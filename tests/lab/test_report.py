@@ -54,10 +54,12 @@ def test_what_was_not_measured_is_no_line():
 
 
 def noise_rows(*scales: float | None) -> list[dict[str, Any]]:
-    return [
-        {"env_steps": 10 * number, NOISE_SCALE: scale, "batch/iteration": 64}
+    """Every second row is measured; without a scale, more than 64 was measured."""
+    measured = [
+        {"env_steps": 10 * number, NOISE_SCALE: scale, "batch/noise_scale_above": None if scale else 64.0}
         for number, scale in enumerate(scales, 1)
     ]
+    return [part for row in measured for part in ({"env_steps": row["env_steps"] - 5}, row)]
 
 
 def test_a_noise_scale_that_was_lost_in_noise_is_a_gap_and_not_a_line():
@@ -66,8 +68,8 @@ def test_a_noise_scale_that_was_lost_in_noise_is_a_gap_and_not_a_line():
     assert np.isnan(found[2]).tolist() == [False, False, True, True, False]
     lost = run_line(noise_rows(1, None, None, None, 2), NOISE_SCALE, width=10)
     assert lost is not None
-    x, middle, *_ = over_runs([found, found, lost], 50, NOISE_SCALE)
-    assert np.isinf(middle[(x > 20.5) & (x < 49.5)]).all() and middle[np.searchsorted(x, 15)] < 9
+    x, middle, *_ = over_runs([found, found, lost], 50)
+    assert np.isinf(middle[(x > 20.5) & (x < 49.5)]).all() and middle[np.searchsorted(x, 10)] < 9
 
 
 def test_several_runs_are_their_mean_and_range_where_they_have_data():
@@ -75,7 +77,7 @@ def test_several_runs_are_their_mean_and_range_where_they_have_data():
         y = np.array(values)
         return np.linspace(10, 10 * len(y), len(y)), y, y, y
 
-    x, mean, low, high = over_runs([line(1, 1, 1, 1), line(3, 3)], 40, RETURN)
+    x, mean, low, high = over_runs([line(1, 1, 1, 1), line(3, 3)], 40)
     both, alone = x <= 20, x > 21  # the shorter run ends at 20
     assert x[0] == 10 and x[-1] == 40
     assert np.allclose(mean[both], 2) and np.allclose(low[both], 1) and np.allclose(high[both], 3)
@@ -165,7 +167,9 @@ def test_advice_on_a_page_begins_with_a_capital(runs: Path, tmp_path: Path):
     run = shutil.copytree(folders(runs)[0], tmp_path / "run")
     metrics = run / "metrics.jsonl"
     rows_read = [json.loads(line) for line in metrics.read_text().splitlines()]
-    metrics.write_text("".join(json.dumps(row | {"batch/noise_scale": 1.0}) + "\n" for row in rows_read))
+    metrics.write_text(
+        "".join(json.dumps(row | {"noise/trace": 1.0, "noise/signal": 1.0}) + "\n" for row in rows_read)
+    )
     main(["report", str(run)])
     assert "<strong>The minibatch of" in (run / "report" / "index.html").read_text()
 

@@ -98,27 +98,25 @@ def test_the_age_that_the_rule_keeps_is_right_at_any_batch(envs: int):
 
 def test_a_minibatch_above_the_noise_scale_is_said_for_every_algorithm():
     for config in (toy_config(), toy_pqn_config()):
-        found = only(config, batch__minibatch=512, batch__noise_scale=230)
+        found = only(config, batch__minibatch=512, noise__trace=230, noise__signal=1)
         assert "minibatch of 512 samples is above the measured noise scale of 230" in found.measured
         assert found.flag == "--minibatch 230"
-        small = only(config, batch__minibatch=512, batch__noise_scale=8)  # 10.5 are tuned at
+        small = only(config, batch__minibatch=512, noise__trace=8, noise__signal=1)  # 10.5 are tuned at
         assert small.flag == "--update.minibatches-per-epoch"
-        assert not advise(rows(batch__minibatch=200, batch__noise_scale=230), config)
+        assert not advise(rows(batch__minibatch=200, noise__trace=230, noise__signal=1), config)
 
 
-def test_the_spread_of_the_noise_scale_and_its_bias_are_said():
-    spread = [{"batch/minibatch": 512, "batch/noise_scale": 10.0 * number} for number in range(1, 41)]
-    found = advise(spread, toy_config())[0]
-    assert "noise scale of 205" in found.measured and "110 to 300" in found.measured
-    assert "too small with few environments" in found.meaning
-    some_lost = [
-        row | {"batch/noise_scale": None} if number < 15 else row for number, row in enumerate(spread)
-    ]
-    assert "from 260 on" in advise(some_lost, toy_config())[0].measured
+def test_a_noise_scale_is_the_mean_trace_over_the_mean_signal_with_its_error():
+    signals = [1.0, 3.0, -1.0, 5.0] * 10  # none is left out
+    measured = [{"batch/minibatch": 512, "noise/trace": 200.0, "noise/signal": signal} for signal in signals]
+    not_measured = [{"batch/minibatch": 512}] * 100
+    found = advise(measured + not_measured, toy_config())[0]
+    assert "noise scale of 100 (standard error 18)" in found.measured
+    assert not advise([row | {"batch/minibatch": 130} for row in measured], toy_config())  # within two errors
 
 
 def test_nothing_is_advised_after_a_single_iteration():
-    one = rows(losses__clipfrac=0.9, batch__minibatch=512, batch__noise_scale=8)[:1]
+    one = rows(losses__clipfrac=0.9)[:1]
     assert not advise(one, toy_config()) and advise(one * 2, toy_config())
 
 
@@ -127,10 +125,9 @@ def test_a_larger_batch_is_advised_by_environments_not_by_longer_rollouts():
     assert "--num-envs" in found.flag and "--num-steps" not in found.flag
 
 
-def test_a_noise_scale_that_is_mostly_infinite_is_above_every_minibatch():
-    infinite = rows(batch__minibatch=256, batch__noise_scale=None)  # JSON has no infinity
-    measured = rows(batch__minibatch=256, batch__noise_scale=100)[:2]
-    assert not advise(infinite + measured, toy_config())
+def test_noise_that_hides_the_signal_is_above_every_minibatch():
+    hidden = [{"batch/minibatch": 256, "noise/trace": 100.0, "noise/signal": (-1.0) ** n} for n in range(9)]
+    assert not advise(hidden, toy_config())
 
 
 def test_gradients_that_are_often_clipped_are_said_where_the_dial_turns():

@@ -63,7 +63,10 @@ def control_batch(
     if config.controller.kind == "fixed" and config.minibatch != "noise-scale":
         return {}
     moved = None if before_updates is None else policy_change(config, state, before_updates)
-    acting = next(iter(state.steps.noise.values()))
+    noise, estimate = state.learner.noise, state.learner.noise.estimate
+    trace, signal = (None, None) if estimate is None else (estimate.trace, estimate.signal)
+    if config.controller.kind == "noise_scale" and config.controller.noise_estimator == "paper":
+        trace, signal = noise.of_batch or (None, None)
     before = state.batch
     signals = Signals(
         iteration=state.iterations,
@@ -71,9 +74,9 @@ def control_batch(
         samples_per_step=before.num_envs,
         minibatches=state.learner.control.minibatches,
         divergence=moved,
-        noise_trace=acting.trace if acting.weight else None,
-        noise_signal=acting.signal if acting.weight else None,
-        noise_weight=acting.weight,
+        noise_trace=trace,
+        noise_signal=signal,
+        noise_measurements=noise.measurements,
     )
     if state.learner.control.decide(signals):
         logger.info(change_of_batch(before, state.plan, state.env_steps))

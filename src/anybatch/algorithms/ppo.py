@@ -192,6 +192,7 @@ def update_policy(
         learning_rate *= stale_data.learning_rate_factor(share)
     samples = samples.on_device(state.device)
     state.backend.begin_iteration(learning_rate, state.plan)
+    noise = measured_noise(samples, state, config)
     checked = config.update.target_kl_check if config.update.target_kl is not None else None
     should_stop = partial(moved_too_far, config=config)
     records: list[PolicyRecord] = []
@@ -210,13 +211,24 @@ def update_policy(
         epochs_done += 1
         if checked == "epoch" and should_stop(seen.last):
             break
-    metrics: dict[str, float | None] = {"charts/learning_rate": learning_rate}
+    metrics: dict[str, float | None] = {"charts/learning_rate": learning_rate} | noise
     if share is not None:
         metrics["staleness/effective_samples"] = share
         metrics["staleness/learning_rate_factor"] = stale_data.learning_rate_factor(share)
     if not records:  # reset steps only, which happens if an iteration is a step or two
         return metrics | {"batch/valid_fraction": 0.0}
     return metrics | iteration_metrics(records, samples, state, config, epochs_done)
+
+
+def measured_noise(samples: Samples, state: PPOState, config: PPOConfig) -> dict[str, float | None]:
+    """Metrics of the gradients' noise before an iteration's first step, if they are measured in it."""
+    if not state.measures_noise(config):
+        return {}
+    if config.objective.advantage_normalization == "minibatch":
+        everything = samples.all_valid.flatten().nonzero().squeeze(1)
+        whole = Minibatch.of(everything, state.shard, samples.obs.device)
+        samples = with_normalized_minibatches(samples, [whole])
+    return state.measure_noise(config, samples, samples.all_valid)
 
 
 def policy_loss(
@@ -397,6 +409,7 @@ def loss_of(config: PPOConfig, objective: ObjectiveConfig) -> Loss:
     return Loss(
         function=policy_loss,
         objective=objective,
+        policy_objective=replace(objective, value_coefficient=0.0),
         record=PolicyRecord,
         optimizer=config.optimizer,
         possible_causes=possible_causes,

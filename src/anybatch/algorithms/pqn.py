@@ -149,10 +149,11 @@ def update_values(
     """Fit the values of the chosen actions to their targets, in place. Returns the iteration's metrics."""
     samples = samples.on_device(state.device)
     state.backend.begin_iteration(learning_rate, state.plan)
+    noise = state.measure_noise(config, samples, samples.all_valid)
     records: list[ValueRecord] = []
     for _ in range(state.batch.epochs):
         records += state.backend.take_steps(samples, state.minibatches(samples, config)).records
-    metrics: dict[str, float | None] = {"charts/learning_rate": learning_rate}
+    metrics: dict[str, float | None] = {"charts/learning_rate": learning_rate} | noise
     if not records:  # reset steps only
         return metrics | {"batch/valid_fraction": 0.0}
     return metrics | iteration_metrics(records, samples, state)

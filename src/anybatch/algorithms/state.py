@@ -18,11 +18,12 @@ from anybatch.acting.collector import Collector
 from anybatch.acting.normalizers import ObservationNormalizer
 from anybatch.acting.rollout import Origin, Rollout, rollout_bytes
 from anybatch.acting.sources import QueueSource, Source, refuse_rollouts_beyond_memory
-from anybatch.algorithms import schedules
+from anybatch.algorithms import noise, schedules
+from anybatch.algorithms.noise import NoiseMeter
 from anybatch.algorithms.schedules import Schedules
-from anybatch.backends import Acting, Backend, Loss, LossSteps, Minibatch, minibatches
+from anybatch.backends import Acting, Backend, Columns, Loss, LossSteps, Minibatch, minibatches
 from anybatch.config import RunConfig
-from anybatch.dial import BatchControl, BatchSizes, Plan, noise_part
+from anybatch.dial import BatchControl, BatchSizes, Plan
 from anybatch.distributed import collectives
 from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec, VectorEnv
@@ -49,6 +50,7 @@ class Learner(Generic[Network]):
     backend: Backend[Network]
     control: BatchControl
     schedules: Schedules
+    noise: NoiseMeter
     env_steps: int = 0
     iterations: int = 0
     imbalances: list[float] = field(default_factory=list[float])
@@ -79,12 +81,16 @@ class Learner(Generic[Network]):
             spec,
             average=average,
             noise_of=noise_of,
-            noise_part=noise_part(encoder),
             microbatch=control.plan.batch.microbatch,
             device=device,
             was_native=was_native,
         )
-        return cls(backend=backend, control=control, schedules=Schedules.of(config))
+        return cls(
+            backend=backend,
+            control=control,
+            schedules=Schedules.of(config),
+            noise=NoiseMeter(tuple(backend.gradient_shapes())),
+        )
 
     @property
     def plan(self) -> Plan:
@@ -112,9 +118,8 @@ class Learner(Generic[Network]):
         self.env_steps += int(collectives.sum_over_ranks(torch.tensor(rollout.num_valid)))
 
     def metrics(self) -> dict[str, float | None]:
-        """Counters, batches and noise scale."""
+        """Counters and batches."""
         steps, batch = self.backend.main, self.plan.batch
-        acting, *others = steps.noise.values()
         uneven = self.imbalances
         return {
             "charts/iterations": self.iterations,
@@ -125,8 +130,6 @@ class Learner(Generic[Network]):
             "batch/num_steps": batch.num_steps,
             "batch/minibatch_limit": self.plan.minibatch_limit.samples if self.plan.minibatch_limit else None,
             "batch/microbatch": self.backend.microbatch,
-            "batch/noise_scale": acting.scale,
-            "batch/noise_scale_value": others[0].scale if others else None,
             "batch/rank_imbalance": sum(uneven) / len(uneven) if uneven else None,
         }
 
@@ -136,6 +139,7 @@ class Learner(Generic[Network]):
             "iterations": self.iterations,
             "network": dict(self.backend.network.state_dict()),
             "steps": self.backend.main.state_dict(),
+            "noise": self.noise.state_dict(),
             "control": self.control.state_dict(),
             "schedules": self.schedules.to_dict(),
         }
@@ -145,6 +149,7 @@ class Learner(Generic[Network]):
         load_network(self.backend.network, state["network"])
         self.env_steps, self.iterations = state["env_steps"], state["iterations"]
         self.backend.main.load_state_dict(state["steps"])
+        self.noise.load_state_dict(state["noise"], self.backend.gradient_shapes())
         self.control.load_state_dict(state["control"], env_steps=self.env_steps)
         before = Schedules.from_dict(state["schedules"])
         self.schedules = before.continued(config, self.env_steps)
@@ -331,6 +336,33 @@ class TrainState(Generic[Network]):
         if not shard.is_whole:
             self.learner.imbalances += minibatches.imbalances([part.of_all for part in drawn], shard.total)
         return drawn
+
+    def measures_noise(self, config: RunConfig) -> bool:
+        """Whether this iteration measures the noise of its gradients."""
+        done = self.iterations
+        return noise.is_measured(config, done) or noise.is_measured_for_controller(config, done)
+
+    def measure_noise(
+        self, config: RunConfig, samples: Columns, all_valid: Tensor
+    ) -> dict[str, float | None]:
+        """Measure the noise of the gradients at the current weights, if this iteration does. Takes no step.
+
+        `all_valid` is [T, N] over all envs of the run. Returns metrics.
+        """
+        meter, metrics = self.learner.noise, dict[str, float | None]()
+        if noise.is_measured(config, self.iterations):
+            groups = self._groups(noise.env_groups(all_valid))
+            metrics = meter.add(noise.mean_gradients(self.backend, samples, groups))
+        meter.of_batch = None
+        if noise.is_measured_for_controller(config, self.iterations):
+            parts = self._groups(noise.random_parts(all_valid, config.seed, self.iterations))
+            meter.of_batch = noise.measured_by_paper(self.backend, samples, parts)
+        if meter.of_batch is not None:
+            metrics["noise/batch_trace"], metrics["noise/batch_signal"] = meter.of_batch
+        return metrics
+
+    def _groups(self, groups: list[Tensor]) -> list[Minibatch]:
+        return [Minibatch.of(group, self.shard, self.device) for group in groups]
 
     @property
     def backend(self) -> Backend[Network]:

@@ -53,7 +53,7 @@ class Backend(Protocol[Same]):
 
     @property
     def main(self) -> LossSteps:
-        """The steps on the first loss: optimizer, counts, noise."""
+        """The steps on the first loss: optimizer and counts."""
         ...
 
     @property
@@ -83,6 +83,14 @@ class Backend(Protocol[Same]):
         """Take a gradient step on each minibatch, unless `stop` ends them."""
         ...
 
+    def mean_gradients(self, samples: Columns, group: Minibatch) -> dict[str, Tensor]:
+        """The mean gradients of the main loss over some samples of all ranks, by network, without a step."""
+        ...
+
+    def gradient_shapes(self) -> dict[str, Tensor]:
+        """Zeros in the shapes of `mean_gradients`."""
+        ...
+
     def torch_threads(self) -> AbstractContextManager[None]:
         """For a longer part of a run that torch computes whatever the backend."""
         ...
@@ -96,7 +104,6 @@ def choose(
     *,
     average: type[WeightAverage] | None = None,
     noise_of: Mapping[str, slice],
-    noise_part: int,
     microbatch: int,
     device: torch.device,
     was_native: bool | None = None,
@@ -111,7 +118,6 @@ def choose(
     parts = {
         "average": average,
         "noise_of": noise_of,
-        "noise_part": noise_part,
         "microbatch": microbatch,
         "device": device,
     }
@@ -130,7 +136,7 @@ def choose(
             if config.native == "on":
                 raise refused(why_torch) from None
             logger.warning(f"Native code is not used, which makes small networks slower: {why_torch}.")
-    backend = TorchBackend(config, network, losses, **parts)
+    backend = TorchBackend(network, losses, **parts)
     backend.reason = f"torch: {why_torch}"
     if was_native is not None and config.native == "auto" and config.precision != "bf16":
         if was_native:

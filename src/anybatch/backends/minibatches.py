@@ -72,10 +72,6 @@ class Minibatch:
     def count(self) -> float:
         return float(self.of_all.numel())  # faster than len, which is Python
 
-    def local_among(self, indices: Tensor) -> Tensor:
-        """This rank's part of samples of all envs, in the order of `local`."""
-        return staged(self.shard.local_indices(indices), self.local.device)
-
 
 def imbalances(parts: Sequence[Tensor], num_envs: int) -> list[float]:
     """Of each minibatch, the largest number of samples on a rank ÷ the mean: how long the others wait."""

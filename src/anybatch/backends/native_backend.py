@@ -103,7 +103,7 @@ class NativeBackend(TorchBackend[Network]):
         make_kernel: Callable[["TorchBackend[Network]"], PolicyKernel | QKernel],
         **named: Any,
     ):
-        super().__init__(config, network, *arguments, **named)
+        super().__init__(network, *arguments, **named)
         self._kernel = make_kernel(self)
         self._adam = AdamKernel(self.flat.values, self.flat.grads)
         self._objective: Any = self._kernel.objective(self.main.loss.objective)
@@ -159,8 +159,6 @@ class NativeBackend(TorchBackend[Network]):
         ):
             return 0
         most = len(minibatches)
-        if self._noise_every:
-            most = min(most, -self.main.counts.taken % self._noise_every)
         if self._seconds_per_sample is None:
             most = min(most, 1)
         samples, ahead = 0, 0
@@ -230,10 +228,13 @@ class NativeBackend(TorchBackend[Network]):
         return weights, (StepStruct * len(steps))(*steps)
 
     def _add_gradient(self, steps: LossSteps, samples: Columns, part: Tensor, count: float) -> Record:
-        if steps is not self.main:
+        if steps.loss.function is not self.main.loss.function:
             return super()._add_gradient(steps, samples, part, count)
         where: Any = self._kernel.addresses(samples)  # pyright: ignore[reportArgumentType]
-        return steps.loss.record(*self._kernel.add_gradient(where, self._objective, part, count))
+        objective: Any = self._objective
+        if steps is not self.main:
+            objective = self._kernel.objective(steps.loss.objective)
+        return steps.loss.record(*self._kernel.add_gradient(where, objective, part, count))
 
     def _norm(self, steps: LossSteps) -> float:
         return self._adam.norm() if steps is self.main else super()._norm(steps)

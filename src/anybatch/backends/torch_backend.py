@@ -9,21 +9,19 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
 
-from anybatch import seeding
 from anybatch.backends.acting import Actor, TorchActing, in_chunks
 from anybatch.backends.minibatches import Columns, Minibatch, microbatches
 from anybatch.backends.optimizers import first_state, make_optimizer
-from anybatch.config import OptimizerConfig, RunConfig
+from anybatch.config import OptimizerConfig
 from anybatch.dial import Plan
 from anybatch.distributed import collectives
 from anybatch.distributed.shard import Shard
-from anybatch.equations import noise_scale
 from anybatch.errors import RankError, TrainingError
 from anybatch.networks.flat import FlatParameters
 from anybatch.networks.weight_average import WeightAverage
@@ -36,8 +34,6 @@ CLIP_EPSILON = 1e-6
 """As in torch.nn.utils.clip_grad_norm_."""
 SKIPS_BEFORE_GIVING_UP = 5
 """Non-finite gradient steps in a row before the run ends."""
-NOISE_DECAY = 0.95
-"""Decay per measurement. The ratio of the two parts is taken last: it is biased."""
 NO_SINGLE_VALUE = "no single value is the cause: the loss itself overflowed"
 
 Network = TypeVar("Network", bound=Actor)
@@ -53,6 +49,8 @@ class Loss:
     """`function(network, batch, objective, average)`: losses of the samples [b], and their record."""
     objective: Any
     """The settings of the loss, which native code reads too."""
+    policy_objective: Any = None
+    """The settings that leave only the policy's part of the loss, if it has a part for the value."""
     record: Callable[..., Record]
     """The type of the record."""
     optimizer: OptimizerConfig
@@ -122,36 +120,14 @@ def first_bad_value(named: Mapping[str, Tensor], indices: Tensor, shard: Shard) 
     return None
 
 
-@dataclass
-class NoiseAverage:
-    """Running means of tr(Σ) and |G|², kept separately."""
-
-    trace: float = 0.0
-    signal: float = 0.0
-    weight: float = 0.0
-
-    def add(self, trace: float, signal: float) -> None:
-        self.trace = NOISE_DECAY * self.trace + (1 - NOISE_DECAY) * trace
-        self.signal = NOISE_DECAY * self.signal + (1 - NOISE_DECAY) * signal
-        self.weight = NOISE_DECAY * self.weight + (1 - NOISE_DECAY)
-
-    @property
-    def scale(self) -> float | None:
-        """In samples; None before the first measurement, infinite if noise hides the signal."""
-        return noise_scale.noise_scale(self.trace, self.signal) if self.weight else None
-
-
 class LossSteps:
-    """The gradient steps on one loss: its optimizer, their counts, and the noise of its gradients."""
+    """The gradient steps on one loss: its optimizer and their counts."""
 
-    def __init__(self, loss: Loss, flat: FlatParameters, noise_of: Mapping[str, slice]):
-        """`noise_of` names the slices of the parameters whose noise scales are measured separately."""
+    def __init__(self, loss: Loss, flat: FlatParameters):
         self.loss = loss
         self.parameter = flat.as_parameter()
         self.optimizer = make_optimizer(self.parameter, loss.optimizer)
         self.counts = StepCounts()
-        self.noise_of = noise_of
-        self.noise = {name: NoiseAverage() for name in noise_of}
 
     @property
     def learning_rate(self) -> float:
@@ -180,7 +156,6 @@ class LossSteps:
             "taken": self.counts.taken,
             "skipped": self.counts.skipped,
             "skipped_in_a_row": self.counts.skipped_in_a_row,
-            "noise": {name: [noise.trace, noise.signal, noise.weight] for name, noise in self.noise.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -191,7 +166,6 @@ class LossSteps:
                 name: value.to(self.parameter.device, copy=True) for name, value in state["optimizer"].items()
             }
         self.counts = StepCounts(state["taken"], state["skipped"], state["skipped_in_a_row"])
-        self.noise = {name: NoiseAverage(*numbers) for name, numbers in state["noise"].items()}
 
 
 class TorchBackend(Generic[Network]):
@@ -201,32 +175,33 @@ class TorchBackend(Generic[Network]):
 
     def __init__(
         self,
-        config: RunConfig,
         network: Network,
         losses: Mapping[str, Loss],
         *,
         average: type[WeightAverage] | None = None,
         noise_of: Mapping[str, slice],
-        noise_part: int,
         microbatch: int,
         device: torch.device,
     ):
         """`network` is on its device. The first of the `losses` is the main one.
 
-        Of the main loss the noise scale is measured, from parts of at most `noise_part` samples, and after
-        its steps the proximal `average` follows the network's weights.
+        After its steps the proximal `average` follows the network's weights. `noise_of` names the slices of
+        the parameters whose gradients' noise is measured separately.
         """
         self.reason = ""
         self.network = network
         self.device = device
         self.flat = FlatParameters(network)
         self.average = None if average is None else average(network, self.flat)  # pyright: ignore[reportArgumentType]
-        self.losses = {name: LossSteps(loss, self.flat, noise_of) for name, loss in losses.items()}
+        self.losses = {name: LossSteps(loss, self.flat) for name, loss in losses.items()}
         self.main = next(iter(self.losses.values()))
         self.acting: TorchActing = TorchActing(device)
         self.microbatch = microbatch
-        self.noise_part = noise_part
-        self._seed, self._noise_every = config.seed, config.update.noise_scale_every
+        self._noise_of = noise_of
+        self._policy_alone: LossSteps | None = None
+        main = self.main.loss
+        if main.policy_objective is not None and network.shares_encoder:
+            self._policy_alone = LossSteps(replace(main, objective=main.policy_objective), self.flat)
         self._plan: Plan | None = None
 
     def outputs(self, network: Callable[[Tensor], Tensor], obs: Tensor) -> Tensor:
@@ -266,10 +241,7 @@ class TorchBackend(Generic[Network]):
         steps = self._steps_of(loss)
         records, last = [], []
         for minibatch in minibatches:
-            if self._measures_noise(steps, minibatch):
-                last = self.measured_gradient(steps, samples, minibatch, self._mixed(steps, minibatch))
-            else:
-                last = self.gradient(steps, samples, minibatch)
+            last = self.gradient(steps, samples, minibatch)
             records += last
             if stop is not None and stop(last):
                 return Seen(records, last, stopped=True)
@@ -291,54 +263,32 @@ class TorchBackend(Generic[Network]):
 
     def gradient(self, steps: LossSteps, samples: Columns, minibatch: Minibatch) -> list[Any]:
         """Leave the mean gradient of a minibatch, over all ranks, in the flat buffer."""
-        records = self._within_memory(None, steps, samples, minibatch.local, minibatch.count)
+        records = self._within_memory(steps, samples, minibatch.local, minibatch.count)
         collectives.sum_over_ranks(self.flat.grads)
         return records
 
-    def measured_gradient(
-        self, steps: LossSteps, samples: Columns, minibatch: Minibatch, mixed: Tensor
-    ) -> list[Any]:
-        """Like `gradient`, and also measure the noise scale from parts of the minibatch.
+    def mean_gradients(self, samples: Columns, group: Minibatch) -> dict[str, Tensor]:
+        """The mean gradients of the main loss over some samples of all ranks, by network, without a step.
 
-        `mixed` are its samples of all ranks, in random order.
+        If policy and value share weights, the policy's gradient is that of its part of the loss, and the
+        value's is the rest.
         """
-        parts = microbatches(mixed, min(self.noise_part, max(1, -(-len(mixed) // 2))))
-        records: list[Any] = []
-        weighted_squares = [0.0] * len(steps.noise_of)
-        self.flat.grads.zero_()
-        for part in parts:
-            before = self.flat.grads.clone()
-            records += self._within_memory(
-                before, steps, samples, minibatch.local_among(part), minibatch.count
-            )
-            added = collectives.sum_over_ranks(self.flat.grads - before)
-            # A part adds its sum ÷ count: its mean gradient g has b‖g‖² = ‖added‖² count² / b.
-            scale = minibatch.count**2 / max(len(part), 1)
-            squares = self._squares(steps, added)
-            weighted_squares = [
-                total + scale * square for total, square in zip(weighted_squares, squares, strict=True)
-            ]
-        collectives.sum_over_ranks(self.flat.grads)
-        means = self._squares(steps, self.flat.grads)
-        if len(parts) > 1 and all(map(math.isfinite, weighted_squares)):
-            for noise, squares, mean in zip(steps.noise.values(), weighted_squares, means, strict=True):
-                noise.add(*noise_scale.noise_scale_from_squares(squares, mean, minibatch.count, len(parts)))
-        return records
+        self.gradient(self.main, samples, group)
+        whole = self.flat.grads.clone()
+        if self._policy_alone is None:
+            return {name: whole[where] for name, where in self._noise_of.items()}
+        self.gradient(self._policy_alone, samples, group)
+        policy = self.flat.grads.clone()
+        return {"policy": policy, "value": whole - policy}
+
+    def gradient_shapes(self) -> dict[str, Tensor]:
+        """Zeros in the shapes of `mean_gradients`."""
+        if self._policy_alone is not None:
+            return dict.fromkeys(("policy", "value"), torch.zeros_like(self.flat.grads))
+        return {name: torch.zeros_like(self.flat.grads[where]) for name, where in self._noise_of.items()}
 
     def _steps_of(self, loss: str | None) -> LossSteps:
         return self.main if loss is None else self.losses[loss]
-
-    def _measures_noise(self, steps: LossSteps, minibatch: Minibatch) -> bool:
-        every = self._noise_every
-        return steps is self.main and every > 0 and steps.counts.taken % every == 0 and minibatch.count >= 2
-
-    def _mixed(self, steps: LossSteps, minibatch: Minibatch) -> Tensor:
-        """The samples of a minibatch in random order, from a separate stream.
-
-        So a run that measures draws the same minibatches as one that does not.
-        """
-        generator = seeding.torch_generator(self._seed, role="noise_scale", draw=(steps.counts.taken,))
-        return minibatch.of_all[torch.randperm(len(minibatch.of_all), generator=generator)]
 
     def _add_gradient(self, steps: LossSteps, samples: Columns, part: Tensor, count: float) -> Record:
         """Add the gradient of the losses at `part`, divided by `count`, to the flat buffer."""
@@ -364,24 +314,17 @@ class TorchBackend(Generic[Network]):
             named = steps.loss.possible_causes(self.network, samples.rows(minibatch.local, self.device))
         return first_bad_value(named, minibatch.local, minibatch.shard)
 
-    def _squares(self, steps: LossSteps, gradient: Tensor) -> list[float]:
-        """Squared norms, by network."""
-        return [float(gradient[where].square().sum()) for where in steps.noise_of.values()]
-
     def _within_memory(
-        self, before: Tensor | None, steps: LossSteps, samples: Columns, indices: Tensor, count: float
+        self, steps: LossSteps, samples: Columns, indices: Tensor, count: float
     ) -> list[Record]:
-        """Add gradients to `before`, or to 0; start over with smaller microbatches if memory runs out."""
+        """Leave a gradient in the flat buffer; start over with smaller microbatches if memory runs out."""
         while True:
             try:
-                if before is None:
-                    self.flat.grads.zero_()
+                self.flat.grads.zero_()
                 parts = microbatches(indices, self.microbatch)
                 return [self._add_gradient(steps, samples, part, count) for part in parts]
             except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
                 self._halve_microbatch(error)
-                if before is not None:
-                    self.flat.grads.copy_(before)
 
     def _halve_microbatch(self, error: Exception) -> None:
         out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)

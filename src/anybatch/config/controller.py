@@ -81,7 +81,7 @@ class ControllerConfig:
     """Divergences measured before the first change of the length."""
     smoothing: float | None = None
     """Share of the way to its target that the length moves at each adaptation; 1: the whole way. None: 0.1; 1
-    for noise_scale, whose measurements are already averages."""
+    for noise_scale, as in the released code."""
     states: int = 2048
     """Largest number of states of an iteration on which a divergence is measured."""
     rounding: Literal["float", "released"] = "float"
@@ -90,8 +90,14 @@ class ControllerConfig:
     multiple_of: int = 1
     """The length in use is a multiple of this; 32 in the released PPO code. With rounding = released, an
     increase smaller than this is lost."""
-    noise_sets: Literal["minibatch", "iteration_batch"] = "minibatch"
-    """Batch that is set to the noise scale: the minibatch, or the iteration batch as in the released code."""
+    noise_estimator: Literal["paper", "sequences"] = "paper"
+    """How noise_scale measures. paper: the baseline of Adaptive Batch Scaling, one measurement from random
+    microbatches of the iteration batch, in which a signal below 0 selects the shortest rollout. It is biased:
+    noise that the samples of an environment have in common counts as signal, so that the noise scale comes
+    out too small. sequences: the pooled estimate that update.noise-scale-every measures from whole sequences
+    of environments."""
+    noise_sets: Literal["minibatch", "iteration_batch"] = "iteration_batch"
+    """Batch that is set to the noise scale: the iteration batch as in the paper, or the minibatch."""
     schedule: tuple[str, ...] = ()
     """For kind = schedule: ENV_STEPS:NUM_STEPS pairs such as 0:16 1M:32, each in force from its env steps on.
     These lengths are used exactly as given."""

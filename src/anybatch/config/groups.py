@@ -179,7 +179,8 @@ class UpdateConfig:
     """epoch: check the last minibatch of each epoch (CleanRL). minibatch: check before each step (SB3, whose
     target_kl is two thirds of this one)."""
     noise_scale_every: int = 64
-    """Gradient steps between two measurements of the gradient noise scale; 0: no measurements."""
+    """Iterations between two measurements of the gradient noise scale; 0: no measurements. Each costs as much
+    as an epoch, or two if policy and value share an encoder."""
 
     def __post_init__(self) -> None:
         require_bounds(

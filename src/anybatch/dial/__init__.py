@@ -18,7 +18,7 @@ from anybatch.config.planned import (
     StalePlan,
 )
 from anybatch.dial.batch_control import BatchControl
-from anybatch.dial.plan import automatic_microbatch, make_plan, noise_part
+from anybatch.dial.plan import automatic_microbatch, make_plan
 from anybatch.dial.table import PlanTable, change_of_batch, plan_rows, plan_table
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
     "automatic_microbatch",
     "change_of_batch",
     "make_plan",
-    "noise_part",
     "plan_rows",
     "plan_table",
 ]

@@ -20,6 +20,9 @@ from typing import Any
 from anybatch import rules
 from anybatch.config import CompleteController, schedule_points
 
+RELEASED_LEAST_SIGNAL = 1e-8
+"""At or below it, the released code of arXiv:2605.21557 takes the noise scale as 0."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Signals:
@@ -36,11 +39,11 @@ class Signals:
     divergence: float | None = None
     """Divergence from the policy before the iteration, as the controller measures it."""
     noise_trace: float | None = None
-    """tr(Σ) of the gradient noise scale, averaged separately from the signal."""
+    """tr(Σ) of the gradient noise scale; if averaged, separately from the signal."""
     noise_signal: float | None = None
-    """|G|² of the gradient noise scale, averaged separately from the trace; it may be negative."""
-    noise_weight: float = 0.0
-    """Weight of the measurements in both averages: 0 before the first one, approaching 1."""
+    """|G|² of the gradient noise scale; it may be negative."""
+    noise_measurements: int = 0
+    """Measurements that both are averaged over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +169,8 @@ def by_divergence(config: CompleteController, state: ControllerState, signals: S
 def by_noise_scale(config: CompleteController, state: ControllerState, signals: Signals) -> ControllerState:
     """A batch as large as the gradient noise scale (arXiv:1812.06162), beyond which more samples hardly help.
 
-    The length moves at each measurement. Both parts are already averages; non-finite ones are ignored.
+    The length moves at each measurement; non-finite ones are ignored. If noise hides the signal, the target
+    is the longest rollout, but the shortest in the baseline of arXiv:2605.21557, which clips a ratio below 0.
     """
     trace, signal = signals.noise_trace, signals.noise_signal
     if signals.iteration % config.every or trace is None or signal is None:
@@ -175,6 +179,9 @@ def by_noise_scale(config: CompleteController, state: ControllerState, signals: 
         return state
     parts = signals.minibatches if config.noise_sets == "minibatch" else 1
     target = rules.noise_scale_steps(trace, signal, samples_per_step=signals.samples_per_step, parts=parts)
+    smallest = RELEASED_LEAST_SIGNAL if config.rounding == "released" else 0.0
+    if config.noise_estimator == "paper" and signal <= smallest:
+        target = float(config.min_steps)
     return replace(state, length=adapted(config, state.length, target))
 
 

@@ -31,8 +31,8 @@ UNKNOWN_ENCODER = "impala"
 """The encoder whose microbatches those of any other get: the smallest."""
 LARGEST_RATIO = 1e6
 """No rule holds beyond this ratio, and decays would round to 1."""
-LEAST_NOISE_WEIGHT = 0.4
-"""Weight that the average noise scale must have before it moves the limit: that of ten measurements."""
+LEAST_MEASUREMENTS = 10
+"""Measurements that the noise scale must be pooled over before it moves the limit."""
 LEAST_CHANGE = math.sqrt(2)
 """Factor by which the noise scale must differ from the current limit to move it: smaller differences are
 mostly noise, and each move changes the learning rate."""
@@ -83,10 +83,12 @@ def make_plan(
 
 
 def configured_batch(config: RunConfig, encoder: str) -> BatchSizes:
+    """The batch as configured, with at most as many minibatches as the shortest iteration has samples."""
+    samples = config.num_envs * config.step_range[0]
     return BatchSizes(
         num_envs=config.num_envs,
         num_steps=config.num_steps,
-        minibatches_per_epoch=config.update.minibatches_per_epoch,
+        minibatches_per_epoch=min(config.update.minibatches_per_epoch, samples),
         epochs=config.update.epochs,
         microbatch=config.microbatch or automatic_microbatch(encoder, machine.device_name(config.device)),
     )
@@ -96,14 +98,6 @@ def automatic_microbatch(encoder: str, device: str) -> int:
     """The fixed rule behind `--microbatch 0`."""
     place = "cpu" if device == "cpu" else "gpu"
     return AUTO_MICROBATCH.get((encoder, place), AUTO_MICROBATCH[UNKNOWN_ENCODER, place])
-
-
-def noise_part(encoder: str) -> int:
-    """Most samples in each of the parts of a minibatch that its noise scale is measured by.
-
-    Neither the microbatch nor the device decides it: they must not change what a run measures.
-    """
-    return automatic_microbatch(encoder, "cpu")
 
 
 def batch_ratios(batch: BatchSizes, tuned_at: TunedAt) -> Ratios:
@@ -192,8 +186,8 @@ def moved_limit(limit: MinibatchLimit, signals: Signals, *, tuned: float, unlimi
     It lies between the `tuned` minibatch and the `unlimited` one of this run, and grows step by step. If
     noise hides the signal, the largest minibatch is used.
     """
-    trace, signal, weight = signals.noise_trace, signals.noise_signal, signals.noise_weight
-    if trace is None or signal is None or weight < LEAST_NOISE_WEIGHT:
+    trace, signal = signals.noise_trace, signals.noise_signal
+    if trace is None or signal is None or signals.noise_measurements < LEAST_MEASUREMENTS:
         return limit.samples
     scale = rules.noise_scale(trace, signal)
     if math.isnan(scale):

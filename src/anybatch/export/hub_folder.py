@@ -49,8 +49,8 @@ class HubFolder:
         files = sum(1 for path in self.path.rglob("*") if path.is_file())
         return (
             f"{self.path}: {files} files, {self.card.config.title} on {self.card.config.env} after "
-            f"{self.card.env_steps:,} env steps, mean return {mean:.6g} ± {deviation:.3g} over "
-            f"{counted(len(self.card.evaluation.episodes), 'episode')}"
+            f"{self.card.env_steps:,} env steps, mean return {mean:.6g} ± {deviation:.3g} "
+            f"(standard deviation) over {counted(len(self.card.evaluation.episodes), 'episode')}"
         )
 
 

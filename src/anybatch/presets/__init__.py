@@ -1,6 +1,6 @@
 """Named configurations. Each file states the source of its numbers and the batch they were tuned at.
 
-About ten files are complete; the others extend one of them and state what differs.
+About a dozen files are complete; the others extend one of them and state what differs.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ from anybatch.presets.files import (
 )
 from anybatch.presets.toml_text import as_toml
 
-DEFAULT = "cartpole-ppo-ewma"
+DEFAULT = "classic-ppo-ewma"
 """The preset of a run that names neither a preset nor an environment."""
 
 __all__ = [

@@ -43,11 +43,11 @@ def test_the_final_return_is_the_mean_of_the_last_tenth():
     assert curves.final_return([1.0, 2.0, 3.0]) == 3
 
 
-def test_metrics_are_means_within_a_part_and_noise_scales_medians():
-    rows = [row(1, **{"losses/entropy": 1.0, "batch/noise_scale": noise}) for noise in (1.0, 2.0, 90.0)]
+def test_metrics_are_means_within_a_part():
+    rows = [row(1, **{"losses/entropy": 1.0, "noise/signal": signal}) for signal in (1.0, 2.0, -6.0)]
     rows.append(row(8, **{"losses/entropy": 3.0}))
     found = curves.metric_curves(rows, 8, 2)
-    assert found == {"losses/entropy": (1.0, 3.0), "batch/noise_scale": (2.0, None)}
+    assert found == {"losses/entropy": (1.0, 3.0), "noise/signal": (-1.0, None)}
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,8 @@ from anybatch.text import number_text
 PARTS = 120
 """Number of equal parts of the longest run; a point of a line is the mean within one."""
 RETURN, EPISODES = "charts/episodic_return", "charts/episodes"
-NOISE_SCALE = "batch/noise_scale"
-"""Metric summarized by medians: a few values dominate its mean, since its denominator can be near 0. It
-has no value where noise hides the gradient: it is more than the batch there."""
+NOISE_SCALE, NOISE_SCALE_ABOVE = "batch/noise_scale", "batch/noise_scale_above"
+"""Where noise hides the signal, a run has measured only what the noise scale is more than."""
 RETURN_METRICS = (RETURN, "charts/normalized_return", "charts/episodic_length")
 """Metrics that are means over episodes: parts of a run weight them by the number of episodes."""
 
@@ -51,7 +50,7 @@ RUN_CHARTS = (
         name="noise-scale",
         title="Gradient noise scale",
         metric=NOISE_SCALE,
-        y_label="samples; dashed: the minibatch; dots: more than the batch, lost in noise",
+        y_label="samples; dashed: the minibatch; dots: more than this, lost in noise",
         y_scale="log",
         beside="batch/minibatch",
         beside_label="minibatch",
@@ -189,7 +188,7 @@ def group_line(group: Group, metric: str, longest: int) -> Series | None:
     lines = [line for run in group.runs if (line := run_line(run.rows, metric, longest / PARTS)) is not None]
     if not lines:
         return None
-    x, y, low, high = lines[0] if len(lines) == 1 else over_runs(lines, longest, metric)
+    x, y, low, high = lines[0] if len(lines) == 1 else over_runs(lines, longest)
     has_range = bool((high > low).any())
     return Series(
         label=group.label,
@@ -203,13 +202,13 @@ def group_line(group: Group, metric: str, longest: int) -> Series | None:
 
 
 def lost_marks(group: Group, line: Series, longest: int) -> list[Series]:
-    """Dots where a line has gaps: more than the batch, at whose height they are."""
+    """Dots where a line has gaps: the noise scale is more than that."""
     lost = tuple(x for x, y in zip(line.x, line.y, strict=True) if math.isnan(y))
-    batch = group_line(group, "batch/iteration", longest) if lost else None
-    if batch is None:
+    above = group_line(group, NOISE_SCALE_ABOVE, longest) if lost else None
+    if above is None:
         return []
-    heights = tuple(np.interp(lost, batch.x, batch.y).tolist())
-    label = f"{group.label}, more than the batch"
+    heights = tuple(np.interp(lost, above.x, above.y).tolist())
+    label = f"{group.label}, more than this"
     return [Series(label=label, color=line.color, x=lost, y=heights, dots=True, line=False, in_legend=False)]
 
 
@@ -219,11 +218,10 @@ Line = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 def run_line(rows: Sequence[Mapping[str, Any]], metric: str, width: float) -> Line | None:
     """A metric in parts of `width` env steps; rows that are farther apart are separate points."""
-    known = [row for row in rows if row.get(metric) is not None]
+    names = (NOISE_SCALE, NOISE_SCALE_ABOVE) if metric == NOISE_SCALE else (metric,)
+    known = [row for row in rows if any(row.get(name) is not None for name in names)]
     if not known:
         return None
-    if metric == NOISE_SCALE:  # JSON has no infinity: a scale that is missing was lost in noise
-        known = rows
     steps = np.array([row["env_steps"] for row in known], dtype=np.float64)
     values = np.array([math.inf if row.get(metric) is None else row[metric] for row in known])
     by_episodes = metric in RETURN_METRICS
@@ -231,18 +229,18 @@ def run_line(rows: Sequence[Mapping[str, Any]], metric: str, width: float) -> Li
     # A row at the very end of a part belongs to it, since its env steps were done within it.
     _, starts = np.unique(np.ceil(steps / width), return_index=True)
     parts = zip(*(np.split(array, starts[1:]) for array in (steps, values, weights)), strict=True)
-    points = [(np.average(x, weights=weight), *middle_and_range(y, weight, metric)) for x, y, weight in parts]
+    points = [(np.average(x, weights=weight), *middle_and_range(y, weight)) for x, y, weight in parts]
     x, y, low, high = np.array(points).T
     return x, y, low, high
 
 
-def over_runs(lines: Sequence[Line], longest: int, metric: str) -> Line:
+def over_runs(lines: Sequence[Line], longest: int) -> Line:
     """Middle and range over runs, each interpolated to common points and counted where it has data."""
     x = np.linspace(0, longest, PARTS + 1)
     at = np.array([at_points(x, steps, means) for steps, means, _, _ in lines])
     has_data = ~np.isnan(at)
     points = [
-        (place, *middle_and_range(values[there], np.ones(there.sum()), metric))
+        (place, *middle_and_range(values[there], np.ones(there.sum())))
         for place, values, there in zip(x, at.T, has_data.T, strict=True)
         if there.any()
     ]
@@ -250,10 +248,9 @@ def over_runs(lines: Sequence[Line], longest: int, metric: str) -> Line:
     return x, y, low, high
 
 
-def middle_and_range(values: np.ndarray, weights: np.ndarray, metric: str) -> tuple[float, float, float]:
-    """The mean, or the median of a noise scale, and the range of finite values; if the middle is not finite,
-    there is no range."""
-    middle = np.median(values) if metric == NOISE_SCALE else np.average(values, weights=weights)
+def middle_and_range(values: np.ndarray, weights: np.ndarray) -> tuple[float, float, float]:
+    """The mean and the range of finite values; if the mean is not finite, there is no range."""
+    middle = np.average(values, weights=weights)
     if not np.isfinite(middle):
         return math.inf, math.nan, math.nan
     finite = values[np.isfinite(values)]

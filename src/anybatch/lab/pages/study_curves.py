@@ -134,9 +134,9 @@ def metric_panels(view: StudyView) -> list[Panels]:
 def metric_chart(view: StudyView, parts: Sequence[Part], metric: str, stratum: str) -> Chart:
     series: list[Series] = []
     for place, part in enumerate(parts):
-        results = [result for result in view.finished(part, stratum) if metric in result.metrics]
+        results = [result for result in view.finished(part, stratum) if result.course(metric)]
         color, dashed = palette.distinct(place)
-        courses = [result.metrics[metric] for result in results]
+        courses = [result.course(metric) for result in results]
         line = mean_line(results, courses, view.label(part), color, dashed=dashed)
         series += [line] if line is not None else []
     known = next((kind.title for kind in RUN_CHARTS if kind.metric == metric), metric)
@@ -175,13 +175,15 @@ def mean_line(
         return None
     steps = np.array([env_steps for env_steps, _ in results[0].curve], dtype=float)[known]
     values = values[:, known]
+    mean = np.nanmean(values, axis=0)
+    values[np.isinf(values)] = np.nan
     has_range = len(results) > 1
     return Series(
         label=label,
         color=color,
         dashed=dashed,
         x=tuple(steps.tolist()),
-        y=tuple(np.nanmean(values, axis=0).tolist()),
+        y=tuple(np.where(np.isinf(mean), np.nan, mean).tolist()),
         low=tuple(np.nanmin(values, axis=0).tolist()) if has_range else (),
         high=tuple(np.nanmax(values, axis=0).tolist()) if has_range else (),
     )
@@ -194,4 +196,6 @@ def without_gaps(course: Sequence[float | None]) -> np.ndarray:
     if not known:
         return np.full(len(course), np.nan)
     values = [value for value in course if value is not None]
-    return np.interp(places, known, values, left=np.nan, right=np.nan)
+    filled = np.interp(places, known, values, left=np.nan, right=np.nan)
+    filled[known] = values  # also where they are infinite
+    return filled

@@ -66,9 +66,9 @@ cells/NAME.json adds:
     evaluation  {"mean_return", "standard_error", "episodes", "greedy"} of the trained policy
     plan        numbers of the run's plan: batch, tuned_at, ratios, hyperparameters, phase, step_range, rows,
                 warnings, as `anybatch plan --json` prints them
-    metrics     {name: [value or null, …]}, a value for each part of the run, means within it (of the noise
-                scale, medians): those of curves.METRIC_CURVES that the run
-                measured
+    metrics     {name: [value or null, …]}, a value for each part of the run, means within it: those of
+                curves.METRIC_CURVES that the run measured. Older cells have medians of a batch/noise_scale
+                that was measured within one minibatch
     facts       seconds (of training, summed over interruptions), interruptions, anybatch, git_commit, source,
                 python, torch, engine, device, threads, machine, cores. Only these may differ between two
                 undisturbed runs of one plan on one machine
@@ -86,6 +86,7 @@ from typing import Any, Literal, Self
 
 from anybatch.errors import UserError
 from anybatch.lab.studies import curves
+from anybatch.rules import noise_scale
 from anybatch.runs import folder as run_folder
 from anybatch.storage.json_text import is_number
 from anybatch.storage.safe_files import Folder
@@ -217,6 +218,17 @@ class Result:
     @property
     def area(self) -> float | None:
         return curves.area(value for _, value in self.curve)
+
+    def course(self, metric: str) -> tuple[float | None, ...]:
+        """A metric over the run; the noise scale from its parts, infinite where noise hides the signal."""
+        if metric != curves.NOISE_SCALE or curves.TRACE not in self.metrics:
+            return self.metrics.get(metric, ())
+        return tuple(None if pair is None else noise_scale(*pair) for pair in self.noise())
+
+    def noise(self) -> tuple[tuple[float, float] | None, ...]:
+        """Trace and signal of the gradient over the run; empty if they were not kept."""
+        both = zip(self.metrics.get(curves.TRACE, ()), self.metrics.get(curves.SIGNAL, ()), strict=True)
+        return tuple(None if trace is None or signal is None else (trace, signal) for trace, signal in both)
 
     def score(self, metric: str) -> float:
         """The number that verdicts compare, `area` or `final`. The cell must not have failed."""

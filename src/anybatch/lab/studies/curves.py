@@ -1,15 +1,18 @@
 """What a cell keeps of its run's rows: curves with one point for each of equal parts of the run."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
-EPISODES, RETURN, NOISE_SCALE = "charts/episodes", "charts/episodic_return", "batch/noise_scale"
+EPISODES, RETURN = "charts/episodes", "charts/episodic_return"
+NOISE_SCALE, TRACE, SIGNAL = "batch/noise_scale", "noise/trace", "noise/signal"
+"""The noise scale is not kept itself: it is the quotient of the other two, whose means are taken first."""
 ENTROPY = "losses/entropy"
 METRIC_CURVES = (
     "batch/iteration",
     "batch/minibatch",
-    "batch/noise_scale",
+    TRACE,
+    SIGNAL,
     "batch/behavioral_divergence",
     "batch/policy_kl",
     "charts/learning_rate",
@@ -61,13 +64,9 @@ def metric_curves(rows: Sequence[Row], total_env_steps: int, bins: int) -> dict[
     split = parts(rows, total_env_steps, bins)
     found: dict[str, Values] = {}
     for name in METRIC_CURVES:
-        # A few largest values dominate a mean of noise scales: the gradient in the denominator can be near 0.
-        middle = median if name == NOISE_SCALE else fmean
         known = [[row[name] for row in part if row.get(name) is not None] for part in split]
         if any(known):
-            found[name] = tuple(
-                rounded(middle(values), METRIC_DIGITS) if values else None for values in known
-            )
+            found[name] = tuple(rounded(fmean(values), METRIC_DIGITS) if values else None for values in known)
     return found
 
 

@@ -6,15 +6,16 @@ from itertools import chain
 
 import numpy as np
 
+from anybatch import rules
 from anybatch.lab import statistics
 from anybatch.lab.studies.cells import Cell, Result
+from anybatch.lab.studies.curves import NOISE_SCALE
 from anybatch.lab.verdicts import compare
 from anybatch.lab.verdicts.rule import Rule
 from anybatch.lab.verdicts.scores import Scores
 from anybatch.lab.verdicts.verdict import Comparison, State, overall
 from anybatch.text import counted
 
-NOISE_SCALE = "batch/noise_scale"
 FEWEST_POINTS = 8
 """Fewest parts of a run in which both metrics were measured, for a correlation."""
 LEVEL = 0.95
@@ -39,6 +40,9 @@ def estimate(rule: Rule, scores: Scores, label: str, cells: Sequence[Cell]) -> C
     if not by_cell:
         sentence = f"{label}: not measured in any of {counted(len(cells), 'run')}."
         return Comparison(label=label, state="undecided", sentence=sentence)
+    pairs = [pair for name in by_cell for pair in noise_pairs(scores.results[name], rule.share)]
+    if rule.metric == NOISE_SCALE and pairs:
+        return pooled_noise(label, pairs, by_cell, scores)
     values = list(by_cell.values())
     middle, interval = float(np.mean(values)), statistics.mean_interval({"": values}, LEVEL)
     details: dict[str, object] = {"per_cell": by_cell, "unit": rule.metric}
@@ -48,6 +52,28 @@ def estimate(rule: Rule, scores: Scores, label: str, cells: Sequence[Cell]) -> C
         details |= {"envs_worth_having": envs}
         ending += f": its minibatch would be reached with {envs:,.0f} envs, and more add little"
     return measurement(label, middle, interval, f"{middle:.4g}{in_brackets(interval)}{ending}", details)
+
+
+def pooled_noise(
+    label: str, pairs: Sequence[tuple[float, float]], by_cell: Mapping[str, float], scores: Scores
+) -> Comparison:
+    """The noise scale from all traces and signals of the runs, or what it is more than."""
+    _, _, scale, error, above = rules.pooled_noise_scale(pairs)
+    details: dict[str, object] = {"unit": NOISE_SCALE}
+    if scale is None or error is None:
+        words = "hidden by noise" if above is None else f"more than {above:.4g}, hidden by noise"
+        return Comparison(label=label, state="undecided", sentence=f"{label}: {words}.", details=details)
+    interval = scale - rules.STANDARD_ERRORS * error, scale + rules.STANDARD_ERRORS * error
+    envs = worth_having(scores, dict.fromkeys(by_cell, scale))
+    words = f"{scale:.4g}{in_brackets(interval)}: its minibatch would be reached with {envs:,.0f} envs"
+    return measurement(label, scale, interval, words, details | {"envs_worth_having": envs})
+
+
+def noise_pairs(result: Result, share: float) -> list[tuple[float, float]]:
+    """Trace and signal in the last parts of a run."""
+    pairs = result.noise()
+    first = len(pairs) - max(1, round(share * len(pairs)))
+    return [pair for pair in pairs[max(0, first) :] if pair is not None]
 
 
 def measurement(
@@ -79,9 +105,16 @@ def not_run(label: str) -> Comparison:
 
 
 def measured(metric: str, share: float, scores: Scores, cells: Iterable[Cell]) -> dict[str, float]:
-    """The median of a metric over the last part of each run that has measured it, by cell."""
+    """The median of a metric over the last part of each run that has measured it, by cell.
+
+    A noise scale is the quotient of the mean trace and the mean signal, where these were kept.
+    """
     found: dict[str, float] = {}
     for name in (cell.name for cell in cells if cell.name in scores.results):
+        pairs = noise_pairs(scores.results[name], share) if metric == NOISE_SCALE else []
+        if pairs:
+            found[name] = rules.noise_scale(*map(float, np.mean(pairs, axis=0)))
+            continue
         values = scores.results[name].metrics.get(metric, ())
         first = len(values) - max(1, round(share * len(values)))
         last = [value for value in values[max(0, first) :] if value is not None]
@@ -139,7 +172,7 @@ def correlation(
 
 def along(result: Result, first: str, second: str) -> float | None:
     """The rank correlation of two metrics over the parts of a run that have both; None for too few."""
-    both = zip(result.metrics.get(first, ()), result.metrics.get(second, ()), strict=False)
+    both = zip(result.course(first), result.course(second), strict=False)
     pairs = [(a, b) for a, b in both if a is not None and b is not None]
     if len(pairs) < FEWEST_POINTS:
         return None

@@ -37,7 +37,7 @@ from typing import Any
 
 from anybatch.errors import ConfigError
 from anybatch.lab.studies.cells import METRICS, Cell, LeftOut
-from anybatch.lab.studies.curves import METRIC_CURVES
+from anybatch.lab.studies.curves import METRIC_CURVES, NOISE_SCALE
 from anybatch.lab.studies.files import Grid, Study
 from anybatch.lab.studies.plan import StudyPlan
 from anybatch.lab.studies.tables import Table
@@ -300,8 +300,9 @@ def wrong_number(rule: Rule) -> str:
 
 
 def wrong_metric(rule: Rule) -> str:
-    unknown = [name for name in (rule.metric, *rule.others) if name and name not in METRIC_CURVES]
-    return f"cells keep no metric {unknown[0]}; they keep {', '.join(METRIC_CURVES)}" if unknown else ""
+    known = (*METRIC_CURVES, NOISE_SCALE)
+    unknown = [name for name in (rule.metric, *rule.others) if name and name not in known]
+    return f"cells keep no metric {unknown[0]}; they keep {', '.join(known)}" if unknown else ""
 
 
 def wrong_cells(rule: Rule, study: Study) -> str:
