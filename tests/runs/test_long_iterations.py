@@ -25,7 +25,7 @@ TRAIN = [
     FACTORY,
     "--num-envs=4",
     "--num-steps=100",
-    "--total-env-steps=10000",
+    "--total-env-steps=4000",
     "--evaluation.num-envs=1",
     "--record.checkpoint-every-iterations=1",
     "--record.no-tensorboard",
@@ -73,7 +73,7 @@ def test_sigterm_ends_a_long_iteration_and_a_resume_equals_the_undisturbed_run(
         assert command.wait(10) == 128 + signal.SIGTERM
     assert "Continue with: anybatch resume" in command.said()[1]
     saved = newest_state(runs / "run")["shared"]["learner"]
-    assert saved["iterations"] == rows(runs) and saved["env_steps"] < 10_000
+    assert saved["iterations"] == rows(runs) and saved["env_steps"] < 4000
     set_speed(seconds_file, FAST)
     with run("resume", str(runs / "run"), FACTORY) as command:
         assert command.wait(200) == 0, command.said()
@@ -88,7 +88,7 @@ def test_the_first_iteration_shows_progress_and_ctrl_c_says_how_long_it_takes(
     runs = tmp_path / "runs"
     set_speed(seconds_file, SLOW)
     with commands.start([*TRAIN, f"--run-dir={runs}"], **{SECONDS_FILE: str(seconds_file)}) as command:
-        wait_for(command, lambda: "collecting" in command.said()[0], 60)
+        wait_for(command, lambda: "env steps, collecting " in command.said()[0], 60)
         assert rows(runs) == 0 and "left more than" in command.said()[0]
         command.send_signal(signal.SIGINT)
         wait_for(command, lambda: "Stopping after this iteration, in more than" in command.said()[0], 2)

@@ -119,7 +119,7 @@ def run_plan(
 def stop_processes(out: Path, *, times: int) -> None:
     """Let the workers in a folder get a SIGTERM after each of their first iterations, as by `kill PID`."""
     copy = out / "source" / "anybatch" / "runs" / "run.py"
-    before = '        """Evaluate if due, write one row, show it, and save a checkpoint if due."""\n'
+    before = "        self.pace.end_iteration()\n"
     stops = (
         '        with (self.folder.parent / "stops").open("a") as stops:\n'
         f'            if stops.write("x") and stops.tell() <= {times}:\n'
