@@ -1,4 +1,4 @@
-"""The Python API: train, resume, load, plan, evaluate, advise and tune."""
+"""The Python API: train, resume, load, plan, evaluate, advise, check_env and tune."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +16,7 @@ from anybatch.config import AnyConfig, EnvConfig, RunConfig
 from anybatch.config.require import whole_number
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.dial import Plan, plan_table
+from anybatch.envs import check
 from anybatch.envs.ids import refuse_unknown
 from anybatch.envs.interface import Interface, interface_of
 from anybatch.envs.protocol import DiscreteActions, EnvSpec
@@ -158,6 +159,15 @@ def evaluate(
 def advise(folder: PathLike) -> list[Advice]:
     """What a run's metrics suggest about its settings. Empty if nothing stands out."""
     return TrainedRun(folder).advice()
+
+
+def check_env(env: Any, env_config: EnvConfig | None = None) -> list[str]:
+    """What is wrong with an environment, or makes it hard to learn; one sentence each, empty if nothing.
+
+    `env` is as in `train`. A few hundred random steps are taken, twice with the same seed. Raises EnvError if
+    there is no environment of that id.
+    """
+    return check.check_env(env, env_config)
 
 
 def tune(

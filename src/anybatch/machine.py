@@ -40,13 +40,22 @@ def _meminfo_available() -> int | None:
     return None
 
 
+GPU_FILES = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
+"""On Linux, one of these exists if torch may find a GPU: NVIDIA's driver, that of Jetson, WSL, ROCm."""
+
+
 def device_name(name: str) -> str:
-    """The device name, with `auto` resolved to cuda if available and cpu otherwise."""
+    """The device name, with `auto` resolved: a GPU of its own for each rank on this machine, else cpu."""
     if name != "auto":
         return name
+    if sys.platform == "linux" and not any(map(os.path.exists, GPU_FILES)):
+        return "cpu"  # without importing torch, for plans
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    if not torch.cuda.is_available() or torch.cuda.device_count() < ranks_here:
+        return "cpu"
+    return "cuda" if ranks_here == 1 else f"cuda:{os.environ['LOCAL_RANK']}"
 
 
 def usable_device(name: str) -> "torch.device":

@@ -18,6 +18,8 @@ def refuse_another_run(recorded: AnyConfig, config: AnyConfig) -> None:
         for name in path.split("."):
             there, here = getattr(there, name), getattr(here, name)
         if there != here:
+            if path == "dtype":
+                path, there, here = "precision", recorded.precision, config.precision
             raise ConfigError(f"this run has {path} = {there}, not {here}: a resume cannot change that")
 
 

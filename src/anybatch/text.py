@@ -20,6 +20,15 @@ def counted(count: float, noun: str) -> str:
     return f"{number} {noun}{'s' * (count != 1)}"
 
 
+def duration_text(seconds: float) -> str:
+    """40 s, 3 min, 2.5 h, 4 days: a duration that was estimated."""
+    for unit, length, limit in (("s", 1, 90), ("min", 60, 90), ("h", 3600, 48)):
+        if seconds / length < limit:
+            shown = seconds / length
+            return f"{shown:.2g} {unit}" if unit == "h" and shown < 10 else f"{shown:.0f} {unit}"
+    return f"{seconds / 86_400:,.0f} days"
+
+
 def readable(count: int) -> str:
     """A number of bytes with three digits and a decimal unit."""
     size = float(count)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from anybatch import envs, user_modules
+from anybatch import envs, presets, user_modules
 from anybatch.acting.evaluation import Evaluation
 from anybatch.acting.sources import QueueSource
 from anybatch.algorithms import AnyState, algorithm_of
@@ -23,6 +23,7 @@ from anybatch.config.serialization import config_to_dict
 from anybatch.dial import plan_table
 from anybatch.distributed import collectives, group
 from anybatch.envs import stored_spaces
+from anybatch.envs.protocol import bounds_hint
 from anybatch.errors import LostRankError, UserError, note_own_line, own_line
 from anybatch.evaluating import (
     PeriodicEvaluation,
@@ -31,6 +32,7 @@ from anybatch.evaluating import (
     refuse_one_env_for_two,
 )
 from anybatch.networks import custom as custom_networks
+from anybatch.presets.by_env import STARTING_POINTS
 from anybatch.restoring import refuse_another_run, refuse_finished, restore, was_native
 from anybatch.runs import folder as run_folder
 from anybatch.runs import restarts
@@ -115,6 +117,8 @@ def train(
             evaluation_protocol(config)  # refuse now what could not be evaluated after training
             refuse_one_env_for_two(config, custom)
             state = stack.enter_context(started(config, custom, env_steps=0))
+            if preset in STARTING_POINTS and (hint := bounds_hint(state.source.spec.actions)):
+                logger.info(hint)
             stem = name or run_folder.name_of(config.env, preset, config.seed, datetime.now(), tag)
             folder = run_folder.create(base, stem) if is_writing() else base
         folder = base / collectives.text_from_rank_0(folder.name)
@@ -171,7 +175,9 @@ def run_to_end(
     spec = state.source.spec
     title = f"{spec.env_id} on {spec.engine}, {computed_by(state)}, seed {config.seed}"
     if config.device == "auto":
-        logger.info(f"device auto: {state.device}")
+        found = "a GPU" if state.device.type == "cuda" else "no GPU"
+        each = " for each rank" if collectives.world_size() > 1 else ""
+        logger.info(f"device auto: {state.device}, since torch finds {found}{each}; --device changes it")
     if is_writing():
         record_facts(folder, config, state)
     output.show_plan(config, state.plan)
@@ -179,12 +185,15 @@ def run_to_end(
         if loaded is not None:
             run.continue_from(loaded)
         run.on_iteration = on_iteration
+        if state.device.type == "cpu":
+            run.cheaper_preset = presets.for_few_cores(config)
         run.evaluate = periodic = PeriodicEvaluation.of_run(folder, config, custom)
         try:
             with noting_training(state, run, resume_of(config, folder, custom)):
                 algorithm_of(config).train(config, state, run)
-        except KeyboardInterrupt:
-            raise Stopped(signal.SIGINT, outcome_of(config, state, run, custom).how_to_continue()) from None
+        except KeyboardInterrupt as stop:
+            number = stop.signal if isinstance(stop, Stopped) else signal.SIGINT
+            raise Stopped(number, outcome_of(config, state, run, custom).how_to_continue()) from None
     custom.close_source(state.source)
     outcome = outcome_of(config, state, run, custom)
     # Also before the evaluation: a run that is killed during it has been trained to its end.

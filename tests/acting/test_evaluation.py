@@ -138,7 +138,7 @@ def test_a_run_on_an_env_without_a_limit_ends_with_an_evaluation_that_says_what_
 ):
     flags = ["--evaluation.num-envs=2", "--evaluation.episodes-per-env=2"]
     main(["train", *ENDLESS, *flags, "--evaluation.max-episode-steps=40", f"--run-dir={tmp_path}"])
-    assert "40 ± 0 mean return over 4 episodes" in capsys.readouterr().out
+    assert "40 ± 0 (standard error) mean return over 4 episodes" in capsys.readouterr().out
     main(["evaluate", str(tmp_path), "--evaluation.max-episode-steps=30", "--json"])
     result = json.loads(capsys.readouterr().out)
     assert result["returns"] == [30] * 4 and result["capped_share"] == 1

@@ -259,9 +259,9 @@ def test_schedules_go_through_their_record():
         ({"anneal": "linear", "anneal_until": 0}, "optimizer.anneal-until = 0: "),
         ({"anneal_until": 5}, "optimizer.anneal-until = 5: must be None unless optimizer.anneal = linear"),
         ({"anneal_to": 0.5}, "optimizer.anneal-to = 0.5: must be 0 unless optimizer.anneal = linear"),
-        ({"anneal": "linear", "anneal_to": 1.0}, "optimizer.anneal-to = 1.0: must be a share"),
-        ({"anneal": "linear", "anneal_to": -0.1}, "optimizer.anneal-to = -0.1: must be a share"),
-        ({"anneal": "linear", "anneal_to": float("nan")}, "optimizer.anneal-to = nan: must be a share"),
+        ({"anneal": "linear", "anneal_to": 1.0}, "optimizer.anneal-to = 1.0: must be in"),
+        ({"anneal": "linear", "anneal_to": -0.1}, "optimizer.anneal-to = -0.1: must be in"),
+        ({"anneal": "linear", "anneal_to": float("nan")}, "optimizer.anneal-to = nan: must be in"),
     ],
 )
 def test_an_end_that_cannot_be_is_refused(settings: dict[str, Any], sentence: str):

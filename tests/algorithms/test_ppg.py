@@ -630,7 +630,6 @@ def test_a_phase_beyond_memory_is_refused_with_its_numbers_before_anything_is_co
         ("--phase.policy-iterations=0", "phase.policy-iterations = 0: must be at least 1"),
         ("--phase.auxiliary-learning-rate=-1", "phase.auxiliary-learning-rate = -1.0: must be positive"),
         ("--phase.clone-coefficient=-1", "phase.clone-coefficient = -1.0: must not be negative"),
-        ("--update.minibatches-per-epoch=99999", "99999 is more than the 64 × 256 = 16384 samples"),
         ("--env=procgen:coinrum", "no environment procgen:coinrum; the nearest names are procgen:coinrun"),
     ],
 )

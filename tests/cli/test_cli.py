@@ -17,6 +17,7 @@ from forked_commands import Commands
 from plain_commands import said
 from toy_runs import newest_learner
 
+import anybatch
 from anybatch import __version__
 from anybatch.cli import doctor, main
 from anybatch.cli.flag_table import flag_table
@@ -420,7 +421,7 @@ def test_the_help_of_train_begins_with_what_people_change_first(
     first = [line.split()[0] for line in lines if line.startswith("  --")]
     assert first[:5] == ["--env", "--preset", "--num-envs", "--total-env-steps", "--seed"]
     assert first[5:9] == ["--rescale", "--optimizer.learning-rate", "--objective.clip", "--update.epochs"]
-    assert "--ray-address" not in first and len(lines) <= 66
+    assert "--ray-address" not in first and len(lines) <= 70
 
 
 def test_the_help_of_a_command_on_a_run_shows_its_settings_if_it_is_named(
@@ -467,6 +468,7 @@ def test_doctor_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     checks = {check["name"]: check for check in json.loads(said(capsys, "doctor", "--json"))}
     assert all(checks[name]["works"] for name in ("machine", "torch", "gymnasium", "CartPole-v1"))
     assert "env steps/s" in checks["gym:CartPole-v1"]["finding"]
+    assert checks["native code"]["finding"].startswith("a small network uses native code: ")
     assert not checks["CartPol-v1"]["works"] and "CartPole-v1" in checks["CartPol-v1"]["finding"]
     assert "--microbatch" in checks["nature microbatch"]["finding"]
 
@@ -500,7 +502,8 @@ def test_doctor_says_each_finding_at_once(
 
 def test_a_run_is_named_after_what_differs_or_as_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     words = ["train", "--env=toy:Match", "--preset=cartpole-ppo-ewma", f"--run-dir={tmp_path}", *SHORT]
-    assert "mean return over the last " in said(capsys, *words, "--num-envs=5", "--device=auto")
+    out = said(capsys, *words, "--num-envs=5", "--device=auto")
+    assert "mean return over the last " in out and "device auto: cpu, since torch finds no GPU" in out
     (first,) = tmp_path.iterdir()
     assert first.name.startswith("toy-Match__cartpole-ppo-ewma__n5-t16__s1__")
     assert json.loads((first / "facts.json").read_text())["device"] == "cpu"
@@ -577,3 +580,24 @@ def test_files_that_are_not_what_they_should_be_are_one_sentence(
         main(["advise", str(tmp_path)])
     assert refusal.value.code == 2
     assert capsys.readouterr().err == f"anybatch advise: {metrics} cannot be read: it is not a regular file\n"
+
+
+def test_check_env(capsys: pytest.CaptureFixture[str]):
+    assert said(capsys, "check-env", "CartPole-v1").strip() == "nothing stands out"
+    found = said(capsys, "check-env", "Pendulum-v1").splitlines()
+    assert found == anybatch.check_env("Pendulum-v1") and len(found) == 1
+    assert "nothing" in said(capsys, "check-env", "Pendulum-v1", "--env-config.actions=scaled")
+    with pytest.raises(SystemExit) as end:
+        main(["check-env", "Pendulm-v1"])
+    assert end.value.code == 2 and "Pendulum-v1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:9", "tpu"])
+def test_a_device_that_does_not_exist_is_one_sentence(
+    device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--env=toy:Match", f"--device={device}", *SHORT, f"--run-dir={tmp_path}"])
+    said = capsys.readouterr().err
+    assert end.value.code == 2 and f"device = {device} " in said and said.count("\n") == 1
+    assert not list(tmp_path.iterdir())

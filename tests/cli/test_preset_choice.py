@@ -20,16 +20,17 @@ BY_ID = {
     "envpool:Pong-v5": "atari-ppo-ewma",
     "ALE/Breakout-v5": "atari-ppo-ewma",
     "procgen:coinrun": "procgen-ppo-ewma",
-    "procgen-easy:coinrun": "procgen-easy-ppo-ewma",
+    "procgen-easy:coinrun": "procgen-small-ppo-ewma",
     "CoinrunHard-v0": "procgen-ppo-ewma",
-    "envpool:StarpilotEasy-v0": "procgen-easy-ppo-ewma",
+    "envpool:StarpilotEasy-v0": "procgen-small-ppo-ewma",
     "MazeMemory-v0": "procgen-ppo-ewma",
     "minatar:Breakout": "minatar-ppo-ewma",
-    "HalfCheetah-v4": "mujoco-ppo",
-    "gym:Walker2d-v5": "mujoco-ppo",
-    "CartPole-v1": "cartpole-ppo-ewma",
-    "gym:Acrobot-v1": "cartpole-ppo-ewma",
-    "MountainCarContinuous-v0": "cartpole-ppo-ewma",
+    "HalfCheetah-v4": "mujoco-ppo-ewma",
+    "gym:Walker2d-v5": "mujoco-ppo-ewma",
+    "CartPole-v1": "classic-ppo-ewma",
+    "gym:Acrobot-v1": "classic-ppo-ewma",
+    "MountainCarContinuous-v0": "classic-ppo-ewma",
+    "LunarLander-v3": "box2d-ppo-ewma",
 }
 SHORT = ["--num-envs=3", "--num-steps=8", "--total-env-steps=24", "--evaluation.num-envs=1", "--threads=1"]
 
@@ -67,7 +68,6 @@ def test_the_id_tells_without_an_env_and_without_envpool():
         ("toy:Match", "vector-ppo-ewma"),  # discrete actions
         ("toy:Target", "vector-ppo-ewma"),  # continuous ones
         ("toy:Pixels", "image-ppo-ewma"),
-        ("LunarLander-v3", "vector-ppo-ewma"),
         ("broken_envs:Sound-v0", "vector-ppo-ewma"),
         ("AirRaid-v5", "atari-ppo-ewma"),  # not one of the 57 games
     ],
@@ -97,7 +97,7 @@ def test_an_env_that_was_built_already_is_chosen_for_by_its_observations():
 
 
 @pytest.mark.parametrize(
-    ("env_id", "preset"), [("Breakout-v5", "atari-ppo-ewma"), ("HalfCheetah-v4", "mujoco-ppo")]
+    ("env_id", "preset"), [("Breakout-v5", "atari-ppo-ewma"), ("HalfCheetah-v4", "mujoco-ppo-ewma")]
 )
 def test_the_plan_of_an_environment_is_that_of_its_preset(
     env_id: str, preset: str, capsys: pytest.CaptureFixture[str]
@@ -171,20 +171,21 @@ def test_without_an_environment_the_default_is_trained(capsys: pytest.CaptureFix
 def test_own_environments_train_with_a_preset_for_what_they_show(
     env_id: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    out = said(capsys, "train", f"--env={env_id}", f"--run-dir={tmp_path}", *SHORT)
+    short = [*SHORT, "--num-steps=32", "--total-env-steps=96"]
+    out = said(capsys, "train", f"--env={env_id}", f"--run-dir={tmp_path}", *short)
     kind = {"toy:Target": "vector", "toy:Pixels": "image"}[env_id]
     assert f"preset {kind}-ppo-ewma: {env_id} has {kind} observations" in out
     (folder,) = tmp_path.iterdir()
     assert f"__{kind}-ppo-ewma__" in folder.name
     config = json.loads((folder / run_folder.CONFIG_FILE).read_text())
     assert config["env_config"]["time_limit"] == "bootstrap"
-    assert config["normalize"]["observations"] == ("step" if kind == "vector" else "none")
+    assert config["normalize"]["observations"] == ("iteration" if kind == "vector" else "none")
 
 
 def test_help_shows_the_numbers_of_the_preset_chosen(capsys: pytest.CaptureFixture[str]):
     main(["train", "--env=HalfCheetah-v4", "--help"])
     out = capsys.readouterr().out
-    assert "[mujoco-ppo]" in out and "[2,048]" in out and "selects another" not in out
+    assert "[mujoco-ppo-ewma]" in out and "[256]" in out and "selects another" not in out
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -445,7 +445,15 @@ def test_an_automatic_device_has_the_microbatch_of_the_device_it_stands_for(monk
 
     assert microbatch("auto") == microbatch("cpu") != microbatch("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(machine, "GPU_FILES", ("/",))
     assert microbatch("auto") == microbatch("cuda")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    devices: list[str] = []
+    for ranks in ("1", "2", "3"):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+        devices.append(machine.device_name("auto"))
+    assert devices == ["cuda", "cuda:1", "cpu"]
 
 
 def betas_at(num_envs: int, **optimizer: float) -> tuple[Hyperparameters, str]:

@@ -83,7 +83,7 @@ def test_data_that_memory_cannot_hold_is_refused_after_building_a_single_env(
         return make(*arguments, seeds=seeds, **settings)
 
     monkeypatch.setattr(envs, "make", counted)
-    monkeypatch.setattr("anybatch.algorithms.actors.make_engine", pytest.fail)
+    monkeypatch.setattr("anybatch.algorithms.actors.make_transport", pytest.fail)
     config = toy_config(num_envs=2048, num_steps=10**8, overlap=overlap)
     with pytest.raises(ConfigError, match=r"rollouts of .* in memory"):
         train(config, tmp_path)

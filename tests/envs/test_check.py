@@ -11,6 +11,7 @@ from gymnasium.spaces import Box, Discrete
 from anybatch import envs
 from anybatch.config import EnvConfig
 from anybatch.envs.check import check_env
+from anybatch.errors import EnvError
 
 WIDTH = 3
 
@@ -154,8 +155,10 @@ def test_pendulum_is_told_to_scale(env_id: str):
 
 
 def test_an_id_that_does_not_exist():
-    (problem,) = check_env("toy:Mach")
-    assert "toy:Match" in problem
+    with pytest.raises(EnvError, match="toy:Match"):
+        check_env("toy:Mach")
+    with pytest.raises(EnvError, match="no_such_package"):
+        check_env("no_such_package:Env-v0")
 
 
 def test_an_object_of_the_caller_stays_open():

@@ -90,7 +90,8 @@ def test_an_evaluation_tells_both_scales():
     episodes = tuple(Episode(value, 10, 0) for value in (15.0, 25.0))
     played = Evaluation("BigfishHard-v0", episodes, greedy=False)
     assert played.normalized_return == played.to_json()["normalized_return"] == 0.5
-    assert "20 ± 5 mean return over 2 episodes, 0.500 on the game's published scale" in played.sentence()
+    said = played.sentence()
+    assert "20 ± 5 (standard error)" in said and "2 episodes, 0.500 on the game's published scale" in said
     other = Evaluation("CartPole-v1", episodes, greedy=False)
     assert "normalized_return" not in other.to_json() and "scale" not in other.sentence()
 

@@ -143,3 +143,20 @@ def test_what_is_exported_maps_and_says_so(tmp_path: Path):
     main(["export", folder, "--onnx", str(tmp_path / "policy.onnx"), *one_episode])
     main(["export", folder, "--hub", str(tmp_path / "hub"), "--no-video", *one_episode])
     assert "mapped from [-1, 1]" in (tmp_path / "hub" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "hinted"),
+    [
+        ([], True),
+        (["--env-config.actions=scaled"], False),
+        (["--preset=mujoco-ppo", "--num-envs=2"], False),  # a paper's numbers, with the paper's actions
+        (["--env=toy:Target"], False),  # bounds of -1 and 1
+    ],
+)
+def test_a_new_run_hints_at_unusual_bounds(
+    words: list[str], hinted: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    short = ["--num-steps=8", "--total-env-steps=16", "--update.minibatches-per-epoch=1"]
+    main(["train", "--env=Pendulum-v1", *words, *short, "--evaluation.num-envs=1", f"--run-dir={tmp_path}"])
+    assert ("bounded by -2 and 2" in " ".join(capsys.readouterr().out.split())) == hinted

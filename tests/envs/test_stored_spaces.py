@@ -97,7 +97,7 @@ def test_an_agent_tells_values_and_probabilities(preset: str, tmp_path: Path):
     assert (chances.argmax(1) == agent.act(obs)).all()
     assert agent.value(obs[1]) == pytest.approx(values[1], rel=1e-5)
     np.testing.assert_allclose(agent.probabilities(obs[1]), chances[1], rtol=1e-5)
-    assert agent.policy is agent._player.network
+    assert agent.policy is agent._policy.network
     assert "\n" not in str(run.evaluate(2)) and "mean return over 2 episodes" in str(run.evaluate(2))
 
 

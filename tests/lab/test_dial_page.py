@@ -399,13 +399,11 @@ def test_all_boxes_off_is_rescale_none(dial: browser.Browser):
 
 
 def test_a_number_that_cannot_be_is_refused_in_a_sentence(dial: browser.Browser):
-    dial.evaluate("change('update.minibatches-per-epoch', 5000)")
-    assert dial.evaluate("byId('refusal').textContent") == (
-        "update.minibatches-per-epoch = 5,000 is more than the 8 × 128 = 1,024 samples of an iteration."
-    )
+    dial.evaluate("change('optimizer.learning-rate', -1)")
+    assert dial.evaluate("byId('refusal').textContent") == ("optimizer.learning-rate = -1: must be positive.")
     assert dial.evaluate("[byId('refusal').hidden, byId('results').hidden]") == [False, True]
     assert dial.evaluate("byId('summary').textContent") == ""
-    dial.evaluate("change('update.minibatches-per-epoch', 4)")
+    dial.evaluate("change('optimizer.learning-rate', 0.001)")
     assert dial.evaluate("[byId('refusal').hidden, byId('results').hidden]") == [True, False]
 
 

@@ -17,6 +17,7 @@ from anybatch.envs.layout import ObsLayout
 from anybatch.envs.protocol import DiscreteActions
 from anybatch.errors import ConfigError
 from anybatch.networks.actor_critic import encoder_name
+from anybatch.rules import center_of_mass
 
 # From CleanRL's scripts, in this library's words: their value loss has a factor of ½ that ours has not, their
 # clip range for values is that of the policy, and "gae", "anneal_lr" and "norm_adv" are on.
@@ -285,10 +286,70 @@ OURS = {
         "env_config.max_episode_steps": 10_000,
     },
 }
-# Starting points for any environment: numbers of the presets above but for what depends on their games.
-OURS["vector-ppo-ewma"] = OURS["cartpole-ppo-ewma"] | {
+# Tuned by us, with one epoch and no gradient clipping where one epoch learns as well.
+TUNED = ("classic-ppo-ewma", "box2d-ppo-ewma", "mujoco-ppo-ewma", "vector-ppo-ewma")
+OURS_ALL = EWMA | {
+    "update.epochs": 1,
+    "optimizer.name": "adam",
+    "optimizer.eps": 1e-5,
+    "optimizer.max_grad_norm": None,
+    "objective.clip": 0.2,
+    "objective.value_coefficient": 0.5,
+    "network.encoder": "mlp",
+    "network.heads": "dual",
+    "env_config.actions": "scaled",
+    "normalize.observations": "iteration",
+    "normalize.rewards": "iteration",
+}
+OURS["classic-ppo-ewma"] = OURS_ALL | {
+    "env": "CartPole-v1",
+    "total_env_steps": 200_000,
+    "num_envs": 8,
+    "num_steps": 64,
+    "update.minibatches_per_epoch": 32,
+    "proximal.ewma_decay": 128 / 129,
+    "optimizer.learning_rate": 1e-3,
+    "optimizer.anneal": "linear",
+    "objective.discount": 0.98,
+    "objective.gae_lambda": 0.9,
+    "objective.entropy_coefficient": 0.01,
+    "network.log_std": 1.0,
+}
+OURS["box2d-ppo-ewma"] = OURS_ALL | {
+    "env": "LunarLander-v3",
+    "total_env_steps": 500_000,
+    "num_envs": 16,
+    "num_steps": 64,
+    "update.minibatches_per_epoch": 64,
+    "proximal.ewma_decay": 256 / 257,
+    "optimizer.learning_rate": 5e-4,
+    "optimizer.anneal": "linear",
+    "objective.discount": 0.999,
+    "objective.gae_lambda": 0.98,
+}
+OURS["mujoco-ppo-ewma"] = OURS_ALL | {
+    "env": "HalfCheetah-v4",
     "total_env_steps": 1_000_000,
-    "normalize.observations": "step",
+    "num_envs": 8,
+    "num_steps": 256,
+    "update.minibatches_per_epoch": 32,
+    "update.epochs": 10,
+    "proximal.ewma_decay": 160 / 161,
+    "optimizer.learning_rate": 3e-4,
+    "optimizer.anneal": "linear",
+    "objective.discount": 0.99,
+    "objective.gae_lambda": 0.92,
+    "network.log_std": -1.0,
+}
+# A starting point for any environment with vector observations.
+OURS["vector-ppo-ewma"] = OURS["box2d-ppo-ewma"] | {
+    "env": "CartPole-v1",
+    "total_env_steps": 1_000_000,
+    "optimizer.learning_rate": 1e-3,
+    "optimizer.anneal": "none",
+    "objective.discount": 0.99,
+    "objective.gae_lambda": 0.97,
+    "network.log_std": -0.5,
 }
 # What is our own in the presets for two cores, over those of easy mode.
 SMALL = {
@@ -458,6 +519,12 @@ def trained_rows(base: Path, preset: str, *flags: str) -> list[dict[str, Any]]:
 MOVES_AT_ONCE = ("--controller.every=1", "--controller.warmup=1")
 
 
+def test_presets_for_images_select_the_device_and_others_stay_on_the_cpu():
+    images = ("atari-", "procgen-", "image-")
+    for name in presets.names():
+        assert presets.load(name).config.device == ("auto" if name.startswith(images) else "cpu"), name
+
+
 def test_ppo_with_adaptive_batch_scaling_runs_on_mujoco(tmp_path: Path):
     first, second = trained_rows(
         tmp_path,
@@ -526,7 +593,7 @@ def test_a_preset_file_that_is_no_text_is_refused_in_one_sentence(tmp_path: Path
     ("words", "sentence"),
     [
         (["--objective.value-clip=-1"], "value-clip = -1.0: must be positive"),
-        (["--network.impala-channels"], "impala-channels = (): must have one number for each stack"),
+        (["--network.impala-channels=none"], "impala-channels = (): must have one number for each stack"),
         (["--threads=1000000"], "to 1,024"),
         (["--env-config.engine-threads=-3"], "engine-threads = -3: must be from 0 to 1,024"),
         (["--num-envs=100000000000000000000"], "must be from 1 to 1,048,576"),
@@ -547,8 +614,9 @@ def test_settings_that_no_run_can_have_are_refused(
 def test_ewma_presets_meet_the_preconditions_of_the_rule_but_for_the_epochs(name: str):
     config = presets.load(name).config
     assert config.proximal.policy == "ewma"
-    age = max(8, config.update.minibatches_per_epoch)  # gradient steps: the paper's 8, or an epoch of more
-    assert config.proximal.ewma_decay == pytest.approx(age / (age + 1))
+    age = center_of_mass(config.proximal.ewma_decay)  # gradient steps: the paper's 8, an epoch, or as tuned
+    epoch = config.update.minibatches_per_epoch
+    assert age == pytest.approx(max(8, epoch)) or (name in TUNED and age > epoch)
     assert config.objective.advantage_normalization == "iteration" and config.update.target_kl is None
 
 

@@ -1,10 +1,12 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from anybatch.cli import main
 from anybatch.config import EnvConfig, NetworkConfig, OptimizerConfig, PPOConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.errors import ConfigError
@@ -80,3 +82,34 @@ def test_a_value_that_does_not_fit_is_named_with_what_is_wanted(path: str, value
     table[name] = value
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         config_from_dict(PPOConfig, data)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["evaluate", "RUN"],
+        ["advise", "RUN"],
+        ["resume", "RUN", "--total-env-steps=100"],
+        ["watch", "RUN"],
+        ["export", "RUN", "--onnx=x.onnx"],
+        ["report", "RUN"],
+        ["plot", "RUN", "--out=x.png"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_record_with_settings_of_another_version_is_refused_in_one_sentence(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    folder = tmp_path / "old"
+    (folder / "checkpoints").mkdir(parents=True)
+    data = {"algorithm": "ppo"} | recorded()
+    data["dtype"] = data.pop("precision")
+    (folder / "config.json").write_text(json.dumps(data))
+    (folder / "metrics.jsonl").write_text('{"env_steps": 8, "wall_seconds": 1}\n')
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main([str(folder) if word == "RUN" else word for word in words])
+    said = capsys.readouterr().err
+    assert end.value.code == 2 and said.count("\n") == 1
+    assert "old do not fit this version" in said and "dtype" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]

@@ -311,7 +311,7 @@ def test_a_proximal_average_can_be_turned_on_by_a_resume(tmp_path: Path, capsys:
     ("setting", "changes"),
     [
         ("env = toy:Match, not toy:Corridor", {"env": "toy:Corridor"}),
-        ("dtype = float32, not float64", {"precision": "float64"}),
+        ("precision = float32, not float64", {"precision": "float64"}),
         (r"network.hidden_sizes = \(11,\), not \(12,\)", {"network": {"hidden_sizes": [12]}}),
         ("optimizer.name = adam, not sgd", {"optimizer": {"name": "sgd"}}),
         ("normalize.observations = none, not step", {"normalize": {"observations": "step"}}),

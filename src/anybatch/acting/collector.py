@@ -16,6 +16,7 @@ from anybatch.envs.episodes import EpisodeTracker
 from anybatch.envs.protocol import EnvSpec, EnvStep, RestorableEnv, VectorEnv
 from anybatch.errors import EnvError
 from anybatch.networks.distributions import draw_noise, kept_log_std
+from anybatch.runs import pace
 from anybatch.storage.state_fit import refuse_unlike
 
 
@@ -102,12 +103,14 @@ class Collector:
     def _step_by_step(self, decide: Callable[[int], None], buffers: Buffers) -> None:
         # Everything per step is in this loop; at one env its cost per call is what decides the speed.
         obs_views, engine_actions = buffers.obs.numpy(), engine_view(buffers.action)
+        report, num_steps = pace.current().collected, len(buffers.reward)
         with torch.inference_mode():
-            for t in range(len(buffers.reward)):
+            for t in range(num_steps):
                 decide(t)
                 step = self.env.step(engine_actions[t])
                 self._keep(buffers, t, step)
                 obs_views[t + 1] = self.obs
+                report(t + 1, num_steps)
 
     def _keep(self, buffers: Buffers, t: int, step: EnvStep) -> None:
         reward, terminated, truncated, valid = buffers.views

@@ -92,9 +92,9 @@ class Evaluation:
         scaled = "" if normalized is None else f", {normalized:.3f} on the game's published scale"
         protocol = "" if self.protocol is None else f", protocol {self.protocol}"
         return (
-            f"{number_text(self.mean_return, 6)} ± {number_text(self.standard_error, 3)} mean return over "
-            f"{counted(len(self.episodes), 'episode')}{scaled} ({how} actions{protocol}, mean length "
-            f"{number_text(self.mean_length, 4)}{self._cuts()})"
+            f"{number_text(self.mean_return, 6)} ± {number_text(self.standard_error, 3)} (standard error) "
+            f"mean return over {counted(len(self.episodes), 'episode')}{scaled} ({how} actions{protocol}, "
+            f"mean length {number_text(self.mean_length, 4)}{self._cuts()})"
         )
 
 

@@ -140,6 +140,10 @@ class PPGState(PPOState):
     auxiliary_metrics: dict[str, float] = field(default_factory=dict[str, float])
     """Metrics of an auxiliary phase that no row of the log contains yet."""
 
+    def gradient_steps(self, config: PPGConfig) -> int:
+        own = config.phase.value_epochs if "value" in self.backend.losses else 0
+        return (self.batch.epochs + own) * self.batch.minibatches_per_epoch
+
     def leave_phase(self) -> None:
         """Forget the data of this phase, so that a new one begins.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from anybatch.config import PQNConfig, RunConfig
+from anybatch.config import RunConfig
 from anybatch.equations import schedules
 
 
@@ -63,7 +63,7 @@ class Schedules:
         """The schedules of a run from its start."""
         return cls(
             learning_rate=whole_annealing(config) if anneals(config) else None,
-            exploration=Schedule(until=explores_until(config)) if isinstance(config, PQNConfig) else None,
+            exploration=Schedule(until=config.explores_until) if config.exploration_range else None,
         )
 
     @classmethod
@@ -80,8 +80,8 @@ class Schedules:
     def continued(self, config: RunConfig, env_steps: int) -> "Schedules":
         """The schedules of a resume at `env_steps` with `config`."""
         exploration = self.exploration
-        if exploration is not None and isinstance(config, PQNConfig):
-            exploration = exploration.ending_at(explores_until(config), env_steps)
+        if exploration is not None:
+            exploration = exploration.ending_at(config.explores_until, env_steps)
         return Schedules(
             learning_rate=continued_annealing(self.learning_rate, config, env_steps), exploration=exploration
         )
@@ -93,11 +93,10 @@ class Schedules:
         lowest = learning_rate * self.learning_rate.end
         return schedules.linear(learning_rate, lowest, self.learning_rate.progress(env_steps))
 
-    def epsilon(self, config: PQNConfig, env_steps: int) -> float:
+    def epsilon(self, config: RunConfig, env_steps: int) -> float:
         """The share of random actions at `env_steps`."""
-        assert self.exploration is not None
-        settings = config.exploration
-        return schedules.linear(settings.start, settings.end, self.exploration.progress(env_steps))
+        assert self.exploration is not None and config.exploration_range is not None
+        return schedules.linear(*config.exploration_range, self.exploration.progress(env_steps))
 
 
 def anneals(config: RunConfig) -> bool:
@@ -111,10 +110,6 @@ def annealed_until(config: RunConfig) -> int:
 def whole_annealing(config: RunConfig) -> Schedule:
     """The annealing of a run from its start."""
     return Schedule(until=annealed_until(config), end=config.optimizer.anneal_to)
-
-
-def explores_until(config: PQNConfig) -> float:
-    return config.exploration.fraction * config.total_env_steps
 
 
 def continued_annealing(saved: Schedule | None, config: RunConfig, env_steps: int) -> Schedule | None:
@@ -137,17 +132,12 @@ def changes(
     """One sentence for each schedule that a resume changes; `learning_rate` is the full one."""
     if now.learning_rate != before.learning_rate:
         yield change_of_learning_rate(before, now, env_steps, learning_rate)
-    if (
-        isinstance(config, PQNConfig)
-        and now.exploration is not None
-        and now.exploration != before.exploration
-    ):
-        epsilon = now.epsilon(config, env_steps)
-        if now.exploration.progress(env_steps) < 1:
-            yield (
-                f"Exploration continues from ε = {epsilon:.4g} and reaches {config.exploration.end:.4g} at "
-                f"{now.exploration.until:,.0f} env steps."
-            )
+    exploration = now.exploration
+    if exploration not in (None, before.exploration) and exploration.progress(env_steps) < 1:
+        yield (
+            f"Exploration continues from ε = {now.epsilon(config, env_steps):.4g} and reaches "
+            f"{config.final_epsilon:.4g} at {exploration.until:,.0f} env steps."
+        )
 
 
 def change_of_learning_rate(before: Schedules, now: Schedules, env_steps: int, learning_rate: float) -> str:

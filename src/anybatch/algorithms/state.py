@@ -274,8 +274,12 @@ class TrainState(Generic[Network]):
         """
         while self.should_continue(config, run):
             self.begin_rollout(config)
+            run.pace.begin_iteration(
+                samples=self.batch.iteration_batch, gradient_steps=self.gradient_steps(config)
+            )
             with run.timer("rollout"):
                 rollout = self.source.next(self.network, self.batch.num_steps, self.learner.origin)
+            run.pace.begin_learning()
             if rollout is None:
                 self.learner.iterations += 1
                 run.save_if_due(self)
@@ -285,6 +289,11 @@ class TrainState(Generic[Network]):
 
     def should_continue(self, config: RunConfig, run: Run) -> bool:
         return self.env_steps < config.total_env_steps and not run.should_stop
+
+    def gradient_steps(self, config: Any) -> int:
+        """How many an iteration has, at most."""
+        del config
+        return self.batch.gradient_steps_per_iteration
 
     def begin_rollout(self, config: Any) -> None:
         """Set what the policy that collects depends on, apart from its weights."""

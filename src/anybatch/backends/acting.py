@@ -20,6 +20,7 @@ from anybatch.envs.protocol import EnvSpec, NativeEnv, VectorEnv
 from anybatch.native.layout import FinalsStruct, RolloutStruct
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.q_network import QNetwork
+from anybatch.runs import pace
 
 
 @dataclass
@@ -208,4 +209,8 @@ def in_chunks(
     network: Callable[[Tensor], Tensor], obs: Tensor, *, chunk: int, device: torch.device
 ) -> Tensor:
     """`network` over [B, …] observations in parts of at most `chunk`, gathered on the CPU."""
-    return torch.cat([network(part.to(device)).cpu() for part in obs.split(chunk)])
+    outputs: list[Tensor] = []
+    for part in obs.split(chunk):
+        outputs.append(network(part.to(device)).cpu())
+        pace.current().check()
+    return torch.cat(outputs)

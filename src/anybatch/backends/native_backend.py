@@ -21,6 +21,7 @@ from anybatch.config import RunConfig
 from anybatch.distributed import collectives
 from anybatch.native.layout import StepStruct, WeightsStruct
 from anybatch.networks.weight_average import EwmaNetwork
+from anybatch.runs import pace
 
 LONGEST_CALL_SECONDS = 0.5
 """About how long a call may take: signals are answered between calls."""
@@ -140,6 +141,7 @@ class NativeBackend(TorchBackend[Network]):
             ahead = self._steps_ahead(left) if stop is None else 0
             if ahead:
                 used, seen = self._take_together(samples, left[:ahead])
+                pace.current().stepped(used)
             else:
                 used, seen = 1, super().take_steps(samples, left[:1], stop=stop)
             records += seen.records

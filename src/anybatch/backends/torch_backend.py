@@ -25,6 +25,7 @@ from anybatch.distributed.shard import Shard
 from anybatch.errors import RankError, TrainingError
 from anybatch.networks.flat import FlatParameters
 from anybatch.networks.weight_average import WeightAverage
+from anybatch.runs import pace
 from anybatch.storage.state_fit import refuse_unlike
 
 logger = logging.getLogger(__name__)
@@ -245,6 +246,7 @@ class TorchBackend(Generic[Network]):
             if stop is not None and stop(last):
                 return Seen(records, last, stopped=True)
             self.apply(steps, lambda here=minibatch: self._cause(steps, samples, here))
+            pace.current().stepped()
         return Seen(records, last)
 
     def apply(self, steps: LossSteps, cause: Callable[[], str | None] = lambda: None) -> bool:
@@ -294,6 +296,7 @@ class TorchBackend(Generic[Network]):
         batch = samples.rows(part, self.device)
         losses, record = loss.function(self.network, batch, loss.objective, self.average)
         losses.sum().div(count).backward()
+        pace.current().check()
         return record
 
     def _norm(self, steps: LossSteps) -> float:

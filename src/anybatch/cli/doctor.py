@@ -12,7 +12,8 @@ from typing import Literal
 import numpy as np
 import torch
 
-from anybatch import envs, native
+from anybatch import envs, native, presets
+from anybatch.algorithms import algorithm_of
 from anybatch.cli.flags import DoctorFlags
 from anybatch.cli.parser import Argv, parse
 from anybatch.config import EnvConfig, NetworkConfig
@@ -123,16 +124,20 @@ def ranks() -> Check:
 
 
 def native_code() -> Check:
-    """Whether small networks, classic control and MinAtar can run as native code."""
+    """Whether small networks, classic control and MinAtar can run as native code, and what a run uses."""
     try:
         native.library("float32")
     except native.CompileError as error:
         return Check(
             "native code",
             False,
-            f"{error}; without it small networks are several times slower, and there is no MinAtar",
+            f"{error}; a small network uses torch, which is several times slower, and there is no MinAtar",
         )
-    return Check("native code", True, "compiled for this processor")
+    config = presets.load(presets.DEFAULT).config
+    env = envs.make(config.env, config.env_config, seeds=range(config.num_envs))
+    backend = algorithm_of(config).start(config, env).backend
+    env.close()
+    return Check("native code", backend.is_native, f"a small network uses {backend.reason}")
 
 
 def packages() -> list[Check]:

@@ -396,6 +396,18 @@ class StudyFlags(Flags):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CheckEnvFlags(Flags):
+    """Look for mistakes in an environment, and for what makes it hard to learn, in a few hundred steps."""
+
+    positional = ("env",)
+    required = "name the environment: anybatch check-env my_package:MyEnv-v0"
+    example = "anybatch check-env Pendulum-v1"
+    env: str = ""
+    """Id of the environment, as for `anybatch train --env`."""
+    env_config: EnvConfig = field(default_factory=EnvConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
 class PresetsFlags(Flags):
     """List the presets and the sources of their numbers, or print one."""
 
@@ -433,6 +445,7 @@ FLAGS: dict[str, type[Flags]] = {
     "dial": DialFlags,
     "tune": TuneFlags,
     "study": StudyFlags,
+    "check-env": CheckEnvFlags,
     "presets": PresetsFlags,
     "doctor": DoctorFlags,
 }

@@ -28,6 +28,7 @@ COMMANDS = {
     "dial": ("reporting", "write a page with a slider: drag the batch, all numbers follow"),
     "tune": ("tune", "tune a preset at a small batch, and check it on fresh seeds"),
     "study": ("study", "run an experiment of the papers, or your own, and judge its claims"),
+    "check-env": ("check_env", "look for mistakes in an environment before training on it"),
     "presets": ("preset_list", "list the presets, or print one with the origin of each number"),
     "doctor": ("doctor", "check this machine: engines, libraries, speed"),
 }
@@ -99,4 +100,5 @@ def run(name: str, words: list[str]) -> None:
         help_page.show(name, words)
     else:
         module, _ = COMMANDS[name]
-        getattr(importlib.import_module(f"anybatch.cli.{module}"), name)(words)
+        command = getattr(importlib.import_module(f"anybatch.cli.{module}"), name.replace("-", "_"))
+        command(words)

@@ -70,7 +70,7 @@ def play(flags: EvaluateFlags) -> suite.PlayedRun:
 def watch(words: list[str]) -> None:
     """Make a video of an agent, from a checkpoint of its run."""
     flags = with_run(WatchFlags, Argv(words))
-    with Output(shown=True, stream=sys.stderr):
+    with Output(shown=True, stream=sys.stderr) as output:
         played = video.watch(
             RunRecord(flags.run),
             flags.config,
@@ -78,6 +78,7 @@ def watch(words: list[str]) -> None:
             steps=flags.steps,
             frames_per_second=flags.frames_per_second,
             checkpoint=flags.checkpoint,
+            output=output,
         )
     print(played.sentence())
 

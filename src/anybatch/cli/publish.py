@@ -22,7 +22,9 @@ def export(words: list[str]) -> None:
     record = RunRecord(flags.run)
     with to_person() as output:
         if flags.onnx is not None:
-            exported = onnx_file.export_run(record, flags.config, flags.onnx, checkpoint=flags.checkpoint)
+            exported = onnx_file.export_run(
+                record, flags.config, flags.onnx, checkpoint=flags.checkpoint, output=output
+            )
             print(exported.sentence())
         if flags.hub is not None:
             written = hub_folder.write(

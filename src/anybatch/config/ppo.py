@@ -208,8 +208,20 @@ class PPOConfig(RunConfig):
         return ("normalize.observations", "normalize.rewards")
 
     @property
+    def clips_ratios(self) -> bool:
+        return self.objective.clip is not None
+
+    @property
+    def keeps_advantage_moments(self) -> bool:
+        return self.objective.advantage_normalization == "iteration"
+
+    @property
+    def proximal_age_setting(self) -> str | None:
+        settings = {"ewma": "proximal.ewma-decay", "periodic": "proximal.copy-every"}
+        return settings.get(self.proximal.policy)
+
+    @property
     def proximal_follows_lag(self) -> bool:
-        """Whether the lag of the data decides the age of the proximal policy."""
         return self.staleness.proximal_age == "half_lag" and self.lag > 0
 
     def decoupled(self) -> Self | None:

@@ -151,6 +151,14 @@ class PQNConfig(RunConfig):
     def final_epsilon(self) -> float:
         return self.exploration.end
 
+    @property
+    def exploration_range(self) -> tuple[float, float]:
+        return self.exploration.start, self.exploration.end
+
+    @property
+    def explores_until(self) -> float:
+        return self.exploration.fraction * self.total_env_steps
+
     def plan_lines(self, plan: Plan) -> list[str]:
         if self.lag == 0 or self.collection is not None:
             return []

@@ -94,7 +94,8 @@ class RunConfig:
     batch, keep above it. A number: scaled, but at most this many samples, which must be at least the tuned
     minibatch. noise-scale: scaled, but at most the gradient noise scale that the run measures."""
     device: str = "cpu"
-    """cpu, cuda, cuda:1, …, or auto: cuda if available, else cpu."""
+    """cpu, cuda, cuda:1, …, or auto: cuda if available, else cpu. Presets for images use auto; small networks
+    have native code for a CPU."""
     threads: int = 0
     """CPU threads. 0: all cores for convolutions and for native code, which uses as many as pay off and gives
     the same results with any number; one for other small networks and for the auxiliary phase of PPG beside
@@ -181,13 +182,6 @@ class RunConfig:
         require(
             minibatch != "keep" or controller != "noise_scale",
             "controller.kind = noise_scale changes the minibatch, which minibatch = keep does not allow",
-        )
-        shortest, _ = self.step_range
-        smallest = self.num_envs * shortest
-        require(
-            self.update.minibatches_per_epoch <= smallest or minibatch == "keep",
-            f"update.minibatches-per-epoch = {self.update.minibatches_per_epoch} is more than the "
-            f"{self.num_envs} × {shortest} = {smallest} samples of an iteration",
         )
 
     def _require_collection(self) -> None:
@@ -290,6 +284,36 @@ class RunConfig:
     def final_epsilon(self) -> float | None:
         """Share of random actions of the trained policy; None if it samples its actions."""
         return None
+
+    @property
+    def exploration_range(self) -> tuple[float, float] | None:
+        """Share of random actions at the start and at the end of its schedule; None if there is none."""
+        return None
+
+    @property
+    def explores_until(self) -> float:
+        """Env steps at which that schedule ends."""
+        return 0.0
+
+    @property
+    def clips_ratios(self) -> bool:
+        """Whether ratios of probabilities are clipped, so that the share of clipped ones says something."""
+        return False
+
+    @property
+    def keeps_advantage_moments(self) -> bool:
+        """Whether advantages are normalized with moments that it can average over iterations."""
+        return False
+
+    @property
+    def proximal_age_setting(self) -> str | None:
+        """The setting that decides the age of the proximal policy; None if there is none."""
+        return None
+
+    @property
+    def proximal_follows_lag(self) -> bool:
+        """Whether the lag of the data decides the age of the proximal policy."""
+        return False
 
     @property
     def fixed_on_resume(self) -> tuple[str, ...]:

@@ -83,10 +83,12 @@ def make_plan(
 
 
 def configured_batch(config: RunConfig, encoder: str) -> BatchSizes:
+    """The batch as configured, with at most as many minibatches as the shortest iteration has samples."""
+    samples = config.num_envs * config.step_range[0]
     return BatchSizes(
         num_envs=config.num_envs,
         num_steps=config.num_steps,
-        minibatches_per_epoch=config.update.minibatches_per_epoch,
+        minibatches_per_epoch=min(config.update.minibatches_per_epoch, samples),
         epochs=config.update.epochs,
         microbatch=config.microbatch or automatic_microbatch(encoder, machine.device_name(config.device)),
     )

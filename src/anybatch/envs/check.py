@@ -1,4 +1,4 @@
-"""What is wrong with an environment, or makes it hard to learn: a list of sentences, as `anybatch check-env`.
+"""What is wrong with an environment, or makes it hard to learn, in sentences that `check-env` prints.
 
 An environment of Gymnasium is first used by itself, because vector envs turn mistakes into obscure errors.
 """
@@ -14,7 +14,7 @@ from anybatch import envs
 from anybatch.config import EnvConfig
 from anybatch.envs import custom
 from anybatch.envs.gymnasium_adapter import misfit
-from anybatch.envs.ids import named_engine
+from anybatch.envs.ids import named_engine, refuse_unknown
 from anybatch.envs.protocol import EnvSpec, VectorEnv, bounds_hint
 from anybatch.envs.settings import parse_options
 from anybatch.errors import EnvError, UserError
@@ -30,8 +30,12 @@ def check_env(env: Any, config: EnvConfig | None = None) -> list[str]:
     """The problems of an environment, one sentence each; empty if none was found.
 
     `env` is an id, a Gymnasium env or vector env, a function that makes a single env, or a `VectorEnv`.
+    Raises EnvError if there is no environment of that id.
     """
     config = config or EnvConfig()
+    if isinstance(env, str):
+        envs.import_as_named(env)
+        refuse_unknown(env, config)
     try:
         single = _single_env(env, config)
         if single is not None and (problems := single_env_problems(single)):

@@ -49,8 +49,8 @@ class HubFolder:
         files = sum(1 for path in self.path.rglob("*") if path.is_file())
         return (
             f"{self.path}: {files} files, {self.card.config.title} on {self.card.config.env} after "
-            f"{self.card.env_steps:,} env steps, mean return {mean:.6g} ± {deviation:.3g} over "
-            f"{counted(len(self.card.evaluation.episodes), 'episode')}"
+            f"{self.card.env_steps:,} env steps, mean return {mean:.6g} ± {deviation:.3g} "
+            f"(standard deviation) over {counted(len(self.card.evaluation.episodes), 'episode')}"
         )
 
 
@@ -87,9 +87,9 @@ def write(
         evaluation, _ = evaluating.evaluate_run(record, config, output=output, checkpoint=checkpoint)
         run_folder.write_json(aside / EVALUATION, evaluation.to_json())
         if with_onnx:
-            onnx_file.export_run(record, config, aside / ONNX, checkpoint=checkpoint)
+            onnx_file.export_run(record, config, aside / ONNX, checkpoint=checkpoint, output=output)
         if with_video:
-            write_video(record, config, aside / VIDEO, checkpoint=checkpoint)
+            write_video(record, config, aside / VIDEO, checkpoint=checkpoint, output=output)
         card = Card(
             config=trained,
             plan=plan,
@@ -147,7 +147,7 @@ def inference_state(tree: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def write_video(record: RunRecord, config: AnyConfig, out: Path, *, checkpoint: str) -> None:
+def write_video(record: RunRecord, config: AnyConfig, out: Path, *, checkpoint: str, output: Output) -> None:
     try:
         video.watch(
             record,
@@ -156,6 +156,7 @@ def write_video(record: RunRecord, config: AnyConfig, out: Path, *, checkpoint: 
             steps=VIDEO_STEPS,
             frames_per_second=VIDEO_FRAMES_PER_SECOND,
             checkpoint=checkpoint,
+            output=output,
         )
     except UserError as error:
         raise UserError(f"{error}; --no-video leaves the video out") from error

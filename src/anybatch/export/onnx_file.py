@@ -24,6 +24,7 @@ from anybatch.evaluating import opened_env, trained_policy
 from anybatch.export.policy_graph import PolicyGraph, input_names, inputs_of, output_names
 from anybatch.networks.distributions import FORBIDDEN, in_rows
 from anybatch.runs import folder as run_folder
+from anybatch.runs.display import QUIET, Display, Output
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.storage import safe_files
 from anybatch.text import readable
@@ -79,11 +80,12 @@ class OnnxPolicy:
         return policy_params if self._is_continuous else action
 
 
-def observations_of_play(policy: InferencePolicy, env: VectorEnv) -> np.ndarray:
+def observations_of_play(policy: InferencePolicy, env: VectorEnv, display: Display) -> np.ndarray:
     """Observations [M, …] that the policy encounters when it samples its actions."""
     seen = [env.reset()]
     while len(seen) * env.spec.num_envs < CHECKED_OBSERVATIONS:
         seen.append(env.step(policy.act(seen[-1], greedy=False)).obs)
+        display.update(len(seen) * env.spec.num_envs, {})
     return np.concatenate([np.array(obs) for obs in seen])[:CHECKED_OBSERVATIONS]
 
 
@@ -162,6 +164,7 @@ def export_run(
     *,
     custom: UserObjects = NO_OBJECTS,
     checkpoint: str = NEWEST,
+    output: Output = QUIET,
 ) -> OnnxFile:
     """Write the policy of a run's checkpoint to `out`, if onnxruntime agrees with torch."""
     if out.suffix.lower() != SUFFIX:
@@ -170,7 +173,9 @@ def export_run(
     loaded = record.load_checkpoint(checkpoint, with_segments=False)
     with opened_env(config, custom) as env:
         policy = on_cpu(trained_policy(loaded, config, env.spec, custom))
-        obs = observations_of_play(policy, env)
+        title = f"observations of {config.env}"
+        with output.display(CHECKED_OBSERVATIONS, title, unit="steps", transient=True) as display:
+            obs = observations_of_play(policy, env, display)
     facts = {
         "anybatch_version": run_folder.version_of("anybatch") or "",
         "algorithm": config.algorithm,

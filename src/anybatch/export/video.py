@@ -20,6 +20,7 @@ from anybatch.envs.episodes import Episode, EpisodeTracker
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.errors import DiskError, EnvError, UserError, cause_of
 from anybatch.evaluating import trained_policy
+from anybatch.runs.display import QUIET, Display, Output
 from anybatch.runs.record import NEWEST, RunRecord
 from anybatch.storage import safe_files
 from anybatch.text import counted, number_text
@@ -63,6 +64,7 @@ def watch(
     steps: int,
     frames_per_second: int,
     checkpoint: str = NEWEST,
+    output: Output = QUIET,
 ) -> Watched:
     """Run `steps` steps with a checkpoint of a run, and write them to `out` as a video."""
     if out.suffix.lower() not in FORMATS:
@@ -76,22 +78,24 @@ def watch(
     try:
         set_threads(config, algorithm_of(config).encoder_name(config, drawn.env.spec))
         policy = trained_policy(loaded, config, drawn.env.spec)
-        write(out, pictures_of(policy, drawn, tracker, steps), frames_per_second)
+        with output.display(steps, f"video of {config.env}", unit="steps", transient=True) as display:
+            write(out, pictures_of(policy, drawn, tracker, steps, display), frames_per_second)
     finally:
         drawn.env.close()
     return Watched(out, steps, tuple(tracker.take()), loaded.env_steps)
 
 
 def pictures_of(
-    policy: InferencePolicy, drawn: DrawnEnv, tracker: EpisodeTracker, steps: int
+    policy: InferencePolicy, drawn: DrawnEnv, tracker: EpisodeTracker, steps: int, display: Display
 ) -> Iterator[np.ndarray]:
     """The rendered picture at each decision, [H, W, 3]."""
     obs = drawn.env.reset()
-    for _ in range(steps):
+    for done in range(1, steps + 1):
         yield drawn.draw(obs)
         step = drawn.env.step(policy.act(obs))
         tracker.update(step)
         obs = step.obs
+        display.update(done, {})
 
 
 def write(out: Path, pictures: Iterator[np.ndarray], frames_per_second: int) -> None:

@@ -28,15 +28,16 @@ class Family(NamedTuple):
 ATARI = Family("atari-ppo-ewma", "is an Atari game", "Atari games", "image", (84, 84))
 PROCGEN = Family("procgen-ppo-ewma", "is a Procgen game", "Procgen games", "image", (64, 64))
 PROCGEN_EASY = Family(
-    "procgen-easy-ppo-ewma",
-    "is a Procgen game in easy mode",
+    "procgen-small-ppo-ewma",
+    "is a Procgen game in easy mode, and this network fits every machine",
     "Procgen games in easy mode",
     "image",
     (64, 64),
 )
 MINATAR = Family("minatar-ppo-ewma", "is a MinAtar game", "MinAtar games", "planes", (10, 10))
-MUJOCO = Family("mujoco-ppo", "is a MuJoCo task", "MuJoCo tasks")
-CLASSIC = Family("cartpole-ppo-ewma", "is a classic control task", "classic control tasks")
+MUJOCO = Family("mujoco-ppo-ewma", "is a MuJoCo task", "MuJoCo tasks")
+CLASSIC = Family("classic-ppo-ewma", "is a classic control task", "classic control tasks")
+BOX2D = Family("box2d-ppo-ewma", "is a Box2D task", "LunarLander and BipedalWalker")
 VECTOR = Family(
     "vector-ppo-ewma",
     "has vector observations, and these numbers were not tuned on it",
@@ -48,13 +49,16 @@ IMAGE = Family(
     "all other environments with image observations",
     "image",
 )
-FAMILIES = (ATARI, PROCGEN, PROCGEN_EASY, MINATAR, MUJOCO, CLASSIC, VECTOR, IMAGE)
+FAMILIES = (ATARI, PROCGEN, PROCGEN_EASY, MINATAR, MUJOCO, CLASSIC, BOX2D, VECTOR, IMAGE)
+STARTING_POINTS = frozenset(family.preset for family in (CLASSIC, VECTOR, IMAGE))
+"""Presets for environments that they were not tuned on, whose actions may need to be scaled."""
 
 PROCGEN_ID = re.compile(r"(?:envpool:)?([A-Z][a-z]+)(Easy|Hard|Extreme|Memory|Exploration)-v0")
 MUJOCO_ID = re.compile(rf"(?:gym:|envpool:)?({'|'.join(MUJOCO_TASKS)})-v\d+")
 CLASSIC_ID = re.compile(
     r"(?:gym:|envpool:)?(Acrobot|CartPole|MountainCar|MountainCarContinuous|Pendulum)-v\d+"
 )
+BOX2D_ID = re.compile(r"(?:gym:)?(LunarLander(Continuous)?|BipedalWalker(Hardcore)?)-v\d+")
 
 
 @dataclass(frozen=True)
@@ -87,19 +91,25 @@ def family_by_spec(spec: "EnvSpec") -> Family:
     return {"vector": VECTOR, "image": IMAGE, "planes": MINATAR}[spec.obs_kind]
 
 
+def is_procgen(env_id: str) -> bool:
+    found = PROCGEN_ID.fullmatch(procgen_id(env_id) or env_id)
+    return found is not None and found[1].lower() in published.PROCGEN["Hard"]
+
+
 def family_by_id(env_id: str, config: EnvConfig) -> Family | None:
     """The family of an environment; None if the id does not tell."""
     if config.options.get("from_pixels", "false").lower() == "true":
         return None  # EnvPool then renders images of what has vectors otherwise
     if env_id.startswith("minatar:"):
         return MINATAR
-    found = PROCGEN_ID.fullmatch(procgen_id(env_id) or env_id)
-    if found and found[1].lower() in published.PROCGEN["Hard"]:
-        return PROCGEN_EASY if found[2] == "Easy" else PROCGEN
+    if is_procgen(env_id):
+        return PROCGEN_EASY if "Easy" in (procgen_id(env_id) or env_id) else PROCGEN
     if MUJOCO_ID.fullmatch(env_id):
         return MUJOCO
     if CLASSIC_ID.fullmatch(env_id):
         return CLASSIC
+    if BOX2D_ID.fullmatch(env_id):
+        return BOX2D
     # The 57 games are known without loading EnvPool, which takes a while; it knows more of them.
     is_one_of_57 = published.atari_game(env_id) is not None and config.engine in ("auto", "envpool")
     return ATARI if is_one_of_57 or envs.is_atari(env_id, config) else None

@@ -9,7 +9,7 @@ from statistics import fmean, median
 from typing import Any
 
 from anybatch import rules
-from anybatch.config import AnyConfig, PPOConfig
+from anybatch.config import RunConfig
 from anybatch.text import counted
 
 Row = Mapping[str, Any]
@@ -24,8 +24,6 @@ drift."""
 EFFECTIVE_SAMPLES_LOW = 0.5
 PROXIMAL_AGE_LOW, PROXIMAL_AGE_HIGH = 0.25, 8.0
 """Usual ages, in iterations of the tuned batch: the rule preserves the age in env steps. 1 in the paper."""
-PROXIMAL_AGE_FLAGS = {"ewma": "--proximal.ewma-decay", "periodic": "--proximal.copy-every"}
-"""The flag that sets the age of the proximal policy, for the policies that have one."""
 GRADIENT_CLIP_OFTEN = 0.10
 FEWEST_ITERATIONS = 2
 SOLVED_WITHIN = 0.05
@@ -41,17 +39,20 @@ class Advice:
     flag: str
 
 
-def advise(rows: Sequence[Row], config: AnyConfig) -> list[Advice]:
+def advise(rows: Sequence[Row], config: RunConfig) -> list[Advice]:
     """Advice from the rows of metrics.jsonl. Empty if nothing stands out, or after a single iteration."""
     rows = while_learning(rows)
     if len(rows) < FEWEST_ITERATIONS:
         return []
-    found: list[Advice | None] = []
-    if isinstance(config, PPOConfig):
-        checks = (clip_fraction, advantage_swing, effective_samples, proximal_age)
-        found += [check(rows, config) for check in checks]
-    found += [minibatch_against_noise(rows, config), gradient_clipping(rows, config)]
-    return [advice for advice in found if advice is not None]
+    checks = (
+        clip_fraction,
+        advantage_swing,
+        effective_samples,
+        proximal_age,
+        minibatch_against_noise,
+        gradient_clipping,
+    )
+    return [advice for check in checks if (advice := check(rows, config)) is not None]
 
 
 def while_learning(rows: Sequence[Row]) -> Sequence[Row]:
@@ -68,14 +69,14 @@ def while_learning(rows: Sequence[Row]) -> Sequence[Row]:
     return rows[: learning[-1]] if learning else rows
 
 
-def clip_fraction(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
+def clip_fraction(rows: Sequence[Row], config: RunConfig) -> Advice | None:
     clipped = known(rows, "losses/clipfrac")
-    if not clipped or config.objective.clip is None:
+    if not clipped or not config.clips_ratios:
         return None
     share, epochs = fmean(clipped), config.update.epochs
-    age_flag = PROXIMAL_AGE_FLAGS.get(config.proximal.policy)
+    setting = config.proximal_age_setting
     older = (
-        f"a higher {age_flag}" if age_flag else "--proximal.policy ewma with a higher --proximal.ewma-decay"
+        f"a higher --{setting}" if setting else "--proximal.policy ewma with a higher --proximal.ewma-decay"
     )
     measured = f"{share:.2%} of the ratios are clipped with {counted(epochs, 'epoch')}"
     if share < CLIPPED_LOW:
@@ -94,8 +95,8 @@ def clip_fraction(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
     return None
 
 
-def advantage_swing(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
-    if config.objective.advantage_normalization != "iteration":
+def advantage_swing(rows: Sequence[Row], config: RunConfig) -> Advice | None:
+    if not config.keeps_advantage_moments:
         return None
     deviations = [value for value in known(rows, "advantage/std") if value > 0]
     starts = range(0, len(deviations), ADVANTAGE_WINDOW)
@@ -110,7 +111,7 @@ def advantage_swing(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
     )
 
 
-def effective_samples(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
+def effective_samples(rows: Sequence[Row], config: RunConfig) -> Advice | None:
     shares = known(rows, "importance/effective_samples")
     if not shares or fmean(shares) >= EFFECTIVE_SAMPLES_LOW:
         return None
@@ -124,10 +125,10 @@ def effective_samples(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
     )
 
 
-def proximal_age(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
+def proximal_age(rows: Sequence[Row], config: RunConfig) -> Advice | None:
     env_steps = known(rows, "proximal/age_env_steps")
-    flag = PROXIMAL_AGE_FLAGS.get(config.proximal.policy)
-    if flag is None or config.proximal_follows_lag or not env_steps:
+    setting = config.proximal_age_setting
+    if setting is None or config.proximal_follows_lag or not env_steps:
         return None
     age = median(env_steps) / config.tuned_batch().iteration_batch
     if PROXIMAL_AGE_LOW <= age <= PROXIMAL_AGE_HIGH:
@@ -141,11 +142,11 @@ def proximal_age(rows: Sequence[Row], config: PPOConfig) -> Advice | None:
         f"the proximal policy is {median(env_steps):,.0f} env steps old on average, "
         f"{age:.3g} iterations of the tuned batch",
         meaning,
-        flag,
+        f"--{setting}",
     )
 
 
-def minibatch_against_noise(rows: Sequence[Row], config: AnyConfig) -> Advice | None:
+def minibatch_against_noise(rows: Sequence[Row], config: RunConfig) -> Advice | None:
     minibatches = known(rows, "batch/minibatch")
     measured = [
         (row["noise/trace"], row["noise/signal"]) for row in rows if row.get("noise/trace") is not None
@@ -165,7 +166,7 @@ def minibatch_against_noise(rows: Sequence[Row], config: AnyConfig) -> Advice | 
     )
 
 
-def gradient_clipping(rows: Sequence[Row], config: AnyConfig) -> Advice | None:
+def gradient_clipping(rows: Sequence[Row], config: RunConfig) -> Advice | None:
     shares = known(rows, "losses/grad_clip_fraction")
     batch = config.tuned_batch()
     tuned = batch.iteration_batch / batch.minibatches_per_epoch

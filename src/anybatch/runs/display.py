@@ -9,9 +9,11 @@ import logging
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
+from statistics import harmonic_mean
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
@@ -46,6 +48,11 @@ RESULTS: tuple[Shown, ...] = (
     ("clipped", "losses/clipfrac", "{:.0%}".format),
     ("auxiliary epochs", "auxiliary/epochs", "{:.2f}".format),
 )
+OF_MOVING_POLICIES = ("losses/approx_kl", "losses/clipfrac")
+SMALLEST_KL = 1e-6
+"""Below it the learning rate is practically 0, as at the end of annealing, and both numbers say nothing."""
+AVERAGED_SPEEDS = 10
+"""The speed that is shown is that of the last iterations together."""
 SPEED: tuple[Shown, ...] = (("SPS", "charts/SPS", WHOLE),)
 BATCHES: tuple[Shown, ...] = (
     ("iteration batch", "batch/iteration", WHOLE),
@@ -66,7 +73,21 @@ class Display(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def update(self, done: int, metrics: Mapping[str, float | None], note: str = "") -> None: ...
+    def begin(self, done: int, *, seconds: float) -> None:
+        """Show what is there at the start; `seconds` have passed before, if a run is resumed."""
+        ...
+
+    def update(
+        self,
+        done: int,
+        metrics: Mapping[str, float | None],
+        note: str = "",
+        *,
+        ahead: float = 0.0,
+        at_least: bool = False,
+    ) -> None:
+        """Show progress. What is `ahead` of `done` counts towards the time left, perhaps a lower bound."""
+        ...
 
 
 class Quiet:
@@ -80,7 +101,18 @@ class Quiet:
     ) -> None:
         pass
 
-    def update(self, done: int, metrics: Mapping[str, float | None], note: str = "") -> None:
+    def begin(self, done: int, *, seconds: float) -> None:
+        pass
+
+    def update(
+        self,
+        done: int,
+        metrics: Mapping[str, float | None],
+        note: str = "",
+        *,
+        ahead: float = 0.0,
+        at_least: bool = False,
+    ) -> None:
         pass
 
 
@@ -183,6 +215,8 @@ class Progress:
         self._began = time.monotonic()
         self._first: tuple[float, int] | None = None  # time and count of the first update
         self._done = 0
+        self._ahead, self._at_least = 0.0, False
+        self._speeds: deque[float] = deque(maxlen=AVERAGED_SPEEDS)
         self._latest: dict[str, float | None] = {}
         self._changed = False
         """Whether there are numbers that are not drawn yet."""
@@ -214,11 +248,31 @@ class Progress:
             with contextlib.suppress(OSError):
                 self._live.stop()
 
-    def update(self, done: int, metrics: Mapping[str, float | None], note: str = "") -> None:
+    def begin(self, done: int, *, seconds: float) -> None:
+        self._done = done
+        self._began -= seconds
+        self._first = (time.monotonic(), done)
+        if self._on_terminal:
+            self._draw()
+
+    def update(
+        self,
+        done: int,
+        metrics: Mapping[str, float | None],
+        note: str = "",
+        *,
+        ahead: float = 0.0,
+        at_least: bool = False,
+    ) -> None:
         """Store the latest numbers, and draw them if it is time to. Absent metrics keep their last value."""
-        self._done, self._changed = done, True
-        self._note = note
+        self._changed |= done != self._done or bool(metrics)
+        self._done, self._note = done, note
+        self._ahead, self._at_least = ahead, at_least
         self._latest.update(metrics)
+        speed = metrics.get("charts/SPS")
+        if speed:
+            self._speeds.append(speed)
+            self._latest["charts/SPS"] = harmonic_mean(self._speeds)
         now = time.monotonic()
         if self._first is None:
             self._first = (now, done)
@@ -296,14 +350,18 @@ class Progress:
 
     def _pace(self) -> list[tuple[str, str]]:
         pairs = self._known(SPEED)
-        if self._first is not None and self._done > self._first[1]:
-            seconds_per_step = (time.monotonic() - self._first[0]) / (self._done - self._first[1])
-            seconds = max(0, self._total - self._done) * seconds_per_step
-            pairs.append(("left", str(timedelta(seconds=round(seconds)))))
+        done = self._done + self._ahead
+        if self._first is not None and done > self._first[1]:
+            seconds_per_step = (time.monotonic() - self._first[0]) / (done - self._first[1])
+            left = timedelta(seconds=round(max(0, self._total - done) * seconds_per_step))
+            pairs.append(("left", f"more than {left}" if self._at_least else str(left)))
         pairs.append(("elapsed", str(timedelta(seconds=round(time.monotonic() - self._began)))))
         return pairs
 
     def _known(self, metrics: tuple[Shown, ...]) -> list[tuple[str, str]]:
+        kl = self._latest.get("losses/approx_kl")
+        if kl is not None and abs(kl) < SMALLEST_KL:
+            metrics = tuple(shown for shown in metrics if shown[1] not in OF_MOVING_POLICIES)
         pairs = ((label, self._latest.get(name), written) for label, name, written in metrics)
         return [(label, written(value)) for label, value, written in pairs if value is not None]
 

@@ -58,11 +58,16 @@ class MetricLog:
         """Append one row. Non-finite values become null; unknown names raise KeyError."""
         metric_names.check(metrics)
         values = {name: _finite(value) for name, value in metrics.items()}
-        row = {"env_steps": env_steps, "wall_seconds": round(time.monotonic() - self._start, 3), **values}
+        row = {"env_steps": env_steps, "wall_seconds": round(self.seconds, 3), **values}
         self._append(json.dumps(row, allow_nan=False).encode() + b"\n")
         known = {name: value for name, value in values.items() if value is not None}
         for sink in self._sinks:
             sink.write(env_steps, known)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training, summed over resumes."""
+        return time.monotonic() - self._start
 
     def truncate_after(self, env_steps: int) -> None:
         """Before a resume, move rows beyond the checkpoint and damaged ones to metrics-superseded.jsonl."""
@@ -114,6 +119,8 @@ class MetricLog:
 
 class NoLog:
     """The log of ranks whose rows rank 0 writes."""
+
+    seconds = 0.0
 
     def write(self, env_steps: int, metrics: Mapping[str, SupportsFloat | None]) -> None:
         pass

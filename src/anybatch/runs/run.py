@@ -15,19 +15,25 @@ from anybatch.config.serialization import config_to_dict
 from anybatch.distributed import collectives, group
 from anybatch.envs.episodes import Episode, from_table, to_table
 from anybatch.envs.published import on_published_scale
-from anybatch.runs import iteration, log
+from anybatch.runs import iteration, log, pace
 from anybatch.runs.display import RECENT_EPISODES, RECENT_RETURN, Display, Output, Quiet
 from anybatch.runs.iteration import OnIteration
 from anybatch.runs.log import MetricLog, NoLog
+from anybatch.runs.pace import Pace
 from anybatch.runs.sinks import open_sinks
 from anybatch.runs.stop import GracefulStop
 from anybatch.runs.timer import Timer
 from anybatch.storage.checkpoint import Checkpoints, Loaded, Snapshot
 from anybatch.storage.resharding import gathered
 from anybatch.storage.state_tree import StateTree
-from anybatch.text import counted
+from anybatch.text import counted, duration_text
 
 logger = logging.getLogger(__name__)
+
+LONG_ITERATION_SECONDS = 10.0
+LONG_RUN_SECONDS = 86_400.0
+MEASURED_SECONDS = 5.0
+"""Before that, the length of a run is not estimated."""
 
 
 class Recordable(Protocol):
@@ -77,7 +83,9 @@ class Run:
         self.env_id = env_id
         self.config = record
         self.display = display or Quiet()
-        self.stop = GracefulStop(is_repeated=group.is_under_torchrun())
+        self.stop = GracefulStop(is_repeated=group.is_under_torchrun(), sentence=self._stopping)
+        # Ranks wait for each other within an iteration, so none of them can leave it alone.
+        self.pace = Pace(self.stop, self._show_progress, can_be_interrupted=collectives.world_size() == 1)
         self.log = (
             MetricLog(folder, open_sinks(record, folder, tracked_config or {}))
             if self.is_writing
@@ -95,6 +103,13 @@ class Run:
         self._has_ranks = collectives.world_size() > 1
         """Whether the run has or had several ranks."""
         self._recorded_at, self._recorded_env_steps = time.perf_counter(), 0
+        self.saves_long_iterations = True
+        """Whether every iteration is saved that takes long, so that little is lost if it is interrupted."""
+        self.total_env_steps = 0
+        self.cheaper_preset: str | None = None
+        """A preset that this machine is fast enough for, if the run takes days."""
+        self._began_at, self._began_env_steps = time.monotonic(), 0
+        self._length_was_said = False
 
     @classmethod
     @contextmanager
@@ -108,8 +123,15 @@ class Run:
                 display=display,
                 tracked_config=config_to_dict(config),
             )
-            with run.stop, closing(run.log):
-                yield run
+            run.total_env_steps = config.total_env_steps
+            # A checkpoint waits for the actors, which would no longer collect while the loop learns.
+            run.saves_long_iterations = config.collection is None
+            token = pace.CURRENT.set(run.pace)
+            try:
+                with run.stop, closing(run.log):
+                    yield run
+            finally:
+                pace.CURRENT.reset(token)
 
     @classmethod
     @contextmanager
@@ -136,11 +158,14 @@ class Run:
         self._saved_iterations = state.iterations
         self.save(state)
         self.timer.take()
+        self._began_at, self._began_env_steps = time.monotonic(), state.env_steps
+        self.display.begin(state.env_steps, seconds=self.log.seconds)
 
     def record(
         self, state: Recordable, episodes: Sequence[Episode], metrics: Mapping[str, float | None]
     ) -> None:
         """Evaluate if due, call the program back, write one row, show it, and save a checkpoint if due."""
+        self.pace.end_iteration()
         row = dict(metrics) | self._speed(state.env_steps) | self._episodes(in_order(of_all_ranks(episodes)))
         evaluated = self.evaluate(state, self)
         row |= evaluated
@@ -166,6 +191,43 @@ class Run:
             row |= {"charts/ranks": collectives.world_size(), "time/collectives": collectives.take_seconds()}
         self.log.write(state.env_steps, {name: value for name, value in row.items() if value is not None})
         self.display.update(state.env_steps, row | {RECENT_RETURN: self.recent_return})
+        self._say_if_long()
+
+    def _show_progress(self) -> None:
+        """Show how far this iteration is."""
+        self.display.update(
+            self._recorded_env_steps,
+            {},
+            self.pace.note,
+            ahead=self.pace.samples_ahead,
+            at_least=self.pace.left().at_least,
+        )
+        self._say_if_long()
+
+    def _say_if_long(self) -> None:
+        """Say once that the run takes days, and what would be faster on this machine."""
+        done = self._recorded_env_steps + self.pace.samples_ahead
+        seconds = time.monotonic() - self._began_at
+        known = seconds >= MEASURED_SECONDS and done > self._began_env_steps
+        if self._length_was_said or not known or self.pace.left().at_least:
+            return
+        left = seconds / (done - self._began_env_steps) * (self.total_env_steps - done)
+        if left >= LONG_RUN_SECONDS:
+            self._length_was_said = True
+            faster = f" The preset {self.cheaper_preset} is made for it." if self.cheaper_preset else ""
+            logger.info(f"On this machine the run takes about {duration_text(left)} more.{faster}")
+
+    def _stopping(self) -> str:
+        """The sentence for a person who has just requested a stop."""
+        seconds, at_least = self.pace.left()
+        if self.pace.must_end:
+            return f"Stopping now: this iteration would take {duration_text(seconds)} more."
+        when = f", in {'more than' if at_least else 'about'} {duration_text(seconds)}" if seconds >= 1 else ""
+        lost = self._recorded_env_steps + self.pace.samples_collected - self.saved_env_steps
+        return (
+            f"Stopping after this iteration{when}. To stop at once, press Ctrl-C or send the signal again; "
+            f"the newest checkpoint is kept, and {counted(max(0, lost), 'env step')} since then are lost."
+        )
 
     @property
     def should_stop(self) -> bool:
@@ -185,7 +247,10 @@ class Run:
         """Save if enough time or, if configured, enough iterations have passed since the last checkpoint."""
         every = self.config.checkpoint_every_iterations
         waited = time.monotonic() - self._saved_at
-        by_time = bool(collectives.from_rank_0(waited >= self.config.checkpoint_every_seconds))
+        longest = self.config.checkpoint_every_seconds
+        if self.saves_long_iterations and self.pace.last_seconds >= LONG_ITERATION_SECONDS:
+            longest = min(longest, self.pace.last_seconds)
+        by_time = bool(collectives.from_rank_0(waited >= longest))
         if by_time or 0 < every <= state.iterations - self._saved_iterations:
             self.save(state)
 

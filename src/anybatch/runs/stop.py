@@ -5,6 +5,7 @@ import ctypes
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Self
@@ -14,6 +15,11 @@ logger = logging.getLogger(__name__)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 IN_FORCE: list["GracefulStop"] = []
 """The stop requests of runs that train in this process, which a signal would reach now."""
+
+STOPPING = (
+    "Stopping after this iteration. To stop at once, press Ctrl-C or send the signal again; "
+    "the newest checkpoint is kept."
+)
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -32,11 +38,17 @@ class GracefulStop:
     Only the main thread can have signal handlers: in other threads this does nothing.
     """
 
-    def __init__(self, *, is_repeated: bool = False) -> None:
-        """`is_repeated`: a signal may arrive several times, so a second one does not mean more."""
+    def __init__(self, *, is_repeated: bool = False, sentence: Callable[[], str] = lambda: STOPPING) -> None:
+        """`is_repeated`: a signal may arrive several times, so a second one does not mean more.
+
+        `sentence` is what a person is told after the first signal.
+        """
         self.requested = False
+        self.requested_at = 0.0
+        """On the monotonic clock."""
         self.signal: signal.Signals | None = None
         """The signal that requested the stop."""
+        self._sentence = sentence
         self._handling = handling(self._handle, once=not is_repeated)
 
     def __enter__(self) -> Self:
@@ -55,17 +67,15 @@ class GracefulStop:
         self.requested = True
 
     def take_over(self, number: int) -> None:
-        """Accept a stop requested on another rank by `signal`; 0 if it was not a signal."""
-        self.requested, self.signal = True, signal.Signals(number) if number else None
+        """Accept a stop requested by the signal `number`, perhaps on another rank; 0 if by no signal."""
+        self.requested, self.requested_at = True, time.monotonic()
+        self.signal = signal.Signals(number) if number else None
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        self.requested, self.signal = True, signal.Signals(number)
+        self.take_over(number)
         # trap: the signal may have interrupted a write to the same stream, which is not reentrant.
         with contextlib.suppress(RuntimeError, OSError):
-            logger.info(
-                "Stopping after this iteration. To stop at once, press Ctrl-C or send the signal again; "
-                "the newest checkpoint is kept."
-            )
+            logger.info(self._sentence())
 
 
 def request_stop() -> None:
@@ -74,7 +84,7 @@ def request_stop() -> None:
     If none trains, nothing happens.
     """
     for stop in IN_FORCE:
-        stop.requested, stop.signal = True, signal.SIGTERM
+        stop.take_over(signal.SIGTERM)
 
 
 @contextlib.contextmanager

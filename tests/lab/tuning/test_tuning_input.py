@@ -157,7 +157,7 @@ def test_a_tuned_preset_that_is_measured_to_be_worse_is_called_worse_and_not_rec
     capsys: pytest.CaptureFixture[str],
 ):
     made = made_tunings.outcome_in(tmp_path, tuned=tuned)
-    monkeypatch.setattr("anybatch.cli.tune.run_tuning", lambda *_, **__: made)
+    monkeypatch.setattr("anybatch.api.tune", lambda *_, **__: made)
     main(["tune"])
     said = capsys.readouterr().out
     assert made.is_worse == ("check   worse: " in said) == is_worse
@@ -219,10 +219,9 @@ def test_a_budget_says_how_many_trials_fit(
     assert not (tmp_path / "other").exists()
 
 
-def test_a_budget_is_measured_on_real_runs(tmp_path: Path):
-    said: list[str] = []
+def test_a_budget_is_measured_on_real_runs(tmp_path: Path, logged: list[str]):
     plan = open_tuning(request(tmp_path, budget_seconds=1e6), tmp_path / "out", jobs=1)
-    assert plan.trials == 14 and "all 14 trials fit into 11 d 13 h" in said[-1]
+    assert plan.trials == 14 and "all 14 trials fit into 11 d 13 h" in logged[-1]
 
 
 @given(st.sets(st.integers(0, 2**31), min_size=1, max_size=5), st.integers(2, 20))

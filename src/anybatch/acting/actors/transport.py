@@ -3,6 +3,8 @@
 import time
 from typing import Any, Protocol
 
+from anybatch.runs import pace
+
 CHECK_SECONDS = 0.5
 """Seconds between signs of life of actors, and between the learner's checks for them."""
 
@@ -63,6 +65,8 @@ class Watch:
             self._progress, self._moved_at = progress, max(self._moved_at, now)
 
     def refuse_hanging(self) -> None:
+        """Called while the learner waits."""
+        pace.current().check()
         now = time.monotonic()
         if now - self._heard_at > self._timeout:
             raise ActorLost(f"gave no sign of life for {self._timeout:g} seconds")

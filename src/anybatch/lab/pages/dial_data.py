@@ -321,8 +321,6 @@ REFUSALS: dict[str, str] = {
     "allow",
     "controller-steps": "num-steps = {steps} does not fit controller.kind = {kind}, which sets the rollout "
     "length itself: keep the tuned {tuned}",
-    "minibatches": "update.minibatches-per-epoch = {minibatches} is more than the {envs} × {steps} = "
-    "{samples} samples of an iteration",
     "uncountable": "an iteration batch is too large to count",
     "ratio": "the batch is {ratio} times the tuned one: must be within a factor of {largest}",
 }

@@ -107,10 +107,11 @@ function within(batch, limit) {
 const withMinibatches = (batch, minibatches) => withProducts({ ...batch, minibatches_per_epoch: minibatches });
 
 function configuredBatch(settings) {
+  const steps = hasController(settings) ? settings["controller.shortest"] : settings["num-steps"];
   return withProducts({
     num_envs: settings["num-envs"],
     num_steps: settings["num-steps"],
-    minibatches_per_epoch: settings["update.minibatches-per-epoch"],
+    minibatches_per_epoch: Math.min(settings["update.minibatches-per-epoch"], settings["num-envs"] * steps),
     epochs: settings["update.epochs"],
   });
 }
@@ -261,10 +262,6 @@ function refuseImpossible(settings) {
   refuseDecay(settings);
   refuseLimit(settings);
   refuseController(settings);
-  const [envs, minibatches] = [settings["num-envs"], settings["update.minibatches-per-epoch"]];
-  const steps = hasController(settings) ? settings["controller.shortest"] : settings["num-steps"];
-  const keeps = settings.minibatch === "keep";
-  require(keeps || minibatches <= envs * steps, "minibatches", { minibatches, envs, steps, samples: envs * steps });
   require(
     Math.max(configuredBatch(settings).iteration_batch, tunedBatch(settings).iteration_batch) <= Number.MAX_SAFE_INTEGER,
     "uncountable",
