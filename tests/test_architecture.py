@@ -115,7 +115,9 @@ def test_metrics_of_a_run_are_named_and_named_metrics_are_produced(tmp_path: Pat
     produced -= {"env_steps", "wall_seconds"}
     assert produced <= metric_names.METRICS.keys()
     missing = metric_names.METRICS.keys() - produced
-    assert not [name for name in missing if not name.startswith(NOT_OF_PPO)]
+    # A controller's, and the scale or what it is more than.
+    elsewhere = (*NOT_OF_PPO, "noise/batch_", "batch/noise_scale")
+    assert not [name for name in missing if not name.startswith(elsewhere)]
     plain = log.read(train(changed(config, proximal={"policy": "behavior"}), tmp_path).folder)
     absent = {"proximal/age_env_steps", "proximal/age_gradient_steps"}
     assert absent == produced - {name for row in plain for name in row}
