@@ -468,7 +468,6 @@ def test_a_skipped_step_leaves_the_measured_noise_scale_finite(tmp_path: Path):
     settings = {name: value for name, value in SMALL.items() if name != "network"}
     settings["update"] = {"minibatches_per_epoch": 2, "noise_scale_every": 1}
     run = anybatch.train("cartpole-ppo", network=Hiccup, run_dir=tmp_path, **settings)
-    assert run.metric("losses/skipped_steps").values[-1] == 1
     noise = newest_state(run.folder)["shared"]["learner"]["noise"]["window"]
     assert noise["policy"] and all(
         math.isfinite(n) for pairs in noise.values() for pair in pairs for n in pair

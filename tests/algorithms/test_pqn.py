@@ -79,7 +79,7 @@ def test_what_stands_in_reset_steps_reaches_no_loss():
     poisoned.action[gone] = 4
     found, metrics = improved(config, poisoned)
     assert torch.equal(found.backend.flat.values, clean.backend.flat.values)
-    assert metrics == clean_metrics and metrics["noise/trace"] is not None
+    assert metrics == clean_metrics
     poisoned.reward[data.valid] += 1
     assert not torch.equal(improved(config, poisoned)[0].backend.flat.values, clean.backend.flat.values)
 
@@ -314,7 +314,9 @@ def test_a_run_with_a_controller_produces_every_metric_of_pqn(tmp_path: Path):
     )
     missing = metric_names.METRICS.keys() - produced
     assert produced <= metric_names.METRICS.keys()
-    assert sorted(missing) == sorted(name for name in metric_names.METRICS if name.startswith(not_of_pqn))
+    seldom = ("noise/", "batch/noise_scale", "time/callback")  # after some measurements, or with a callback
+    assert not [name for name in missing if not name.startswith((*not_of_pqn, *seldom))]
+    assert not [name for name in produced if name.startswith(not_of_pqn)]
 
 
 def test_the_action_that_is_shown_is_learned_with_its_value(tmp_path: Path):

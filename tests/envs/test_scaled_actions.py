@@ -125,7 +125,7 @@ def test_a_run_learns_from_sampled_actions_and_acts_with_mapped_ones(compiled: s
         env="Pendulum-v1",
         env_config={"actions": "scaled"},
         total_env_steps=400,
-        compile=compiled,
+        native=compiled,
         network={"log_std": 1.0},
     )
     run = train(config, tmp_path)
@@ -148,7 +148,8 @@ def test_what_is_exported_maps_and_says_so(tmp_path: Path):
 @pytest.mark.parametrize(
     ("words", "hinted"),
     [
-        ([], True),
+        (["--env-config.actions=clipped"], True),
+        ([], False),  # the preset scales them
         (["--env-config.actions=scaled"], False),
         (["--preset=mujoco-ppo", "--num-envs=2"], False),  # a paper's numbers, with the paper's actions
         (["--env=toy:Target"], False),  # bounds of -1 and 1

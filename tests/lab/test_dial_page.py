@@ -369,7 +369,7 @@ def test_the_keyboard_moves_the_batch(dial: browser.Browser, page: Path):
     assert seen == [8, 10, 12, 10, 8, 7]
     assert dial.evaluate(SHOWN_ROWS) != before
     assert dial.evaluate("byId('summary').textContent").startswith(
-        "Environments: 7, 0.875 × the tuned batch. Learning rate: 0.000467707 instead of 0.0005."
+        "Environments: 7, 0.875 × the tuned batch. Learning rate: 0.000935414 instead of 0.001."
     )
 
 
@@ -381,8 +381,8 @@ def test_the_keyboard_turns_a_rule_off(dial: browser.Browser, page: Path):
     assert dial.evaluate("settingsOf().rescale") == "proximal-ewma,advantage-moments"
     assert dial.evaluate(SHOWN_ROWS)[0] == [
         "learning rate",
-        "0.0005",
-        "0.0005",
+        "0.001",
+        "0.001",
         "kept: its rule is turned off",
     ]
     press(dial, " ")

@@ -184,7 +184,9 @@ def test_a_map_of_two_settings_has_one_base_arm_and_ratio():
         for arm in ("decoupled", "anchored to the behavior policy")
         for ratio in ("1", "1/2")
     ]
-    assert len({one.name for one in maps}) == 4 and {one.y_label for one in maps} == {"iterations"}
+    assert len({one.name for one in maps}) == 4 and {one.y_label for one in maps} == {
+        "staleness (iterations)"
+    }
     for one, (arm, ratio) in zip(maps, [(a, r) for a in view.plan.arms for r in ("1", "1/2")], strict=True):
         for row, age in enumerate((0, 8)):
             for column, epochs in enumerate((1, 2)):

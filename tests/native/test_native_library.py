@@ -2,6 +2,7 @@
 
 import ctypes
 import inspect
+import logging
 import os
 import resource
 import signal
@@ -42,7 +43,13 @@ def refusal() -> str:
     """The sentence with which native code is refused, and with which a run goes on with torch."""
     native.attempt.cache_clear()
     said: list[str] = []
-    state = start(toy_config(), said.append)
+    listener = logging.Handler()
+    listener.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("anybatch").addHandler(listener)
+    try:
+        state = start(toy_config())
+    finally:
+        logging.getLogger("anybatch").removeHandler(listener)
     assert not state.backend.is_native and len(said) == 1
     check = doctor.native_code()
     assert not check.works

@@ -84,7 +84,6 @@ def test_a_space_that_is_not_supported_is_named_with_those_that_are(train_refuse
             ["--objective.advantage-decay=0.5", "--objective.advantage-normalization=minibatch"],
             ["objective.advantage-decay = 0.5", "objective.advantage-normalization = minibatch"],
         ),
-        (["--update.minibatches-per-epoch=22"], ["minibatches-per-epoch = 22", "3 × 7 = 21"]),
         (["--env-config.engine=envpool"], ["toy:Match", "env-config.engine = envpool"]),
         (["--env-config.sticky=0.25"], ["env-config.sticky = 0.25", "toy:Match"]),
         (["--network.encoder=nature"], ["network.encoder = nature", "mlp"]),

@@ -32,7 +32,10 @@ MUJOCO_TASKS = (
     "Swimmer",
     "Walker2d",
 )
-OF_GYMNASIUM = frozenset((*CLASSIC_CONTROL, *(f"{task}-v{n}" for task in MUJOCO_TASKS for n in (4, 5))))
+BOX2D_TASKS = ("LunarLander-v3", "LunarLanderContinuous-v3", "BipedalWalker-v3", "BipedalWalkerHardcore-v3")
+OF_GYMNASIUM = frozenset(
+    (*CLASSIC_CONTROL, *BOX2D_TASKS, *(f"{task}-v{n}" for task in MUJOCO_TASKS for n in (4, 5)))
+)
 """Ids of Gymnasium that are known without importing it; it has more."""
 GAMES = {
     "minatar": ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders"),

@@ -121,12 +121,12 @@ def test_another_environment_of_the_family_keeps_the_base_and_one_of_another_has
     assert acrobot.ranges == {"Acrobot-v1": (-500, -80)}
     config = acrobot.cells[1].config
     assert (config["env"], config["num_envs"], config["update"]["epochs"]) == ("Acrobot-v1", 16, 1)
-    assert config["network"]["encoder"] == "mlp" and config["total_env_steps"] == 500_000
+    assert config["network"]["encoder"] == "mlp" and config["total_env_steps"] == 200_000
     assert {cell.ratio for cell in acrobot.cells} == {"4", "1", "1/4", "1/8"} and not acrobot.left_out
     smoke = make_plan(study, Request(**known, scale="smoke"))
     assert any("1/32 of 16 envs" in entry.reason for entry in smoke.left_out)
     vector = make_plan(study, Request(**known, preset="vector-ppo-ewma"))
-    assert vector.cells[1].config["normalize"]["observations"] == "step"
+    assert vector.cells[1].config["normalize"]["observations"] == "iteration"
 
 
 def test_a_requested_preset_is_the_base_of_the_studys_own_environments_too():

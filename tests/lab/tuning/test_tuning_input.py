@@ -58,7 +58,7 @@ def said_by(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (("--search", "learning-rate=0.1"), "must be learning-rate=LOW..HIGH or learning-rate=fixed"),
         (("--search", "learning-rate=nan..1"), "both ends must be above 0 and at most 1"),
         (("--search", "minibatches=1..2.5"), "both ends must be a whole number of at least 1"),
-        (("--search", "minibatches=1..257"), "an iteration has 256 samples"),
+        (("--search", "minibatches=1..257"), "an iteration has 128 samples"),
         (("--search", "q-lambda=0.1..0.9"), "q-lambda: cannot be searched"),
         (("--search", "proximal-copy-every=2..9"), "proximal.policy = periodic, and this preset has ewma"),
         (("--num-envs", "0"), "--num-envs 0: must be at least 1"),

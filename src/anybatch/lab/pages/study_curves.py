@@ -177,6 +177,10 @@ def mean_line(
     values = values[:, known]
     mean = np.nanmean(values, axis=0)
     values[np.isinf(values)] = np.nan
+    lost = np.isnan(values).all(axis=0)  # infinite in all runs: beyond what can be drawn
+    steps, values, mean = steps[~lost], values[:, ~lost], mean[~lost]
+    if not steps.size:
+        return None
     has_range = len(results) > 1
     return Series(
         label=label,
