@@ -1,4 +1,4 @@
-"""Damaged and hostile folders: each command ends well or with one sentence, and writes only inside the folder."""
+"""Damaged and hostile folders: a command ends well or with one sentence, and writes only inside the folder."""
 
 import json
 import os

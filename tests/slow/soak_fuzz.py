@@ -11,6 +11,7 @@ import time
 import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
@@ -253,18 +254,18 @@ def problem_with_json(out: str) -> str | None:
 
 
 class Surroundings:
-    """A folder of a user, with files and folders that commands must leave alone, around the one they may change."""
+    """A user's files and folders, which commands must leave alone, around the folder that they may change."""
 
     def __init__(self, path: Path):
         self.path, self.inside = path, path / "inside"
-        for folder in ("home/.config", "precious", "inside", "tmp"):
+        for folder in ("home/.config", "precious", "inside"):
             (path / folder).mkdir(parents=True, exist_ok=True)
         (path / "home/.profile").write_bytes(b"export PATH\nthe last line, without an end")
         (path / "precious/notes.txt").write_text("precious")
         self.variables = {
             "HOME": str(path / "home"),
-            "TMPDIR": str(path / "tmp"),
-            "MPLCONFIGDIR": str(path.parent / "matplotlib"),  # which would be in HOME
+            # Libraries keep caches there.
+            "MPLCONFIGDIR": str(path.parent / "matplotlib"),
             "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
         }
 
@@ -320,7 +321,7 @@ def trainings(
         folder = around.inside / "run"
         if (folder / "result.json").exists():
             for words in afterwards(rng, folder):
-                check = (lambda: counted_twice(folder)) if words[0] == "resume" else lambda: None
+                check = partial(counted_twice, folder) if words[0] == "resume" else lambda: None
                 yield {"case": number_} | outcome(commands, words, around, check)
         shutil.rmtree(around.path)
 
@@ -331,7 +332,7 @@ def training_words(rng: random.Random, inside: Path) -> list[str]:
     )
     words = ["train", f"--run-dir={inside}", "--name=run", f"--preset={preset}"]
     words += [f"--env={rng.choice(ENVS)}", f"--num-envs={rng.randint(1, 9)}"]
-    words += ["--num-steps", rng.choice("1 2 5 8 16".split())] if rng.random() < 0.7 else []
+    words += ["--num-steps", rng.choice(["1", "2", "5", "8", "16"])] if rng.random() < 0.7 else []
     words += [
         f"--total-env-steps={rng.choice([1, 100, 500, 2000])}",
         "--evaluation.num-envs=1",

@@ -89,7 +89,7 @@ class TrainingRun:
         return {path.name for path in (place / "run" / "checkpoints").glob("step_*")}
 
     def harm(self, place: Path, before: Record, undisturbed: Path) -> Record:
-        """What a kill has done to the files of the run, which were in the state of `before` at the last one."""
+        """What a kill has done to the files of the run, which were as `before` at the last one."""
         rows = measured(place / "run") if (place / "run").exists() else []
         checkpoints = Checkpoints(place / "run", keep=1)
         names = checkpoints.newest_first()

@@ -6,26 +6,38 @@ from typing import Any
 
 Record = dict[str, Any]
 
-KILLS_HEAD = """\
-| runs | kills | rounds | lost | unloadable checkpoints | counted twice | rows unlike at a kill | left processes | \
-finished rounds unlike |
-|---|---|---|---|---|---|---|---|---|"""
-CASES_HEAD = """\
-| what | cases | commands | exit code 0 | exit code 2, one sentence | tracebacks | hangs | writes outside | other |
-|---|---|---|---|---|---|---|---|---|"""
+OF_KILLS = (
+    *("runs", "kills", "rounds", "lost", "unloadable checkpoints", "counted twice", "rows unlike at a kill"),
+    *("left processes", "finished runs unlike"),
+)
+OF_CASES = (
+    "what",
+    "cases",
+    "commands",
+    "exit code 0",
+    "one sentence",
+    "tracebacks",
+    "hangs",
+    "outside",
+    "other",
+)
+
+
+def head(columns: Sequence[str]) -> str:
+    return f"| {' | '.join(columns)} |\n{len(columns) * '|---'}|"
 
 
 def report(records: Mapping[str, Sequence[Record]]) -> str:
     tables: list[str] = []
     if records.get("kills"):
         tables.append(
-            "\n".join([KILLS_HEAD, *map(kills_line, *zip(*by_setup(records["kills"]), strict=True))])
+            "\n".join([head(OF_KILLS), *map(kills_line, *zip(*by_setup(records["kills"]), strict=True))])
         )
     cases = [
         case_line(kind, records[kind]) for kind in ("plans", "trainings", "folders") if records.get(kind)
     ]
     if cases:
-        tables.append("\n".join([CASES_HEAD, *cases]))
+        tables.append("\n".join([head(OF_CASES), *cases]))
     return "\n\n".join(tables)
 
 
