@@ -9,10 +9,10 @@ LETTERS_KEPT = 60
 
 
 def one_line(message: str) -> str:
-    """A message on one line, whatever it quotes: a typed value or a file of somebody else can have line breaks,
-    codes that a terminal obeys, or a word of thousands of letters."""
+    """A message on one line, whatever it quotes: a typed value or a file of somebody else can have line
+    breaks, codes that a terminal obeys, or a word of thousands of letters."""
     visible = (repr(char)[1:-1] if unicodedata.category(char) == "Cc" else char for char in message)
-    longest = rf"(\S{{{LETTERS_KEPT}}})\S{{{LONGEST_WORD - LETTERS_KEPT},}}"
+    longest = rf"([^\s:;,]{{{LETTERS_KEPT}}})[^\s:;,]{{{LONGEST_WORD - LETTERS_KEPT},}}"
     return re.sub(longest, r"\1…", "".join(visible))
 
 

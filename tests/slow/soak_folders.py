@@ -1,4 +1,4 @@
-"""Damaged and hostile folders: a command ends well or with one sentence, and writes only inside the folder."""
+"""Damaged folders: a command about one ends well or with one sentence, and writes only inside the folder."""
 
 import json
 import os
@@ -237,13 +237,11 @@ def lines_about(kind: str, folder: Path, sources: Path, rng: random.Random) -> l
         search = small_tuning(sources).words(folder.parent)
         search[search.index("--out") + 1] = here
         return [rng.choice([page, search])]
-    playing = [
-        ["evaluate", here],
-        ["evaluate", here, "--checkpoint", "best"],
-        ["export", here, "--onnx", str(folder.parent / "a.onnx")],
-    ]
+    playing = [["evaluate", here], ["evaluate", here, "--checkpoint", "best"]]
+    if rng.random() < 0.1:  # which takes ten times as long
+        playing = [["export", here, "--onnx", str(folder.parent / "a.onnx")]]
     if kind == "hub":
-        return rng.sample(playing, 2)
+        return [rng.choice(playing)]
     more = {"ppo": 3200, "ppg": 640, "pqn": 6000}[kind]
     picture = ["plot", here, "--out", str(folder.parent / "a.svg")]
     others = [page, page, picture, ["advise", here], *playing]
