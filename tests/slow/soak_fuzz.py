@@ -327,17 +327,15 @@ def trainings(
 
 
 def training_words(rng: random.Random, inside: Path) -> list[str]:
+    """Some iterations of a small run."""
     preset = rng.choice(
         ["cartpole-ppo-ewma", "cartpole-ppo", "cartpole-pqn", "minatar-ppo-ewma", "minatar-pqn"]
     )
-    words = ["train", f"--run-dir={inside}", "--name=run", f"--preset={preset}"]
-    words += [f"--env={rng.choice(ENVS)}", f"--num-envs={rng.randint(1, 9)}"]
-    words += ["--num-steps", rng.choice(["1", "2", "5", "8", "16"])] if rng.random() < 0.7 else []
-    words += [
-        f"--total-env-steps={rng.choice([1, 100, 500, 2000])}",
-        "--evaluation.num-envs=1",
-        "--threads=1",
-    ]
+    num_envs, num_steps = rng.randint(1, 9), rng.choice([1, 2, 5, 8, 16, 64])
+    words = ["train", f"--run-dir={inside}", "--name=run", f"--preset={preset}", f"--env={rng.choice(ENVS)}"]
+    words += [f"--num-envs={num_envs}", "--evaluation.num-envs=1", "--threads=1"]
+    words += [f"--num-steps={num_steps}"] if rng.random() < 0.7 else []
+    words += [f"--total-env-steps={num_envs * num_steps * rng.choice([1, 4, 12])}"]
     return words + more_words(rng, NewRunFlags(config=presets.load(preset).config), rng.randint(0, 4))
 
 
@@ -349,9 +347,10 @@ def more_words(rng: random.Random, flags: NewRunFlags, number_: int) -> list[str
 def afterwards(rng: random.Random, folder: Path) -> Iterator[list[str]]:
     """Some commands about a run."""
     if rng.random() < 0.6:
+        reached = max((row["env_steps"] for row in log.read(folder)), default=0)
         flags = NewRunFlags(config=rng.choice(CONFIGS)().pinned())
         more = [word for word in more_words(rng, flags, rng.randint(0, 2)) if "preset" not in word]
-        yield ["resume", str(folder), f"--total-env-steps={rng.choice([2500, 3000])}", *more]
+        yield ["resume", str(folder), f"--total-env-steps={round(reached * 1.5)}", *more]
     if rng.random() < 0.3:
         yield ["evaluate", str(folder), "--evaluation.num-envs=2"]
     if rng.random() < 0.2:

@@ -1,4 +1,4 @@
-"""Ranks on two hosts: equal to one process, and what happens when a host or its network is lost.
+"""Ranks and actors on two hosts: equal to one process, and what happens when a host or its network is lost.
 
 With -s, they print bytes and the time of exchanges, which docs/scale.md has.
 """
@@ -107,6 +107,80 @@ def test_two_hosts_give_the_run_of_one_process(tmp_path: Path):
     assert min(sent) > gradient * gradient_steps / 2, sent
     share = sum(row["time/collectives"] for row in rows) / sum(row["wall_seconds"] for row in rows[-1:])
     print(f"\n{sent} bytes sent, {gradient_steps} gradient steps, {share:.0%} of the time in exchanges")
+
+
+def test_a_network_with_a_round_trip_of_20_ms_changes_the_time_only(tmp_path: Path):
+    steps = "--total-env-steps=1024"
+    with hosts.far_apart(0.01) as pair, agents(pair, tmp_path / "far", steps) as processes:
+        assert [process.wait(600) for process in processes] == [0, 0], said(tmp_path / "far")
+        sent = [host.bytes_sent() for host in pair]
+    with hosts.opened(2) as pair, agents(pair, tmp_path / "near", steps) as processes:
+        assert [process.wait(600) for process in processes] == [0, 0], said(tmp_path / "near")
+    far, near = rows_of(tmp_path / "far"), rows_of(tmp_path / "near")
+    assert [decisive(row) for row in far] == [decisive(row) for row in near]
+    print(f"\n{sent} bytes sent, {far[-1]['charts/gradient_steps']} gradient steps")
+    for name, rows in (("20 ms", far), ("no delay", near)):
+        seconds = sum(row["time/collectives"] for row in rows[1:])
+        number = rows[-1]["charts/gradient_steps"] - rows[0]["charts/gradient_steps"]
+        share = seconds / (rows[-1]["wall_seconds"] - rows[0]["wall_seconds"])
+        print(f"{name}: {seconds / number:.3f} s in exchanges per gradient step, {share:.0%} of the time")
+
+
+@contextmanager
+def ray_cluster(pair: list[Host], temporary: Path) -> Iterator[str]:
+    """Ray on each host, with a core each, and its address; ends with the block."""
+    environ = {name: word for name, word in os.environ.items() if not name.startswith("RAY_")}
+    environ |= {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1"]
+    start += ["--include-dashboard=false", "--object-store-memory=100000000"]
+    address = f"{pair[0].address}:6379"
+    with ExitStack() as stack:
+        for host in pair:
+            where = ["--head", "--port=6379"] if host == pair[0] else [f"--address={address}"]
+            out = stack.enter_context((temporary / f"ray-{host.name}.txt").open("w"))
+            command = host.command([*start, *where, f"--node-ip-address={host.address}"])
+            process = subprocess.Popen(command, stdout=out, stderr=out, env=environ, start_new_session=True)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+            probe = [
+                sys.executable,
+                "-c",
+                f"import socket; socket.create_connection({(pair[0].address, 6379)!r})",
+            ]
+            while subprocess.run(host.command(probe), capture_output=True).returncode:
+                assert process.poll() is None, (temporary / f"ray-{host.name}.txt").read_text()
+                time.sleep(0.5)
+        yield address
+
+
+def test_actors_of_ray_on_two_hosts_are_the_queue_to_the_bit(tmp_path: Path):
+    words = ["--total-env-steps=5120", "--staleness.iterations=2"]
+    reference = log.read(alone(tmp_path / "alone", *words))
+    runs = tmp_path / "runs"
+    with hosts.opened(2) as pair, ray_cluster(pair, tmp_path) as address:
+        run = [sys.executable, "-m", "anybatch", *TRAIN, *words, f"--run-dir={runs}"]
+        run += ["--actors=ray:2", f"--ray-address={address}"]
+        environ = {name: word for name, word in os.environ.items() if not name.startswith("RAY_")}
+        before = [host.bytes_sent() for host in pair]
+        done = subprocess.run(pair[0].command(run), capture_output=True, text=True, env=environ, timeout=600)
+        sent = [host.bytes_sent() - first for host, first in zip(pair, before, strict=True)]
+    assert done.returncode == 0, done.stderr
+    rows = rows_of(runs)
+    assert [decisive(row) for row in rows] == [decisive(row) for row in reference]
+    iterations = len(rows)
+    rollout, weights = 4 * 32 * 4 * 4, 4 * 9_000  # of half of the envs: 4 numbers of 4 bytes per observation
+    assert sent[0] > weights * iterations / 2 and sent[1] > rollout * iterations / 2, sent
+    waited = sum(row["actors/learner_idle"] for row in rows) / iterations
+    seconds = (rows[-1]["wall_seconds"] - rows[0]["wall_seconds"]) / (iterations - 1)
+    print(
+        f"\n{sent} bytes sent, {iterations} iterations of {seconds:.3f} s; the learner waited {waited:.0%} of them"
+    )
+
+
+def decisive(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without what depends on the clock and on who collects."""
+    own = ("wall_seconds", "charts/SPS", "time/", "actors/")
+    return {name: value for name, value in row.items() if not name.startswith(own)}
 
 
 def test_a_link_that_is_down_for_a_minute_delays_the_run(tmp_path: Path):
