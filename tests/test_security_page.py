@@ -56,15 +56,17 @@ TESTS = {
     "The native code cache, ~/.cache/anybatch or $XDG_CACHE_HOME/anybatch.": (
         f"{NATIVE}::test_a_cache_named_relative_to_the_working_folder_is_not_used"
     ),
-    "Libraries in it are loaded, unless the folder or the file belongs to another user or others may write to "
-    "it; native code is then not used.": f"{NATIVE}::test_nothing_is_loaded_from_where_others_may_write",
-    "They are built from sources in the package, by the C compiler that CC names or that is found on the path, "
-    "with the further options in ANYBATCH_CFLAGS.": f"{HERE}::test_native_code_is_built_by_the_named_compiler",
+    "Libraries in it are loaded, unless the folder or the file belongs to another user or others may write "
+    "to it; native code is then not used.": f"{NATIVE}::test_nothing_is_loaded_from_where_others_may_write",
+    "They are built from sources in the package, by the C compiler that CC names or that is found on the "
+    "path, with the further options in ANYBATCH_CFLAGS.": (
+        f"{HERE}::test_native_code_is_built_by_the_named_compiler"
+    ),
     "A library that is damaged is built again.": f"{NATIVE}::test_a_truncated_library_is_compiled_again",
     "Your own environments and networks, and all installed packages.": CODE,
     "They are code.": CODE,
-    "Checksums of checkpoints detect damage, not tampering: anyone who can change a checkpoint can also change "
-    "its checksum.": CRAFTED,
+    "Checksums of checkpoints detect damage, not tampering: anyone who can change a checkpoint can also "
+    "change its checksum.": CRAFTED,
     # What leaves the machine
     "Nothing, unless you ask for it:": f"{HERE}::test_a_run_calls_nobody_and_opens_no_port",
     "--record.wandb and --record.trackio send settings and metrics.": (
@@ -78,9 +80,12 @@ TESTS = {
     ),
     "A run in one process opens no port.": f"{HERE}::test_a_run_calls_nobody_and_opens_no_port",
     "Several processes and machines and Collecting while learning describe which ports runs with several "
-    "processes open, and whom they trust.": f"{HERE}::test_the_pages_about_several_processes_tell_their_ports",
+    "processes open, and whom they trust.": (
+        f"{HERE}::test_the_pages_about_several_processes_tell_their_ports"
+    ),
 }
-"""Each sentence and one test that fails without it. Requests to readers, at the end of the page, have none."""
+"""Each sentence and one test that fails without it. Requests to readers, at the end of the page, have
+none."""
 
 
 def sentences() -> set[str]:

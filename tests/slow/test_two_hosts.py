@@ -142,11 +142,8 @@ def ray_cluster(pair: list[Host], temporary: Path) -> Iterator[str]:
             process = subprocess.Popen(command, stdout=out, stderr=out, env=environ, start_new_session=True)
             stack.callback(process.wait)
             stack.callback(process.terminate)
-            probe = [
-                sys.executable,
-                "-c",
-                f"import socket; socket.create_connection({(pair[0].address, 6379)!r})",
-            ]
+            connect = f"import socket; socket.create_connection({(pair[0].address, 6379)!r})"
+            probe = [sys.executable, "-c", connect]
             while subprocess.run(host.command(probe), capture_output=True).returncode:
                 assert process.poll() is None, (temporary / f"ray-{host.name}.txt").read_text()
                 time.sleep(0.5)
