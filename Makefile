@@ -1,7 +1,8 @@
 # Two commands set everything up by themselves: `make train` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Compiled ahead, all modules of all packages would take 360 MB more, most of them for nothing.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 .PHONY: help train test system-packages check sanitize fmt dial slow bench docs results package other-pythons clean
 # System packages are checked before anything is installed.
