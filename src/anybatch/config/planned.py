@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal, get_args
 
 from anybatch import rules
-from anybatch.config.groups import TunedAt
+from anybatch.config.groups import Batch, TunedAt
 from anybatch.config.require import require
 from anybatch.text import counted, number_text
 
@@ -71,34 +71,10 @@ def rescale_rules(text: str) -> RescaleRules:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchSizes:
+class BatchSizes(Batch):
     """The three batches of a run. All but the microbatch are over all ranks."""
 
-    num_envs: int
-    num_steps: int
-    minibatches_per_epoch: int
-    epochs: int
     microbatch: int
-
-    @property
-    def iteration_batch(self) -> int:
-        """Samples collected between two optimizations, reset steps included."""
-        return self.num_envs * self.num_steps
-
-    @property
-    def minibatch(self) -> float:
-        """Samples behind one gradient step."""
-        return self.iteration_batch / self.minibatches_per_epoch
-
-    @property
-    def gradient_steps_per_iteration(self) -> int:
-        """Gradient steps between two rollouts."""
-        return self.minibatches_per_epoch * self.epochs
-
-    @property
-    def env_steps_per_gradient_step(self) -> float:
-        """Env steps for each gradient step: the clock of the proximal EWMA."""
-        return self.iteration_batch / self.gradient_steps_per_iteration
 
     def within(self, limit: "MinibatchLimit | None") -> "BatchSizes":
         """The same batch with enough minibatches per epoch to keep the minibatch within a limit."""

@@ -1,10 +1,10 @@
 """Configuration of PPO, decoupled PPO and PPO-EWMA."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from anybatch import rules
-from anybatch.config.groups import DelayConfig, NetworkConfig, NormalizeConfig, TunedAt
+from anybatch.config.groups import Batch, DelayConfig, NetworkConfig, NormalizeConfig
 from anybatch.config.planned import (
     BatchSizes,
     Hyperparameters,
@@ -18,7 +18,16 @@ from anybatch.config.planned import (
     rescale_rules,
     window_text,
 )
-from anybatch.config.require import AT_LEAST_1, DECAY, NOT_NEGATIVE, POSITIVE, SHARE, require, require_bounds
+from anybatch.config.require import (
+    AT_LEAST_1,
+    Decay,
+    Group,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Share,
+    require,
+)
 from anybatch.config.run import RunConfig
 from anybatch.config.tunable import (
     ABOVE_0,
@@ -33,47 +42,36 @@ from anybatch.text import counted, number_text
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObjectiveConfig:
+class ObjectiveConfig(Group, group="objective"):
     """Objective of the policy and the value function."""
 
-    discount: float = 0.99
+    discount: Share = 0.99
     """Discount γ."""
-    gae_lambda: float = 0.95
+    gae_lambda: Share = 0.95
     """λ of the generalized advantage estimate."""
-    clip: float | None = 0.2
+    clip: PositiveFloat | None = 0.2
     """ε of the clipped objective; None turns clipping off."""
-    kl_penalty: float = 0.0
+    kl_penalty: NonNegativeFloat = 0.0
     """Coefficient of the KL divergence from the proximal policy."""
     kl: Literal["sampled", "exact"] = "sampled"
     """sampled: ½(log ratio)² on the sampled actions, as in the paper's code. exact: the exact divergence."""
     entropy_coefficient: float = 0.0
     """Weight of the entropy bonus."""
-    value_coefficient: float = 0.5
+    value_coefficient: NonNegativeFloat = 0.5
     """Weight of the squared error of the value. CleanRL's vf_coef applies to half of it: its 0.5 is 0.25
     here."""
-    value_clip: float | None = None
+    value_clip: PositiveFloat | None = None
     """Clip value changes to this range around the value at collection time (CleanRL); None: no clipping."""
-    max_importance: float = 100.0
+    max_importance: Annotated[float, AT_LEAST_1] = 100.0
     """Cap on π/π_behavior; the gradient still flows through capped samples."""
     advantage_normalization: Literal["iteration", "minibatch", "none"] = "iteration"
     """iteration: once, over the whole iteration batch. minibatch: within each minibatch (CleanRL, SB3), for
     which there is no rescaling rule."""
-    advantage_decay: float = 0.0
+    advantage_decay: Decay = 0.0
     """Decay of the advantage moments from iteration to iteration; 0: only the moments of this iteration."""
 
     def __post_init__(self) -> None:
-        require_bounds(
-            self,
-            "objective",
-            discount=SHARE,
-            gae_lambda=SHARE,
-            clip=POSITIVE,
-            value_clip=POSITIVE,
-            value_coefficient=NOT_NEGATIVE,
-            kl_penalty=NOT_NEGATIVE,
-            max_importance=AT_LEAST_1,
-            advantage_decay=DECAY,
-        )
+        super().__post_init__()
         require(
             self.advantage_decay == 0 or self.advantage_normalization == "iteration",
             f"objective.advantage-decay = {self.advantage_decay} needs moments kept across iterations, but "
@@ -82,16 +80,16 @@ class ObjectiveConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProximalConfig:
+class ProximalConfig(Group, group="proximal"):
     """Policy that each update has to stay close to."""
 
     policy: Literal["behavior", "iteration_start", "ewma", "periodic"] = "behavior"
     """behavior: PPO. iteration_start: the policy before the iteration's first gradient step (decoupled PPO).
     ewma: an average of recent weights (PPO-EWMA). periodic: a copy of the weights, taken every copy-every
     gradient steps."""
-    ewma_decay: float = 8 / 9
+    ewma_decay: Decay = 8 / 9
     """Decay of the averaged weights per policy gradient step; used only by policy = ewma."""
-    copy_every: int = 17
+    copy_every: PositiveInt = 17
     """Policy gradient steps from one copy of the weights to the next; used only by policy = periodic. A copy
     is (n-1)/2 gradient steps old on average: 8 with the default, as old as an average with decay 8/9."""
     importance: Literal["behavior", "recent"] = "behavior"
@@ -99,7 +97,7 @@ class ProximalConfig:
     the iteration, which is wrong for stale data and is available to show that."""
 
     def __post_init__(self) -> None:
-        require_bounds(self, "proximal", ewma_decay=DECAY, copy_every=AT_LEAST_1)
+        super().__post_init__()
         require(
             self.importance == "behavior" or self.policy == "iteration_start",
             f"proximal.importance = {self.importance} needs proximal.policy = iteration_start, "
@@ -309,19 +307,18 @@ class PPOConfig(RunConfig):
             regime="batch",
         )
 
-    def _proximal_age(self, decay: float, copy_every: int, sizes: BatchSizes | TunedAt) -> float:
+    def _proximal_age(self, decay: float, copy_every: int, batch: Batch) -> float:
         """Mean age in env steps of a proximal policy with a setting for it; otherwise the largest age, at the
         end of an iteration."""
-        per_gradient_step = sizes.iteration_batch / (sizes.minibatches_per_epoch * sizes.epochs)
         match self.proximal.policy:
             case "ewma":
-                return rules.center_of_mass(decay) * per_gradient_step
+                return rules.center_of_mass(decay) * batch.env_steps_per_gradient_step
             case "periodic":
-                return rules.mean_copy_age(copy_every) * per_gradient_step
+                return rules.mean_copy_age(copy_every) * batch.env_steps_per_gradient_step
             case "behavior":
-                return sizes.iteration_batch * (1 + self.lag)
+                return batch.iteration_batch * (1 + self.lag)
             case "iteration_start":
-                return sizes.iteration_batch
+                return batch.iteration_batch
 
     def _proximal_row(self, plan: Plan) -> PlanRow:
         """The row of the number that sets the age of the proximal policy."""
