@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Annotated, Any, ClassVar, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, cast, get_args, get_type_hints
 
 from anybatch.errors import ConfigError
 
@@ -77,8 +77,8 @@ class Group:
                     require(abs(number) <= LARGEST_COUNT, f"{shown}: must not exceed {LARGEST_COUNT:,}")
 
 
-def as_tuple(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
+def as_tuple(value: object) -> tuple[object, ...]:
+    return cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
 
 
 @cache
