@@ -20,9 +20,8 @@ from toy_runs import newest_learner
 import anybatch
 from anybatch import __version__
 from anybatch.cli import doctor, main
-from anybatch.cli.flag_table import flag_table
 from anybatch.cli.flags import FLAGS, ExportFlags, Flags, SettingsFlags, TrainFlags, TuneFlags
-from anybatch.cli.parser import Argv, parse
+from anybatch.cli.parser import Argv, flag_table, parse
 from anybatch.config import CONFIGS
 from anybatch.config.serialization import NAMES_ELSEWHERE
 from anybatch.runs import log
