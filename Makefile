@@ -56,11 +56,10 @@ fmt: .venv/ready-to-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The sweeps of a tuning are shown only if no study of the batch itself is recorded.
-RECORDED := $(sort $(basename $(basename $(wildcard results/studies/invariance*.gz results/studies/upward.jsonl.gz))))
-MEASURED := $(foreach name,$(RECORDED),$(if $(findstring -tune,$(name)),,$(name)))
+# The first has the numbers of the preset with which the page opens.
+DIAL_STUDIES := invariance-to-one-env invariance invariance-mujoco upward
 dial: .venv/ready-to-train
-	$(BIN)/anybatch dial $(addsuffix .jsonl.gz,$(or $(strip $(MEASURED)),$(firstword $(RECORDED)))) --out docs/dial.html
+	$(BIN)/anybatch dial $(DIAL_STUDIES:%=results/studies/%.jsonl.gz) --out docs/dial.html
 
 slow: system-packages .venv/ready-to-test
 	$(BIN)/pytest -m slow
