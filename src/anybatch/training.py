@@ -22,7 +22,7 @@ from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.dial import plan_table
 from anybatch.distributed import collectives, group
-from anybatch.envs import stored_spaces
+from anybatch.envs import interface
 from anybatch.envs.protocol import bounds_hint
 from anybatch.errors import LostRankError, UserError, note_own_line, own_line
 from anybatch.evaluating import (
@@ -294,7 +294,7 @@ def record_facts(folder: Path, config: AnyConfig, state: AnyState) -> None:
     )
     if isinstance(state.source, QueueSource):  # actors have their environments in other processes
         with contextlib.suppress(TypeError):  # a space of a kind of its own: a load asks the environment
-            spaces = stored_spaces.to_json(state.source.collector.env)
+            spaces = interface.to_json(state.source.collector.env)
             run_folder.write_json(folder / run_folder.SPACES_FILE, spaces, compact=True)
     facts = run_folder.facts(
         engine=state.source.spec.engine,
