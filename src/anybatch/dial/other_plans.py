@@ -65,9 +65,9 @@ class OtherPlan:
 def as_json(value: Any) -> Any:
     """A setting for JSON, which has no infinity: it is text there."""
     if isinstance(value, dict):
-        return {str(key): as_json(inner) for key, inner in value.items()}
+        return {str(key): as_json(inner) for key, inner in cast("Settings", value).items()}
     if isinstance(value, list | tuple):
-        return [as_json(inner) for inner in value]
+        return [as_json(inner) for inner in cast("list[Any]", value)]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
