@@ -20,8 +20,8 @@ from forked_commands import Commands
 
 from anybatch import presets
 from anybatch.cli import main
-from anybatch.cli.flag_table import Flag, flag_table
 from anybatch.cli.flags import NewRunFlags, PlanFlags, TrainFlags
+from anybatch.cli.parser import Flag, flag_table
 from anybatch.config import PPGConfig, PPOConfig, PQNConfig
 from anybatch.dial.other_trainers import TRAINERS
 from anybatch.runs import log
