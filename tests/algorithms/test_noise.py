@@ -41,6 +41,28 @@ def test_an_env_is_in_one_group_and_groups_without_samples_are_left_out():
     assert len(noise.env_groups(torch.ones(3, 5, dtype=torch.bool))) == 5
 
 
+def test_an_estimate_is_pooled_over_the_newest_measurements_that_are_finite():
+    meter, measured = noise.NoiseMeter(["policy"]), []
+    for number in range(noise.WINDOW + 7):
+        groups = [torch.tensor([1.0 + number, place]) for place in range(noise.LEAST_GROUPS)]
+        if number == 3:
+            groups[0] = torch.tensor([torch.inf, 0.0])
+        metrics = meter.add(({"policy": gradient}, 2.0) for gradient in groups)
+        assert ("noise/trace" in metrics) == (number != 3)
+        if metrics:
+            measured.append((metrics["noise/trace"], metrics["noise/signal"]))
+    assert meter.measurements == noise.WINDOW
+    assert meter.estimate == rules.pooled_noise_scale(measured[-noise.WINDOW :])
+    assert meter.estimate != rules.pooled_noise_scale(measured[: noise.WINDOW])
+
+
+def test_a_measurement_waits_for_enough_groups():
+    meter = noise.NoiseMeter(["policy"])
+    few = [({"policy": torch.randn(2)}, 1.0) for _ in range(noise.LEAST_GROUPS - 1)]
+    assert meter.add(few) == {} and meter.estimate is None
+    assert "noise/trace" in meter.add(few[:1]) and meter.measurements == 1
+
+
 @pytest.mark.parametrize("native", ["on", "off"])
 @pytest.mark.parametrize("heads", ["dual", "shared"])
 def test_the_measurement_is_that_of_the_equation_for_policy_and_value(heads: str, native: str):
