@@ -84,6 +84,10 @@ class TrainingRun:
     def undisturbed_words(self, place: Path) -> list[str]:
         return ["train", f"--run-dir={place}", "--name=run", *self._flags, *self._queue]
 
+    def is_whole(self, _place: Path) -> bool:
+        """Whether nothing is left to do when the command has ended by itself."""
+        return True
+
     def marks(self, place: Path) -> set[str]:
         """What changes whenever the run gets further."""
         return {path.name for path in (place / "run" / "checkpoints").glob("step_*")}
@@ -129,14 +133,17 @@ class Cells:
 
     undisturbed_words = words
 
+    def is_whole(self, place: Path) -> bool:
+        """Whether no cell has failed: one whose process is killed has, until somebody asks for it again."""
+        return not any(cell["status"] == "failed" for cell in decisive(place / "out").values())
+
     def marks(self, place: Path) -> set[str]:
         places = [*place.glob("out/cells/*.json"), *place.glob("out/runs/*/checkpoints/step_*")]
         return {str(path.relative_to(place)) for path in places}
 
     def harm(self, place: Path, before: Record, _undisturbed: Path) -> Record:
-        files = sorted(path.name for path in place.glob("out/cells/*.json"))
-        for path in place.glob("out/cells/*.json"):
-            json.loads(path.read_text())
+        found = {path.name: json.loads(path.read_text()) for path in place.glob("out/cells/*.json")}
+        files = sorted(name for name, cell in found.items() if cell["status"] == "done")
         logs = [log.read(folder) for folder in place.glob("out/runs/*")]
         return {
             "cells": files,
@@ -177,7 +184,7 @@ def unlike(rows: Sequence[Record], reference: Sequence[Record]) -> int:
 def small_study(base: Path) -> Cells:
     file = base / "study.toml"
     file.write_text(STUDY)
-    return Cells(lambda out: ["study", str(file), "--out", str(out), "--jobs", "1"])
+    return Cells(lambda out: ["study", str(file), "--out", str(out), "--jobs", "1", "--retry-failed"])
 
 
 def small_tuning(base: Path) -> Cells:
@@ -216,7 +223,7 @@ SETUPS = {
         spread_seconds=2.0,
     ),
     "a study": Setup(make=small_study, share=0.09, victims=ANY),
-    "a tuning": Setup(make=small_tuning, share=0.07, victims=ANY),
+    "a tuning": Setup(make=small_tuning, share=0.07, victims=("first", "all")),
 }
 
 
@@ -256,7 +263,7 @@ class Round:
                         break
                 else:
                     code = command.wait(PATIENCE_SECONDS)
-                    finished = code == 0
+                    finished = code == 0 and self.run.is_whole(self.place)
                     if not finished:
                         ended_by_itself.append(code)
                         assert len(ended_by_itself) < 10, command.said()
