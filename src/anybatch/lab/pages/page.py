@@ -29,7 +29,7 @@ def page(
     about, so that it is not replaced by one about something else.
     """
     dark = f"@media (prefers-color-scheme:dark){{:root{{{palette.custom_properties(dark=True)}}}}}"
-    style = f":root{{{palette.custom_properties(dark=False)}}}{dark}\n{_files(('style.css', *styles))}"
+    style = f":root{{{palette.custom_properties(dark=False)}}}{dark}\n{files('style.css', *styles)}"
     head = joined(
         Markup('<meta charset="utf-8">'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
@@ -45,7 +45,7 @@ def page(
         element("h1", title),
         element("p", lead, class_="lead"),
     )
-    script = element("script", Markup(_files(("hover.js", *scripts))))
+    script = element("script", Markup(files("hover.js", *scripts)))
     content = joined(top, element("main", *body), element("footer", foot), script)
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{content}</body></html>\n'
 
@@ -112,6 +112,7 @@ def command(words: Sequence[str]) -> Markup:
     return element("pre", element("code", shlex.join(words)))
 
 
-def _files(names: Iterable[str]) -> str:
+def files(*names: str) -> str:
+    """Files of this folder, one after another."""
     folder = resources.files("anybatch.lab.pages")
     return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
