@@ -1,14 +1,16 @@
 """The frame of every page, a self-contained HTML file, and the elements that pages share."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
+from typing import Any
 
 from anybatch.lab.charts import palette
 from anybatch.lab.pages.markup import Content, Markup, element, joined, void
 
 GENERATOR = '<meta name="generator" content="anybatch">'
 """Marks a page as written by anybatch."""
+VERSIONS = ("anybatch", "git_commit", "python", "torch")
 SUBJECT = "anybatch-subject"
 
 
@@ -106,6 +108,12 @@ def plan_rows(plan_json: dict[str, object]) -> Markup:
     return joined(
         table(("hyperparameter", "tuned at", "this run", "rule"), rows, kind="stacked plan"), *sentences
     )
+
+
+def versions(facts: Mapping[str, Any], *others: str, names: Sequence[str] = VERSIONS) -> str:
+    """What something was made with, by its recorded facts, and what else is to be listed."""
+    known = [f"{name.replace('_', ' ')} {facts[name]}" for name in names if facts.get(name) is not None]
+    return ", ".join([*known, *others])
 
 
 def command(words: Sequence[str]) -> Markup:

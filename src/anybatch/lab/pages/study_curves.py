@@ -51,7 +51,9 @@ def curve_panels(view: StudyView) -> list[Panels]:
 def panel_title(view: StudyView, part: Part) -> str:
     """The title of a panel: its arm and, if its lines are the values of a swept setting, its ratio."""
     is_swept = bool(part.point or part.factors)
-    return f"{view.title(part)}, ratio {part.ratio}" if is_swept and view.has_ratios else view.title(part)
+    return (
+        f"{view.title(part)}, ratio {part.ratio}" if is_swept and view.plan.has_ratios else view.title(part)
+    )
 
 
 def line_label(view: StudyView, part: Part) -> str:
@@ -59,7 +61,7 @@ def line_label(view: StudyView, part: Part) -> str:
     swept_words = view.words(part.point, part.factors)
     if swept_words:
         return ", ".join(swept_words)
-    return f"ratio {part.ratio}" if view.has_ratios else view.title(part)
+    return f"ratio {part.ratio}" if view.plan.has_ratios else view.title(part)
 
 
 def arm_chart(view: StudyView, title: str, parts: Sequence[Part], stratum: str, name: str) -> Chart:
@@ -94,7 +96,7 @@ def line_color(view: StudyView, part: Part) -> str:
 
 def varied(part: Part) -> tuple[Any, ...]:
     """The values of the settings that a part sweeps; its ratio if it sweeps none."""
-    return (*part.point.values(), *part.factors.values()) or (part.ratio_value,)
+    return (*part.point.values(), *part.factors.values()) or (part.fraction,)
 
 
 def all_in_one(view: StudyView) -> list[Panels]:

@@ -65,6 +65,11 @@ class Verdict:
     """p of a claim that something is better, corrected for the number of such claims in the study."""
 
     @property
+    def is_open_by_correction(self) -> bool:
+        """Whether it is undecided only since it was corrected for the number of claims."""
+        return self.adjusted_p is not None and self.state == "undecided" != overall(self.comparisons)
+
+    @property
     def sentence(self) -> str:
         return f"{self.claim} {self.state.capitalize()}: {self.reason}"
 
