@@ -60,6 +60,8 @@ class Chart:
     level: float | None = None
     """A horizontal line to compare with, such as the score of the reference."""
     level_label: str = ""
+    is_wide: bool = False
+    """Whether it has the whole width of a page, beside others that share a row."""
 
     def x_axis(self) -> Axis:
         if self.x_names:

@@ -11,7 +11,7 @@ from anybatch.lab.charts.chart import Chart, Drawing, Intervals, Panels, Series
 from anybatch.lab.pages.markup import Markup, data_element, element, joined
 
 
-def drawing(drawn: Drawing, *, alone: bool = True, wide: bool = False) -> Markup:
+def drawing(drawn: Drawing, *, alone: bool = True) -> Markup:
     """A figure with its caption; a standalone figure also has its legend and note."""
     match drawn:
         case Chart():
@@ -24,12 +24,13 @@ def drawing(drawn: Drawing, *, alone: bool = True, wide: bool = False) -> Markup
         element("strong", drawn.title),
         element("span", drawn.y_label) if isinstance(drawn, Chart) else None,
     )
+    is_wide = isinstance(drawn, Chart) and drawn.is_wide
     return element(
         "figure",
         element("figcaption", *caption),
         body,
         element("p", drawn.note, class_="note") if drawn.note and alone else None,
-        class_="chart wide" if wide else "chart",
+        class_="chart wide" if is_wide else "chart",
         id=f"figure-{drawn.name}",
     )
 
