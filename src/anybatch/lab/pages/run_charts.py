@@ -69,10 +69,16 @@ RUN_CHARTS = (
         "kl", "KL divergence", "losses/approx_kl", "from the behavior policy to the current one", y_from=0
     ),
     MetricChart(
-        "clip-fraction", "Clip fraction", "losses/clipfrac", "share of ratios outside the clip range", y_from=0
+        "clip-fraction",
+        "Clip fraction",
+        "losses/clipfrac",
+        "share of ratios outside the clip range",
+        y_from=0,
     ),
     MetricChart("entropy", "Entropy", "losses/entropy", "of the policy, nats"),
-    MetricChart("learning-rate", "Learning rate", "charts/learning_rate", "of the first gradient step", y_from=0),
+    MetricChart(
+        "learning-rate", "Learning rate", "charts/learning_rate", "of the first gradient step", y_from=0
+    ),
     MetricChart("speed", "Speed", "charts/SPS", "env steps per second", y_from=0),
 )
 """The charts of a run's page, in their order. Those that no run has measured are left out."""
@@ -158,7 +164,9 @@ def range_note(groups: Sequence[Group]) -> str:
         return "Shaded: the range over the runs of a line."
     if not any(several):
         return "Shaded: the range over the iterations within a point."
-    return "Shaded: the range over the runs of a line, or over the iterations within a point for a single run."
+    return (
+        "Shaded: the range over the runs of a line, or over the iterations within a point for a single run."
+    )
 
 
 def group_line(group: Group, metric: str, longest: int) -> Series | None:
