@@ -236,5 +236,5 @@ def test_a_recorded_tuning_has_the_trials_with_their_runs_and_the_report_of_its_
             }
     _, of_folder = made_of((undisturbed.folder,), None)
     monkeypatch.setitem(sys.modules, "optuna", None)  # the file can be read without it
-    _, of_file = made_of((path,), [])
+    _, of_file = made_of((path,), None)
     assert of_file == of_folder

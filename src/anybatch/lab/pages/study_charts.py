@@ -244,10 +244,9 @@ def sweep_panels(view: StudyView, setting: str, parts: Sequence[Part]) -> Panels
     rescaled = len({part.ratio for part in parts}) > 1 and any(
         used(view, part, setting) != tuned(view, part, setting) for part in parts
     )
-    axes = [(f"{name} of the run", used)] if rescaled else []
-    axes.append((f"{name} at the tuned batch", tuned))
+    axes = [(f"{name} of the run", used), (f"{name} at the tuned batch", tuned)]
     charts: list[Chart] = []
-    for place, (label, value_in) in enumerate(axes):
+    for place, (label, value_in) in enumerate(axes if rescaled else axes[1:]):
         series: list[Series] = []
         for number, (line, of_line) in enumerate(lines.items()):
             points = [
@@ -284,6 +283,6 @@ def used(view: StudyView, part: Part, setting: str) -> float:
     return tuned(view, part, setting)
 
 
-def tuned(_view: StudyView, part: Part, setting: str) -> float:
+def tuned(view: StudyView, part: Part, setting: str) -> float:
     """The value of a setting at the tuned batch, as in the config."""
     return float(setting_at(part.cells[0].config, setting))

@@ -124,9 +124,8 @@ def with_curves(
         f"(permutation test, p = {p_text(curves.p)})"
     )
     first, *others = found
-    return [first.adding(words, **numbers)] + [
-        replace(one, details={**one.details, **numbers}) for one in others
-    ]
+    with_numbers = [replace(one, details={**one.details, **numbers}) for one in others]
+    return [first.adding(words, details=numbers), *with_numbers]
 
 
 def p_text(p: float) -> str:
@@ -156,14 +155,14 @@ def under_control(
         kept |= {"arm": control.arm}
         if missing:
             words = f"but {name} has not been run completely"
-            judged.append(one.adding(words, "undecided", control=kept, missing=max(missing)))
+            judged.append(one.adding(words, "undecided", {"control": kept, "missing": max(missing)}))
             continue
         assert its.interval is not None and its.level is not None
         words = f"{name} has {interval_words(its.value, its.interval, its.level)}"
         if passes:
-            judged.append(one.adding(f"but {words}, within it too", "not tested", control=kept))
+            judged.append(one.adding(f"but {words}, within it too", "not tested", {"control": kept}))
         else:
-            judged.append(one.adding(words, control=kept))
+            judged.append(one.adding(words, details={"control": kept}))
     return judged
 
 
@@ -220,7 +219,7 @@ def with_finished_envs(
     where = f"in {len(finished)} of {len(these.scores)} environments"
     so_far = f"so far, {where}, {interval_words(found.mean, interval, level)}"
     shown = replace(unfinished, value=found.mean, interval=interval, level=level)
-    return shown.adding(so_far, finished_envs=finished)
+    return shown.adding(so_far, details={"finished_envs": finished})
 
 
 def obstacle(*sides: Selection) -> str:

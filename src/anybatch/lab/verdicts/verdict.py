@@ -36,13 +36,15 @@ class Comparison:
     def sentence(self) -> str:
         return f"{self.words}."
 
-    def adding(self, clause: str, state: State | None = None, **details: Any) -> Self:
+    def adding(
+        self, clause: str, state: State | None = None, details: Mapping[str, Any] | None = None
+    ) -> Self:
         """The same with one more clause, perhaps another state, and further details."""
         return replace(
             self,
             clauses=(*self.clauses, clause),
             state=state or self.state,
-            details={**self.details, **details},
+            details={**self.details, **(details or {})},
         )
 
     def to_json(self) -> dict[str, Any]:
