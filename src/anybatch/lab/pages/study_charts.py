@@ -240,19 +240,16 @@ def sweep_panels(view: StudyView, setting: str, parts: Sequence[Part]) -> Panels
     lines: dict[str, list[Part]] = {}
     for part in sorted(parts, key=lambda part: (part.fraction, part.factors[setting])):
         lines.setdefault(f"{view.title(part)}, ratio {part.ratio}", []).append(part)
+    in_run = {part: used(view, part, setting) for part in parts}
+    at_tuned = {part: tuned(part, setting) for part in parts}
+    axes = [(f"{name} of the run", in_run), (f"{name} at the tuned batch", at_tuned)]
     # At one batch, the two would be the same line on another scale.
-    rescaled = len({part.ratio for part in parts}) > 1 and any(
-        used(view, part, setting) != tuned(view, part, setting) for part in parts
-    )
-    axes = [(f"{name} of the run", used), (f"{name} at the tuned batch", tuned)]
+    rescaled = len({part.ratio for part in parts}) > 1 and in_run != at_tuned
     charts: list[Chart] = []
-    for place, (label, value_in) in enumerate(axes if rescaled else axes[1:]):
+    for place, (label, places) in enumerate(axes if rescaled else axes[1:]):
         series: list[Series] = []
         for number, (line, of_line) in enumerate(lines.items()):
-            points = [
-                (value_in(view, part, setting), *mean_of(view.normalized(part)).with_bounds)
-                for part in of_line
-            ]
+            points = [(places[part], *mean_of(view.normalized(part)).with_bounds) for part in of_line]
             series.append(dotted(line, palette.ordered(number, len(lines)), False, points))
         charts.append(
             Chart(
@@ -280,9 +277,9 @@ def used(view: StudyView, part: Part, setting: str) -> float:
         result = view.results.get(cell.name)
         if setting == LEARNING_RATE and result is not None and result.failed is None:
             return float(result.plan["hyperparameters"]["learning_rate"])
-    return tuned(view, part, setting)
+    return tuned(part, setting)
 
 
-def tuned(view: StudyView, part: Part, setting: str) -> float:
+def tuned(part: Part, setting: str) -> float:
     """The value of a setting at the tuned batch, as in the config."""
     return float(setting_at(part.cells[0].config, setting))
