@@ -12,9 +12,8 @@ from anybatch.lab.pages.markup import Content, Markup, element, joined
 from anybatch.lab.pages.page import VERSIONS, command, page, plan_rows, section, table, versions
 from anybatch.lab.pages.report_files import Report
 from anybatch.lab.pages.run_charts import RETURN, RUN_CHARTS, charts_of, known_metrics, range_note
-from anybatch.lab.studies.duration import in_words
 from anybatch.runs.advice import advise, known
-from anybatch.text import counted, number_text
+from anybatch.text import counted, duration_text, number_text
 
 RUN_COLUMNS = (
     "run",
@@ -130,7 +129,7 @@ def runs_table(groups: Sequence[Group]) -> Markup:
                     "" if score is None else number_text(score, 4),
                     evaluation(run),
                     f"{median(speeds):,.0f}" if speeds else "",
-                    in_words(run.rows[-1]["wall_seconds"]) if run.rows else "",
+                    duration_text(run.rows[-1]["wall_seconds"]) if run.rows else "",
                 ]
             )
     return table(RUN_COLUMNS, rows, numbers=range(1, len(RUN_COLUMNS)))

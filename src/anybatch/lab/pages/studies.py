@@ -24,11 +24,11 @@ from anybatch.lab.pages.study_parts import (
 )
 from anybatch.lab.pages.verdicts import intervals_of, shown_verdict
 from anybatch.lab.studies.cells import RANDOM_ARM
-from anybatch.lab.studies.duration import in_words, written
+from anybatch.lab.studies.duration import written
 from anybatch.lab.studies.plan import Request, StudyPlan
 from anybatch.lab.verdicts import Verdict
 from anybatch.lab.verdicts.compare import METRIC_NAMES
-from anybatch.text import counted
+from anybatch.text import counted, duration_text
 
 ON_THE_SCALE = ("equivalent", "better", "not_worse", "regret", "foretold")
 """The verdict rules that are about normalized scores."""
@@ -212,10 +212,7 @@ def cells(view: StudyView) -> list[Markup]:
     wanted = [cell for cell in view.plan.cells if cell.arm != RANDOM_ARM]
     there = [view.results[cell.name] for cell in wanted if cell.name in view.results]
     failed = [result for result in there if result.failed is not None]
-    seconds = sum(float(result.facts.get("seconds") or 0) for result in there)
-    said = (
-        f"{len(there):,} of {counted(len(wanted), 'cell')} have been run, in {in_words(seconds)} of training"
-    )
+    training = duration_text(sum(float(result.facts.get("seconds") or 0) for result in there))
     reasons = [(result.cell.name, result.failed) for result in failed]
     absent = ((view.plan.part_words(entry), f"left out: {entry.reason}") for entry in view.plan.left_out)
     reasons += dict.fromkeys(absent)  # once for all environments
@@ -223,7 +220,8 @@ def cells(view: StudyView) -> list[Markup]:
         missing = sum(cell.name not in view.results for cell in part.cells)
         if missing:
             reasons.append((view.label(part), f"{missing} of {len(part.cells)} not run yet"))
-    shown = [element("p", f"{said}; {len(failed) or 'none'} failed.")]
+    run = f"{len(there):,} of {counted(len(wanted), 'cell')} have been run"
+    shown = [element("p", f"{run}, in {training} of training; {len(failed) or 'none'} failed.")]
     return [*shown, table(("cell", "reason"), reasons, kind="stacked")] if reasons else shown
 
 

@@ -139,7 +139,7 @@ def score_of(view: StudyView, part: Part | None, stratum: str | None) -> tuple[f
 
 def with_common_scale(charts: Sequence[Chart]) -> tuple[Chart, ...]:
     """The charts with one y axis, so that heights can be compared."""
-    values = [value for chart in charts for value in chart.y_values()]
+    values = [value for chart in charts for value in chart.y_values()] or [0.0]
     return tuple(replace(chart, y_includes=(min(values), max(values))) for chart in charts)
 
 
