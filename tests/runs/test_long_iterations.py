@@ -215,3 +215,17 @@ def test_the_small_network_is_suggested_for_procgen_unless_it_is_used():
     assert presets.for_few_cores(large) == "procgen-small-ppg-ewma"
     assert presets.for_few_cores(small) is None
     assert presets.for_few_cores(presets.load("atari-ppo").config) is None
+
+
+def test_nothing_is_shown_before_there_is_something_to_tell(monkeypatch: pytest.MonkeyPatch):
+    shown: list[str] = []
+    one = Pace(GracefulStop(), lambda: shown.append(one.note))
+    now = time.monotonic()
+    monkeypatch.setattr(pace.time, "monotonic", lambda: now)
+    one.begin_iteration(samples=40, gradient_steps=3)
+    now += 10
+    one.check()
+    assert shown == []
+    now += 10
+    one.collected(1, 4)
+    assert shown == ["collecting 1/4"]

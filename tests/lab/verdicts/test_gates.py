@@ -242,6 +242,17 @@ def test_a_best_setting_that_rests_on_a_single_seed_is_noted():
     assert note.endswith("learning rate 0.0005, rests on a single seed.")
 
 
+def test_a_setting_at_which_a_seed_diverged_is_not_the_best_of_a_sweep():
+    tuning, study = plan_of(tune=True), plan_of(FIVE)
+    results = [
+        replace(one, failed="the gradient is non-finite", diverged=True, curve=())
+        if one.cell.factors.get(RATE) == 2 and one.cell.seed == 101
+        else one
+        for one in results_of(tuning, returns=lambda cell: cell.factors.get(RATE, 0))
+    ]
+    assert gates.sweep_notes(Scores(study, results_of(study)), [Scores(tuning, results)]) == []
+
+
 def test_only_the_sweep_of_the_reference_speaks_about_it():
     both = ('arms = ["all"]\nseeds = [101, 102]', 'arms = ["all", "none"]\nseeds = [101, 102]')
     tuning, study = plan_of(both, tune=True), plan_of(FIVE)
