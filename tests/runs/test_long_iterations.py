@@ -229,3 +229,9 @@ def test_nothing_is_shown_before_there_is_something_to_tell(monkeypatch: pytest.
     now += 10
     one.collected(1, 4)
     assert shown == ["collecting 1/4"]
+    now += pace.EVERY_SECONDS / 2
+    one.collected(2, 4)
+    assert len(shown) == 1, "it is shown a few times per second"
+    now += pace.EVERY_SECONDS
+    one.collected(3, 4)
+    assert shown[1:] == ["collecting 3/4"]
