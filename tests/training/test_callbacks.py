@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from toy_runs import differences, newest_state, toy_config
 
 import anybatch
 from anybatch import ConfigError, Iteration
+from anybatch.runs import iteration
 from anybatch.runs.record import RunRecord
 
 CONFIG = toy_config(total_env_steps=84, record={"checkpoint_every_iterations": 1})
@@ -87,3 +89,15 @@ def test_a_quiet_run_logs_and_prints_nothing(
         anybatch.train(env="toy:Match", run_dir=tmp_path, num_envs=3, total_env_steps=100)
     assert capsys.readouterr() == ("", "")
     assert any("preset" in record.message and record.name.startswith("anybatch") for record in caplog.records)
+
+
+def test_the_metrics_of_an_iteration_are_read_only_and_logged_tensors_lose_their_gradient():
+    seen = iteration.of_run(SimpleNamespace(env_steps=1, iterations=1, network=None), {"a": 1.0}, print)
+    with pytest.raises(TypeError):
+        seen.metrics["a"] = 2.0  # type: ignore[index]
+    torch.set_warn_always(True)  # otherwise a warning comes once per process, perhaps in another test
+    try:
+        seen.log({"loss": torch.ones((), requires_grad=True)})
+    finally:
+        torch.set_warn_always(False)
+    assert seen.custom == {"custom/loss": 1.0}
