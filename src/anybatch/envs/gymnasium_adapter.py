@@ -81,7 +81,10 @@ class GymnasiumEnv:
             None if single_envs else batch_space(self._engine.single_observation_space, len(seeds))
         )
         # Only the info of a reset shows whether there are masks; `reset` returns this first one.
-        self._first_reset = self._reset_engine(env_id, seed=_engine_seed(self._engine, seeds))
+        # A vector env of another kind gets one seed, which depends on all of them.
+        first = int(np.random.SeedSequence(list(seeds)).generate_state(1)[0])
+        seed = [int(seed) for seed in seeds] if single_envs else first
+        self._first_reset = self._reset_engine(env_id, seed=seed)
         self._reader = ObservationReader(
             observations,
             read,
@@ -110,6 +113,10 @@ class GymnasiumEnv:
         return cls(env_id, engine, seeds=seeds, first_env=first_env, actions=config.actions)
 
     @property
+    def render_modes(self) -> Sequence[str]:
+        return self._engine.metadata.get("render_modes", ())
+
+    @property
     def interface(self) -> SpaceInterface:
         spaces = self._engine.single_observation_space, self._engine.single_action_space
         return SpaceInterface(self.spec.env_id, *spaces, self._reader, self._to_engine)
@@ -129,17 +136,6 @@ class GymnasiumEnv:
             raise
         self._refuse_misfit_of_all(env_id, obs)
         return obs, info
-
-    def _step_engine(
-        self, action: np.ndarray
-    ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        try:
-            stepped = self._engine.step(self._to_engine(action))
-        except Exception as error:
-            self._explain(error, self.spec.env_id)
-            raise
-        self._refuse_misfit_of_all(self.spec.env_id, stepped[0])
-        return stepped
 
     def _explain(self, error: Exception, env_id: str) -> None:
         """Say which env failed; an observation that does not fit its space is refused in one sentence."""
@@ -163,26 +159,27 @@ class GymnasiumEnv:
                 raise EnvError(f"{whose} returned {found}") from error
 
     def step(self, action: np.ndarray) -> EnvStep:
-        engine_obs, engine_reward, terminated, truncated, info = self._step_engine(action)
+        try:
+            stepped = self._engine.step(self._to_engine(action))
+        except Exception as error:
+            self._explain(error, self.spec.env_id)
+            raise
+        engine_obs, engine_reward, terminated, truncated, info = stepped
+        self._refuse_misfit_of_all(self.spec.env_id, engine_obs)
         done = terminated | truncated
         obs = self._reader.step(engine_obs, info, decides=None if self._same_step else ~done)
         reward = engine_reward.astype(np.float32)
         final_obs = None
         valid = ~self._done
-        if self._same_step:
-            final_obs = self._final_obs(obs, done, info)
-        else:
+        if not self._same_step:
             self._done = done
+        elif not done.any():
+            final_obs = obs
+        else:
+            final_obs, envs = obs.copy(), np.flatnonzero(done)
+            ended = self._batch(info["final_obs"][envs], envs)
+            final_obs[envs] = self._reader.final(ended, info.get("final_info", {}), envs)
         return EnvStep(obs, reward, terminated, truncated, valid, reward, done, final_obs)
-
-    def _final_obs(self, obs: np.ndarray, done: np.ndarray, info: dict[str, Any]) -> np.ndarray:
-        if not done.any():
-            return obs
-        final_obs, envs = obs.copy(), np.flatnonzero(done)
-        final_obs[envs] = self._reader.final(
-            self._batch(info["final_obs"][envs], envs), info.get("final_info", {}), envs
-        )
-        return final_obs
 
     def _batch(self, single: Sequence[Any], envs: np.ndarray) -> Any:
         """Observations of single envs as one batch, whatever they are nested in."""
@@ -192,10 +189,6 @@ class GymnasiumEnv:
         except Exception as error:
             self._refuse_misfits(self.spec.env_id, single, envs.tolist(), error)
             raise
-
-    @property
-    def can_be_drawn(self) -> bool:
-        return "rgb_array" in self._engine.metadata.get("render_modes", ())
 
     def render(self) -> np.ndarray:
         """A picture of the first env, [H, W, 3], if it was made with the option render_mode = rgb_array."""
@@ -257,13 +250,6 @@ def _resets_in_same_step(engine: VectorEnv, env_id: str) -> bool:
             f"metadata['autoreset_mode'] {found}"
         )
     return mode == AutoresetMode.SAME_STEP
-
-
-def _engine_seed(engine: VectorEnv, seeds: Sequence[int]) -> Any:
-    """One seed per env if there are several envs inside, otherwise one that depends on all of them."""
-    if isinstance(engine, SyncVectorEnv | AsyncVectorEnv):
-        return [int(seed) for seed in seeds]
-    return int(np.random.SeedSequence(list(seeds)).generate_state(1)[0])
 
 
 def note_making(error: Exception, env_id: str) -> None:
