@@ -53,6 +53,11 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int], first_env: int
             f"env-config.vectorization = {config.vectorization} needs a Gymnasium environment; {env_id} "
             f"runs on {engine}, which steps all envs together"
         )
+    if engine != "gymnasium" and config.log_infos:
+        raise EnvError(
+            f"env-config.log-infos = {' '.join(config.log_infos)} needs a Gymnasium environment; {env_id} "
+            f"runs on {engine}"
+        )
     if engine in GAMES:
         refuse_unknown_game(engine, name)
         full_name = name if engine == "native" else f"{engine}:{name}"

@@ -66,9 +66,7 @@ def custom_env(env: Any) -> CustomEnv:
 def _wrapped(name: str, env: Any, config: EnvConfig, seeds: Sequence[int], first_env: int = 0) -> VectorEnv:
     _refuse_settings(name, config)
     env = SyncVectorEnv([lambda single=env: single]) if isinstance(env, gymnasium.Env) else env
-    return GymnasiumEnv(
-        name, env, seeds=seeds, first_env=first_env, closes_engine=False, actions=config.actions
-    )
+    return GymnasiumEnv(name, env, config, seeds=seeds, first_env=first_env, closes_engine=False)
 
 
 def _as_it_is(env: VectorEnv, config: EnvConfig, _seeds: Sequence[int], _first_env: int = 0) -> VectorEnv:
@@ -103,7 +101,7 @@ def _manufactured(
     except Exception as error:
         note_making(error, name)
         raise
-    return GymnasiumEnv(name, engine, seeds=seeds, first_env=first_env, actions=config.actions)
+    return GymnasiumEnv(name, engine, config, seeds=seeds, first_env=first_env)
 
 
 def _refuse_settings(name: str, config: EnvConfig) -> None:

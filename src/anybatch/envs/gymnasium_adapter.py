@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -61,19 +61,20 @@ class GymnasiumEnv:
         self,
         env_id: str,
         engine: VectorEnv,
+        config: EnvConfig,
         *,
         seeds: Sequence[int],
         first_env: int = 0,
         closes_engine: bool = True,
-        actions: Literal["clipped", "scaled"] = "clipped",
     ) -> None:
         """`closes_engine` is False for an engine that belongs to the user's program."""
+        self._infos: dict[str, list[float]] = {name: [] for name in config.log_infos}
         self._engine = engine
         self._first_env = first_env
         self._closes_engine = closes_engine
         self._same_step = _resets_in_same_step(self._engine, env_id)
         observations = spaces.read_observations(self._engine.single_observation_space, env_id)
-        read, self._to_engine = spaces.read_actions(self._engine.single_action_space, env_id, actions)
+        read, self._to_engine = spaces.read_actions(self._engine.single_action_space, env_id, config.actions)
         self._done = np.zeros(len(seeds), dtype=np.bool_)
         # Envs that Gymnasium steps one by one are compared with their spaces there.
         single_envs = isinstance(self._engine, SyncVectorEnv | AsyncVectorEnv)
@@ -110,7 +111,7 @@ class GymnasiumEnv:
         """The environment that Gymnasium knows by that id."""
         with spaces.without_engine_warnings():
             engine = _make_engine(env_id, config, len(seeds))
-        return cls(env_id, engine, seeds=seeds, first_env=first_env, actions=config.actions)
+        return cls(env_id, engine, config, seeds=seeds, first_env=first_env)
 
     @property
     def render_modes(self) -> Sequence[str]:
@@ -165,6 +166,8 @@ class GymnasiumEnv:
             self._explain(error, self.spec.env_id)
             raise
         engine_obs, engine_reward, terminated, truncated, info = stepped
+        for name in self._infos.keys() & info.keys():
+            self._add_info(name, info[name], info.get(f"_{name}", True))
         self._refuse_misfit_of_all(self.spec.env_id, engine_obs)
         done = terminated | truncated
         obs = self._reader.step(engine_obs, info, decides=None if self._same_step else ~done)
@@ -189,6 +192,19 @@ class GymnasiumEnv:
         except Exception as error:
             self._refuse_misfits(self.spec.env_id, single, envs.tolist(), error)
             raise
+
+    def _add_info(self, name: str, values: Any, is_present: Any) -> None:
+        """Note a number of the infos, for the envs that gave it."""
+        present = np.broadcast_to(is_present, len(values))
+        try:
+            self._infos[name] += np.asarray(values)[present].astype(np.float64).tolist()
+        except (TypeError, ValueError):
+            raise EnvError(f"{self.spec.env_id}: {name} in its infos is not a number") from None
+
+    def take_info_means(self) -> dict[str, float]:
+        means = {name: float(np.mean(values)) for name, values in self._infos.items() if values}
+        self._infos = {name: [] for name in self._infos}
+        return means
 
     def render(self) -> np.ndarray:
         """A picture of the first env, [H, W, 3], if it was made with the option render_mode = rgb_array."""
