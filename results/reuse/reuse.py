@@ -202,7 +202,7 @@ def trained(cell: Cell) -> Row:
     from anybatch.algorithms.state import make_env
     from anybatch.backends.threads import set_threads
     from anybatch.errors import TrainingError
-    from anybatch.runs.record import RunRecord
+    from anybatch.runs import log
     from anybatch.runs.run import Run
 
     config, bins, error = config_of(cell), plan()["bins"], None
@@ -216,7 +216,7 @@ def trained(cell: Cell) -> Row:
                 algorithm_of(config).train(config, state, run)
             except TrainingError as caught:
                 error = str(caught)
-        logged = RunRecord(Path(folder)).rows
+        logged = log.read(Path(folder))
     curve = [value for _, value in curves.return_curve(logged, cell.env_steps, bins)]
     metrics = {name: [row[name] for row in logged if row.get(name) is not None] for name in KEPT_METRICS}
     return {
