@@ -65,15 +65,34 @@ def returns_table(rows: Sequence[Row], tasks: Mapping[str, Any], titles: Mapping
         length = f"{settings['env_steps']:,}"
         for trainer in (name for name in titles if name in settings):
             by_metric = [scores(rows, task, trainer, metric) for metric in METRICS]
+            if not by_metric[0]:
+                continue
             shown = " | ".join(summary(values) for values in by_metric)
             lines.append(f"| {task} | {length} | {titles[trainer]} | {len(by_metric[0])} | {shown} |")
     return "\n".join(lines)
 
 
+def missing(
+    rows: Sequence[Row], tasks: Mapping[str, Any], titles: Mapping[str, str], seeds: Sequence[int]
+) -> str:
+    """What has not been run on all seeds, by trainer; empty if everything has."""
+    have = {(row["task"], row["trainer"], row["seed"]) for row in rows}
+    parts: list[str] = []
+    for trainer, title in titles.items():
+        lacking = {
+            task: sum((task, trainer, seed) in have for seed in seeds)
+            for task, settings in tasks.items()
+            if trainer in settings
+        }
+        named = [
+            f"{task} ({count} of {len(seeds)} seeds)" for task, count in lacking.items() if count < len(seeds)
+        ]
+        parts += [f"- {title}: {', '.join(named)}"] if named else []
+    return "\n".join(["Not finished yet:", "", *parts]) if parts else ""
+
+
 def summary(values: Sequence[float]) -> str:
     """The mean and its interval."""
-    if not values:
-        return "not run"
     interval = statistics.mean_interval({"": values}, LEVEL)
     if interval is None:
         return number(fmean(values))
@@ -97,16 +116,15 @@ def comparison_table(found: Sequence[Compared], titles: Mapping[str, str]) -> st
 def sentences(found: Sequence[Compared], titles: Mapping[str, str]) -> str:
     """Wins, losses and open comparisons by final return, with their names."""
     parts: list[str] = []
-    words = {"better": "Better than", "worse": "**Worse** than", "open": "No difference shown to"}
-    for verdict, beginning in words.items():
+    words = {"better": "Better than {}", "worse": "**Worse** than {}", "open": "No difference from {} shown"}
+    for verdict, phrase in words.items():
         ones = [one for one in found if one.metric == "final" and one.verdict == verdict]
         by_pair: dict[tuple[str, str], list[str]] = {}
         for one in ones:
             by_pair.setdefault((one.ours, one.peer), []).append(one.task)
         for (ours, peer), tasks in by_pair.items():
-            parts.append(
-                f"- {beginning} {titles[peer]} in final return ({titles[ours]}): {', '.join(tasks)}."
-            )
+            beginning = phrase.format(titles[peer])
+            parts.append(f"- {beginning} in final return ({titles[ours]}): {', '.join(tasks)}.")
     return "\n".join(parts)
 
 
@@ -143,4 +161,5 @@ def times_table(rows: Sequence[Row], timed: Sequence[Row], titles: Mapping[str, 
 
 
 def number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return text.replace("-", "−")

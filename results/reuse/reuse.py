@@ -317,12 +317,13 @@ def gate(done: Mapping[str, Row]) -> tuple[str, dict[str, dict[str, Any]], list[
         found["state"] = "worse" if "worse" in states else "better" if set(states) == {"better"} else "open"
     states = [found["state"] for found in tasks.values()]
     passes = states.count("better") >= rule["better_in"] and states.count("worse") <= rule["worse_in"]
-    answer = "passes" if passes else "does not pass"
+    answer = "passed" if passes else "not passed"
     return answer if len(seeds) == len(plan()["seeds"]["study"]) else f"provisionally {answer}", tasks, seeds
 
 
 def number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return text.replace("-", "−")
 
 
 def interval(found: statistics.Difference) -> str:
@@ -338,7 +339,7 @@ def report() -> str:
 def gate_report(done: Mapping[str, Row]) -> list[str]:
     answer, tasks, seeds = gate(done)
     lines = [
-        f"The window **{answer}** the gate, with {len(seeds)} of {len(plan()['seeds']['study'])} seeds.",
+        f"Gate: **{answer}**, with {len(seeds)} of {len(plan()['seeds']['study'])} seeds.",
     ]
     if tasks:
         table = [

@@ -75,7 +75,7 @@ def test_losses_are_named_as_losses():
     text = sentences(found, TITLES)
     assert "- Better than SB3 in final return (ours): Won." in text
     assert "- **Worse** than SB3 in final return (ours): Lost." in text
-    assert "- No difference shown to SB3 in final return (ours): Open." in text
+    assert "- No difference from SB3 shown in final return (ours): Open." in text
 
 
 def test_a_single_seed_is_not_compared_and_has_no_interval():
@@ -84,9 +84,14 @@ def test_a_single_seed_is_not_compared_and_has_no_interval():
     assert "| Won | 100 | ours | 1 | 10 | 5.5 |" in learning_summary.returns_table(rows, TASKS, TITLES)
 
 
-def test_what_was_not_run_is_shown():
-    rows = [one for one in made_rows() if one["trainer"] == "ours"]
-    assert "| Lost | 100 | SB3 | 0 | not run | not run |" in learning_summary.returns_table(rows, TASKS, TITLES)
+def test_what_was_not_run_is_named():
+    rows = [
+        one for one in made_rows() if one["trainer"] == "ours" or (one["task"], one["seed"]) == ("Won", 0)
+    ]
+    text = learning_summary.missing(rows, TASKS, TITLES, seeds=[0, 1, 2])
+    assert text.splitlines()[2:] == ["- SB3: Won (1 of 3 seeds), Lost (0 of 3 seeds), Open (0 of 3 seeds)"]
+    assert "Lost | 100 | SB3" not in learning_summary.returns_table(rows, TASKS, TITLES)
+    assert learning_summary.missing(made_rows(), TASKS, TITLES, seeds=[0, 1, 2]) == ""
 
 
 def test_a_return_is_reached_when_the_mean_over_a_tenth_of_the_run_is_there():
