@@ -84,11 +84,9 @@ def missing(
             for task, settings in tasks.items()
             if trainer in settings
         }
-        named = [
-            f"{task} ({count} of {len(seeds)} seeds)" for task, count in lacking.items() if count < len(seeds)
-        ]
+        named = [f"{task} {count}" for task, count in lacking.items() if count < len(seeds)]
         parts += [f"- {title}: {', '.join(named)}"] if named else []
-    return "\n".join(["Not finished yet:", "", *parts]) if parts else ""
+    return "\n".join([f"Not finished, with how many of {len(seeds)} seeds:", "", *parts]) if parts else ""
 
 
 def summary(values: Sequence[float]) -> str:
