@@ -10,7 +10,7 @@ from typing import Any
 
 import anybatch
 from anybatch import equations
-from anybatch.cli.flag_table import documented
+from anybatch.cli.parser import documented
 
 INTRODUCTION = """# Python API
 

@@ -3,8 +3,9 @@
 import inspect
 from collections.abc import Iterable
 
-from anybatch.cli.flag_table import Flag, flag_table, shown
 from anybatch.cli.flags import FLAGS, Flags, PlanFromFlags, SettingsFlags, TrainFlags
+from anybatch.cli.help_page import shown
+from anybatch.cli.parser import Flag, flag_table
 from anybatch.config import CONFIGS
 
 INTRODUCTION = """# Commands and flags

@@ -16,7 +16,7 @@ import pytest
 from toy_runs import changed, toy_config, train
 
 import anybatch
-from anybatch.cli.flag_table import documented
+from anybatch.cli.parser import documented
 from anybatch.config import CONFIGS
 from anybatch.runs import log
 from anybatch.runs import metrics as metric_names

@@ -2,7 +2,7 @@
 
     import anybatch
 
-    run = anybatch.train("cartpole-ppo-ewma", num_envs=16, total_env_steps=50_000)
+    run = anybatch.train("classic-ppo-ewma", num_envs=16, total_env_steps=50_000)
     run.returns()                        # env steps and mean returns, to plot
     agent = anybatch.load(run.folder)
     action = agent.act(observation)
@@ -122,41 +122,23 @@ __all__ = [
 ]
 
 _MODULES = {
-    "anybatch.acting.evaluation": ("Evaluation",),
-    "anybatch.api": (
-        "Agent",
-        "Curve",
-        "PlanView",
-        "TrainedRun",
-        "advise",
-        "check_env",
-        "evaluate",
-        "load",
-        "plan",
-        "resume",
-        "train",
-        "tune",
-    ),
-    "anybatch.envs.protocol": (
-        "BoxActions",
-        "DiscreteActions",
-        "EnvSpec",
-        "EnvStep",
-        "MultiDiscreteActions",
-        "VectorEnv",
-    ),
-    "anybatch.lab.tuning.outcome": ("TunedPreset",),
-    "anybatch.networks.actor_critic": ("ActorCritic", "Policy"),
-    "anybatch.networks.q_network": ("QNetwork",),
-    "anybatch.runs.iteration": ("Iteration",),
-    "anybatch.weight_average": ("WeightAverage",),
+    "Agent Curve PlanView TrainedRun": "anybatch.api",
+    "advise check_env evaluate load plan resume train tune": "anybatch.api",
+    "BoxActions DiscreteActions EnvSpec EnvStep MultiDiscreteActions VectorEnv": "anybatch.envs.protocol",
+    "ActorCritic Policy": "anybatch.networks.actor_critic",
+    "Evaluation": "anybatch.acting.evaluation",
+    "Iteration": "anybatch.runs.iteration",
+    "QNetwork": "anybatch.networks.q_network",
+    "TunedPreset": "anybatch.lab.tuning.outcome",
+    "WeightAverage": "anybatch.weight_average",
 }
+"""Where names are from, except for errors and configs."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'anybatch' has no attribute {name!r}")
-    modules = (module for module, names in _MODULES.items() if name in names)
+    modules = (module for names, module in _MODULES.items() if name in names.split())
     default = "anybatch.errors" if name.endswith("Error") else "anybatch.config"
     found = importlib.import_module(next(modules, default))
     value = found.Outcome if name == "TunedPreset" else getattr(found, name)

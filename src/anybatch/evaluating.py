@@ -12,7 +12,6 @@ from anybatch import envs, machine, seeding
 from anybatch.acting import evaluation
 from anybatch.acting.evaluation import Evaluation, InferencePolicy, Slots
 from anybatch.algorithms import AnyState, algorithm_of
-from anybatch.backends import Actor
 from anybatch.backends.threads import set_threads
 from anybatch.config import AnyConfig
 from anybatch.distributed import collectives
@@ -52,21 +51,6 @@ def evaluate_state(
 ) -> Evaluation:
     """Evaluate the policy at the end of its training."""
     return over_ranks(config, state, custom, lambda policy, env: play_episodes(config, policy, env, output))
-
-
-def evaluate_within_training(
-    config: AnyConfig, state: AnyState, *, custom: UserObjects, report: Callable[[int, int], None]
-) -> Evaluation:
-    """Evaluate a policy during training. `report` receives the number of finished episodes and their total.
-
-    The episodes are always the same, and their envs and generator are separate from training.
-    """
-
-    def play(policy: InferencePolicy, env: VectorEnv) -> Evaluation:
-        total = env.spec.num_envs * config.evaluation.episodes_per_env
-        return play_reporting(config, policy, env, lambda slots: report(slots.num_finished, total))
-
-    return over_ranks(config, state, custom, play)
 
 
 def over_ranks(
@@ -122,44 +106,30 @@ def opened_env(config: AnyConfig, custom: UserObjects) -> Iterator[VectorEnv]:
 @contextmanager
 def policy_of(config: AnyConfig, state: AnyState, shard: Shard) -> Iterator[InferencePolicy]:
     """The policy of a state, temporarily exploring as a checkpoint's policy does."""
-    with exploring_as_at_the_end(config, state.network):
-        yield InferencePolicy(
-            state.network,
-            state.source.normalizer,
-            state.device,
-            evaluation_generator(config),
-            config.evaluation.greedy,
-            shard,
-        )
-
-
-@contextmanager
-def exploring_as_at_the_end(config: AnyConfig, network: Actor) -> Iterator[None]:
+    network, generator = state.network, seeding.torch_generator(config.seed, role="evaluation")
+    policy = InferencePolicy(
+        network, state.source.normalizer, state.device, generator, config.evaluation.greedy, shard
+    )
     if config.final_epsilon is None or not isinstance(network, QNetwork):
-        yield
+        yield policy
         return
     before, network.epsilon = network.epsilon, config.final_epsilon
     try:
-        yield
+        yield policy
     finally:
         network.epsilon = before
 
 
 def play_episodes(config: AnyConfig, policy: InferencePolicy, env: VectorEnv, output: Output) -> Evaluation:
     """Evaluate, showing progress. Raises Stopped at the first signal."""
-    settings = config.evaluation
-    total = env.spec.num_envs * settings.episodes_per_env
-    cap = settings.max_episode_steps
+    total, cap = env.spec.num_envs * config.evaluation.episodes_per_env, config.evaluation.max_episode_steps
     at_most = f" of at most {cap:,}" if cap is not None else ""
     title = f"evaluation on {config.env}"
     with output.display(total, title, unit="episodes", transient=True) as display:
 
         def show(slots: Slots) -> None:
-            display.update(
-                slots.num_finished,
-                {},
-                f"the longest in progress at step {slots.longest_under_way:,}{at_most}",
-            )
+            longest = f"the longest in progress at step {slots.longest_under_way:,}{at_most}"
+            display.update(slots.num_finished, {}, longest)
 
         return play_reporting(config, policy, env, show)
 
@@ -210,10 +180,6 @@ def evaluation_env(config: AnyConfig, custom: UserObjects = NO_OBJECTS) -> Vecto
     return envs.make(config.env, env_config, seeds=seeds, first_env=shard.first)
 
 
-def evaluation_generator(config: AnyConfig) -> torch.Generator:
-    return seeding.torch_generator(config.seed, role="evaluation")
-
-
 def trained_policy(
     loaded: Loaded, config: AnyConfig, spec: EnvSpec, custom: UserObjects = NO_OBJECTS
 ) -> InferencePolicy:
@@ -229,7 +195,7 @@ def trained_policy(
         network.to(device=device, dtype=getattr(torch, config.dtype)),
         normalizer,
         device,
-        evaluation_generator(config),
+        seeding.torch_generator(config.seed, role="evaluation"),
         config.evaluation.greedy,
     )
 
@@ -257,16 +223,27 @@ class PeriodicEvaluation:
         )
 
     def __call__(self, state: AnyState, run: Run) -> Mapping[str, float]:
-        """Evaluate if it is due. A signal ends the evaluation at once, and the training as usual."""
-        if not self._is_due(state.env_steps) or run.should_stop:
+        """Evaluate if it is due. A signal ends the evaluation at once, and the training as usual.
+
+        The episodes are always the same, and their envs and generator are separate from training.
+        """
+        config, done = self.config, state.env_steps
+        every, is_over = config.evaluation.every_env_steps, done >= config.total_env_steps
+        is_due = every > 0 and (is_over or done // every > self.evaluated_at // every)
+        if not is_due or run.should_stop:
             return {}
 
-        def show(played: int, total: int) -> None:
-            run.display.update(state.env_steps, {}, f"evaluating: {played} of {total} episodes")
+        def play(policy: InferencePolicy, env: VectorEnv) -> Evaluation:
+            total = env.spec.num_envs * config.evaluation.episodes_per_env
+
+            def show(slots: Slots) -> None:
+                run.display.update(done, {}, f"evaluating: {slots.num_finished} of {total} episodes")
+
+            return play_reporting(config, policy, env, show)
 
         try:
             with run.timer("evaluation"):
-                evaluation = evaluate_within_training(self.config, state, custom=self.custom, report=show)
+                evaluation = over_ranks(config, state, self.custom, play)
         except Stopped as stopped:
             signal.raise_signal(stopped.signal)  # the run's own handler takes over
             return {}
@@ -277,20 +254,20 @@ class PeriodicEvaluation:
             "evaluation/length": evaluation.mean_length,
         }
 
+    def at_end(self, state: AnyState, output: Output) -> Evaluation:
+        """The evaluation of the trained policy: the last one during training if nothing was learned since."""
+        if self.latest is not None and self.evaluated_at == state.env_steps:
+            return self.latest
+        evaluation = evaluate_state(self.config, state, output=output, custom=self.custom)
+        if self.config.evaluation.every_env_steps > 0:
+            self.take(evaluation, state)
+        return evaluation
+
     def take(self, evaluation: Evaluation, state: AnyState) -> None:
         """Record an evaluation of a state, and keep its policy if it is the best."""
         self.latest, self.evaluated_at = evaluation, state.env_steps
         if collectives.rank() == 0:
             self.best.offer(evaluation.mean_return, state.env_steps, state.shared())
-
-    def made_at(self, env_steps: int) -> Evaluation | None:
-        """The last evaluation, if it was made at `env_steps`."""
-        return self.latest if self.evaluated_at == env_steps else None
-
-    def _is_due(self, env_steps: int) -> bool:
-        every = self.config.evaluation.every_env_steps
-        is_over = env_steps >= self.config.total_env_steps
-        return every > 0 and (is_over or env_steps // every > self.evaluated_at // every)
 
 
 def refuse_one_env_for_two(config: AnyConfig, custom: UserObjects) -> None:

@@ -1,6 +1,7 @@
 """Continuing a fresh state from a checkpoint, and refusing one that does not belong to the run."""
 
 from dataclasses import fields
+from operator import attrgetter
 
 from anybatch.algorithms import AnyState, algorithm_of
 from anybatch.config import AnyConfig
@@ -9,24 +10,21 @@ from anybatch.runs.record import RunRecord
 from anybatch.storage import state_fit
 from anybatch.storage.checkpoint import Loaded, Snapshot
 from anybatch.storage.resharding import of_shard
+from anybatch.storage.state_tree import StateTree
 
 
 def refuse_another_run(recorded: AnyConfig, config: AnyConfig) -> None:
-    """Refuse to continue a checkpoint with another environment or network, naming the first difference."""
-    for path in fixed_on_resume(config):
-        there, here = recorded, config
-        for name in path.split("."):
-            there, here = getattr(there, name), getattr(here, name)
+    """Refuse to continue a checkpoint with another environment or network, naming the first difference.
+
+    All other settings may change from one resume to the next.
+    """
+    network = [f"network.{field.name}" for field in fields(config.network) if field.name != "log_std"]
+    for path in ("env", "dtype", *network, "optimizer.name", *config.fixed_on_resume):
+        there, here = (attrgetter(path)(settings) for settings in (recorded, config))
         if there != here:
             if path == "dtype":
                 path, there, here = "precision", recorded.precision, config.precision
             raise ConfigError(f"this run has {path} = {there}, not {here}: a resume cannot change that")
-
-
-def fixed_on_resume(config: AnyConfig) -> list[str]:
-    """The settings that a checkpoint depends on. All others may change from one resume to the next."""
-    network = [f"network.{field.name}" for field in fields(config.network) if field.name != "log_std"]
-    return ["env", "dtype", *network, "optimizer.name", *config.fixed_on_resume]
 
 
 def refuse_finished(record: RunRecord, config: AnyConfig, env_steps: int) -> None:
@@ -48,35 +46,30 @@ def was_native(loaded: Loaded) -> bool:
 
 def restore(config: AnyConfig, state: AnyState, loaded: Loaded) -> None:
     """Continue a fresh state from the part of a checkpoint that belongs to this rank."""
+    tree = loaded.tree
     with state_fit.refusing_misfits(loaded.path):
-        if "local" not in loaded.tree:
+        if "local" not in tree:
             raise CheckpointError("it holds a policy to evaluate, without the state that a resume needs")
-        state.drop_episodes_of_another_engine(loaded.tree["local"])
-        refuse_unlike_start(loaded, state)
-        snapshot = of_shard(snapshot_of(loaded), state.shard)
-        algorithm_of(config).restore(state, snapshot, config)
+        state.drop_episodes_of_another_engine(tree["local"])
+        refuse_unlike_start(tree, state)
+        saved = Snapshot(
+            shared=tree["shared"], local=tree["local"], num_envs=tree["num_envs"], segments=loaded.segments
+        )
+        algorithm_of(config).restore(state, of_shard(saved, state.shard), config)
         if state.env_steps != loaded.env_steps:
             raise CheckpointError(f"its state is of {state.env_steps:,} env steps")
 
 
-def refuse_unlike_start(loaded: Loaded, fresh: AnyState) -> None:
+def refuse_unlike_start(tree: StateTree, fresh: AnyState) -> None:
     """Refuse a checkpoint whose parts are not those of a fresh state of this run."""
     like = fresh.snapshot()
     assert like is not None
-    state_fit.refuse_unlike(loaded.tree.get("shared"), like.shared, "shared", may_lack=True)
+    state_fit.refuse_unlike(tree.get("shared"), like.shared, "shared", may_lack=True)
     # Arrays of envs may have another number of envs, and may contain infinities.
     state_fit.refuse_unlike(
-        loaded.tree.get("local"), like.local, "local", may_lack=True, any_length=True, finite=False
+        tree.get("local"), like.local, "local", may_lack=True, any_length=True, finite=False
     )
-    returns = loaded.tree["recent_returns"]
+    returns = tree["recent_returns"]
     state_fit.refuse_unlike(returns, [0.0] * len(returns), "recent_returns")
     for name in ("ranks", "num_envs"):
-        state_fit.refuse_unlike(loaded.tree.get(name), 1, name)
-
-
-def snapshot_of(loaded: Loaded) -> Snapshot:
-    """The state in a checkpoint."""
-    tree = loaded.tree
-    return Snapshot(
-        shared=tree["shared"], local=tree["local"], num_envs=tree["num_envs"], segments=loaded.segments
-    )
+        state_fit.refuse_unlike(tree.get(name), 1, name)

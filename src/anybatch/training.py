@@ -22,12 +22,11 @@ from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.dial import plan_table
 from anybatch.distributed import collectives, group
-from anybatch.envs import stored_spaces
+from anybatch.envs import interface
 from anybatch.envs.protocol import bounds_hint
 from anybatch.errors import LostRankError, UserError, note_own_line, own_line
 from anybatch.evaluating import (
     PeriodicEvaluation,
-    evaluate_state,
     evaluation_protocol,
     refuse_one_env_for_two,
 )
@@ -82,11 +81,23 @@ class Outcome:
 
     def command(self, name: str) -> str:
         """A command line for this run."""
-        return command_line(name, self.folder, self.naming)
+        return shlex.join(["anybatch", name, str(self.folder), *self.naming])
 
     def how_to_continue(self) -> str:
         """The sentence for a person who stopped the run."""
         return f"Stopped. Continue with: {self.resume} (saved at {self.saved_env_steps:,} env steps)."
+
+    def write(self) -> None:
+        """Record the outcome in the run folder."""
+        result = {
+            "env_steps": self.env_steps,
+            "finished": self.finished,
+            "training_return": self.training_return,
+            "evaluation": self.evaluation.to_json() if self.evaluation else None,
+            **({"best": self.best.to_json()} if self.best else {}),
+        }
+        if is_writing():
+            run_folder.write_json(self.folder / RESULT_FILE, result)
 
 
 def train(
@@ -173,7 +184,9 @@ def run_to_end(
 ) -> Outcome:
     """Train, evaluate, and record the outcome. `loaded` is the checkpoint that a resumed run continues."""
     spec = state.source.spec
-    title = f"{spec.env_id} on {spec.engine}, {computed_by(state)}, seed {config.seed}"
+    device = f"{state.device} with native code" if state.backend.is_native else str(state.device)
+    title = f"{spec.env_id} on {spec.engine}, {device}, seed {config.seed}"
+    resume = resume_of(config, folder, custom)
     if config.device == "auto":
         found = "a GPU" if state.device.type == "cuda" else "no GPU"
         each = " for each rank" if collectives.world_size() > 1 else ""
@@ -189,7 +202,7 @@ def run_to_end(
             run.cheaper_preset = presets.for_few_cores(config)
         run.evaluate = periodic = PeriodicEvaluation.of_run(folder, config, custom)
         try:
-            with noting_training(state, run, resume_of(config, folder, custom)):
+            with noting(lambda: interruption(state, run, resume)):
                 algorithm_of(config).train(config, state, run)
         except KeyboardInterrupt as stop:
             number = stop.signal if isinstance(stop, Stopped) else signal.SIGINT
@@ -197,16 +210,21 @@ def run_to_end(
     custom.close_source(state.source)
     outcome = outcome_of(config, state, run, custom)
     # Also before the evaluation: a run that is killed during it has been trained to its end.
-    write_result(outcome)
+    outcome.write()
     if outcome.finished and not run.should_stop:
         try:
-            with noting_evaluation(resume_of(config, folder, custom)):
-                evaluation = evaluate_at_end(config, state, periodic, output=output, custom=custom)
+            with noting(
+                lambda: (
+                    "This error ended the evaluation after the training, which is complete and saved. "
+                    f"Evaluate again with: {resume}"
+                )
+            ):
+                evaluation = periodic.at_end(state, output)
         except Stopped as stopped:  # a resume repeats it
             return replace(outcome, stopped_by=stopped.signal)
         best = periodic.best if config.evaluation.every_env_steps > 0 else None
         outcome = replace(outcome, evaluation=evaluation, best=best)
-        write_result(outcome)
+        outcome.write()
     return outcome
 
 
@@ -222,43 +240,35 @@ def locked(folder: Path) -> AbstractContextManager[None]:
     return run_folder.lock(folder, patience_seconds=restarts.PATIENCE_SECONDS if restarts.is_job() else 0.0)
 
 
-def start(
+@contextmanager
+def started(
     config: AnyConfig, custom: UserObjects, *, env_steps: int, was_native: bool | None = None
-) -> AnyState:
-    """A fresh state. `env_steps` are those that a resumed run has done, `was_native` its backend."""
+) -> Iterator[AnyState]:
+    """A fresh state, whose collection is always ended.
+
+    `env_steps` are those that a resumed run has done, `was_native` its backend.
+    """
     algorithm = algorithm_of(config)
     parts: Any = {"factory": custom.network_factory(config), "was_native": was_native}
-    if config.collection is None:
-        env = custom.training_env(config, env_steps=env_steps)
-        with closing_on_failure(lambda: custom.close(env)):
+    with contextlib.ExitStack() as stack:
+        if config.collection is None:
+            env = custom.training_env(config, env_steps=env_steps)
+            stack.enter_context(closing_on_failure(lambda: custom.close(env)))
             set_threads(config, algorithm.encoder_name(config, env.spec))
             state = algorithm.start(config, env, **parts)
             if state.backend.is_native:
                 # Further threads of torch would keep the cores busy that native code needs. PPG's auxiliary
                 # phase has those that were asked for (`NativeBackend.torch_threads`).
                 torch.set_num_threads(1)
-            return state
-    spec = custom.spec_for_actors(config)
-    set_threads(config, algorithm.encoder_name(config, spec))  # actors use as many threads as the learner
-    pool = custom.actors(config, spec, env_steps=env_steps)
-    try:
-        return algorithm.start(config, pool, **parts)
-    except BaseException:
-        pool.transport.close()
-        raise
-
-
-@contextmanager
-def started(
-    config: AnyConfig, custom: UserObjects, *, env_steps: int, was_native: bool | None = None
-) -> Iterator[AnyState]:
-    """A fresh state, whose collection is always ended."""
-    state = start(config, custom, env_steps=env_steps, was_native=was_native)
-    try:
-        with closing_on_failure(lambda: custom.close_source(state.source)):
-            yield state
-    finally:
-        state.source.close()
+        else:
+            spec = custom.spec_for_actors(config)
+            # Actors use as many threads as the learner.
+            set_threads(config, algorithm.encoder_name(config, spec))
+            pool = custom.actors(config, spec, env_steps=env_steps)
+            stack.callback(pool.transport.close)
+            state = algorithm.start(config, pool, **parts)
+        stack.callback(state.source.close)
+        yield state
 
 
 @contextmanager
@@ -275,24 +285,6 @@ def closing_on_failure(close: Callable[[], None]) -> Iterator[None]:
         raise
 
 
-def write_result(outcome: Outcome) -> None:
-    if is_writing():
-        run_folder.write_json(outcome.folder / RESULT_FILE, result_json(outcome))
-
-
-def evaluate_at_end(
-    config: AnyConfig, state: AnyState, periodic: PeriodicEvaluation, *, output: Output, custom: UserObjects
-) -> Evaluation:
-    """The evaluation of the trained policy: the last one during training if nothing was learned since."""
-    made = periodic.made_at(state.env_steps)
-    if made is not None:
-        return made
-    evaluation = evaluate_state(config, state, output=output, custom=custom)
-    if config.evaluation.every_env_steps > 0:
-        periodic.take(evaluation, state)
-    return evaluation
-
-
 def record_facts(folder: Path, config: AnyConfig, state: AnyState) -> None:
     run_folder.write_json(
         folder / run_folder.CONFIG_FILE, {"algorithm": config.algorithm} | config_to_dict(config)
@@ -302,7 +294,7 @@ def record_facts(folder: Path, config: AnyConfig, state: AnyState) -> None:
     )
     if isinstance(state.source, QueueSource):  # actors have their environments in other processes
         with contextlib.suppress(TypeError):  # a space of a kind of its own: a load asks the environment
-            spaces = stored_spaces.to_json(state.source.collector.env)
+            spaces = interface.to_json(state.source.collector.env)
             run_folder.write_json(folder / run_folder.SPACES_FILE, spaces, compact=True)
     facts = run_folder.facts(
         engine=state.source.spec.engine,
@@ -311,11 +303,6 @@ def record_facts(folder: Path, config: AnyConfig, state: AnyState) -> None:
         threads=native_threads(config) if state.backend.is_native else torch.get_num_threads(),
     )
     run_folder.add_facts(folder, facts | {"backend": state.backend.reason, "from_env_steps": state.env_steps})
-
-
-def computed_by(state: AnyState) -> str:
-    """What computes the networks, for display."""
-    return f"{state.device} with native code" if state.backend.is_native else str(state.device)
 
 
 def outcome_of(config: AnyConfig, state: AnyState, run: Run, custom: UserObjects) -> Outcome:
@@ -334,26 +321,13 @@ def outcome_of(config: AnyConfig, state: AnyState, run: Run, custom: UserObjects
     )
 
 
-def result_json(outcome: Outcome) -> dict[str, object]:
-    return {
-        "env_steps": outcome.env_steps,
-        "finished": outcome.finished,
-        "training_return": outcome.training_return,
-        "evaluation": outcome.evaluation.to_json() if outcome.evaluation else None,
-        **({"best": outcome.best.to_json()} if outcome.best else {}),
-    }
-
-
 def resume_of(config: AnyConfig, folder: Path, custom: UserObjects) -> str:
     """What continues a run: a command, or code if only a Python program has its objects."""
     objects = ", ".join(f"{name}=…" for name in ("env", "network") if getattr(custom, name) is not None)
     if objects:
         return f"anybatch.resume({str(folder)!r}, {objects})"
-    return command_line("resume", folder, (*naming_flags(config), *cluster_flag(config)))
-
-
-def command_line(name: str, folder: Path, flags: tuple[str, ...]) -> str:
-    return shlex.join(["anybatch", name, str(folder), *flags])
+    cluster = ("--ray-address", config.ray_address) if is_elsewhere(config.ray_address) else ()
+    return shlex.join(["anybatch", "resume", str(folder), *naming_flags(config), *cluster])
 
 
 def naming_flags(config: AnyConfig) -> tuple[str, ...]:
@@ -367,54 +341,30 @@ def naming_flags(config: AnyConfig) -> tuple[str, ...]:
     return tuple(flags)
 
 
-def cluster_flag(config: AnyConfig) -> tuple[str, ...]:
-    """The flag that names the Ray cluster again."""
-    return ("--ray-address", config.ray_address) if is_elsewhere(config.ray_address) else ()
+def interruption(state: AnyState, run: Run, resume: str) -> str:
+    """Where an error ended a run, and what continues it: `resume` is code or a command."""
+    stage = STAGES.get(run.timer.failed or "", "between two iterations")
+    return (
+        f"This error ended the run at {state.env_steps:,} env steps, {stage}. "
+        f"Continue with: {resume} (saved at {run.saved_env_steps:,} env steps)."
+    )
 
 
 @contextmanager
-def noting_training(state: AnyState, run: Run, resume: str) -> Iterator[None]:
-    """Note where a run ended, and what continues it: `resume` is code or a command."""
+def noting(sentence: Callable[[], str]) -> Iterator[None]:
+    """Note a sentence with an error that may be that of a user's code, and the line to look at first.
+
+    Our own errors are sentences already, and so are those about files. An environment or a network that has
+    been named with an error is where to look.
+    """
     try:
         yield
     except Exception as error:
-        if needs_note(error):
-            note_place(error)
-            stage = STAGES.get(run.timer.failed or "", "between two iterations")
-            error.add_note(
-                f"This error ended the run at {state.env_steps:,} env steps, {stage}. "
-                f"Continue with: {resume} (saved at {run.saved_env_steps:,} env steps)."
-            )
+        has_notes = bool(getattr(error, "__notes__", ()))
+        is_about_file = isinstance(error, OSError) and error.filename is not None
+        is_users = has_notes or own_line(error) is not None
+        if not isinstance(error, UserError | LostRankError) and (is_users or not is_about_file):
+            if not has_notes:
+                note_own_line(error)
+            error.add_note(sentence())
         raise
-
-
-@contextmanager
-def noting_evaluation(resume: str) -> Iterator[None]:
-    """Note that the training before a failed evaluation is complete."""
-    try:
-        yield
-    except Exception as error:
-        if needs_note(error):
-            note_place(error)
-            error.add_note(
-                "This error ended the evaluation after the training, which is complete and saved. "
-                f"Evaluate again with: {resume}"
-            )
-        raise
-
-
-def needs_note(error: Exception) -> bool:
-    """Whether an error may be that of a user's code. Ours are sentences, and so are those about files."""
-    is_about_file = isinstance(error, OSError) and error.filename is not None
-    is_users = has_notes(error) or own_line(error) is not None
-    return not isinstance(error, UserError | LostRankError) and (is_users or not is_about_file)
-
-
-def note_place(error: Exception) -> None:
-    """Note the line to look at first, unless an environment or a network has been named with it."""
-    if not has_notes(error):
-        note_own_line(error)
-
-
-def has_notes(error: Exception) -> bool:
-    return bool(getattr(error, "__notes__", ()))

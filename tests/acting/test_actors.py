@@ -27,6 +27,7 @@ from phase_runs import phase_config, rows
 from toy_runs import changed, cut_back, differences, newest_state, resume, toy_config, train
 
 import anybatch
+from anybatch import training
 from anybatch.acting.actors import shards
 from anybatch.acting.actors.source import NO_WEIGHTS, ActorPool, Job
 from anybatch.acting.actors.transport import ActorLost, Watch
@@ -39,7 +40,6 @@ from anybatch.config.serialization import config_to_dict
 from anybatch.distributed.shard import Shard
 from anybatch.errors import ConfigError, EnvError
 from anybatch.storage import message
-from anybatch.training import start
 from anybatch.user_objects import NO_OBJECTS
 
 
@@ -69,11 +69,8 @@ def test_two_actors_under_a_controller_are_the_queue_to_the_bit(tmp_path: Path):
 @contextmanager
 def started(config: AnyConfig) -> Iterator[Any]:
     """A state whose actors run until the end of the block."""
-    state = start(config.completed(), NO_OBJECTS, env_steps=0)
-    try:
+    with training.started(config.completed(), NO_OBJECTS, env_steps=0) as state:
         yield state
-    finally:
-        state.source.close()
 
 
 def test_every_actor_acts_with_the_weights_that_the_learner_has_at_that_version():

@@ -38,8 +38,7 @@ from anybatch.config import AnyConfig, PPOConfig, PQNConfig
 from anybatch.dial import controllers, plan_table
 from anybatch.dial.controllers import Signals
 from anybatch.networks.weight_average import EwmaNetwork
-from anybatch.restoring import snapshot_of
-from anybatch.storage.checkpoint import Checkpoints
+from anybatch.storage.checkpoint import Checkpoints, Snapshot
 
 Make = Callable[..., AnyConfig]
 ENVS, STEPS, RATE = 3, 7, 1e-2
@@ -328,7 +327,11 @@ def state_after(folder: Path, iteration: int, config: AnyConfig) -> PPOState | P
     env_steps = [0, *(row["env_steps"] for row in rows(folder))][iteration]
     paths = {int(path.name[5:]): path for path in (folder / "checkpoints").iterdir()}
     loaded = Checkpoints(folder, keep=1)._load(paths[env_steps], with_segments=True)
-    return start_from(config, snapshot_of(loaded))
+    tree = loaded.tree
+    saved = Snapshot(
+        shared=tree["shared"], local=tree["local"], num_envs=tree["num_envs"], segments=loaded.segments
+    )
+    return start_from(config, saved)
 
 
 def before_and_after(

@@ -11,7 +11,6 @@ from plain_commands import said
 from toy_runs import changed, toy_config, toy_pqn_config, train
 
 from anybatch.cli import main, playing
-from anybatch.cli.flag_table import flag_table
 from anybatch.cli.flags import (
     PLAYING,
     WATCHING,
@@ -22,7 +21,7 @@ from anybatch.cli.flags import (
     SettingsFlags,
     WatchFlags,
 )
-from anybatch.cli.parser import Argv
+from anybatch.cli.parser import Argv, flag_table
 from anybatch.cli.run_flags import with_run
 from anybatch.config import CONFIGS, AnyConfig
 from anybatch.export import video

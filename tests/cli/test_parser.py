@@ -6,9 +6,8 @@ from typing import Any, Literal
 
 import pytest
 
-from anybatch.cli.flag_table import flag_table
 from anybatch.cli.flags import Flags
-from anybatch.cli.parser import Argv, parse
+from anybatch.cli.parser import Argv, flag_table, parse
 from anybatch.errors import UserError
 
 

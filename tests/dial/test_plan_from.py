@@ -187,7 +187,7 @@ def test_what_a_trainer_cannot_express_is_said():
 def test_the_command_prints_the_table_and_what_to_paste(capsys: pytest.CaptureFixture[str]):
     main(["plan", "--from", "sb3", *GIVEN["sb3"].split(), "--num-envs", "64"])
     said = capsys.readouterr().out
-    assert "8 envs × 32 steps = 256" in said and "64 envs × 32 steps = 2,048" in said
+    assert "8 × 32 = 256" in said and "64 × 32 = 2,048" in said
     assert "× √8 (minibatch)" in said and "learning_rate=0.00282843" in said and "note: " in said
     main(["plan", "--from=sb3", "--json", *GIVEN["sb3"].split(), "--num-envs=64"])
     content = json.loads(capsys.readouterr().out)

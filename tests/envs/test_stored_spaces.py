@@ -13,8 +13,7 @@ from toy_runs import toy_config
 import anybatch
 from anybatch import envs
 from anybatch.config import EnvConfig
-from anybatch.envs import stored_spaces
-from anybatch.envs.interface import interface_of
+from anybatch.envs.interface import from_json, interface_of, to_json
 from anybatch.errors import UserError
 
 NESTED = spaces.Dict(
@@ -49,7 +48,7 @@ class Nested(gymnasium.Env[Any, Any]):
 )
 def test_spaces_come_back_as_they_were(env_id: str):
     env = envs.make(env_id, EnvConfig(), seeds=[3])
-    spec, interface = stored_spaces.from_json(json.loads(json.dumps(stored_spaces.to_json(env))))
+    spec, interface = from_json(json.loads(json.dumps(to_json(env))))
     assert str(spec.actions) == str(env.spec.actions) and spec.obs_layout == env.spec.obs_layout
     assert (spec.env_id, spec.obs_shape, spec.obs_dtype) == (
         env.spec.env_id,

@@ -308,7 +308,7 @@ def test_weights_depend_on_their_seed_alone() -> None:
 def test_auto_chooses_the_encoder_by_the_observations(
     shape: tuple[int, ...], kind: ObsKind, name: str
 ) -> None:
-    assert networks.q_encoder_name(QNetworkConfig(), layout=ObsLayout.single(shape, kind)) == name
+    assert networks.encoder_name(QNetworkConfig(), layout=ObsLayout.single(shape, kind)) == name
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,7 @@ def make_network(config: PQNConfig, spec: EnvSpec, factory: NetworkFactory | Non
 
 def encoder_name(config: PQNConfig, spec: EnvSpec) -> str:
     """The name of the encoder, which determines the automatic microbatch and the threads of torch."""
-    return networks.q_encoder_name(config.network, layout=spec.obs_layout)
+    return networks.encoder_name(config.network, layout=spec.obs_layout)
 
 
 def make_observation_normalizer(config: PQNConfig, spec: EnvSpec) -> ObservationNormalizer | None:

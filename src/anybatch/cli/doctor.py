@@ -71,7 +71,6 @@ class Check:
 
 
 def doctor(words: list[str]) -> None:
-    """Check this machine: engines, libraries, speed."""
     if parse(DoctorFlags(), Argv(words)).json:
         print(json.dumps([asdict(check) for check in checks()], indent=2, ensure_ascii=False))
         return

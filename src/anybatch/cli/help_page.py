@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 
-from anybatch.cli.flag_table import Flag, flag_table, shown
 from anybatch.cli.flags import FLAGS, Flags, RunFlags
-from anybatch.cli.parser import Argv
+from anybatch.cli.parser import Argv, Flag, flag_table
 from anybatch.cli.run_flags import defaults_of
 
 WIDEST = 120
@@ -94,3 +93,16 @@ def rows(pairs: list[tuple[str, str]], width: int) -> Iterator[str]:
         else:
             yield f"  {name:{margin - 4}}  {lines[0]}".rstrip()
             yield from (" " * margin + line for line in lines[1:])
+
+
+def shown(value: object) -> str:
+    """A value as it would be typed."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if value is None or value in ((), {}, ""):
+        return "none"
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -26,9 +26,9 @@ COMMANDS = {
     "report": ("reporting", "write a page about runs, a study or a tuning"),
     "plot": ("reporting", "draw one metric of one or more runs as PNG, SVG or PDF"),
     "dial": ("reporting", "write a page with a slider: drag the batch, all numbers follow"),
-    "tune": ("tune", "tune a preset at a small batch, and check it on fresh seeds"),
+    "tune": ("study", "tune a preset at a small batch, and check it on fresh seeds"),
     "study": ("study", "run an experiment of the papers, or your own, and judge its claims"),
-    "check-env": ("check_env", "look for mistakes in an environment before training on it"),
+    "check-env": ("playing", "look for mistakes in an environment before training on it"),
     "presets": ("preset_list", "list the presets, or print one with the origin of each number"),
     "doctor": ("doctor", "check this machine: engines, libraries, speed"),
 }

@@ -1,16 +1,24 @@
-"""From the words of a command line to the values of its flags, in one pass."""
+"""From the words of a command line to the values of its flags, in one pass.
 
+The flags of a command are the fields of its dataclass, and of the groups of settings in it. The type of a
+field says how its value is read, its docstring what it means.
+"""
+
+import ast
+import contextlib
 import dataclasses
 import difflib
+import inspect
 import re
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from textwrap import dedent
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from anybatch.cli.flag_table import Flag, flag_table, flags_in
 from anybatch.cli.flags import Flags
 from anybatch.config.require import whole_number
 from anybatch.config.serialization import meant_elsewhere
@@ -21,6 +29,74 @@ NEGATION = re.compile(r"(?:^|(?<=\.))no-")
 """What turns a switch off: --no-overlap, --record.no-tensorboard."""
 WORDS = {int: "a whole number", float: "a number", str: "a word", Path: "a path", types.NoneType: "none"}
 """What the value of a flag must be, by its type."""
+OTHER_NAMES = {"network_factory": "network.factory", "from_": "from"}
+"""Fields that cannot be named like their flags."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag of a command, or a value that is given without a flag."""
+
+    name: str
+    path: tuple[str, ...]
+    """The fields that lead to its value."""
+    type: Any
+    default: Any
+    owner: Any
+    """The dataclass that has the field."""
+
+    @property
+    def meaning(self) -> str:
+        """The docstring of its field, which only help reads."""
+        return documented(self.owner).get(self.path[-1], "")
+
+    @property
+    def group(self) -> str:
+        """The group of settings that it belongs to; empty for none."""
+        return self.name.rpartition(".")[0]
+
+    @property
+    def takes_many(self) -> bool:
+        return get_origin(self.type) in (tuple, dict)
+
+
+def flag_table(flags: Flags) -> dict[str, Flag]:
+    """The flags of a command by name; `flags` holds their defaults."""
+    return {
+        flag.name: flag
+        for flag in flags_in(flags)
+        if flags.offered is None or flag.path[0] != "config" or flag.name in flags.offered
+    }
+
+
+def flags_in(owner: Any, path: tuple[str, ...] = (), prefix: str = "") -> Iterator[Flag]:
+    """The flags of a dataclass, and of those in it."""
+    hints = get_type_hints(type(owner))
+    for field in dataclasses.fields(owner):
+        name, value = field.name, getattr(owner, field.name)
+        flag = prefix + OTHER_NAMES.get(name, name.replace("_", "-"))
+        if dataclasses.is_dataclass(value):
+            yield from flags_in(value, (*path, name), "" if name == "config" else f"{flag}.")
+        else:
+            yield Flag(flag, (*path, name), hints[name], value, type(owner))
+
+
+@cache
+def documented(kind: type) -> dict[str, str]:
+    """The docstring below each field of a dataclass, on one line. Fields without one are absent."""
+    docs: dict[str, str] = {}
+    for base in kind.__bases__:
+        if dataclasses.is_dataclass(base):
+            docs |= documented(base)
+    body = ast.parse(dedent(inspect.getsource(kind))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    for field, below in pairwise(body.body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                docs[name] = " ".join(text.split())
+            case _:
+                pass
+    return docs
 
 
 @dataclass(frozen=True)
@@ -161,34 +237,23 @@ def _value(kind: Any, words: list[str]) -> Any:
     """The value that words stand for; a ValueError if they do not fit the type."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return _first_fit(arguments, words)
+        # `none` comes before text, which takes any word.
+        for part in sorted(arguments, key=lambda part: part is not types.NoneType):
+            with contextlib.suppress(ValueError):
+                return _value(part, words)
+        raise ValueError(words)
     if origin is tuple:
         return () if words == ["none"] else tuple(_value(arguments[0], [word]) for word in words)
     if origin is dict:
         return dict(zip(words[::2], words[1::2], strict=True))
     (word,) = words
-    if kind is types.NoneType:
-        _require(word.lower() == "none")
+    if kind is types.NoneType and word.lower() == "none":
         return None
-    if origin is Literal:
-        _require(word in arguments)
+    if origin is Literal and word in arguments:
         return word
+    if kind is types.NoneType or origin is Literal:
+        raise ValueError(word)
     return whole_number(word) if kind is int else kind(word)
-
-
-def _require(fits: bool) -> None:
-    if not fits:
-        raise ValueError
-
-
-def _first_fit(kinds: Sequence[Any], words: list[str]) -> Any:
-    """The value by the first type that fits; `none` comes before text, which takes any word."""
-    for kind in sorted(kinds, key=lambda kind: kind is not types.NoneType):
-        try:
-            return _value(kind, words)
-        except ValueError:
-            continue
-    raise ValueError(words)
 
 
 def description(kind: Any) -> str:

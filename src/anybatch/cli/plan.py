@@ -22,7 +22,6 @@ from anybatch.text import counted
 
 
 def plan(words: list[str]) -> None:
-    """Show the batches of a run and the hyperparameters that follow from them."""
     argv = Argv(words)
     if "from" in argv:
         plan_from(words)

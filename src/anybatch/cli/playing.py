@@ -1,12 +1,15 @@
-"""`anybatch evaluate`, `watch` and `advise`: what a trained policy does, and what its metrics say."""
+"""`anybatch evaluate`, `watch`, `advise` and `check-env`: what policies, metrics and environments show."""
 
 import json
 import sys
 from pathlib import Path
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from anybatch import api, evaluating
-from anybatch.cli import show
-from anybatch.cli.flags import AdviseFlags, EvaluateFlags, WatchFlags
+from anybatch.cli.flags import AdviseFlags, CheckEnvFlags, EvaluateFlags, WatchFlags
 from anybatch.cli.parser import Argv, parse
 from anybatch.cli.run_flags import with_run
 from anybatch.errors import UserError
@@ -15,10 +18,10 @@ from anybatch.lab import suites as suite
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
 from anybatch.runs.record import RunRecord
+from anybatch.text import number_text
 
 
 def evaluate(words: list[str]) -> None:
-    """Evaluate a checkpoint of a run, or of all runs on a suite of games."""
     argv = Argv(words)
     name = argv.value("suite")
     if name is not None:
@@ -56,7 +59,26 @@ def evaluate_suite(name: str, argv: Argv) -> None:
     if wanted[0].json:
         print(json.dumps(result.to_json(), indent=2))
     else:
-        show.suite(result)
+        show_suite(result)
+
+
+def show_suite(result: suite.SuiteResult) -> None:
+    """Print the table *game · runs · score · human-normalized · capped*, then the summary over the games."""
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    for header in ("game", "runs", "score", "human-normalized", "capped"):
+        table.add_column(header, justify="left" if header == "game" else "right")
+    for game in result.games:
+        score, percent, capped = (
+            number_text(game.score, 6),
+            f"{number_text(game.percent, 4)}%",
+            f"{100 * game.capped_share:.3g}%",
+        )
+        table.add_row(game.game, str(len(game.runs)), score, percent, capped)
+    console = Console(highlight=False)
+    console.print()
+    console.print(table)
+    for sentence in result.sentences():
+        console.print(sentence, markup=False, soft_wrap=True)
 
 
 def play(flags: EvaluateFlags) -> suite.PlayedRun:
@@ -68,7 +90,6 @@ def play(flags: EvaluateFlags) -> suite.PlayedRun:
 
 
 def watch(words: list[str]) -> None:
-    """Make a video of an agent, from a checkpoint of its run."""
     flags = with_run(WatchFlags, Argv(words))
     with Output(shown=True, stream=sys.stderr) as output:
         played = video.watch(
@@ -84,13 +105,29 @@ def watch(words: list[str]) -> None:
 
 
 def advise(words: list[str]) -> None:
-    """Say what a run's metrics suggest about its settings."""
     show_advice(parse(AdviseFlags(), Argv(words)).run)
 
 
 def show_advice(folder: Path) -> None:
-    run = api.TrainedRun(folder)
+    """Print what stands out in a run, one paragraph each."""
+    run, console = api.TrainedRun(folder), Console(highlight=False)
     if run.env_steps == 0:
         print(f"\nadvice: {run.folder.name} has no metrics yet")
         return
-    show.advice(run.folder, run.advice())
+    findings = run.advice()
+    if not findings:
+        console.print(f"\nadvice: nothing stands out in the metrics of {run.folder.name}", markup=False)
+        return
+    console.print(f"\nadvice, from the metrics of {run.folder.name}:", markup=False, soft_wrap=True)
+    for finding in findings:
+        said = Text(finding.measured, style="bold") + Text(f": {finding.meaning}.", style="not bold")
+        table = Table.grid()
+        table.add_row("· ", said)
+        table.add_row("", Text(finding.flag, style="dim"))
+        console.print(table)
+
+
+def check_env(words: list[str]) -> None:
+    flags = parse(CheckEnvFlags(), Argv(words))
+    for finding in api.check_env(flags.env, flags.env_config) or ["nothing stands out"]:
+        print(finding)

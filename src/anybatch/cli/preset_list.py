@@ -22,7 +22,6 @@ anybatch plan --preset NAME    show its batches, without training"""
 
 
 def presets(words: list[str]) -> None:
-    """List the named configurations, or print one."""
     flags = parse(PresetsFlags(), Argv(words))
     if flags.name in preset_files.names() or flags.name.endswith(".toml"):
         preset = preset_files.load(flags.name)

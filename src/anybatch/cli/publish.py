@@ -15,7 +15,6 @@ from anybatch.runs.record import RunRecord
 
 
 def export(words: list[str]) -> None:
-    """Write the policy of a run for use outside anybatch."""
     flags = with_run(ExportFlags, Argv(words))
     if flags.onnx is None and flags.hub is None:
         raise UserError("choose what to write: --onnx agent.onnx, --hub FOLDER or both")
@@ -40,7 +39,6 @@ def export(words: list[str]) -> None:
 
 
 def push(words: list[str]) -> None:
-    """Publish a run's policy, or a folder of export --hub, on the Hugging Face Hub."""
     flags = with_run(PushFlags, Argv(words))
     if not flags.repository:
         raise UserError("name the repository after the run: anybatch push RUN USER/NAME")
@@ -74,7 +72,6 @@ def upload(flags: PushFlags, folder: Path) -> None:
 
 
 def pull(words: list[str]) -> None:
-    """Download a policy from the Hugging Face Hub, to evaluate, watch or export it."""
     flags = parse(PullFlags(), Argv(words))
     out = flags.out or Path("runs") / flags.repository.rpartition("/")[2]
     record = hub.pull(flags.repository, out, revision=flags.revision)

@@ -20,7 +20,6 @@ REPORT_FOLDER = "report"
 
 
 def report(words: list[str]) -> None:
-    """Write a page about runs, a study or a tuning."""
     flags = parse(ReportFlags(), Argv(words))
     if flags.record is not None:
         record(flags.paths, flags.record, flags.out)
@@ -89,7 +88,6 @@ def show_written(made: Report, out: Path, *, within: Path) -> None:
 
 
 def plot(words: list[str]) -> None:
-    """Draw one metric of runs."""
     flags = parse(PlotFlags(), Argv(words))
     if flags.out is None:
         raise UserError("name the picture file, such as --out curve.png")
@@ -100,7 +98,6 @@ def plot(words: list[str]) -> None:
 
 
 def dial(words: list[str]) -> None:
-    """Write a page with the plan of every preset and a slider for the batch."""
     flags = parse(DialFlags(), Argv(words))
     others = [name for name in presets.names() if name != presets.DEFAULT]
     names = dict.fromkeys((*flags.preset, presets.DEFAULT, *others))

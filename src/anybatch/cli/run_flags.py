@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from anybatch import planning, presets
-from anybatch.cli.flag_table import flag_table
 from anybatch.cli.flags import Flags, NewRunFlags, RunFlags
-from anybatch.cli.parser import Argv, parse, read, with_values
+from anybatch.cli.parser import Argv, flag_table, parse, read, with_values
 from anybatch.config import EnvConfig
 from anybatch.config.require import whole_number
 from anybatch.errors import EnvError, UserError

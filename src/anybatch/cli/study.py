@@ -1,4 +1,4 @@
-"""`anybatch study`: run an experiment from the papers, or your own, and report the outcome."""
+"""`anybatch study` and `anybatch tune`: many runs, and what follows from them."""
 
 import contextlib
 import math
@@ -6,7 +6,8 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from anybatch.cli.flags import StudyFlags
+from anybatch import api, machine
+from anybatch.cli.flags import StudyFlags, TuneFlags
 from anybatch.cli.parser import Argv, parse
 from anybatch.cli.reporting import REPORT_FOLDER
 from anybatch.config import EnvConfig
@@ -20,6 +21,7 @@ from anybatch.lab.studies import duration, executor, files, opening, runner
 from anybatch.lab.studies.files import Study
 from anybatch.lab.studies.plan import Request, make_plan
 from anybatch.lab.studies.runner import StudySchedule
+from anybatch.lab.tuning.tune import REPORT_FOLDER as TUNING_REPORT
 from anybatch.lab.verdicts.power import outlooks
 from anybatch.networks import custom as custom_networks
 from anybatch.runs import folder as run_folder
@@ -31,7 +33,6 @@ VERDICTS_FILE = "verdicts.json"
 
 
 def study(words: list[str]) -> None:
-    """Run an experiment from the papers, or your own, and report the outcome."""
     if not words:
         study_text.show_list([files.load(name) for name in files.names()])
         return
@@ -118,3 +119,39 @@ def conclude(out: Path) -> None:
     made = study_page.report(view, again)
     page = report_files.write(made, out / REPORT_FOLDER, within=out, with_pictures=False)
     print(f"page    {page}\n\nnext:\n  {shlex.join(again)}    the same with its figures as PNG and SVG")
+
+
+def tune(words: list[str]) -> None:
+    flags = parse(TuneFlags(), Argv(words))
+    jobs = machine.available_cores() if flags.jobs is None else flags.jobs
+    try:
+        outcome = api.tune(
+            flags.preset,
+            env=flags.env,
+            network=flags.network_factory,
+            trials=flags.trials,
+            jobs=jobs,
+            budget=flags.budget,
+            num_envs=flags.num_envs,
+            train_at=flags.train_at,
+            env_steps=flags.env_steps,
+            seeds=flags.seeds,
+            check_seeds=flags.check_seeds,
+            margin=flags.margin,
+            search=flags.search,
+            out=flags.out,
+            progress=True,
+        )
+    except Stopped as stopped:
+        continued = shlex.join(["anybatch", "tune", *words])
+        raise Stopped(stopped.signal, f"{stopped} Continue with: {continued}") from None
+    best, plan = outcome.best, outcome.plan
+    found = "the preset itself" if best.number == 0 else f"trial {best.number}"
+    print(f"\nbest    {found}, area {best.shown_value} on the tuning seeds")
+    for name, share in outcome.importances.items():
+        print(f"        {name} {best.point[name]:.4g} (importance {share:.0%})")
+    print(f"check   {outcome.check_sentence}")
+    print(f"preset  {outcome.preset_file}, tuned at {counted(plan.num_envs, 'env')}")
+    print(f"page    {outcome.folder / TUNING_REPORT / 'index.html'}")
+    if not outcome.is_worse:
+        print(f"\nnext:\n  {shlex.join(outcome.train_words())}")

@@ -5,66 +5,40 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from anybatch.config.require import AT_LEAST_1, PART, require, require_bounds, whole_number
+from anybatch.config.require import Group, Part, PositiveInt, require, whole_number
 
 Kind = Literal["fixed", "divergence", "kl", "noise_scale", "schedule"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class KindDefaults:
-    """The numbers of a controller where its config has None."""
-
-    shortest: float
-    """Shortest rollout ÷ the tuned rollout length."""
-    longest: float
-    """Longest rollout ÷ the tuned rollout length."""
-    every: int
-    """Iterations between two measurements."""
-    smoothing: float
-    """Share of the way to its target that the length moves at each adaptation."""
-    low: float | None = None
-    """Lower threshold, where the kind measures a divergence."""
-    high: float | None = None
-    """Upper threshold, where the kind measures a divergence."""
-
-    def numbers(self, num_steps: int) -> dict[str, Any]:
-        """The settings by name, around rollouts of `num_steps`."""
-        return {
-            "min_steps": max(1, round(self.shortest * num_steps)),
-            "max_steps": round(self.longest * num_steps),
-            "every": self.every,
-            "smoothing": self.smoothing,
-            "low": self.low,
-            "high": self.high,
-        }
-
-
-PQN = KindDefaults(shortest=0.5, longest=2.0, every=50, smoothing=0.1, low=0.05, high=0.95)
-"""The PQN code: 16 to 64 steps around a baseline of 32."""
-PPO = KindDefaults(shortest=0.5, longest=4.0, every=10, smoothing=0.1, low=0.01, high=0.1)
-"""The PPO code: 1,024 to 8,192 steps around a baseline of 2,048."""
-NOISE = KindDefaults(shortest=0.5, longest=2.0, every=50, smoothing=1.0)
-"""The PQN code with the noise scale: 16 to 64 steps around 32, without smoothing."""
-DEFAULTS: dict[Kind, KindDefaults] = {"divergence": PQN, "kl": PPO, "noise_scale": NOISE}
-"""The defaults by kind. Fixed and scheduled lengths have none."""
+def defaults_of(kind: Kind, num_steps: int) -> dict[str, Any]:
+    """The numbers of a controller where its config has None, around rollouts of `num_steps`."""
+    half = max(1, round(0.5 * num_steps))
+    match kind:
+        case "kl":  # the PPO code: 1,024 to 8,192 steps around a baseline of 2,048
+            longest, numbers = 4 * num_steps, {"every": 10, "smoothing": 0.1, "low": 0.01, "high": 0.1}
+        case "noise_scale":  # the PQN code with the noise scale, without smoothing
+            longest, numbers = 2 * num_steps, {"every": 50, "smoothing": 1.0}
+        case _:  # the PQN code: 16 to 64 steps around a baseline of 32
+            longest, numbers = 2 * num_steps, {"every": 50, "smoothing": 0.1, "low": 0.05, "high": 0.95}
+    return {"min_steps": half, "max_steps": longest} | numbers
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControllerConfig:
+class ControllerConfig(Group, group="controller"):
     """Controller of the rollout length within a run, and so of the iteration batch and the minibatch."""
 
     kind: Kind = "fixed"
     """What sets the rollout length. fixed: num-steps. divergence: the share of states whose best action an
     iteration changed (Adaptive Batch Scaling). kl: the KL divergence from the policy before the iteration.
     noise_scale: the gradient noise scale. schedule: the env steps done."""
-    min_steps: int | None = None
+    min_steps: PositiveInt | None = None
     """Shortest rollout (L_min): steps of each environment between two optimizations. None: half of
     tuned-at.num-steps."""
-    max_steps: int | None = None
+    max_steps: PositiveInt | None = None
     """Longest rollout (L_max). None: twice tuned-at.num-steps; four times for kl."""
     start_steps: int = 0
     """Rollout length at the start; 0: min-steps."""
-    every: int | None = None
+    every: PositiveInt | None = None
     """Iterations between two measurements (K). None: 50; 10 for kl."""
     low: float | None = None
     """Divergence at or below which the target is the longest rollout. None: 0.05 for divergence, 0.01 for
@@ -75,19 +49,19 @@ class ControllerConfig:
     map: Literal["log", "linear", "exponential"] = "log"
     """How the length depends on the divergence between the two thresholds. log: as in Adaptive Batch Scaling.
     exponential: the mirror image of log, so that only large divergences shorten the rollout a lot."""
-    window: int = 20
+    window: PositiveInt = 20
     """Number of recent divergences whose mean is used."""
-    warmup: int = 10
+    warmup: PositiveInt = 10
     """Divergences measured before the first change of the length."""
-    smoothing: float | None = None
+    smoothing: Part | None = None
     """Share of the way to its target that the length moves at each adaptation; 1: the whole way. None: 0.1; 1
     for noise_scale, as in the released code."""
-    states: int = 2048
+    states: PositiveInt = 2048
     """Largest number of states of an iteration on which a divergence is measured."""
     rounding: Literal["float", "released"] = "float"
     """float: keep the length as a real number and use the nearest whole number. released: truncate it at each
     adaptation like the released code, which stalls below its target, at 55 of 64 and 119 of 128."""
-    multiple_of: int = 1
+    multiple_of: PositiveInt = 1
     """The length in use is a multiple of this; 32 in the released PPO code. With rounding = released, an
     increase smaller than this is lost."""
     noise_estimator: Literal["paper", "sequences"] = "paper"
@@ -110,7 +84,12 @@ class ControllerConfig:
     by the rules of rescale. none: they stay the same, as in Adaptive Batch Scaling."""
 
     def __post_init__(self) -> None:
-        self._require_numbers()
+        super().__post_init__()
+        require(
+            self.warmup <= self.window,
+            f"controller.warmup = {self.warmup} is more than the controller.window = {self.window} "
+            "divergences that are kept",
+        )
         self._require_lengths()
         require(
             self.compensate == "none" or self.epochs == "constant",
@@ -128,26 +107,19 @@ class ControllerConfig:
         )
 
     def with_defaults(self, num_steps: int) -> "ControllerConfig":
-        """The same config with the defaults of its kind filled in, around rollouts of `num_steps`."""
-        defaults = DEFAULTS[self.kind].numbers(num_steps) if self.kind in DEFAULTS else {}
-        return replace(self, **(defaults | self._given()))
+        """The same config with the defaults of its kind, if it has any, around rollouts of `num_steps`."""
+        if self.kind in ("fixed", "schedule"):
+            return self
+        return replace(self, **(defaults_of(self.kind, num_steps) | self._given()))
 
     def completed(self, num_steps: int) -> "CompleteController":
         """The controller of a run whose numbers were tuned at rollouts of `num_steps`."""
         # This kind of controller does not read fields that are still None here.
-        return CompleteController(**(PQN.numbers(num_steps) | self.with_defaults(num_steps)._given()))
+        known = defaults_of("divergence", num_steps) | defaults_of(self.kind, num_steps) | self._given()
+        return CompleteController(**known)
 
     def _given(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if value is not None}
-
-    def _require_numbers(self) -> None:
-        counts = ("min_steps", "every", "window", "warmup", "states", "multiple_of")
-        require_bounds(self, "controller", **dict.fromkeys(counts, AT_LEAST_1), smoothing=PART)
-        require(
-            self.warmup <= self.window,
-            f"controller.warmup = {self.warmup} is more than the controller.window = {self.window} "
-            "divergences that are kept",
-        )
 
     def _require_lengths(self) -> None:
         if self.min_steps is None or self.max_steps is None:
@@ -168,7 +140,7 @@ class ControllerConfig:
         )
 
     def _require_thresholds(self) -> None:
-        known = DEFAULTS[self.kind].numbers(num_steps=1) | self._given()
+        known = defaults_of(self.kind, 1) | self._given()
         low, high = known["low"], known["high"]
         # A share of states is below 1; a KL divergence has no largest value.
         limit = 1.0 if self.kind == "divergence" else math.inf

@@ -4,17 +4,17 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from anybatch.config.require import (
-    AT_LEAST_1,
-    DECAY,
-    MOST_ENVS,
-    MOST_THREADS,
-    NOT_NEGATIVE,
-    POSITIVE,
-    SHARE,
-    between,
+    Decay,
+    Group,
+    LayerWidth,
+    NonNegativeFloat,
+    NonNegativeInt,
+    NumEnvs,
+    NumThreads,
+    PositiveFloat,
+    PositiveInt,
+    Share,
     require,
-    require_bounds,
-    require_layers,
 )
 
 ObsKind = Literal["vector", "image", "planes"]
@@ -22,14 +22,14 @@ ObsKind = Literal["vector", "image", "planes"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvConfig:
+class EnvConfig(Group, group="env-config"):
     """How the environment is built and how its episodes are treated."""
 
     engine: Literal["auto", "envpool", "gymnasium", "minatar", "native", "toy"] = "auto"
     """Engine of the environment. auto: native code for MinAtar, and for classic control if there is a C
     compiler; otherwise EnvPool if it has the id, else Gymnasium. minatar: native code, for MinAtar games
     named without a prefix."""
-    max_episode_steps: int | None = None
+    max_episode_steps: PositiveInt | None = None
     """Step limit of an episode. None: the environment's own limit."""
     time_limit: Literal["bootstrap", "terminal"] = "bootstrap"
     """bootstrap: an episode cut by its step limit is bootstrapped from its last observation. terminal: it
@@ -38,13 +38,13 @@ class EnvConfig:
     """Atari: a lost life ends the episode for learning; statistics still count whole games."""
     reward_clip: bool = False
     """Atari: learn from the sign of the reward; statistics still count the score."""
-    sticky: float = 0.0
+    sticky: Decay = 0.0
     """Atari and MinAtar: probability that the last action is repeated instead of taking the new one."""
     actions: Literal["clipped", "scaled"] = "clipped"
     """Continuous actions. clipped: they are clipped to the environment's bounds. scaled: they are clipped to
     [-1, 1] and mapped to the bounds, so that a new policy reaches all of them; a dimension with an infinite
     bound is only clipped. Either way, learning uses the actions as sampled."""
-    engine_threads: int = 0
+    engine_threads: NumThreads = 0
     """Threads of the EnvPool engine; 0: one for each core, at most one for each env."""
     vectorization: Literal["sync", "async"] = "sync"
     """Gymnasium: sync steps the envs one after another in this process. async steps each in its own process,
@@ -54,18 +54,9 @@ class EnvConfig:
     """Further options passed unchanged to the engine, such as num_levels 200 start_level 0 for Procgen
     (numbers are recognized). Options of a preset or a recorded run that are not named here are kept."""
 
-    def __post_init__(self) -> None:
-        require_bounds(
-            self,
-            "env-config",
-            max_episode_steps=AT_LEAST_1,
-            engine_threads=between(0, MOST_THREADS),
-            sticky=DECAY,
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkConfig:
+class NetworkConfig(Group, group="network"):
     """The policy and value networks."""
 
     encoder: Literal["auto", "mlp", "nature", "impala", "minatar"] = "auto"
@@ -77,13 +68,13 @@ class NetworkConfig:
     """Your own network, as my_package:make_network: a function from the environment's spec to a module that
     encodes observations, to which heads are added, or to a whole network. It replaces `encoder`; its
     automatic microbatch and threads are those of encoder = auto."""
-    hidden_sizes: tuple[int, ...] = (64, 64)
+    hidden_sizes: tuple[LayerWidth, ...] = (64, 64)
     """Layers of the mlp encoder."""
-    impala_channels: tuple[int, ...] = (16, 32, 32)
+    impala_channels: tuple[LayerWidth, ...] = (16, 32, 32)
     """Channels of each stack of the impala encoder."""
-    impala_features: int = 256
+    impala_features: LayerWidth = 256
     """Width of the impala encoder's last layer."""
-    impala_fold: int = 1
+    impala_fold: LayerWidth = 1
     """Side of the square of pixels that is folded into channels before impala's first convolution: 2 gives
     four times the channels at half the height and width, and 0.29 of the arithmetic with the default
     channels."""
@@ -91,14 +82,10 @@ class NetworkConfig:
     """Continuous actions: initial logarithm of the standard deviation, learned for each action dimension."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(
-            len(self.impala_channels) > 0,
-            "network.impala-channels = (): must have one number for each stack",
+            self.impala_channels != (), "network.impala-channels = (): must have one number for each stack"
         )
-        require_layers("hidden-sizes", self.hidden_sizes)
-        require_layers("impala-channels", self.impala_channels)
-        require_layers("impala-features", (self.impala_features,))
-        require_layers("impala-fold", (self.impala_fold,))
 
     def encoder_for(
         self, kind: ObsKind, image_size: tuple[int, ...] | None
@@ -112,43 +99,33 @@ class NetworkConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimizerConfig:
+class OptimizerConfig(Group, group="optimizer"):
     """The optimizer. Its numbers refer to the batch they were tuned at."""
 
     name: Literal["adam", "radam", "sgd"] = "adam"
     """adam, radam: the learning rate follows the square root of the minibatch. sgd: it is proportional to the
     minibatch."""
-    learning_rate: float = 2.5e-4
+    learning_rate: PositiveFloat = 2.5e-4
     """Learning rate at the minibatch it was tuned at."""
     anneal: Literal["none", "linear"] = "none"
     """linear: the learning rate falls along a line to the share anneal-to of itself at anneal-until."""
-    anneal_to: float = 0.0
+    anneal_to: Decay = 0.0
     """Share of the learning rate that linear annealing ends at: 0.5 ends at half of it."""
-    anneal_until: int | None = None
+    anneal_until: PositiveInt | None = None
     """Env steps at which annealing ends; it begins at the start of the run. None: total-env-steps; if a
     resume changes that, the learning rate continues from its current value to the new end, or, if it has
     reached 0, takes the value that a run of the new length has at this point."""
-    beta1: float = 0.9
+    beta1: Decay = 0.9
     """Decay of Adam's mean of gradients."""
-    beta2: float = 0.999
+    beta2: Decay = 0.999
     """Decay of Adam's mean of squared gradients."""
-    eps: float = 1e-8
+    eps: NonNegativeFloat = 1e-8
     """Offset of Adam's denominator."""
-    max_grad_norm: float | None = None
+    max_grad_norm: PositiveFloat | None = None
     """Norm that gradients are clipped to. None: no clipping."""
 
     def __post_init__(self) -> None:
-        require_bounds(
-            self,
-            "optimizer",
-            learning_rate=POSITIVE,
-            anneal_to=DECAY,
-            anneal_until=AT_LEAST_1,
-            beta1=DECAY,
-            beta2=DECAY,
-            eps=NOT_NEGATIVE,
-            max_grad_norm=POSITIVE,
-        )
+        super().__post_init__()
         require(
             self.anneal_to == 0 or self.anneal == "linear",
             f"optimizer.anneal-to = {self.anneal_to}: must be 0 unless optimizer.anneal = linear",
@@ -160,12 +137,12 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpdateConfig:
+class UpdateConfig(Group, group="update"):
     """How an iteration batch becomes gradient steps."""
 
-    epochs: int = 4
+    epochs: PositiveInt = 4
     """Passes over each iteration batch."""
-    minibatches_per_epoch: int = 4
+    minibatches_per_epoch: PositiveInt = 4
     """Gradient steps per epoch: the samples are split into this many parts, equal up to one sample."""
     minibatch_of: Literal["samples", "sequences"] = "samples"
     """samples: shuffled single samples. sequences: whole rollouts of some envs, as in the paper's code."""
@@ -173,75 +150,57 @@ class UpdateConfig:
     """random: minibatches are drawn from all samples. stratified: each has about the same number of samples
     from any range of envs, so that ranks have equal work and do not wait for each other. Neither depends on
     the number of ranks."""
-    target_kl: float | None = None
+    target_kl: PositiveFloat | None = None
     """Sampled KL from the behavior policy beyond which an iteration stops optimizing. None: no limit."""
     target_kl_check: Literal["epoch", "minibatch"] = "epoch"
     """epoch: check the last minibatch of each epoch (CleanRL). minibatch: check before each step (SB3, whose
     target_kl is two thirds of this one)."""
-    noise_scale_every: int = 64
+    noise_scale_every: NonNegativeInt = 64
     """Iterations between two measurements of the gradient noise scale; 0: no measurements. Each costs as much
     as an epoch, or two if policy and value share an encoder."""
 
-    def __post_init__(self) -> None:
-        require_bounds(
-            self,
-            "update",
-            epochs=AT_LEAST_1,
-            minibatches_per_epoch=AT_LEAST_1,
-            target_kl=POSITIVE,
-            noise_scale_every=NOT_NEGATIVE,
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
-class DelayConfig:
+class DelayConfig(Group, group="staleness"):
     """Age of the data when it is trained on."""
 
-    iterations: int = 0
+    iterations: NonNegativeInt = 0
     """Iterations that each rollout waits before it is trained on; its env steps count then. Where data is
     collected while the learner learns, it is at least 1, and 0 means 1."""
 
-    def __post_init__(self) -> None:
-        require_bounds(self, "staleness", iterations=NOT_NEGATIVE)
-
 
 @dataclass(frozen=True, kw_only=True)
-class NormalizeConfig:
+class NormalizeConfig(Group, group="normalize"):
     """Normalization of observations and rewards by running statistics."""
 
     observations: Literal["none", "step", "iteration"] = "none"
     """Shift and scale vector observations by their running mean and standard deviation. step: statistics are
     updated at each step, which needs all environments in one process. iteration: they are updated after each
     iteration and are the same for any number of ranks; the first iteration uses raw observations."""
-    observation_clip: float = 10.0
+    observation_clip: PositiveFloat = 10.0
     """Largest absolute value of normalized observations."""
     rewards: Literal["none", "step", "iteration"] = "none"
     """Divide rewards by the running standard deviation of the discounted return. step: the deviation at each
     step (CleanRL, SB3). iteration: the deviation after the whole iteration (the paper's code)."""
-    reward_clip: float = 10.0
+    reward_clip: PositiveFloat = 10.0
     """Largest absolute value of normalized rewards."""
-    reward_discount: float = 0.99
+    reward_discount: Share = 0.99
     """Discount of the return whose standard deviation is used. The paper's code has 0.99 for any γ."""
-
-    def __post_init__(self) -> None:
-        require_bounds(
-            self, "normalize", observation_clip=POSITIVE, reward_clip=POSITIVE, reward_discount=SHARE
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationConfig:
+class EvaluationConfig(Group, group="evaluation"):
     """Evaluation during training, at its end, and by `anybatch evaluate`."""
 
-    every_env_steps: int = 0
+    every_env_steps: NonNegativeInt = 0
     """Evaluate during training too, at the end of the first iteration beyond each multiple of this many env
     steps, and keep the policy with the best mean return as a separate checkpoint; 0: only at the end.
     Training is the same bit for bit."""
-    num_envs: int = 10
+    num_envs: NumEnvs = 10
     """Env slots, each with its own seed."""
-    episodes_per_env: int = 1
+    episodes_per_env: PositiveInt = 1
     """Episodes per slot: a fixed number, so that short episodes do not count more often."""
-    max_episode_steps: int | None = 27_000
+    max_episode_steps: PositiveInt | None = 27_000
     """Decisions after which an episode is cut and counted as truncated, so that an evaluation ends even if
     the environment has no limit. The default is Atari's usual half hour of play: 108,000 frames at 4 frames
     per decision. None: no cap."""
@@ -252,26 +211,16 @@ class EvaluationConfig:
     is unclipped and counts up to the true game over. released: life loss off, as in the released code of
     Adaptive Batch Scaling; an agent that never learned to press FIRE then stands still until the step cap."""
 
-    def __post_init__(self) -> None:
-        require_bounds(
-            self,
-            "evaluation",
-            every_env_steps=NOT_NEGATIVE,
-            num_envs=between(1, MOST_ENVS),
-            episodes_per_env=AT_LEAST_1,
-            max_episode_steps=AT_LEAST_1,
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
-class RecordConfig:
+class RecordConfig(Group, group="record"):
     """What is written to the run folder, and when."""
 
-    checkpoint_every_seconds: float = 60.0
+    checkpoint_every_seconds: NonNegativeFloat = 60.0
     """Seconds after a checkpoint before the end of an iteration saves the next one."""
-    checkpoint_every_iterations: int = 0
+    checkpoint_every_iterations: NonNegativeInt = 0
     """Iterations after which a checkpoint is saved, regardless of time; 0: by time only."""
-    keep_checkpoints: int = 3
+    keep_checkpoints: PositiveInt = 3
     """How many of the newest checkpoints are kept."""
     tensorboard: bool = True
     """Write TensorBoard events next to metrics.jsonl."""
@@ -280,37 +229,41 @@ class RecordConfig:
     trackio: bool = False
     """Send metrics to Trackio as well (needs the extra `trackio`)."""
 
-    def __post_init__(self) -> None:
-        require_bounds(
-            self,
-            "record",
-            keep_checkpoints=AT_LEAST_1,
-            checkpoint_every_seconds=NOT_NEGATIVE,
-            checkpoint_every_iterations=NOT_NEGATIVE,
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
-class TunedAt:
-    """The batch at which a preset's numbers were chosen. A run's batch divided by it gives the ratios."""
+class Batch(Group):
+    """The iteration batch of a run over all ranks, and its gradient steps."""
 
-    num_envs: int
+    num_envs: PositiveInt
     """Envs of the whole run."""
-    num_steps: int
+    num_steps: PositiveInt
     """Steps per env and iteration."""
-    minibatches_per_epoch: int
+    minibatches_per_epoch: PositiveInt
     """Gradient steps per epoch."""
-    epochs: int
+    epochs: PositiveInt
     """Passes over each iteration batch."""
-
-    def __post_init__(self) -> None:
-        sizes = ("num_envs", "num_steps", "minibatches_per_epoch", "epochs")
-        require_bounds(self, "tuned-at", **dict.fromkeys(sizes, AT_LEAST_1))
 
     @property
     def iteration_batch(self) -> int:
+        """Samples collected between two optimizations, reset steps included."""
         return self.num_envs * self.num_steps
 
     @property
     def minibatch(self) -> float:
+        """Samples behind one gradient step."""
         return self.iteration_batch / self.minibatches_per_epoch
+
+    @property
+    def gradient_steps_per_iteration(self) -> int:
+        """Gradient steps between two rollouts."""
+        return self.minibatches_per_epoch * self.epochs
+
+    @property
+    def env_steps_per_gradient_step(self) -> float:
+        """Env steps for each gradient step: the clock of the proximal EWMA."""
+        return self.iteration_batch / self.gradient_steps_per_iteration
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedAt(Batch, group="tuned-at"):
+    """The batch at which a preset's numbers were chosen. A run's batch divided by it gives the ratios."""

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal, get_args
 
 from anybatch import rules
-from anybatch.config.groups import TunedAt
+from anybatch.config.groups import Batch, TunedAt
 from anybatch.config.require import require
-from anybatch.text import counted, number_text
+from anybatch.text import number_text
 
 RESCALE_RULES = (
     "learning-rate",
@@ -71,34 +71,10 @@ def rescale_rules(text: str) -> RescaleRules:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchSizes:
+class BatchSizes(Batch):
     """The three batches of a run. All but the microbatch are over all ranks."""
 
-    num_envs: int
-    num_steps: int
-    minibatches_per_epoch: int
-    epochs: int
     microbatch: int
-
-    @property
-    def iteration_batch(self) -> int:
-        """Samples collected between two optimizations, reset steps included."""
-        return self.num_envs * self.num_steps
-
-    @property
-    def minibatch(self) -> float:
-        """Samples behind one gradient step."""
-        return self.iteration_batch / self.minibatches_per_epoch
-
-    @property
-    def gradient_steps_per_iteration(self) -> int:
-        """Gradient steps between two rollouts."""
-        return self.minibatches_per_epoch * self.epochs
-
-    @property
-    def env_steps_per_gradient_step(self) -> float:
-        """Env steps for each gradient step: the clock of the proximal EWMA."""
-        return self.iteration_batch / self.gradient_steps_per_iteration
 
     def within(self, limit: "MinibatchLimit | None") -> "BatchSizes":
         """The same batch with enough minibatches per epoch to keep the minibatch within a limit."""
@@ -240,6 +216,15 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Meaning:
+    """What a hyperparameter amounts to, where its rule is for that: the center of mass of a decay."""
+
+    name: str
+    tuned_at: str
+    this_run: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlanRow:
     """One line of the table *hyperparameter · tuned at · this run · rule*."""
 
@@ -250,6 +235,7 @@ class PlanRow:
     rule: str
     regime: Regime
     """What it follows at this batch."""
+    meaning: Meaning | None = None
 
     @classmethod
     def by_rule(
@@ -262,11 +248,14 @@ class PlanRow:
         this_run: str,
         rule: str,
         regime: Regime,
+        meaning: Meaning | None = None,
     ) -> "PlanRow":
         """The row of a hyperparameter that follows the rule `name`, or is kept if --rescale leaves it out."""
         if name not in asked:
             rule, regime = f"kept (--rescale without {name})", "kept"
-        return cls(number=number, tuned_at=tuned_at, this_run=this_run, rule=rule, regime=regime)
+        return cls(
+            number=number, tuned_at=tuned_at, this_run=this_run, rule=rule, regime=regime, meaning=meaning
+        )
 
 
 def ratio_text(ratio: float) -> str:
@@ -293,11 +282,3 @@ def learning_rate_rule(ratio: float, batch: str, optimizer: str, asked: RescaleR
     factor = root_text(ratio) if form == "square-root" else ratio_text(ratio)
     requested = f", {asked.learning_rate} rule requested" if asked.learning_rate is not None else ""
     return f"× {factor} ({batch}){requested}"
-
-
-def window_text(iterations: float) -> str:
-    return f"{number_text(iterations, 4)} iteration{'s' * (iterations != 1)}"
-
-
-def copy_text(every: int) -> str:
-    return f"{counted(every, 'gradient step')} (mean age {number_text(rules.mean_copy_age(every), 4)})"

@@ -18,7 +18,7 @@ from anybatch.config.planned import (
     rescale_rules,
 )
 from anybatch.config.ppo import PPOConfig
-from anybatch.config.require import AT_LEAST_1, NOT_NEGATIVE, POSITIVE, require, require_bounds
+from anybatch.config.require import Group, NonNegativeFloat, PositiveFloat, PositiveInt, require
 from anybatch.config.tunable import ABOVE_0, Dimension
 from anybatch.text import counted, number_text, readable
 
@@ -27,36 +27,24 @@ SMALLEST_AUXILIARY_SHARE = 1 / 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhaseConfig:
+class PhaseConfig(Group, group="phase"):
     """Policy iterations, then an auxiliary phase on all their data. Numbers refer to the tuned batch."""
 
-    policy_iterations: int = 32
+    policy_iterations: PositiveInt = 32
     """Iterations before each auxiliary phase (N_π)."""
-    value_epochs: int = 1
+    value_epochs: PositiveInt = 1
     """Epochs of the value function in the policy phase (E_V); update.epochs is the policy's (E_π). If they
     differ, each has its own optimizer."""
-    auxiliary_epochs: int = 6
+    auxiliary_epochs: PositiveInt = 6
     """Passes over the phase's data in the auxiliary phase (E_aux)."""
-    auxiliary_minibatch: int = 4096
+    auxiliary_minibatch: PositiveInt = 4096
     """Samples per gradient step of the auxiliary phase, over all ranks."""
-    auxiliary_learning_rate: float = 5e-4
+    auxiliary_learning_rate: PositiveFloat = 5e-4
     """Learning rate of the auxiliary phase's own Adam."""
-    clone_coefficient: float = 1.0
+    clone_coefficient: NonNegativeFloat = 1.0
     """Weight of the divergence from the policy before the auxiliary phase (β_clone)."""
     save_data: bool = True
     """Keep the phase's data in checkpoints; otherwise checkpoints are saved only at the ends of phases."""
-
-    def __post_init__(self) -> None:
-        require_bounds(
-            self,
-            "phase",
-            policy_iterations=AT_LEAST_1,
-            value_epochs=AT_LEAST_1,
-            auxiliary_epochs=AT_LEAST_1,
-            auxiliary_minibatch=AT_LEAST_1,
-            auxiliary_learning_rate=POSITIVE,
-            clone_coefficient=NOT_NEGATIVE,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

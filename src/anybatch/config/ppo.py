@@ -1,24 +1,32 @@
 """Configuration of PPO, decoupled PPO and PPO-EWMA."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from anybatch import rules
-from anybatch.config.groups import DelayConfig, NetworkConfig, NormalizeConfig, TunedAt
+from anybatch.config.groups import Batch, DelayConfig, NetworkConfig, NormalizeConfig
 from anybatch.config.planned import (
     BatchSizes,
     Hyperparameters,
+    Meaning,
     Plan,
     PlanRow,
     Ratios,
     StalePlan,
-    copy_text,
     divided_by,
     ratio_text,
     rescale_rules,
-    window_text,
 )
-from anybatch.config.require import AT_LEAST_1, DECAY, NOT_NEGATIVE, POSITIVE, SHARE, require, require_bounds
+from anybatch.config.require import (
+    AT_LEAST_1,
+    Decay,
+    Group,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Share,
+    require,
+)
 from anybatch.config.run import RunConfig
 from anybatch.config.tunable import (
     ABOVE_0,
@@ -33,47 +41,36 @@ from anybatch.text import counted, number_text
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObjectiveConfig:
+class ObjectiveConfig(Group, group="objective"):
     """Objective of the policy and the value function."""
 
-    discount: float = 0.99
+    discount: Share = 0.99
     """Discount γ."""
-    gae_lambda: float = 0.95
+    gae_lambda: Share = 0.95
     """λ of the generalized advantage estimate."""
-    clip: float | None = 0.2
+    clip: PositiveFloat | None = 0.2
     """ε of the clipped objective; None turns clipping off."""
-    kl_penalty: float = 0.0
+    kl_penalty: NonNegativeFloat = 0.0
     """Coefficient of the KL divergence from the proximal policy."""
     kl: Literal["sampled", "exact"] = "sampled"
     """sampled: ½(log ratio)² on the sampled actions, as in the paper's code. exact: the exact divergence."""
     entropy_coefficient: float = 0.0
     """Weight of the entropy bonus."""
-    value_coefficient: float = 0.5
+    value_coefficient: NonNegativeFloat = 0.5
     """Weight of the squared error of the value. CleanRL's vf_coef applies to half of it: its 0.5 is 0.25
     here."""
-    value_clip: float | None = None
+    value_clip: PositiveFloat | None = None
     """Clip value changes to this range around the value at collection time (CleanRL); None: no clipping."""
-    max_importance: float = 100.0
+    max_importance: Annotated[float, AT_LEAST_1] = 100.0
     """Cap on π/π_behavior; the gradient still flows through capped samples."""
     advantage_normalization: Literal["iteration", "minibatch", "none"] = "iteration"
     """iteration: once, over the whole iteration batch. minibatch: within each minibatch (CleanRL, SB3), for
     which there is no rescaling rule."""
-    advantage_decay: float = 0.0
+    advantage_decay: Decay = 0.0
     """Decay of the advantage moments from iteration to iteration; 0: only the moments of this iteration."""
 
     def __post_init__(self) -> None:
-        require_bounds(
-            self,
-            "objective",
-            discount=SHARE,
-            gae_lambda=SHARE,
-            clip=POSITIVE,
-            value_clip=POSITIVE,
-            value_coefficient=NOT_NEGATIVE,
-            kl_penalty=NOT_NEGATIVE,
-            max_importance=AT_LEAST_1,
-            advantage_decay=DECAY,
-        )
+        super().__post_init__()
         require(
             self.advantage_decay == 0 or self.advantage_normalization == "iteration",
             f"objective.advantage-decay = {self.advantage_decay} needs moments kept across iterations, but "
@@ -82,16 +79,16 @@ class ObjectiveConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProximalConfig:
+class ProximalConfig(Group, group="proximal"):
     """Policy that each update has to stay close to."""
 
     policy: Literal["behavior", "iteration_start", "ewma", "periodic"] = "behavior"
     """behavior: PPO. iteration_start: the policy before the iteration's first gradient step (decoupled PPO).
     ewma: an average of recent weights (PPO-EWMA). periodic: a copy of the weights, taken every copy-every
     gradient steps."""
-    ewma_decay: float = 8 / 9
+    ewma_decay: Decay = 8 / 9
     """Decay of the averaged weights per policy gradient step; used only by policy = ewma."""
-    copy_every: int = 17
+    copy_every: PositiveInt = 17
     """Policy gradient steps from one copy of the weights to the next; used only by policy = periodic. A copy
     is (n-1)/2 gradient steps old on average: 8 with the default, as old as an average with decay 8/9."""
     importance: Literal["behavior", "recent"] = "behavior"
@@ -99,7 +96,7 @@ class ProximalConfig:
     the iteration, which is wrong for stale data and is available to show that."""
 
     def __post_init__(self) -> None:
-        require_bounds(self, "proximal", ewma_decay=DECAY, copy_every=AT_LEAST_1)
+        super().__post_init__()
         require(
             self.importance == "behavior" or self.policy == "iteration_start",
             f"proximal.importance = {self.importance} needs proximal.policy = iteration_start, "
@@ -275,19 +272,21 @@ class PPOConfig(RunConfig):
         if self.proximal.policy in ("ewma", "periodic"):
             rows.append(self._proximal_row(plan))
         if self.objective.advantage_normalization == "iteration":
-            tuned_at, this_run = (
-                f"{decay:.6g} (effective window: {window_text(rules.effective_sample_size(decay))})"
-                for decay in (self.objective.advantage_decay, plan.hyperparameters.advantage_decay)
-            )
+            tuned, run = self.objective.advantage_decay, plan.hyperparameters.advantage_decay
             rows.append(
                 PlanRow.by_rule(
                     "advantage-moments",
                     rescale_rules(self.rescale),
                     number="advantage-statistics EWMA decay",
-                    tuned_at=tuned_at,
-                    this_run=this_run,
-                    rule=f"window {divided_by(plan.ratios.iteration_batch)} (iteration batch), at least 1",
+                    tuned_at=f"{tuned:.6g}",
+                    this_run=f"{run:.6g}",
+                    rule=f"{divided_by(plan.ratios.iteration_batch)} (iteration batch), at least 1",
                     regime="iteration batch",
+                    meaning=Meaning(
+                        name="effective window, iterations",
+                        tuned_at=number_text(rules.effective_sample_size(tuned), 4),
+                        this_run=number_text(rules.effective_sample_size(run), 4),
+                    ),
                 )
             )
         return [*rows, self._age_row(plan)]
@@ -300,59 +299,54 @@ class PPOConfig(RunConfig):
         has_setting = self.proximal.policy in ("ewma", "periodic")
         most = "" if has_setting else "up to "
         return PlanRow(
-            number="age of the proximal policy",
-            tuned_at=f"{most}{number_text(tuned, 6)} env steps",
-            this_run=f"{most}{number_text(run, 6)} env steps",
+            number="age of proximal policy, env steps",
+            tuned_at=f"{most}{number_text(tuned, 6)}",
+            this_run=f"{most}{number_text(run, 6)}",
             rule="mean age × env steps per gradient step"
             if has_setting
             else f"× {ratio_text(run / tuned)} (iteration batch), no setting for it",
             regime="batch",
         )
 
-    def _proximal_age(self, decay: float, copy_every: int, sizes: BatchSizes | TunedAt) -> float:
+    def _proximal_age(self, decay: float, copy_every: int, batch: Batch) -> float:
         """Mean age in env steps of a proximal policy with a setting for it; otherwise the largest age, at the
         end of an iteration."""
-        per_gradient_step = sizes.iteration_batch / (sizes.minibatches_per_epoch * sizes.epochs)
         match self.proximal.policy:
             case "ewma":
-                return rules.center_of_mass(decay) * per_gradient_step
+                return rules.center_of_mass(decay) * batch.env_steps_per_gradient_step
             case "periodic":
-                return rules.mean_copy_age(copy_every) * per_gradient_step
+                return rules.mean_copy_age(copy_every) * batch.env_steps_per_gradient_step
             case "behavior":
-                return sizes.iteration_batch * (1 + self.lag)
+                return batch.iteration_batch * (1 + self.lag)
             case "iteration_start":
-                return sizes.iteration_batch
+                return batch.iteration_batch
 
     def _proximal_row(self, plan: Plan) -> PlanRow:
         """The row of the number that sets the age of the proximal policy."""
         run, proximal = plan.hyperparameters, self.proximal
         if proximal.policy == "periodic":
-            name, age, number = "proximal-copy", "mean age", "proximal copy every"
-            tuned_at, this_run = copy_text(proximal.copy_every), copy_text(run.proximal_copy_every)
+            name, number, meaning = "proximal-copy", "proximal copy every, gradient steps", "mean age"
+            values = [f"{every:,}" for every in (proximal.copy_every, run.proximal_copy_every)]
+            ages = [rules.mean_copy_age(every) for every in (proximal.copy_every, run.proximal_copy_every)]
         else:
-            name, age, number = "proximal-ewma", "center of mass", "proximal EWMA decay"
-            tuned_at, this_run = (
-                f"{decay:.6g} ({age} {number_text(rules.center_of_mass(decay), 4)})"
-                for decay in (proximal.ewma_decay, run.proximal_decay)
-            )
-        if plan.stale is not None and self.proximal_follows_lag:
-            return PlanRow(
-                number=number,
-                tuned_at=tuned_at,
-                this_run=this_run,
-                rule=f"half of the lag of {plan.stale.gradient_steps:,} gradient steps, not as tuned",
-                regime="lag",
-            )
-        by_ratio = divided_by(plan.ratios.env_steps_per_gradient_step)
-        return PlanRow.by_rule(
+            name, number, meaning = "proximal-ewma", "proximal EWMA decay", "center of mass"
+            values = [f"{decay:.6g}" for decay in (proximal.ewma_decay, run.proximal_decay)]
+            ages = [rules.center_of_mass(decay) for decay in (proximal.ewma_decay, run.proximal_decay)]
+        tuned_age, run_age = (number_text(age, 4) for age in ages)
+        row = PlanRow.by_rule(
             name,
             rescale_rules(self.rescale),
             number=number,
-            tuned_at=tuned_at,
-            this_run=this_run,
-            rule=f"{age} {by_ratio} (env steps per gradient step)",
+            tuned_at=values[0],
+            this_run=values[1],
+            rule=f"{divided_by(plan.ratios.env_steps_per_gradient_step)} (env steps per gradient step)",
             regime=plan.minibatch_regime,
+            meaning=Meaning(name=f"{meaning}, gradient steps", tuned_at=tuned_age, this_run=run_age),
         )
+        if plan.stale is not None and self.proximal_follows_lag:
+            rule = f"half of the lag of {plan.stale.gradient_steps:,} gradient steps, not as tuned"
+            return replace(row, rule=rule, regime="lag")
+        return row
 
     def plan_lines(self, plan: Plan) -> list[str]:
         """The lag of stale data, and what the two options for it choose, or would choose."""

@@ -6,13 +6,14 @@ from typing import ClassVar, Literal
 from anybatch.config.groups import ObsKind, OptimizerConfig
 from anybatch.config.planned import Plan
 from anybatch.config.require import (
-    NOT_NEGATIVE,
-    PART,
-    POSITIVE,
-    SHARE,
+    Group,
+    LayerWidth,
+    NonNegativeInt,
+    Part,
+    PositiveFloat,
+    PositiveInt,
+    Share,
     require,
-    require_bounds,
-    require_layers,
 )
 from anybatch.config.run import RunConfig
 from anybatch.config.tunable import (
@@ -27,49 +28,36 @@ from anybatch.text import counted
 
 
 @dataclass(frozen=True, kw_only=True)
-class QLearningConfig:
+class QLearningConfig(Group, group="objective"):
     """Targets and loss of the action values."""
 
-    discount: float = 0.99
+    discount: Share = 0.99
     """Discount γ."""
-    q_lambda: float = 0.65
+    q_lambda: Share = 0.65
     """λ of the Q(λ) targets: 0 looks one step ahead, 1 until the end of the rollout or episode."""
-    loss_coefficient: float = 1.0
+    loss_coefficient: PositiveFloat = 1.0
     """Weight of the squared error: 1 in CleanRL and the code of Adaptive Batch Scaling, 0.5 in the original
     PQN code. With Adam and RAdam it affects only gradient clipping, since their steps do not depend on the
     scale of the loss."""
-    reward_scale: float = 1.0
+    reward_scale: PositiveFloat = 1.0
     """Factor on the rewards used for learning; statistics still count the score."""
-
-    def __post_init__(self) -> None:
-        require_bounds(
-            self,
-            "objective",
-            discount=SHARE,
-            q_lambda=SHARE,
-            loss_coefficient=POSITIVE,
-            reward_scale=POSITIVE,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplorationConfig:
+class ExplorationConfig(Group, group="exploration"):
     """Probability ε of a random action instead of the best one."""
 
-    start: float = 1.0
+    start: Share = 1.0
     """ε at the first env step."""
-    end: float = 0.001
+    end: Share = 0.001
     """ε after `fraction` of the run."""
-    fraction: float = 0.1
+    fraction: Part = 0.1
     """Share of total-env-steps over which ε falls linearly. If a resume changes either, ε continues from its
     current value to `end`."""
 
-    def __post_init__(self) -> None:
-        require_bounds(self, "exploration", start=SHARE, end=SHARE, fraction=PART)
-
 
 @dataclass(frozen=True, kw_only=True)
-class QNetworkConfig:
+class QNetworkConfig(Group, group="network"):
     """The network of action values. Layers are normalized before every activation (arXiv:2407.04811)."""
 
     encoder: Literal["auto", "mlp", "nature", "minatar"] = "auto"
@@ -78,13 +66,13 @@ class QNetworkConfig:
     """Your own network, as my_package:make_network: a function from the environment's spec to a module that
     encodes observations, to which heads are added, or to a whole network. It replaces `encoder`; its
     automatic microbatch and threads are those of encoder = auto."""
-    hidden_sizes: tuple[int, ...] = (256, 256)
+    hidden_sizes: tuple[LayerWidth, ...] = (256, 256)
     """Layers of the mlp encoder; for minatar, those after its convolution."""
-    channels: tuple[int, ...] = (32, 64, 64)
+    channels: tuple[LayerWidth, ...] = (32, 64, 64)
     """Channels of nature's three convolutions: 64, 128, 128 in PQN-L and PQN-XL."""
-    blocks: int = 0
+    blocks: NonNegativeInt = 0
     """Residual blocks after the convolutions: 5 in PQN-L, 10 in PQN-XL; 0: dense layers."""
-    block_width: int = 512
+    block_width: PositiveInt = 512
     """Units of the residual blocks."""
     block_form: Literal["abs", "castanyer"] = "abs"
     """How the residual blocks and the output are normalized. abs: as in the code of Adaptive Batch Scaling
@@ -92,13 +80,11 @@ class QNetworkConfig:
     not."""
 
     def __post_init__(self) -> None:
-        require_layers("hidden-sizes", self.hidden_sizes)
-        require_layers("channels", self.channels)
+        super().__post_init__()
         require(
             len(self.channels) == 3,
             f"network.channels = {self.channels}: must be three numbers, one for each convolution of nature",
         )
-        require_bounds(self, "network", blocks=NOT_NEGATIVE, block_width=POSITIVE)
 
     def encoder_for(
         self, kind: ObsKind, image_size: tuple[int, ...] | None

@@ -1,46 +1,25 @@
-"""Checks of settings, each of which refuses a config with one sentence, and numbers as people write them."""
+"""Groups of settings with the bounds of their numbers, and whole numbers as people write them."""
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Any, ClassVar, cast, get_args, get_type_hints
 
 from anybatch.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Values that a number may have."""
+    """Values that a number may have, in the type of a setting: `clip: Annotated[float, POSITIVE]`."""
 
     words: str
     holds: Callable[[float], bool]
 
 
-AT_LEAST_1 = Bound("must be at least 1", lambda value: value >= 1)
-POSITIVE = Bound("must be positive", lambda value: value > 0)
-NOT_NEGATIVE = Bound("must not be negative", lambda value: value >= 0)
-SHARE = Bound("must be in [0, 1]", lambda value: 0 <= value <= 1)
-DECAY = Bound("must be in [0, 1)", lambda value: 0 <= value < 1)
-PART = Bound("must be above 0 and at most 1", lambda value: 0 < value <= 1)
-
-
-def require_bounds(config: object, group: str, **bounds: Bound) -> None:
-    """Refuse numbers of a group of settings that are out of bounds. None is within all of them."""
-    for name, bound in bounds.items():
-        value = getattr(config, name)
-        flag = f"{group}.{name}" if group else name
-        require(value is None or bound.holds(value), f"{flag.replace('_', '-')} = {value}: {bound.words}")
-
-
 def between(smallest: int, largest: int) -> Bound:
     return Bound(f"must be from {smallest} to {largest:,}", lambda value: smallest <= value <= largest)
-
-
-def require(condition: bool, sentence: str) -> None:
-    """Refuse a config unless `condition` holds. `sentence` names the fields and their values."""
-    if not condition:
-        raise ConfigError(sentence)
 
 
 LARGEST_COUNT = 10**12
@@ -49,31 +28,72 @@ LARGEST_FLOAT = 3.4e38
 """Largest number in a setting: losses are computed in 32 bits."""
 DEEPEST_NESTING = 64
 """Of data in files. What we write has less than half of it; more would exhaust the stack."""
-LARGEST_LAYER = 2**14
-MOST_ENVS = 2**20
 MOST_THREADS = 1024
 
+AT_LEAST_1 = Bound("must be at least 1", lambda value: value >= 1)
 
-def require_sense(config: Any, group: str = "") -> None:
-    """Refuse numbers, in all groups, that are non-finite or too large to compute with."""
-    for setting in fields(config):
-        value = getattr(config, setting.name)
-        path = group + setting.name.replace("_", "-")
-        if is_dataclass(value):
-            require_sense(value, f"{path}.")
-        elif isinstance(value, float):
-            require(math.isfinite(value), f"{path} = {value}: must be finite")
-            require(abs(value) <= LARGEST_FLOAT, f"{path} = {value}: must not exceed {LARGEST_FLOAT:g}")
-        elif isinstance(value, int) and path != "seed":
-            require(abs(value) <= LARGEST_COUNT, f"{path} = {value}: must not exceed {LARGEST_COUNT:,}")
+PositiveInt = Annotated[int, AT_LEAST_1]
+NonNegativeInt = Annotated[int, Bound("must not be negative", lambda value: value >= 0)]
+NumEnvs = Annotated[int, between(1, 2**20)]
+NumThreads = Annotated[int, between(0, MOST_THREADS)]
+LayerWidth = Annotated[int, between(1, 2**14)]
+PositiveFloat = Annotated[float, Bound("must be positive", lambda value: value > 0)]
+NonNegativeFloat = Annotated[float, Bound("must not be negative", lambda value: value >= 0)]
+Share = Annotated[float, Bound("must be in [0, 1]", lambda value: 0 <= value <= 1)]
+Decay = Annotated[float, Bound("must be in [0, 1)", lambda value: 0 <= value < 1)]
+Part = Annotated[float, Bound("must be above 0 and at most 1", lambda value: 0 < value <= 1)]
 
 
-def require_layers(name: str, sizes: Sequence[int]) -> None:
-    """Refuse layer widths of a setting of the network that are not positive or are too large."""
-    require(
-        all(1 <= size <= LARGEST_LAYER for size in sizes),
-        f"network.{name} = {' '.join(map(str, sizes))}: must be from 1 to {LARGEST_LAYER:,}",
-    )
+def require(condition: bool, sentence: str) -> None:
+    """Refuse a config unless `condition` holds. `sentence` names the fields and their values."""
+    if not condition:
+        raise ConfigError(sentence)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """A group of settings. Its numbers must be finite, and within the bounds that their types state."""
+
+    group_name: ClassVar[str] = ""
+
+    def __init_subclass__(cls, *, group: str | None = None) -> None:
+        """`group` is its name in flags; the common settings have none."""
+        if group is not None:
+            cls.group_name = group
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            value, bound = getattr(self, setting.name), bounds_in(type(self)).get(setting.name)
+            numbers = [number for number in as_tuple(value) if isinstance(number, int | float)]
+            flag = ".".join(filter(None, (self.group_name, setting.name.replace("_", "-"))))
+            shown = f"{flag} = {' '.join(map(str, as_tuple(value)))}"
+            if bound is not None:
+                require(all(map(bound.holds, numbers)), f"{shown}: {bound.words}")
+            for number in numbers:
+                if isinstance(number, float):
+                    require(math.isfinite(number), f"{shown}: must be finite")
+                    require(abs(number) <= LARGEST_FLOAT, f"{shown}: must not exceed {LARGEST_FLOAT:g}")
+                elif setting.name != "seed":
+                    require(abs(number) <= LARGEST_COUNT, f"{shown}: must not exceed {LARGEST_COUNT:,}")
+
+
+def as_tuple(value: object) -> tuple[object, ...]:
+    return cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
+
+
+@cache
+def bounds_in(kind: type) -> dict[str, Bound]:
+    """The bounds in the types of a dataclass's fields."""
+    found = ((name, bound_of(hint)) for name, hint in get_type_hints(kind, include_extras=True).items())
+    return {name: bound for name, bound in found if bound is not None}
+
+
+def bound_of(hint: Any) -> Bound | None:
+    """The bound in a type such as PositiveInt, PositiveInt | None or tuple[PositiveInt, ...]."""
+    if isinstance(hint, Bound):
+        return hint
+    parts = (*get_args(hint), *getattr(hint, "__metadata__", ()))
+    return next((bound for part in parts if (bound := bound_of(part)) is not None), None)
 
 
 WRITTEN = re.compile(

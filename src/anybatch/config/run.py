@@ -27,15 +27,13 @@ from anybatch.config.planned import (
     rescale_rules,
 )
 from anybatch.config.require import (
-    AT_LEAST_1,
-    MOST_ENVS,
-    MOST_THREADS,
-    NOT_NEGATIVE,
-    POSITIVE,
-    between,
+    Group,
+    NonNegativeInt,
+    NumEnvs,
+    NumThreads,
+    PositiveFloat,
+    PositiveInt,
     require,
-    require_bounds,
-    require_sense,
 )
 from anybatch.config.tunable import LEARNING_RATE, MINIBATCHES_PER_EPOCH, Dimension
 
@@ -57,7 +55,7 @@ class Collection:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class RunConfig(Group):
     """Settings of every run. Those outside a group are the common flags of the command line.
 
     The methods below `What an algorithm owns` answer what plans, studies and the command line ask about an
@@ -71,23 +69,23 @@ class RunConfig:
     env: str = "CartPole-v1"
     """Environment id: CartPole-v1, Breakout-v5, HalfCheetah-v4, procgen:coinrun, procgen-easy:coinrun,
     minatar:Breakout, gym:…, envpool:…, my_package:MyEnv-v0, toy:…"""
-    num_envs: int = 8
+    num_envs: NumEnvs = 8
     """Environments stepped together in the whole run. Ranks share them and change only the speed."""
-    envs_per_rank: int | None = None
+    envs_per_rank: PositiveInt | None = None
     """Environments per rank, for a batch that grows with the ranks: num-envs is then this times the number of
     ranks, and the numbers follow the batch. None: num-envs does not depend on the ranks."""
-    num_steps: int = 128
+    num_steps: PositiveInt = 128
     """Steps of each environment between two optimizations."""
-    total_env_steps: int = 500_000
+    total_env_steps: PositiveInt = 500_000
     """Length of the run, in valid samples over all ranks."""
-    seed: int = 1
+    seed: NonNegativeInt = 1
     """Seed of all randomness. Runs with neighboring seeds share no random numbers."""
     rescale: str = "all"
     """Hyperparameters to rescale with batch size: all, none, or a comma-separated list of learning-rate,
     proximal-ewma, proximal-copy, advantage-moments, phase-length, auxiliary-phase and adam-betas, which is
     not part of all. learning-rate=linear or learning-rate=square-root replaces the optimizer's own rule, also
     in the auxiliary phase."""
-    minibatch: int | Literal["auto", "scaled", "keep", "noise-scale"] = "auto"
+    minibatch: PositiveInt | Literal["auto", "scaled", "keep", "noise-scale"] = "auto"
     """How the minibatch follows the iteration batch. scaled: in proportion, by a constant number of
     minibatches, and the learning rate follows it. keep: minibatch and learning rate stay as tuned and the
     number of minibatches follows, down to one; still smaller batches are scaled. auto: scaled below the tuned
@@ -96,7 +94,7 @@ class RunConfig:
     device: str = "cpu"
     """cpu, cuda, cuda:1, …, or auto: cuda if available, else cpu. Presets for images use auto; small networks
     have native code for a CPU."""
-    threads: int = 0
+    threads: NumThreads = 0
     """CPU threads. 0: all cores for convolutions and for native code, which uses as many as pay off and gives
     the same results with any number; one for other small networks and for the auxiliary phase of PPG beside
     native code. Ranks on one machine share the cores."""
@@ -109,7 +107,7 @@ class RunConfig:
     """Native code for acting and gradient steps, compiled at first use. auto: for small networks of plain
     vectors on a CPU, if there is a C compiler; on: an error if it is not possible; off: torch. A resumed run
     keeps its choice."""
-    microbatch: int = 0
+    microbatch: NonNegativeInt = 0
     """Samples per forward and backward pass: affects memory and speed only. 0: a fixed rule by network and
     device."""
     overlap: bool = False
@@ -122,7 +120,7 @@ class RunConfig:
     ray_address: str | None = None
     """Address of a Ray cluster, such as auto or 10.0.0.1:6379. None: start Ray for this run alone, reachable
     only from this machine."""
-    actor_timeout: float = 300.0
+    actor_timeout: PositiveFloat = 300.0
     """Seconds after which an actor that gives no sign of life, or is stuck in one step, is restarted."""
 
     update: UpdateConfig = field(default_factory=UpdateConfig)
@@ -136,19 +134,7 @@ class RunConfig:
     """Batch at which the numbers were chosen. None: the batch of this config."""
 
     def __post_init__(self) -> None:
-        require_bounds(
-            self,
-            "",
-            num_envs=between(1, MOST_ENVS),
-            num_steps=AT_LEAST_1,
-            envs_per_rank=AT_LEAST_1,
-            total_env_steps=AT_LEAST_1,
-            seed=NOT_NEGATIVE,
-            threads=between(0, MOST_THREADS),
-            microbatch=NOT_NEGATIVE,
-            actor_timeout=POSITIVE,
-        )
-        require_sense(self)
+        super().__post_init__()
         require(
             self.env != "" and not self.env.endswith(":"),
             f"env = {self.env!r}: must be an id such as CartPole-v1 or minatar:Breakout",
@@ -169,7 +155,6 @@ class RunConfig:
 
     def _require_minibatch(self) -> None:
         minibatch, controller = self.minibatch, self.controller.kind
-        require(isinstance(minibatch, str) or minibatch >= 1, f"minibatch = {minibatch}: must be at least 1")
         require(
             minibatch != "noise-scale" or self.update.noise_scale_every > 0,
             "minibatch = noise-scale needs update.noise-scale-every above 0 to measure it",

@@ -12,7 +12,7 @@ from anybatch.config.planned import PlanRow, ratio_text, root_text
 from anybatch.config.require import LARGEST_COUNT, LARGEST_FLOAT
 from anybatch.dial.other_trainers import RLLIB, RSL_RL, Settings, Trainer, shown
 from anybatch.errors import UserError
-from anybatch.text import counted, number_text
+from anybatch.text import number_text
 
 SCHEDULED = "lin_"
 """Prefix of a learning rate that falls linearly to 0, in configurations of the RL Zoo."""
@@ -34,8 +34,7 @@ class Sizes:
     minibatch: float
 
     def product(self) -> str:
-        envs, plural = counted(self.num_envs, "env"), "s" * (self.num_steps != 1)
-        return f"{envs} × {number_text(self.num_steps, 6)} step{plural} = {self.iteration_batch:,}"
+        return f"{self.num_envs:,} × {number_text(self.num_steps, 6)} = {self.iteration_batch:,}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +200,7 @@ def rows(
     rate = trainer.learning_rate
     return (
         PlanRow(
-            number="iteration batch",
+            number="iteration batch (envs × steps)",
             tuned_at=tuned_at.product(),
             this_run=this_run.product(),
             rule=f"× {ratio_text(ratio)}",
@@ -211,7 +210,7 @@ def rows(
             number=f"minibatch ({trainer.minibatch or trainer.minibatches})",
             tuned_at=number_text(tuned_at.minibatch, 6),
             this_run=number_text(this_run.minibatch, 6),
-            rule=f"× {ratio_text(minibatch_ratio)}: the same number of gradient steps per iteration",
+            rule=f"× {ratio_text(minibatch_ratio)}, as many gradient steps per iteration",
             regime="iteration batch",
         ),
         PlanRow(
@@ -222,10 +221,10 @@ def rows(
             regime="minibatch",
         ),
         PlanRow(
-            number="age of the proximal policy",
-            tuned_at=f"up to {tuned_at.iteration_batch:,} env steps",
-            this_run=f"up to {this_run.iteration_batch:,} env steps",
-            rule=f"should stay the same; {trainer.title} has no setting for it",
+            number="age of proximal policy, env steps",
+            tuned_at=f"up to {tuned_at.iteration_batch:,}",
+            this_run=f"up to {this_run.iteration_batch:,}",
+            rule="should stay the same, but no setting for it",
             regime="iteration batch",
         ),
     )

@@ -102,17 +102,10 @@ def automatic_microbatch(encoder: str, device: str) -> int:
 
 def batch_ratios(batch: BatchSizes, tuned_at: TunedAt) -> Ratios:
     """The ratios of all batches."""
-    tuned = replace(
-        batch,
-        num_envs=tuned_at.num_envs,
-        num_steps=tuned_at.num_steps,
-        minibatches_per_epoch=tuned_at.minibatches_per_epoch,
-        epochs=tuned_at.epochs,
-    )
     ratios = Ratios(
-        minibatch=batch.minibatch / tuned.minibatch,
-        env_steps_per_gradient_step=batch.env_steps_per_gradient_step / tuned.env_steps_per_gradient_step,
-        iteration_batch=batch.iteration_batch / tuned.iteration_batch,
+        minibatch=batch.minibatch / tuned_at.minibatch,
+        env_steps_per_gradient_step=batch.env_steps_per_gradient_step / tuned_at.env_steps_per_gradient_step,
+        iteration_batch=batch.iteration_batch / tuned_at.iteration_batch,
     )
     for ratio in (ratios.minibatch, ratios.env_steps_per_gradient_step, ratios.iteration_batch):
         if not 1 / LARGEST_RATIO <= ratio <= LARGEST_RATIO:

@@ -1,6 +1,7 @@
 """Translation of single observations and actions between an environment and a policy, outside a rollout.
 
-A program gives these observations, so they are checked before a network sees them.
+A program gives these observations, so they are checked before a network sees them. An environment's spaces
+can be stored as JSON, for a policy that acts without it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -8,10 +9,19 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from gymnasium.spaces import Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
-from anybatch.envs.observation_reader import ObservationReader
-from anybatch.envs.protocol import BoxActions, EnvSpec, VectorEnv
+from anybatch.envs.observation_reader import INFO_KEY, ObservationReader
+from anybatch.envs.protocol import (
+    ActionMap,
+    Actions,
+    BoxActions,
+    DiscreteActions,
+    EnvSpec,
+    MultiDiscreteActions,
+    VectorEnv,
+)
+from anybatch.envs.spaces import read_actions, read_observations
 from anybatch.errors import EnvError
 
 NUMBERS = "biuf"
@@ -123,10 +133,25 @@ class SpaceInterface:
 
 
 def _in_batch(env_id: str, array: np.ndarray, values: Values) -> np.ndarray:
-    """A batch [N, …] whose shape and values have been checked."""
+    """A batch [N, …] in the environment's type, if its shape fits and all of its values are possible."""
     if array.ndim == 0 or array.shape[1:] != values.shape:
         raise unfit(env_id, array.shape, values.shape)
-    return checked(env_id, array, values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = array.astype(values.dtype)
+    if values.low is None or values.high is None:
+        possible, shown = np.isfinite(converted), converted
+    else:
+        possible = (array >= values.low) & (array <= values.high) & (array == np.floor(array))
+        shown = array
+    if possible.all():
+        return converted
+    place = tuple(np.argwhere(~possible)[0])
+    rule = ": values must be finite"
+    if values.low is not None and values.high is not None:
+        smallest, largest = values.low[place[1:]], values.high[place[1:]]
+        rule = f", but only whole numbers from {smallest} to {largest} are possible"
+    which = f"observation {place[0] + 1} of {len(array)}" if len(array) > 1 else "the observation"
+    raise EnvError(f"{which} for {env_id} contains {shown[place]}{rule}")
 
 
 def _each(space: Any, obs: Any, convert: Callable[[Any, Any], Any]) -> Any:
@@ -181,63 +206,134 @@ def values_of_space(space: Any) -> Values:
 
 def numbers(env_id: str, given: object) -> np.ndarray:
     """What was given as an array of numbers."""
+    found = repr(given)
+    found = found if len(found) <= 40 else f"a value of type {type(given).__name__}"
     try:
         array = np.asarray(given)
+        if array.dtype.kind in NUMBERS:
+            return array
     except ValueError:
-        raise no_numbers(env_id, "rows of different lengths") from None
+        found = "rows of different lengths"
     except (TypeError, RuntimeError):  # such as a tensor on a GPU, or with a gradient
-        raise no_numbers(env_id, brief(given)) from None
-    if array.dtype.kind not in NUMBERS:
-        raise no_numbers(env_id, brief(given))
-    return array
+        pass
+    raise EnvError(f"an observation for {env_id} must be an array of numbers; got {found}")
 
 
-def no_numbers(env_id: str, found: str) -> EnvError:
-    return EnvError(f"an observation for {env_id} must be an array of numbers; got {found}")
-
-
-def brief(given: object) -> str:
-    text = repr(given)
-    return text if len(text) <= 40 else f"a value of type {type(given).__name__}"
-
-
-def checked(env_id: str, array: np.ndarray, values: Values) -> np.ndarray:
-    """A batch of observations [N, …] in the environment's type, if all of its values are possible."""
-    if values.low is not None and values.high is not None:
-        refuse_impossible(env_id, array, values.low, values.high)
-        return array.astype(values.dtype)
-    with np.errstate(over="ignore"):
-        converted = array.astype(values.dtype)
-    refuse_non_finite(env_id, converted)
-    return converted
-
-
-def refuse_impossible(env_id: str, array: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-    """Refuse a batch with a value that is not whole, or not from `low` to `high`."""
-    possible = (array >= low) & (array <= high) & (array == np.floor(array))
-    if not possible.all():
-        place = tuple(np.argwhere(~possible)[0])
-        smallest, largest = low[place[1:]], high[place[1:]]
-        raise EnvError(
-            f"{which(array, place)} for {env_id} contains {array[place]}, but only whole numbers from "
-            f"{smallest} to {largest} are possible"
-        )
-
-
-def refuse_non_finite(env_id: str, array: np.ndarray) -> None:
-    """Refuse a batch with NaN or an infinity, for which a policy has no meaningful action."""
-    finite = np.isfinite(array)
-    if not finite.all():
-        place = tuple(np.argwhere(~finite)[0])
-        raise EnvError(f"{which(array, place)} for {env_id} contains {array[place]}: values must be finite")
-
-
-def which(array: np.ndarray, place: tuple[int, ...]) -> str:
-    return f"observation {place[0] + 1} of {len(array)}" if len(array) > 1 else "the observation"
-
-
-def unfit(env_id: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> EnvError:
+def unfit(env_id: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> EnvError:
     return EnvError(
-        f"an observation of shape {shape} does not fit {env_id}, whose observations have shape {wanted}, "
+        f"an observation of shape {shape} does not fit {env_id}, whose observations have shape {expected}, "
         "or that shape after the number of observations in a batch"
     )
+
+
+def to_json(env: VectorEnv) -> dict[str, Any]:
+    """The spaces of an environment, so that a trained policy can act without it."""
+    spec, interface = env.spec, interface_of(env)
+    has_spaces = isinstance(interface, SpaceInterface)
+    return {
+        "env_id": spec.env_id,
+        "engine": spec.engine,
+        "obs_shape": list(spec.obs_shape),
+        "obs_dtype": spec.obs_dtype.name,
+        "actions": {"kind": type(spec.actions).__name__} | _plain(vars(spec.actions)),
+        "action_masks": spec.obs_layout.mask_width > 0,
+        "observation_space": _space_json(interface.space) if has_spaces else None,
+        "action_space": _space_json(interface.action_space) if has_spaces else None,
+    }
+
+
+def from_json(data: Mapping[str, Any]) -> tuple[EnvSpec, Interface]:
+    """The spec of one such environment, and how its observations and actions are translated.
+
+    Raises KeyError, TypeError or ValueError if the data is damaged.
+    """
+    env_id = str(data["env_id"])
+    known: Any = {"env_id": env_id, "engine": str(data["engine"]), "num_envs": 1}
+    if data["observation_space"] is None:
+        shape, dtype = tuple(map(int, data["obs_shape"])), np.dtype(str(data["obs_dtype"]))
+        spec = EnvSpec(**known, obs_shape=shape, obs_dtype=dtype, actions=_actions_from(data["actions"]))
+        return spec, ArrayInterface(spec)
+    space, action_space = _space_from(data["observation_space"]), _space_from(data["action_space"])
+    observations = read_observations(space, env_id)
+    how = "scaled" if data["actions"].get("scaled") else "clipped"
+    actions, to_engine = read_actions(action_space, env_id, how)
+    in_info = data["action_masks"] and observations.read_mask is None
+    info: dict[str, Any] = {INFO_KEY: None} if in_info else {}
+    reader = ObservationReader(observations, actions, env_id=env_id, num_envs=1, first_info=info)
+    layout = reader.layout
+    spec = EnvSpec(
+        **known, obs_shape=layout.shape, obs_dtype=layout.dtype, actions=actions, obs_layout=layout
+    )
+    return spec, SpaceInterface(env_id, space, action_space, reader, to_engine)
+
+
+def _actions_from(data: Mapping[str, Any]) -> Actions:
+    match data["kind"]:
+        case "DiscreteActions":
+            return DiscreteActions(int(data["count"]))
+        case "MultiDiscreteActions":
+            return MultiDiscreteActions(tuple(map(int, data["counts"])))
+        case _:
+            low, high = (np.array(data[name], dtype=np.float32) for name in ("low", "high"))
+            return BoxActions(low, high, scaled=bool(data["scaled"]))
+
+
+SPACES: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "Box": (Box, ("shape", "dtype", "low", "high")),
+    "Discrete": (Discrete, ("n", "start")),
+    "MultiDiscrete": (MultiDiscrete, ("nvec", "start", "dtype")),
+    "MultiBinary": (MultiBinary, ("shape",)),
+}
+"""The kinds of spaces without parts, and the attributes that define one."""
+
+
+def _space_json(space: Any) -> dict[str, Any]:
+    kind = type(space).__name__
+    if isinstance(space, Tuple):
+        return {"kind": kind, "spaces": [_space_json(part) for part in space.spaces]}
+    if isinstance(space, Dict):
+        return {"kind": kind, "spaces": {key: _space_json(part) for key, part in space.spaces.items()}}
+    if kind not in SPACES:
+        raise TypeError(f"a space of type {kind} cannot be stored")
+    return {"kind": kind} | _plain({name: getattr(space, name) for name in SPACES[kind][1]})
+
+
+def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a space or of actions as JSON values."""
+    plain: dict[str, Any] = {}
+    for name, value in attributes.items():
+        match value:
+            case ActionMap():
+                continue
+            case np.ndarray():
+                # One number if all are the same, as the bounds of images are.
+                is_same = value.size > 0 and name in ("low", "high") and bool((value == value.flat[0]).all())
+                plain[name] = value.flat[0].item() if is_same and value.ndim > 1 else value.tolist()
+            case np.generic():
+                plain[name] = value.item()
+            case np.dtype():
+                plain[name] = value.name
+            case _:
+                plain[name] = list(value) if isinstance(value, tuple) else value
+    return plain
+
+
+def _space_from(data: Mapping[str, Any]) -> Any:
+    kind = data["kind"]
+    if kind == "Tuple":
+        return Tuple([_space_from(part) for part in data["spaces"]])
+    if kind == "Dict":
+        # In the order of the original space, which a sorted one need not have.
+        return Dict([(key, _space_from(part)) for key, part in data["spaces"].items()])
+    make, names = SPACES[kind]
+    found = {name: data[name] for name in names}
+    if kind == "MultiBinary":
+        return MultiBinary(found["shape"])
+    if "dtype" in found:
+        dtype = found["dtype"] = np.dtype(str(found["dtype"])).type
+        for name in ("low", "high") if kind == "Box" else ("start",):
+            found[name] = np.array(found[name], dtype=dtype)
+    if kind == "Box":
+        shape = found["shape"] = tuple(map(int, found["shape"]))
+        found |= {name: np.broadcast_to(found[name], shape) for name in ("low", "high")}
+    return make(**found)

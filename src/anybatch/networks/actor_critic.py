@@ -3,35 +3,22 @@
 import copy
 import math
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from anybatch.config import NetworkConfig
 from anybatch.envs.layout import ObsLayout
-from anybatch.networks.distributions import Distribution, forbid, make_distribution
+from anybatch.networks.distributions import Distribution, make_distribution
 from anybatch.networks.encoders import (
-    Encoder,
     ImpalaEncoder,
     MinAtarEncoder,
     MLPEncoder,
     NatureEncoder,
-    PartEncoder,
-    refuse_unfit,
+    encoder_name,
 )
 from anybatch.networks.initialization import orthogonal, row_norm, seeded
-from anybatch.networks.packed import (
-    BRANCH_FEATURES,
-    FeatureEncoder,
-    PackedImage,
-    PackedNumbers,
-    forbidden_actions,
-)
-
-EncoderName = Literal["mlp", "nature", "impala", "minatar"]
-MakeHead = Callable[[int, int, float], nn.Linear]
-"""`make_head(features, outputs, gain)`."""
+from anybatch.networks.packed import FeatureEncoder, masked, whole_encoder
 
 
 class Policy(nn.Module):
@@ -60,10 +47,7 @@ class Policy(nn.Module):
 
     def policy_params_from(self, features: Tensor, obs: Tensor) -> Tensor:
         """Logits or means [B, A], from the features of `obs`."""
-        policy_params = self.head(features)
-        if self.masked_layout is None:
-            return policy_params
-        return forbid(policy_params, forbidden_actions(self.masked_layout, obs))
+        return masked(self.masked_layout, self.head(features), obs)
 
     def distribution(self, policy_params: Tensor) -> Distribution:
         """The policy with these logits, or with these means and the current standard deviations."""
@@ -170,11 +154,29 @@ def make(
     The weights depend only on `generator_seed`; torch's global generator is unchanged.
     """
     name = encoder_name(config, layout=layout)
+
+    def make_part(shape: tuple[int, ...]) -> FeatureEncoder:
+        match name:
+            case "mlp":
+                return MLPEncoder(shape, config.hidden_sizes)
+            case "nature":
+                return NatureEncoder(shape)
+            case "impala":
+                return ImpalaEncoder(
+                    shape, config.impala_channels, config.impala_features, config.impala_fold
+                )
+            case _:
+                return MinAtarEncoder(shape)
+
+    def dense(inputs: int, outputs: int) -> nn.Linear:
+        layer = nn.Linear(inputs, outputs)
+        return row_norm(layer, 1.4) if name == "impala" else orthogonal(layer, math.sqrt(2))
+
     with seeded(generator_seed):
         return assembled(
             config,
-            lambda: _make_encoder(name, config, layout),
-            make_head=_row_norm_head if name == "impala" else _orthogonal_head,
+            lambda: whole_encoder(layout, make_part, flattens=name == "mlp", dense=dense, joins=True),
+            row_norms=name == "impala",
             layout=layout,
             num_actions=num_actions,
             continuous=continuous,
@@ -187,15 +189,19 @@ def assembled(
     config: NetworkConfig,
     make_encoder: Callable[[], FeatureEncoder],
     *,
-    make_head: MakeHead | None = None,
+    row_norms: bool = False,
     layout: ObsLayout,
     num_actions: int,
     continuous: bool,
     action_counts: tuple[int, ...] | None,
     auxiliary: bool,
 ) -> ActorCritic:
-    """Heads on one encoder or two, by the config."""
-    head_of = make_head or _orthogonal_head
+    """Heads on one encoder or two, by the config. `row_norms`: heads have the row norms of IMPALA's."""
+
+    def head_of(features: int, outputs: int, gain: float) -> nn.Linear:
+        layer = nn.Linear(features, outputs)
+        return row_norm(layer, 0.1) if row_norms else orthogonal(layer, gain)
+
     encoder = make_encoder()
     policy = Policy(
         encoder,
@@ -214,53 +220,3 @@ def assembled(
         detaches_value=config.heads == "detached",
         auxiliary_head=auxiliary_head,
     )
-
-
-def encoder_name(config: NetworkConfig, *, layout: ObsLayout) -> EncoderName:
-    """The encoder for these observations, with `auto` resolved. Refuses encoders that do not fit them."""
-    name = config.encoder_for(layout.kind, layout.seen_shape[-2:])
-    refuse_unfit(name, layout)
-    return name
-
-
-def _make_encoder(name: EncoderName, config: NetworkConfig, layout: ObsLayout) -> Encoder:
-    if not layout.is_packed:
-        return _make_part_encoder(name, config, layout.seen_shape)
-    if name == "mlp":
-        width = layout.vector_width + layout.image_width
-        return PackedNumbers(layout, MLPEncoder((width,), config.hidden_sizes))
-    encoder = _make_part_encoder(name, config, layout.seen_shape)
-    if layout.vector_width == 0:
-        return PackedImage(layout, encoder, branch=None)
-    return PackedImage(
-        layout,
-        encoder,
-        branch=_make_dense(name, layout.vector_width, BRANCH_FEATURES),
-        joint=_make_dense(name, encoder.num_features + BRANCH_FEATURES, encoder.num_features),
-    )
-
-
-def _make_dense(name: EncoderName, inputs: int, outputs: int) -> nn.Linear:
-    """A layer with the weights of the encoder's own dense layer."""
-    dense = nn.Linear(inputs, outputs)
-    return row_norm(dense, 1.4) if name == "impala" else orthogonal(dense, math.sqrt(2))
-
-
-def _make_part_encoder(name: EncoderName, config: NetworkConfig, shape: tuple[int, ...]) -> PartEncoder:
-    match name:
-        case "mlp":
-            return MLPEncoder(shape, config.hidden_sizes)
-        case "nature":
-            return NatureEncoder(shape)
-        case "impala":
-            return ImpalaEncoder(shape, config.impala_channels, config.impala_features, config.impala_fold)
-        case "minatar":
-            return MinAtarEncoder(shape)
-
-
-def _orthogonal_head(features: int, outputs: int, gain: float) -> nn.Linear:
-    return orthogonal(nn.Linear(features, outputs), gain)
-
-
-def _row_norm_head(features: int, outputs: int, _gain: float) -> nn.Linear:
-    return row_norm(nn.Linear(features, outputs), 0.1)

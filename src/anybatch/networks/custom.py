@@ -12,9 +12,9 @@ from anybatch.config import NetworkConfig, QNetworkConfig
 from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import ConfigError, UserError, note_own_line
 from anybatch.networks.actor_critic import ActorCritic, assembled
-from anybatch.networks.encoders import image_to_float, planes_to_float
+from anybatch.networks.encoders import to_float
 from anybatch.networks.initialization import seeded
-from anybatch.networks.packed import BRANCH_FEATURES, FeatureEncoder, PackedImage, PackedNumbers
+from anybatch.networks.packed import FeatureEncoder, whole_encoder
 from anybatch.networks.q_network import QNetwork, assembled_q_network
 from anybatch.user_modules import NETWORK_FACTORY
 
@@ -91,13 +91,8 @@ class CustomEncoder(nn.Module):
         self.num_features = features.shape[1]
 
     def forward(self, obs: Tensor) -> Tensor:
-        return self.encoder(self._as_numbers(obs))
-
-    def _as_numbers(self, obs: Tensor) -> Tensor:
         dtype = next((parameter.dtype for parameter in self.encoder.parameters()), torch.float32)
-        if obs.dtype == torch.uint8:
-            return image_to_float(obs, dtype)
-        return planes_to_float(obs, dtype) if obs.dtype == torch.bool else obs.to(dtype)
+        return self.encoder(obs.to(dtype) if obs.is_floating_point() else to_float(obs, dtype))
 
 
 def custom_actor_critic(
@@ -151,14 +146,10 @@ def _noting_failure(name: str | None) -> Iterator[None]:
 def _encoder(made: Any, spec: EnvSpec) -> FeatureEncoder:
     if not isinstance(made, nn.Module):
         raise ConfigError(f"network.factory must make a torch.nn.Module, but it made {type(made).__name__}")
-    layout = spec.obs_layout
-    encoder = CustomEncoder(made, layout.seen_shape)
-    if not layout.is_packed:
-        return encoder
-    if layout.image_shape is None:
-        return PackedNumbers(layout, encoder)
-    branch = nn.Linear(layout.vector_width, BRANCH_FEATURES) if layout.vector_width else None
-    return PackedImage(layout, encoder, branch)
+    layout, has_image = spec.obs_layout, spec.obs_layout.image_shape is not None
+    return whole_encoder(
+        layout, lambda shape: CustomEncoder(made, shape), flattens=not has_image, dense=nn.Linear
+    )
 
 
 def _checked(network: ActorCritic, spec: EnvSpec, *, auxiliary: bool) -> ActorCritic:

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from anybatch.config import NetworkConfig, QNetworkConfig
 from anybatch.envs.layout import ObsLayout
 from anybatch.errors import ConfigError
 from anybatch.networks.initialization import orthogonal, row_norm
-from anybatch.networks.packed import PackedImage, PackedNumbers
 
 NATURE_KERNELS = ((8, 4), (4, 2), (3, 1))
 """Kernel and stride of the Nature encoder's convolutions."""
@@ -50,31 +50,11 @@ def compute_in_bf16(network: nn.Module) -> None:
             module.computes_in_bf16 = True
 
 
-def refuse_unfit(encoder: str, layout: ObsLayout) -> None:
-    """Raise an error if an encoder does not fit such observations; mlp fits all."""
-    wanted = {"mlp": layout.kind, "minatar": "planes"}.get(encoder, "image")
-    if layout.kind == wanted and (encoder == "mlp" or len(layout.seen_shape) == 3):
-        return
-    shape = "×".join(str(size) for size in layout.seen_shape)
-    needed = {"planes": "0/1 planes", "image": "images"}[wanted]
-    bytes_or_numbers = "bytes" if layout.image_dtype == np.uint8 else "numbers"
-    given = {"vector": "numbers", "planes": "0/1 planes", "image": bytes_or_numbers}[layout.kind]
-    raise ConfigError(
-        f"network.encoder = {encoder} needs {needed} of channels × height × width, "
-        f"these observations are {shape} {given}; mlp works for them"
-    )
-
-
-def image_to_float(obs: Tensor, dtype: torch.dtype) -> Tensor:
-    """uint8 images [B, C, H, W] as numbers in [0, 1], float images unchanged; channels_last."""
-    # Permuting bytes before they become floats is the cheapest order.
-    image = obs.contiguous(memory_format=torch.channels_last)
-    return image.to(dtype) if obs.is_floating_point() else image.to(dtype).mul_(1 / 255)
-
-
-def planes_to_float(obs: Tensor, dtype: torch.dtype) -> Tensor:
-    """0/1 planes [B, C, H, W] as the numbers 0 and 1, channels_last."""
-    return obs.contiguous(memory_format=torch.channels_last).to(dtype)
+def to_float(obs: Tensor, dtype: torch.dtype) -> Tensor:
+    """Bytes as numbers in [0, 1], planes as 0 and 1, and floats unchanged. Images become channels_last."""
+    if obs.ndim == 4:  # permuting bytes before they become floats is the cheapest order
+        obs = obs.contiguous(memory_format=torch.channels_last)
+    return obs.to(dtype).mul_(1 / 255) if obs.dtype == torch.uint8 else obs.to(dtype)
 
 
 def fold_pixels(images: Tensor, fold: int) -> Tensor:
@@ -113,8 +93,7 @@ class MLPEncoder(AutocastModule):
     def compute(self, inputs: Tensor) -> Tensor:
         features = inputs.flatten(1)
         if not features.is_floating_point():
-            scale = 1 if features.dtype == torch.bool else 1 / 255
-            features = features.to(self._weights_and_biases[0][0].dtype).mul_(scale)
+            features = to_float(features, self._weights_and_biases[0][0].dtype)
         for weight, bias in self._weights_and_biases:
             features = F.linear(features, weight, bias).tanh()
         return features
@@ -137,7 +116,7 @@ class NatureEncoder(AutocastModule):
         use_channels_last(self)
 
     def compute(self, inputs: Tensor) -> Tensor:
-        features = image_to_float(inputs, self.dense.weight.dtype)
+        features = to_float(inputs, self.dense.weight.dtype)
         for convolution in self.convolutions:
             features = convolution(features).relu_()
         return self.dense(features.flatten(1)).relu_()
@@ -211,7 +190,7 @@ class ImpalaEncoder(AutocastModule):
 
     def compute(self, inputs: Tensor) -> Tensor:
         folded = inputs if self.fold == 1 else fold_pixels(inputs, self.fold)
-        x = image_to_float(folded, self.dense.weight.dtype)
+        x = to_float(folded, self.dense.weight.dtype)
         for stack in self.stacks:
             x = stack(x)
         return self.dense(x.relu().flatten(1)).relu_()
@@ -234,10 +213,21 @@ class MinAtarEncoder(AutocastModule):
         use_channels_last(self)
 
     def compute(self, inputs: Tensor) -> Tensor:
-        planes = planes_to_float(inputs, self.dense.weight.dtype)
+        planes = to_float(inputs, self.dense.weight.dtype)
         return self.dense(self.convolution(planes).relu_().flatten(1)).relu_()
 
 
-PartEncoder = MLPEncoder | NatureEncoder | ImpalaEncoder | MinAtarEncoder
-"""Encoders of a single part: an image or numbers."""
-Encoder = PartEncoder | PackedNumbers | PackedImage
+def encoder_name(config: NetworkConfig | QNetworkConfig, *, layout: ObsLayout) -> str:
+    """The encoder for these observations, with `auto` resolved. Refuses encoders that do not fit them."""
+    encoder = config.encoder_for(layout.kind, layout.seen_shape[-2:])
+    expected = {"mlp": layout.kind, "minatar": "planes"}.get(encoder, "image")
+    if layout.kind == expected and (encoder == "mlp" or len(layout.seen_shape) == 3):
+        return encoder
+    shape = "×".join(str(size) for size in layout.seen_shape)
+    needed = {"planes": "0/1 planes", "image": "images"}[expected]
+    bytes_or_numbers = "bytes" if layout.image_dtype == np.uint8 else "numbers"
+    given = {"vector": "numbers", "planes": "0/1 planes", "image": bytes_or_numbers}[layout.kind]
+    raise ConfigError(
+        f"network.encoder = {encoder} needs {needed} of channels × height × width, "
+        f"these observations are {shape} {given}; mlp works for them"
+    )

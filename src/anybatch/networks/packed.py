@@ -1,5 +1,6 @@
 """Unpacking observations of several parts, and encoding them together."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -7,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from anybatch.envs.layout import ObsLayout
+from anybatch.networks.distributions import forbid
+from anybatch.networks.encoders import to_float
 
 BRANCH_FEATURES = 64
 """Units of the dense layer for a vector that comes with an image."""
@@ -32,6 +35,11 @@ def forbidden_actions(layout: ObsLayout, obs: Tensor) -> Tensor:
     return obs[:, layout.mask_part] == 0
 
 
+def masked(layout: ObsLayout | None, params: Tensor, obs: Tensor) -> Tensor:
+    """Logits or action values [B, A] without the actions that masks forbid, if the layout has masks."""
+    return params if layout is None else forbid(params, forbidden_actions(layout, obs))
+
+
 def parts_of(layout: ObsLayout, obs: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """Vector and image of packed observations [B, …], None for the one that the layout lacks."""
     return (
@@ -46,11 +54,9 @@ def side_by_side(vector: Tensor | None, image: Tensor | None) -> Tensor:
         assert vector is not None
         return vector
     pixels = image.flatten(1)
-    if pixels.dtype == torch.uint8:
-        pixels = pixels.float().mul_(1 / 255)
-    if vector is None:
-        return pixels.float() if pixels.dtype == torch.bool else pixels
-    return torch.cat([vector, pixels.to(vector.dtype)], 1)
+    if not pixels.is_floating_point():
+        pixels = to_float(pixels, torch.float32)
+    return pixels if vector is None else torch.cat([vector, pixels.to(vector.dtype)], 1)
 
 
 class FeatureEncoder(Protocol):
@@ -114,6 +120,31 @@ class PackedImage(nn.Module):
             return features
         both = torch.cat([features, self.branch(vector.to(_dtype_of(self))).relu()], 1)
         return both if self.joint is None else self.joint(both).relu()
+
+
+def whole_encoder(
+    layout: ObsLayout,
+    make_part: Callable[[tuple[int, ...]], FeatureEncoder],
+    *,
+    flattens: bool,
+    dense: Callable[[int, int], nn.Module],
+    joins: bool = False,
+) -> FeatureEncoder:
+    """An encoder of a whole observation, around the one that `make_part` makes for the shape of a part.
+
+    `flattens`: it sees all numbers as one vector. `dense` makes the layers for a vector beside an image;
+    `joins` adds the one that sees both.
+    """
+    if not layout.is_packed:
+        return make_part(layout.seen_shape)
+    if flattens:
+        return PackedNumbers(layout, make_part((layout.vector_width + layout.image_width,)))
+    encoder = make_part(layout.seen_shape)
+    if layout.vector_width == 0:
+        return PackedImage(layout, encoder, None)
+    branch = dense(layout.vector_width, BRANCH_FEATURES)
+    inputs = encoder.num_features + BRANCH_FEATURES
+    return PackedImage(layout, encoder, branch, dense(inputs, encoder.num_features) if joins else None)
 
 
 def _dtype_of(module: nn.Module) -> torch.dtype:

@@ -14,27 +14,18 @@ from torch import Tensor, nn
 
 from anybatch.config import QNetworkConfig
 from anybatch.envs.layout import ObsLayout
-from anybatch.networks.distributions import EpsilonGreedy, forbid
+from anybatch.networks.distributions import EpsilonGreedy
 from anybatch.networks.encoders import (
     MINATAR_CHANNELS,
     NATURE_KERNELS,
     AutocastModule,
-    image_to_float,
+    encoder_name,
     nature_sides,
-    planes_to_float,
-    refuse_unfit,
+    to_float,
     use_channels_last,
 )
 from anybatch.networks.initialization import orthogonal, seeded
-from anybatch.networks.packed import (
-    BRANCH_FEATURES,
-    FeatureEncoder,
-    PackedImage,
-    PackedNumbers,
-    forbidden_actions,
-)
-
-QEncoderName = Literal["mlp", "nature", "minatar"]
+from anybatch.networks.packed import FeatureEncoder, masked, whole_encoder
 
 GAIN = math.sqrt(2)
 DENSE_WIDTH = 512
@@ -94,9 +85,7 @@ class Scaled(nn.Module):
         self.num_features = math.prod(obs_shape)
 
     def forward(self, obs: Tensor) -> Tensor:
-        if obs.is_floating_point():
-            return obs
-        return obs.float().mul_(1 / 255) if obs.dtype == torch.uint8 else obs.float()
+        return obs if obs.is_floating_point() else to_float(obs.flatten(1), torch.float32)
 
 
 class NormalizedNature(AutocastModule):
@@ -114,7 +103,7 @@ class NormalizedNature(AutocastModule):
         use_channels_last(self)
 
     def compute(self, inputs: Tensor) -> Tensor:
-        x = image_to_float(inputs, next(self.parameters()).dtype)
+        x = to_float(inputs, next(self.parameters()).dtype)
         for layer in self.layers:
             x = layer(x)
         return x.permute(0, 2, 3, 1).flatten(1)
@@ -132,13 +121,8 @@ class NormalizedMinAtar(AutocastModule):
         use_channels_last(self)
 
     def compute(self, inputs: Tensor) -> Tensor:
-        planes = planes_to_float(inputs, next(self.parameters()).dtype)
+        planes = to_float(inputs, next(self.parameters()).dtype)
         return self.layer(planes).permute(0, 2, 3, 1).flatten(1)
-
-
-QPartEncoder = NormalizedNature | NormalizedMinAtar | Scaled
-"""Encoders of a single part: an image or numbers."""
-QEncoder = QPartEncoder | PackedNumbers | PackedImage
 
 
 class AbsBlock(nn.Module):
@@ -153,13 +137,8 @@ class AbsBlock(nn.Module):
         return (x + self.second(self.first(x).relu_())).relu()
 
 
-class CastanyerBlock(nn.Module):
+class CastanyerBlock(AbsBlock):
     """x + LN(W₂ relu(LN(W₁ relu(x)))), the block of arXiv:2506.15544."""
-
-    def __init__(self, width: int):
-        super().__init__()
-        self.first = NormalizedLinear(width, width)
-        self.second = NormalizedLinear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.second(self.first(x.relu()).relu_())
@@ -218,10 +197,7 @@ class QNetwork(nn.Module):
 
     def policy_params(self, obs: Tensor) -> Tensor:
         """Action values [B, A]; those of forbidden actions are below all others."""
-        action_values = self.unmasked_params(self.encoder(obs))
-        if self.masked_layout is None:
-            return action_values
-        return forbid(action_values, forbidden_actions(self.masked_layout, obs))
+        return masked(self.masked_layout, self.unmasked_params(self.encoder(obs)), obs)
 
     def unmasked_params(self, features: Tensor) -> Tensor:
         """Action values [B, A] from the features of observations, whatever a mask forbids."""
@@ -248,9 +224,19 @@ def make_q_network(
     generator_seed: int,
 ) -> QNetwork:
     """The network of a run; its weights depend only on `generator_seed`."""
-    name = q_encoder_name(config, layout=layout)
+    name = encoder_name(config, layout=layout)
+
+    def make_part(shape: tuple[int, ...]) -> FeatureEncoder:
+        match name:
+            case "mlp":
+                return Scaled(shape)
+            case "nature":
+                return NormalizedNature(shape, config.channels)
+            case _:
+                return NormalizedMinAtar(shape)
+
     with seeded(generator_seed):
-        encoder = _make_encoder(name, config, layout)
+        encoder = whole_encoder(layout, make_part, flattens=name == "mlp", dense=NormalizedLinear)
         sizes = (DENSE_WIDTH,) if name == "nature" else config.hidden_sizes
         return assembled_q_network(config, encoder, sizes, layout=layout, num_actions=num_actions)
 
@@ -269,39 +255,9 @@ def assembled_q_network(
         if config.blocks
         else NormalizedLayers(encoder.num_features, hidden_sizes)
     )
-    head = _make_head(config, trunk.num_features, num_actions)
-    return QNetwork(encoder, trunk, head, masked_layout=layout if layout.mask_width else None)
-
-
-def q_encoder_name(config: QNetworkConfig, *, layout: ObsLayout) -> QEncoderName:
-    """The encoder for these observations, with `auto` resolved. Refuses encoders that do not fit them."""
-    name = config.encoder_for(layout.kind, layout.seen_shape[-2:])
-    refuse_unfit(name, layout)
-    return name
-
-
-def _make_encoder(name: QEncoderName, config: QNetworkConfig, layout: ObsLayout) -> QEncoder:
-    if not layout.is_packed:
-        return _make_part_encoder(name, config, layout.seen_shape)
-    if name == "mlp":
-        return PackedNumbers(layout, Scaled((layout.vector_width + layout.image_width,)))
-    encoder = _make_part_encoder(name, config, layout.seen_shape)
-    branch = NormalizedLinear(layout.vector_width, BRANCH_FEATURES) if layout.vector_width else None
-    return PackedImage(layout, encoder, branch)
-
-
-def _make_part_encoder(name: QEncoderName, config: QNetworkConfig, shape: tuple[int, ...]) -> QPartEncoder:
-    match name:
-        case "mlp":
-            return Scaled(shape)
-        case "nature":
-            return NormalizedNature(shape, config.channels)
-        case "minatar":
-            return NormalizedMinAtar(shape)
-
-
-def _make_head(config: QNetworkConfig, features: int, num_actions: int) -> nn.Module:
     if config.blocks and config.block_form == "abs":
-        return NormalizedLinear(features, num_actions)
-    gain = SMALL_HEAD_GAIN if config.blocks else GAIN
-    return orthogonal(nn.Linear(features, num_actions), gain)
+        head = NormalizedLinear(trunk.num_features, num_actions)
+    else:
+        gain = SMALL_HEAD_GAIN if config.blocks else GAIN
+        head = orthogonal(nn.Linear(trunk.num_features, num_actions), gain)
+    return QNetwork(encoder, trunk, head, masked_layout=layout if layout.mask_width else None)

@@ -7,7 +7,7 @@ from typing import Any
 from anybatch.config import CONFIGS, AnyConfig
 from anybatch.config.require import whole_number
 from anybatch.config.serialization import config_from_dict
-from anybatch.envs import stored_spaces
+from anybatch.envs import interface
 from anybatch.envs.interface import Interface
 from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import CheckpointError, ConfigError, UserError
@@ -68,7 +68,7 @@ class RunRecord:
             return None
         data = run_folder.read_json(path)
         try:
-            return stored_spaces.from_json(data)
+            return interface.from_json(data)
         except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path} is damaged: {error!r}") from None
 

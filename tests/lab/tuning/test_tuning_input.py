@@ -348,8 +348,8 @@ def test_what_matters_is_found(tmp_path: Path):
 
 
 def test_names_in_the_help_of_search_are_those_that_there_are():
-    from anybatch.cli.flag_table import documented
     from anybatch.cli.flags import TuneFlags
+    from anybatch.cli.parser import documented
 
     told = documented(TuneFlags)["search"]
     assert all(dimension.name in told for dimension in space.DIMENSIONS)

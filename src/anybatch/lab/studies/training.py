@@ -132,10 +132,8 @@ def collected(folder: Path, origin: Origin, cell: Cell) -> Result:
 def random_play(origin: Origin, cell: Cell) -> Result:
     """The return of an untrained policy, whose actions are nearly uniformly random."""
     config = untrained(config_of(cell.config, cell.name))
-    state = training.start(config, NO_OBJECTS, env_steps=0)
-    try:
+    with training.started(config, NO_OBJECTS, env_steps=0) as state:
         played = evaluate_state(config, state, output=QUIET)
-    finally:
         NO_OBJECTS.close_source(state.source)
     if not math.isfinite(played.mean_return):  # rewards are checked only while learning
         return origin.failure(cell, f"random play has a mean return of {played.mean_return}")
