@@ -1,9 +1,11 @@
 """Runs and judges the study that plan.toml describes, on a copy of the package with window.patch.
 
-    cp -r src /tmp/reuse && patch -d /tmp/reuse -p1 < results/reuse/window.patch
+    mkdir /tmp/reuse
+    git archive f18cd50 src | tar -x -C /tmp/reuse --strip-components 1
+    patch -d /tmp/reuse -p1 < results/reuse/window.patch
     PYTHONPATH=/tmp/reuse python results/reuse/reuse.py tune
     PYTHONPATH=/tmp/reuse python results/reuse/reuse.py study
-    python results/reuse/reuse.py report          # writes README.md's tables; needs no copy
+    python results/reuse/reuse.py report          # writes the tables of README.md, without a copy
 
 Each run is one row of runs.jsonl, appended when it ends. Runs that have a row are skipped, so that the same
 command continues a study that was stopped.
@@ -333,7 +335,11 @@ def interval(found: statistics.Difference) -> str:
 
 def report() -> str:
     done = rows()
-    return "\n\n".join([*gate_report(done), *arm_report(done), *comparison_report(done), *sweep_report()])
+    hours = sum(row["cpu_seconds"] for row in done.values()) / 3600
+    cost = f"{len(done)} runs, {hours:.1f} core-hours, on a shared core."
+    return "\n\n".join(
+        [*gate_report(done), *arm_report(done), *comparison_report(done), *sweep_report(), cost]
+    )
 
 
 def gate_report(done: Mapping[str, Row]) -> list[str]:
@@ -373,7 +379,9 @@ def summary(values: list[float]) -> str:
     """Mean, range and number of seeds."""
     if not values:
         return "not run"
-    return f"{number(fmean(values))} ({number(min(values))} to {number(max(values))}; {len(values)})"
+    if len(values) == 1:
+        return f"{number(values[0])} (1 seed)"
+    return f"{number(fmean(values))} ({number(min(values))} to {number(max(values))}; {len(values)} seeds)"
 
 
 def comparison_report(done: Mapping[str, Row]) -> list[str]:
