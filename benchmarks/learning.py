@@ -173,6 +173,7 @@ def draw(rows: list[dict[str, Any]]) -> None:
             axis.fill_between(steps, returns.min(0), returns.max(0), color=color, alpha=0.12, linewidth=0)
         axis.set_title(task, fontsize=9)
         axis.spines[["top", "right"]].set_visible(False)
+        axis.set_xlabel("env steps", fontsize=7)
         axis.tick_params(labelsize=7)
         axis.grid(alpha=0.25)
     for axis in axes.flat[len(tasks) :]:

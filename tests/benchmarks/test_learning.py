@@ -99,6 +99,14 @@ def test_a_return_is_reached_when_the_mean_over_a_tenth_of_the_run_is_there():
     assert seconds_to(row("Won", "ours", 0, 10.0), wanted=10.5) is None
 
 
+def test_times_are_until_the_return_that_the_peer_ends_with():
+    rows = made_rows()
+    timed = [one for one in rows if one["task"] == "Won" and one["seed"] == 0]
+    table = learning_summary.times_table(rows, timed, TITLES)
+    assert "| Won | SB3 | 6 | 10.0 | 6.0 |" in table  # ours rises to 10 in 10 s
+    assert learning_summary.times_table(rows, [], TITLES).count("\n") == 1
+
+
 def test_a_curve_counts_every_episode_once(benchmark_module):
     curve = benchmark_module("learning_process").Curve(env_steps=100, bins=4)
     curve.add(1, 1.0)
