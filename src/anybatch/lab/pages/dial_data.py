@@ -131,7 +131,7 @@ def charts_of(view: StudyView, reference: Part, stratum: str, name: str) -> dict
                 series=series,
                 x_includes=(0,),
             )
-    return dict(zip(found, with_common_scale(list(found.values())), strict=True)) if found else {}
+    return dict(zip(found, with_common_scale(list(found.values())), strict=True))
 
 
 def shown_ratio(ratio: str) -> str:
