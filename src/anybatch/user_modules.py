@@ -50,7 +50,10 @@ def import_named(module: str, *, naming: str, trusted: bool) -> ModuleType:
 
     `trusted` searches the working folder last, and lets the module find its neighbors there.
     """
-    if not trusted and module not in sys.modules and _is_no_package(module):
+    top, *others = module.split(".")
+    # Python's own library has parts that act when they are imported, and so does a program.
+    is_no_package = top in sys.stdlib_module_names or "__main__" in (top, *others)
+    if not trusted and module not in sys.modules and is_no_package:
         raise UserError(
             f"{module} is not part of an installed package, and is imported only if you name it: {naming}"
         )
@@ -60,7 +63,9 @@ def import_named(module: str, *, naming: str, trusted: bool) -> ModuleType:
     except (TypeError, ValueError) as error:  # .x or an empty part is not a valid module name
         raise UserError(f"{module} is not a module: {error}") from error
     except ModuleNotFoundError as error:
-        if not _lies_here(module) or not _is_part_of(error.name, module):
+        is_here = PathFinder.find_spec(top, [os.getcwd()]) is not None
+        # What is missing may also be something that the module imports.
+        if not is_here or error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise _not_found(error) from error
         if not trusted:
             raise UserError(
@@ -113,21 +118,6 @@ def _without_working_folder() -> Iterator[None]:
     finally:
         for place, entry in zip(places, taken, strict=True):
             sys.path.insert(place, entry)
-
-
-def _is_no_package(module: str) -> bool:
-    """Whether a module is from Python's own library, parts of which act when imported, or is a program."""
-    parts = module.split(".")
-    return parts[0] in sys.stdlib_module_names or "__main__" in parts
-
-
-def _lies_here(module: str) -> bool:
-    return PathFinder.find_spec(module.partition(".")[0], [os.getcwd()]) is not None
-
-
-def _is_part_of(missing: str | None, module: str) -> bool:
-    """Whether the missing module is this one or a package around it, rather than something it imports."""
-    return missing is not None and f"{module}.".startswith(f"{missing}.")
 
 
 def _not_found(error: ModuleNotFoundError) -> UserError:

@@ -39,7 +39,7 @@ from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.distributed.shard import Shard
 from anybatch.errors import ConfigError, EnvError
-from anybatch.storage import message
+from anybatch.storage import state_tree
 from anybatch.user_objects import NO_OBJECTS
 
 
@@ -164,7 +164,7 @@ class TransportHere:
         self._answers: dict[int, deque[bytes]] = {}
 
     def set_up(self, actor: int, recipe: bytes) -> None:
-        self.recipes.append(message.unpack(recipe))
+        self.recipes.append(state_tree.unpack(recipe))
         self.workers[actor] = build_worker(self.recipes[-1])
         self._answers[actor] = deque([self.workers[actor].first_answer()])
 
@@ -179,7 +179,7 @@ class TransportHere:
             self.is_to_lose = False
             raise ActorLost("was lost")
         answer = self._answers[actor].popleft()
-        self.seconds += message.unpack(answer).get("seconds", 0.0)
+        self.seconds += state_tree.unpack(answer).get("seconds", 0.0)
         return answer
 
     def process_ids(self) -> list[int]:

@@ -18,9 +18,8 @@ from stable_baselines3.common.env_util import make_vec_env
 from anybatch.cli import main
 from anybatch.config import OptimizerConfig, PPOConfig, TunedAt, UpdateConfig
 from anybatch.dial import make_plan
-from anybatch.dial.other_plans import OtherPlan, plan_for
+from anybatch.dial.other_plans import OtherPlan, paste, plan_for
 from anybatch.dial.other_trainers import TRAINERS, read_settings
-from anybatch.dial.paste import paste
 from anybatch.errors import UserError
 
 GIVEN = {

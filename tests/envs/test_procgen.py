@@ -142,7 +142,7 @@ def test_a_run_can_be_tested_on_other_levels(tmp_path: Path, monkeypatch: pytest
         raise EnvError("enough")
 
     with monkeypatch.context() as patch:
-        patch.setattr("anybatch.training.evaluate_state", lambda *_, **__: None)
+        patch.setattr("anybatch.evaluating.evaluate_state", lambda *_, **__: None)
         main([*words, *flags.split()])
     monkeypatch.setattr("anybatch.envs.make", keep)
     for options in ("start_level 2", "num_levels 0", "num_levels 0 start_level 9"):

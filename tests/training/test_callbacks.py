@@ -4,12 +4,14 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
 from toy_runs import differences, newest_state, toy_config
 
 import anybatch
-from anybatch import ConfigError, Iteration
+from anybatch import ConfigError, Iteration, UserError
 from anybatch.runs.record import RunRecord
 
 CONFIG = toy_config(total_env_steps=84, record={"checkpoint_every_iterations": 1})
@@ -87,3 +89,38 @@ def test_a_quiet_run_logs_and_prints_nothing(
         anybatch.train(env="toy:Match", run_dir=tmp_path, num_envs=3, total_env_steps=100)
     assert capsys.readouterr() == ("", "")
     assert any("preset" in record.message and record.name.startswith("anybatch") for record in caplog.records)
+
+
+class Speedometer(gymnasium.Env[Any, Any]):
+    """Tells a number in its infos: 1 in the first step of an episode, 2 in the second, and so on."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self.steps = 0
+        return np.zeros(1, dtype=np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += int(action in (0, 1))
+        infos = {"speed": self.steps} if self.steps != 3 else {}
+        return np.zeros(1, dtype=np.float32), 0.0, self.steps == 4, False, infos
+
+
+def test_numbers_in_infos_are_averaged_into_the_log(tmp_path: Path):
+    config = toy_config(
+        num_envs=3, num_steps=5, total_env_steps=24, env_config={"log_infos": ["speed", "wind"]}
+    )
+    run = anybatch.train(config, env=Speedometer, run_dir=tmp_path)
+    # Four steps and the reset of an ended episode; a step that does not tell its speed does not count.
+    assert run.metric("custom/speed").values.tolist() == pytest.approx([(1 + 2 + 4) / 3] * 2)
+    assert not any("custom/wind" in row for row in RunRecord(run.folder).rows)
+
+
+def test_numbers_in_infos_need_gymnasium_and_no_actors(tmp_path: Path):
+    infos = {"env_config": {"log_infos": ["speed"]}}
+    with pytest.raises(UserError, match=r"log-infos = speed needs a Gymnasium environment; toy:Match"):
+        anybatch.train(toy_config(**infos), run_dir=tmp_path)
+    with pytest.raises(UserError, match=r"log-infos needs .* actors"):
+        toy_config(**infos, num_envs=2, actors="local:2")

@@ -26,7 +26,7 @@ from anybatch.envs.toy import ToyEnv
 from anybatch.errors import own_line
 from anybatch.evaluating import evaluation_env
 from anybatch.runs.record import RunRecord
-from anybatch.storage import message
+from anybatch.storage import state_tree
 from anybatch.user_objects import UserObjects
 
 SMALL: dict[str, Any] = {
@@ -282,7 +282,7 @@ def test_the_line_is_part_of_what_an_actor_reports():
     try:
         refusing(None)
     except IndexError as error:
-        answer = message.unpack(packed_error(error))
+        answer = state_tree.unpack(packed_error(error))
     with pytest.raises(ActorFailed) as failure:
         raise_if_error(answer)
     assert str(failure.value).splitlines()[-1].startswith("Look first at line ")

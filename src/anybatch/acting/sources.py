@@ -20,9 +20,10 @@ from anybatch.acting.normalizers import ObservationNormalizer
 from anybatch.acting.rollout import Origin, Rollout
 from anybatch.backends import Actor
 from anybatch.envs.episodes import EPISODES
-from anybatch.envs.protocol import Actions, BoxActions, DiscreteActions, EnvSpec
+from anybatch.envs.protocol import Actions, BoxActions, DiscreteActions, EnvSpec, InfoEnv
 from anybatch.errors import CheckpointError, ConfigError
 from anybatch.machine import available_bytes
+from anybatch.runs.metrics import CUSTOM
 from anybatch.storage.state_fit import refuse_unlike
 from anybatch.text import readable
 
@@ -102,7 +103,9 @@ class QueueSource:
         return self.collector.example(num_steps)
 
     def metrics(self) -> dict[str, float | None]:
-        return {}
+        env = self.collector.env
+        means = env.take_info_means() if isinstance(env, InfoEnv) else {}
+        return {f"{CUSTOM}{name}": mean for name, mean in means.items()}
 
     def segments(self) -> dict[str, dict[str, Tensor]]:
         return self.waiting.segments()

@@ -21,7 +21,7 @@ from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec, VectorEnv
 from anybatch.machine import device_name
 from anybatch.networks.custom import import_factory
-from anybatch.storage import message
+from anybatch.storage import state_tree
 
 
 def start_actors(
@@ -69,7 +69,7 @@ def make_transport(config: AnyConfig) -> Transport:
 
 def build(recipe: bytes) -> ActorWorker:
     """The worker that a recipe describes, in an actor."""
-    described = message.unpack(recipe)
+    described = state_tree.unpack(recipe)
     sys.path[:] = described["sys_path"]  # so that this process can import what the learner can
     return build_worker(described)
 

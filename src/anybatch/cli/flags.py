@@ -18,7 +18,8 @@ def names_in(group: str, kind: type[EnvConfig] | type[EvaluationConfig]) -> set[
 
 PLAYING = frozenset(
     {"env", "seed", "device", "threads", "precision", "network.factory", "exploration.end"}
-    | names_in("env-config", EnvConfig) - {"env-config.time-limit", "env-config.actions"}
+    | names_in("env-config", EnvConfig)
+    - {f"env-config.{name}" for name in ("time-limit", "actions", "log-infos")}
     | names_in("evaluation", EvaluationConfig) - {"evaluation.every-env-steps"}
 )
 """The settings that an evaluation of a trained policy reads, with or without an export."""

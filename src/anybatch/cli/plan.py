@@ -11,9 +11,8 @@ from anybatch.cli.flags import PlanFlags, PlanFromFlags
 from anybatch.cli.parser import Argv, parse
 from anybatch.cli.run_flags import number_of_ranks, with_preset
 from anybatch.dial import plan_table
-from anybatch.dial.other_plans import OtherPlan, plan_for
+from anybatch.dial.other_plans import OtherPlan, paste, plan_for
 from anybatch.dial.other_trainers import read_settings, trainer_named
-from anybatch.dial.paste import paste
 from anybatch.envs.ids import refuse_unknown
 from anybatch.errors import UserError
 from anybatch.runs import plan_text

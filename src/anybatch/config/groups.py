@@ -50,6 +50,9 @@ class EnvConfig(Group, group="env-config"):
     """Gymnasium: sync steps the envs one after another in this process. async steps each in its own process,
     which pays off if a step takes about a millisecond or longer and there are idle cores; for faster steps,
     transferring the data costs more than it gains."""
+    log_infos: tuple[str, ...] = ()
+    """Gymnasium: numbers in the infos of steps, such as x_velocity; custom/x_velocity in the metrics is then
+    the mean of an iteration, over the environments of the first rank."""
     options: dict[str, str] = field(default_factory=dict[str, str])
     """Further options passed unchanged to the engine, such as num_levels 200 start_level 0 for Procgen
     (numbers are recognized). Options of a preset or a recorded run that are not named here are kept."""

@@ -170,6 +170,11 @@ class RunConfig(Group):
         )
 
     def _require_collection(self) -> None:
+        require(
+            self.collection is None or self.env_config.log_infos == (),
+            "env-config.log-infos needs environments in the process of the learner, and actors have them in "
+            "others",
+        )
         on_ray = self.collection is not None and self.collection.engine == "ray"
         require(
             self.ray_address is None or on_ray,

@@ -5,13 +5,14 @@ learning rate follows the minibatch, and numbers that should follow but have no 
 """
 
 import math
+import shlex
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
 from anybatch import rules
 from anybatch.config.planned import PlanRow, ratio_text, root_text
 from anybatch.config.require import LARGEST_COUNT, LARGEST_FLOAT
-from anybatch.dial.other_trainers import RLLIB, RSL_RL, Settings, Trainer, shown
+from anybatch.dial.other_trainers import RLLIB, RSL_RL, Settings, Trainer, shown, words
 from anybatch.errors import UserError
 from anybatch.text import number_text
 
@@ -20,6 +21,18 @@ SCHEDULED = "lin_"
 OPTIMIZERS: dict[str, Literal["adam", "sgd"]] = {"adam": "adam", "adamw": "adam", "sgd": "sgd"}
 """Optimizers by the rule that their learning rate follows."""
 ADAPTIVE = "where it starts: the schedule adapts it"
+ZOO_ONLY = ("policy", "n_timesteps", "normalize", "env_wrapper", "vec_env_wrapper", "frame_stack", "callback")
+"""Settings of the RL Zoo in addition to those of SB3's PPO."""
+RSL_RL_ALGORITHM = words(
+    "num_learning_epochs num_mini_batches learning_rate schedule desired_kl clip_param gamma lam "
+    "normalize_advantage_per_mini_batch value_loss_coef entropy_coef max_grad_norm use_clipped_value_loss "
+    "optimizer rnd_cfg symmetry_cfg"
+)
+RLLIB_RUNNERS = ("num_env_runners", "num_envs_per_env_runner", "rollout_fragment_length", "batch_mode")
+RLLIB_LEARNERS = ("num_learners", "num_gpus_per_learner")
+RLLIB_ELSEWHERE = ("env", "env_config", "framework", "num_cpus_per_env_runner", "seed", "model", "optimizer")
+DERIVED = ("batch_size", "minibatch_size", "num_iterations", "MINIBATCH_SIZE", "NUM_UPDATES")
+"""Numbers that CleanRL and PureJaxRL compute from the others."""
 FEWEST_STEPS = 8
 """Shorter rollouts are not suggested: advantages over fewer steps are little more than the value function."""
 
@@ -244,25 +257,23 @@ def notes(trainer: Trainer, settings: Settings, tuned: int, run: int) -> tuple[s
     """Sentences about settings tuned at iteration batches of `tuned` samples and used at `run`."""
     if tuned == run:
         return ()
+    times = number_text(max(run / tuned, tuned / run), 4)
+    age = f"{times} times as old" if run > tuned else f"{times} times younger"
+    count, target = settings[trainer.epochs], settings.get("target_kl")
     sentences = [
-        proximal(trainer, tuned, run),
+        f"{trainer.title} keeps updates close to the policy that collected the data, which is {age} in env "
+        "steps at this batch. No setting corrects that; PPO-EWMA does: "
+        "anybatch train --proximal.policy ewma.",
         shorter_rollouts(trainer, settings, tuned, run),
-        epochs(trainer, settings),
+        f"The rule assumes one policy epoch; {trainer.epochs} = {count} makes it approximate." * (count > 1),
         normalization(trainer, settings, tuned, run),
-        early_stop(settings),
+        ""
+        if target is None
+        else f"target_kl = {target} ends iterations early, by an amount that depends on the batch.",
         adaptation(trainer, settings),
         trainer.measured if run > tuned else "",
     ]
     return tuple(sentence for sentence in sentences if sentence)
-
-
-def proximal(trainer: Trainer, tuned: int, run: int) -> str:
-    times = number_text(max(run / tuned, tuned / run), 4)
-    older = f"{times} times as old" if run > tuned else f"{times} times younger"
-    return (
-        f"{trainer.title} keeps updates close to the policy that collected the data, which is {older} in env "
-        "steps at this batch. No setting corrects that; PPO-EWMA does: anybatch train --proximal.policy ewma."
-    )
 
 
 def shorter_rollouts(trainer: Trainer, settings: Settings, tuned: int, run: int) -> str:
@@ -273,15 +284,6 @@ def shorter_rollouts(trainer: Trainer, settings: Settings, tuned: int, run: int)
     return (
         f"{trainer.num_steps} = {steps * tuned // run} keeps the iteration batch at {tuned:,} samples with "
         "these envs: then every other number stays as it was tuned, and only the rollouts are shorter."
-    )
-
-
-def epochs(trainer: Trainer, settings: Settings) -> str:
-    count = settings[trainer.epochs]
-    return (
-        f"The rule assumes one policy epoch; {trainer.epochs} = {count} makes it approximate."
-        if count > 1
-        else ""
     )
 
 
@@ -298,13 +300,6 @@ def normalization(trainer: Trainer, settings: Settings, tuned: int, run: int) ->
             f"{trainer.title} has no average over several iterations."
         )
     return ""
-
-
-def early_stop(settings: Settings) -> str:
-    target = settings.get("target_kl")
-    if target is None:
-        return ""
-    return f"target_kl = {target} ends iterations early, by an amount that depends on the batch."
 
 
 def adapts(settings: Settings) -> bool:
@@ -324,3 +319,97 @@ def adaptation(trainer: Trainer, settings: Settings) -> str:
             "larger batch and more often at a smaller one."
         )
     return ""
+
+
+def paste(plan: OtherPlan) -> str:
+    """The settings of this run as text to paste, in the trainer's own form."""
+    forms = {"sb3": sb3, "cleanrl": cleanrl, "rsl_rl": rsl_rl, "purejaxrl": purejaxrl, "rllib": rllib}
+    return forms[plan.trainer.name](plan.settings)
+
+
+def sb3(settings: Settings) -> str:
+    if isinstance(settings["learning_rate"], str) or any(key in settings for key in ZOO_ONLY):
+        return yaml_lines(settings)  # the RL Zoo's form
+    model = {
+        key: value for key, value in settings.items() if key not in ("n_envs", "env_kwargs", "monitor_kwargs")
+    }
+    return (
+        f"env = make_vec_env(ENV_ID, n_envs={settings['n_envs']})\n"
+        f"model = PPO(POLICY, env, {arguments(model)})"
+    )
+
+
+def cleanrl(settings: Settings) -> str:
+    flags: list[str] = []
+    for key, value in settings.items():
+        flag = key.replace("_", "-")
+        if key in DERIVED or value is None:
+            continue
+        if isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            flags += [f"--{flag}", shlex.quote(number(value))]
+    return " ".join(flags)
+
+
+def rsl_rl(settings: Settings) -> str:
+    runner = {
+        key: value for key, value in settings.items() if key not in RSL_RL_ALGORITHM and key != "num_envs"
+    }
+    algorithm = {key: value for key, value in settings.items() if key in RSL_RL_ALGORITHM}
+    indented = "".join(f"\n  {line}" for line in yaml_lines(algorithm).splitlines())
+    return (
+        f"# num_envs of the environment: {settings['num_envs']}\n{yaml_lines(runner)}\nalgorithm:{indented}"
+    )
+
+
+def purejaxrl(settings: Settings) -> str:
+    entries = (f"    {key!r}: {literal(value)}," for key, value in settings.items() if key not in DERIVED)
+    return "\n".join(["config = {", *entries, "}"]).replace("'", '"')
+
+
+def rllib(settings: Settings) -> str:
+    groups: dict[str, Settings] = {"env_runners": {}, "learners": {}, "training": {}}
+    for key, value in settings.items():
+        if key in RLLIB_RUNNERS:
+            groups["env_runners"][key] = value
+        elif key in RLLIB_LEARNERS:
+            groups["learners"][key] = value
+        elif key not in RLLIB_ELSEWHERE:
+            groups["training"][key] = value
+    return "\n".join(f"config.{name}({arguments(group)})" for name, group in groups.items() if group)
+
+
+def arguments(settings: Settings) -> str:
+    return ", ".join(f"{key}={literal(value)}" for key, value in settings.items())
+
+
+def literal(value: Any) -> str:
+    """A value in Python, where inf is only a name."""
+    return f"float({str(value)!r})" if is_infinite(value) else repr(value)
+
+
+def is_infinite(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def yaml_lines(settings: Settings) -> str:
+    return "\n".join(f"{key}: {yaml_value(value)}" for key, value in settings.items())
+
+
+def yaml_value(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str) and (value.startswith(SCHEDULED) or value.replace("_", "").isalnum()):
+        return value
+    if is_infinite(value):
+        return str(value).replace("inf", ".inf").replace("nan", ".nan")
+    return number(value) if isinstance(value, int | float) else repr(value)
+
+
+def number(value: Any) -> str:
+    """A number in YAML. YAML 1.1 reads 5e-05 as a string, so it is written as 5.0e-05."""
+    text = str(value)
+    mantissa, e, power = text.partition("e")
+    is_float = isinstance(value, float) and e and "." not in mantissa
+    return f"{mantissa}.0e{power}" if is_float else text

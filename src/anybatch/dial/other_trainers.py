@@ -235,7 +235,7 @@ def read_settings(trainer: Trainer, given: Sequence[str]) -> Settings:
         if Path(key).suffix.lower() in FILES and not equals:
             settings |= read_file(trainer, Path(word))
         elif equals and key:
-            settings[plain_key(key)] = parsed(value)
+            settings[key.removeprefix("--").replace("-", "_")] = parsed(value)
         else:
             raise UserError(
                 f"{word}: settings of {trainer.title} must be key=value, such as "
@@ -271,11 +271,6 @@ def inside(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return [*value, *value.values()]
     return list(cast("list[Any]", value)) if isinstance(value, list | tuple) else []
-
-
-def plain_key(key: str) -> str:
-    """The key of a command-line flag: --num-envs is num_envs."""
-    return key.removeprefix("--").replace("-", "_")
 
 
 def parsed(text: str) -> Any:

@@ -117,7 +117,13 @@ def plan_rows(config: RunConfig, plan: Plan) -> list[PlanRow]:
     """The rows of all hyperparameters that depend on the batch."""
     rows = [*optimizer_rows(config, plan), *config.plan_rows(plan)]
     limit = plan.minibatch_limit
-    rows = [replace(row, rule=row.rule + _held(row, limit) + _while_it_changes(row, config)) for row in rows]
+    kept = "; minibatch kept" if limit and limit.choice in ("auto", "keep") else "; at the minibatch limit"
+    # With a controller, the batch shown is only the initial one.
+    changes = config.controller.kind != "fixed" and config.controller.compensate != "all"
+    for place, row in enumerate(rows):
+        held = kept if limit is not None and row.regime == "minibatch limit" else ""
+        still = "; kept while the batch changes" if changes and row.regime != "batch" else ""
+        rows[place] = replace(row, rule=row.rule + held + still)
     return rows if limit is None else [minibatches_row(plan, limit), *rows]
 
 
@@ -160,19 +166,6 @@ def minibatches_row(plan: Plan, limit: MinibatchLimit) -> PlanRow:
         else "as configured",
         regime="iteration batch" if limit.reached else "kept",
     )
-
-
-def _held(row: PlanRow, limit: MinibatchLimit | None) -> str:
-    if limit is None or row.regime != "minibatch limit":
-        return ""
-    return "; minibatch kept" if limit.choice in ("auto", "keep") else "; at the minibatch limit"
-
-
-def _while_it_changes(row: PlanRow, config: RunConfig) -> str:
-    """The addition to each rule: with a controller, the batch shown is only the initial one."""
-    if config.controller.kind == "fixed" or config.controller.compensate == "all" or row.regime == "batch":
-        return ""
-    return "; kept while the batch changes"
 
 
 def change_of_batch(before: BatchSizes, now: Plan, env_steps: int) -> str:

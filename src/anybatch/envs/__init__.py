@@ -9,6 +9,7 @@ from anybatch.envs import published
 from anybatch.envs.ids import (
     CLASSIC_CONTROL,
     ENGINE_PREFIXES,
+    GAMES,
     named_engine,
     refuse_unknown_game,
     unknown,
@@ -52,16 +53,31 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int], first_env: int
             f"env-config.vectorization = {config.vectorization} needs a Gymnasium environment; {env_id} "
             f"runs on {engine}, which steps all envs together"
         )
-    if engine == "envpool":
-        return _make_envpool(name, config, seeds, first_env)
-    if engine == "minatar":
-        return _make_minatar(name, config, seeds)
-    if engine == "native":
-        return _make_classic_control(name, config, seeds)
-    if engine == "toy":
-        return _make_toy(name, config, seeds)
-    engine_named = env_id != name or config.engine != "auto"
-    return _make_gymnasium(name, config, seeds, first_env, engine_named=engine_named)
+    if engine != "gymnasium" and config.log_infos:
+        raise EnvError(
+            f"env-config.log-infos = {' '.join(config.log_infos)} needs a Gymnasium environment; {env_id} "
+            f"runs on {engine}"
+        )
+    if engine in GAMES:
+        refuse_unknown_game(engine, name)
+        full_name = name if engine == "native" else f"{engine}:{name}"
+        refuse_atari_settings(full_name, config, takes_sticky=engine == "minatar")
+    match engine:
+        case "minatar":
+            from anybatch.envs.minatar import MinAtarEnv
+
+            return MinAtarEnv(name, config, seeds=seeds)
+        case "native":
+            from anybatch.envs.classic_control import ClassicControlEnv
+
+            return ClassicControlEnv(name, config, seeds=seeds)
+        case "toy":
+            from anybatch.envs.toy import ToyEnv
+
+            return ToyEnv(name, config, seeds=seeds)
+        case _:
+            engine_named = env_id != name or config.engine != "auto" or ":" in name
+            return _make_elsewhere(engine, name, config, seeds, first_env, engine_named=engine_named)
 
 
 def spec_of_one(env_id: str, config: EnvConfig) -> "EnvSpec | None":
@@ -142,53 +158,21 @@ def _resolve(env_id: str, config: EnvConfig) -> tuple[str, str]:
     return "gymnasium", env_id
 
 
-def _make_envpool(name: str, config: EnvConfig, seeds: Sequence[int], first_env: int) -> "VectorEnv":
-    from anybatch.envs import envpool_adapter
-
-    known = envpool_adapter.known_ids()
-    if name not in known:
-        raise unknown(name, known)
-    if not envpool_adapter.is_atari(name):
-        refuse_atari_settings(name, config)
-    return envpool_adapter.EnvPoolEnv(name, config, seeds=seeds, first_env=first_env)
-
-
-def _make_gymnasium(
-    name: str, config: EnvConfig, seeds: Sequence[int], first_env: int, *, engine_named: bool
+def _make_elsewhere(
+    engine: str, name: str, config: EnvConfig, seeds: Sequence[int], first_env: int, *, engine_named: bool
 ) -> "VectorEnv":
+    """An environment of EnvPool or Gymnasium."""
+    if engine == "envpool":
+        from anybatch.envs import envpool_adapter
+
+        if name not in (known := envpool_adapter.known_ids()):
+            raise unknown(name, known)
+        if not envpool_adapter.is_atari(name):
+            refuse_atari_settings(name, config)
+        return envpool_adapter.EnvPoolEnv(name, config, seeds=seeds, first_env=first_env)
     from anybatch.envs import gymnasium_adapter
 
-    if gymnasium_adapter.registered(name):
-        refuse_atari_settings(name, config)
-        return gymnasium_adapter.GymnasiumEnv.make(name, config, seeds=seeds, first_env=first_env)
-    raise unknown_to_gymnasium(name, engine_named=engine_named or ":" in name)
-
-
-def _make_minatar(name: str, config: EnvConfig, seeds: Sequence[int]) -> "VectorEnv":
-    from anybatch.envs import minatar
-
-    env_id = f"minatar:{name}"
-    refuse_unknown_game("minatar", name)
-    refuse_atari_settings(env_id, config, takes_sticky=True)
-    if option := next(iter(config.options), None):
-        raise EnvError(
-            f"{env_id} has no option {option}; its settings are env-config.sticky and "
-            "env-config.max-episode-steps"
-        )
-    return minatar.MinAtarEnv(name, config, seeds=seeds)
-
-
-def _make_classic_control(name: str, config: EnvConfig, seeds: Sequence[int]) -> "VectorEnv":
-    from anybatch.envs import classic_control
-
-    refuse_unknown_game("native", name)
+    if not gymnasium_adapter.registered(name):
+        raise unknown_to_gymnasium(name, engine_named=engine_named)
     refuse_atari_settings(name, config)
-    return classic_control.ClassicControlEnv(name, config, seeds=seeds)
-
-
-def _make_toy(name: str, config: EnvConfig, seeds: Sequence[int]) -> "VectorEnv":
-    from anybatch.envs import toy
-
-    refuse_unknown_game("toy", name)
-    refuse_atari_settings(f"toy:{name}", config)
-    return toy.ToyEnv(name, config, seeds=seeds)
+    return gymnasium_adapter.GymnasiumEnv.make(name, config, seeds=seeds, first_env=first_env)

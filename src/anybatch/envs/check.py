@@ -46,7 +46,8 @@ def check_env(env: Any, config: EnvConfig | None = None) -> list[str]:
         return [f"{error}."]
     except Exception as error:  # of the environment itself
         return [f"It raised {type(error).__name__}: {' '.join(str(error).split())}."]
-    if single is not None and not ended and not _has_time_limit(single, config):
+    registered = single is not None and single.spec is not None and single.spec.max_episode_steps is not None
+    if single is not None and not ended and not registered and config.max_episode_steps is None:
         problems.append(
             f"No episode ended within {STEPS} random steps, and there is no time limit: register the "
             "environment with max_episode_steps, or set env-config.max-episode-steps."
@@ -119,19 +120,15 @@ def vector_env_problems(make: Callable[[Sequence[int]], VectorEnv]) -> tuple[lis
             "The same seed and actions gave other observations or rewards: draw random numbers from "
             "self.np_random only."
         )
-    return problems + _reward_problems(rewards), ended
-
-
-def _reward_problems(rewards: np.ndarray) -> list[str]:
     largest = float(np.abs(rewards[np.isfinite(rewards)]).max(initial=0.0))
     low, high = REWARD_RANGE
-    if largest == 0 or low <= largest <= high:
-        return []
-    size = "large" if largest > high else "small"
-    return [
-        f"The largest reward of {STEPS} random steps has size {largest:.3g}, which is {size}: "
-        "normalize.rewards scales rewards to about 1."
-    ]
+    if largest != 0 and not low <= largest <= high:
+        size = "large" if largest > high else "small"
+        problems.append(
+            f"The largest reward of {STEPS} random steps has size {largest:.3g}, which is {size}: "
+            "normalize.rewards scales rewards to about 1."
+        )
+    return problems, ended
 
 
 def _taken(env: VectorEnv) -> tuple[np.ndarray, np.ndarray, bool]:
@@ -187,11 +184,6 @@ def _single_env(env: Any, config: EnvConfig) -> "gymnasium.Env[Any, Any] | None"
         return None
     made = env() if callable(env) else None
     return made if isinstance(made, gymnasium.Env) else None
-
-
-def _has_time_limit(env: "gymnasium.Env[Any, Any]", config: EnvConfig) -> bool:
-    registered = env.spec is not None and env.spec.max_episode_steps is not None
-    return registered or config.max_episode_steps is not None
 
 
 def _shown(value: Any) -> str:

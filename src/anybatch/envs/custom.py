@@ -52,7 +52,7 @@ def custom_env(env: Any) -> CustomEnv:
     if isinstance(env, gymnasium.vector.VectorEnv):
         return CustomEnv(name, env.num_envs, partial(_wrapped, name, env), is_object=True)
     if isinstance(env, gymnasium.Env):
-        return CustomEnv(name, 1, partial(_wrapped_single, name, env), is_object=True)
+        return CustomEnv(name, 1, partial(_wrapped, name, env), is_object=True)
     if isinstance(getattr(env, "spec", None), EnvSpec):
         return CustomEnv(name, env.spec.num_envs, partial(_as_it_is, env), is_object=True)
     if callable(env):
@@ -63,19 +63,10 @@ def custom_env(env: Any) -> CustomEnv:
     )
 
 
-def _wrapped(
-    name: str, env: gymnasium.vector.VectorEnv, config: EnvConfig, seeds: Sequence[int], first_env: int = 0
-) -> VectorEnv:
+def _wrapped(name: str, env: Any, config: EnvConfig, seeds: Sequence[int], first_env: int = 0) -> VectorEnv:
     _refuse_settings(name, config)
-    return GymnasiumEnv(
-        name, env, seeds=seeds, first_env=first_env, closes_engine=False, actions=config.actions
-    )
-
-
-def _wrapped_single(
-    name: str, env: gymnasium.Env[Any, Any], config: EnvConfig, seeds: Sequence[int], first_env: int = 0
-) -> VectorEnv:
-    return _wrapped(name, SyncVectorEnv([lambda: env]), config, seeds, first_env)
+    env = SyncVectorEnv([lambda single=env: single]) if isinstance(env, gymnasium.Env) else env
+    return GymnasiumEnv(name, env, config, seeds=seeds, first_env=first_env, closes_engine=False)
 
 
 def _as_it_is(env: VectorEnv, config: EnvConfig, _seeds: Sequence[int], _first_env: int = 0) -> VectorEnv:
@@ -110,7 +101,7 @@ def _manufactured(
     except Exception as error:
         note_making(error, name)
         raise
-    return GymnasiumEnv(name, engine, seeds=seeds, first_env=first_env, actions=config.actions)
+    return GymnasiumEnv(name, engine, config, seeds=seeds, first_env=first_env)
 
 
 def _refuse_settings(name: str, config: EnvConfig) -> None:

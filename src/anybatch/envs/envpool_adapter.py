@@ -44,7 +44,7 @@ def known_ids() -> list[str]:
 
 
 def is_atari(env_id: str) -> bool:
-    return "reward_clip" in _option_names(env_id)
+    return "reward_clip" in _default_options(env_id)._fields
 
 
 def _envpool() -> ModuleType:
@@ -62,7 +62,11 @@ class EnvPoolEnv:
         from anybatch.envs import spaces  # imports gymnasium
         from anybatch.envs.observation_reader import ObservationReader
 
-        _refuse_several_players(env_id)
+        players = _default_options(env_id).max_num_players
+        if players > 1:
+            raise EnvError(
+                f"{env_id} is a game of {players} players; only environments of one player are supported"
+            )
         with spaces.without_engine_warnings():
             self._engine = _make_engine(env_id, config, seeds)
             # Spaces are made at first access, with their warnings.
@@ -149,7 +153,7 @@ def _make_engine(env_id: str, config: EnvConfig, seeds: Sequence[int]) -> Any:
 
 def _settings(env_id: str, config: EnvConfig) -> dict[str, env_settings.OptionValue]:
     settings = env_settings.parse_options(config.options)
-    offered = set(_option_names(env_id)) - set(SET_ELSEWHERE) - set(NOT_OFFERED)
+    offered = set(_default_options(env_id)._fields) - set(SET_ELSEWHERE) - set(NOT_OFFERED)
     for name in settings:
         if name in SET_ELSEWHERE:
             raise EnvError(f"{env_id}: the option {name} is set by {SET_ELSEWHERE[name]}")
@@ -169,18 +173,6 @@ def _settings(env_id: str, config: EnvConfig) -> dict[str, env_settings.OptionVa
         settings["reward_clip"] = config.reward_clip
         settings["repeat_action_probability"] = config.sticky
     return settings
-
-
-def _option_names(env_id: str) -> tuple[str, ...]:
-    return _default_options(env_id)._fields
-
-
-def _refuse_several_players(env_id: str) -> None:
-    players = _default_options(env_id).max_num_players
-    if players > 1:
-        raise EnvError(
-            f"{env_id} is a game of {players} players; only environments of one player are supported"
-        )
 
 
 @cache

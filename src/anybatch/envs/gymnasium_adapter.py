@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -61,19 +61,20 @@ class GymnasiumEnv:
         self,
         env_id: str,
         engine: VectorEnv,
+        config: EnvConfig,
         *,
         seeds: Sequence[int],
         first_env: int = 0,
         closes_engine: bool = True,
-        actions: Literal["clipped", "scaled"] = "clipped",
     ) -> None:
         """`closes_engine` is False for an engine that belongs to the user's program."""
+        self._infos: dict[str, list[float]] = {name: [] for name in config.log_infos}
         self._engine = engine
         self._first_env = first_env
         self._closes_engine = closes_engine
         self._same_step = _resets_in_same_step(self._engine, env_id)
         observations = spaces.read_observations(self._engine.single_observation_space, env_id)
-        read, self._to_engine = spaces.read_actions(self._engine.single_action_space, env_id, actions)
+        read, self._to_engine = spaces.read_actions(self._engine.single_action_space, env_id, config.actions)
         self._done = np.zeros(len(seeds), dtype=np.bool_)
         # Envs that Gymnasium steps one by one are compared with their spaces there.
         single_envs = isinstance(self._engine, SyncVectorEnv | AsyncVectorEnv)
@@ -81,7 +82,10 @@ class GymnasiumEnv:
             None if single_envs else batch_space(self._engine.single_observation_space, len(seeds))
         )
         # Only the info of a reset shows whether there are masks; `reset` returns this first one.
-        self._first_reset = self._reset_engine(env_id, seed=_engine_seed(self._engine, seeds))
+        # A vector env of another kind gets one seed, which depends on all of them.
+        first = int(np.random.SeedSequence(list(seeds)).generate_state(1)[0])
+        seed = [int(seed) for seed in seeds] if single_envs else first
+        self._first_reset = self._reset_engine(env_id, seed=seed)
         self._reader = ObservationReader(
             observations,
             read,
@@ -107,7 +111,11 @@ class GymnasiumEnv:
         """The environment that Gymnasium knows by that id."""
         with spaces.without_engine_warnings():
             engine = _make_engine(env_id, config, len(seeds))
-        return cls(env_id, engine, seeds=seeds, first_env=first_env, actions=config.actions)
+        return cls(env_id, engine, config, seeds=seeds, first_env=first_env)
+
+    @property
+    def render_modes(self) -> Sequence[str]:
+        return self._engine.metadata.get("render_modes", ())
 
     @property
     def interface(self) -> SpaceInterface:
@@ -129,17 +137,6 @@ class GymnasiumEnv:
             raise
         self._refuse_misfit_of_all(env_id, obs)
         return obs, info
-
-    def _step_engine(
-        self, action: np.ndarray
-    ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        try:
-            stepped = self._engine.step(self._to_engine(action))
-        except Exception as error:
-            self._explain(error, self.spec.env_id)
-            raise
-        self._refuse_misfit_of_all(self.spec.env_id, stepped[0])
-        return stepped
 
     def _explain(self, error: Exception, env_id: str) -> None:
         """Say which env failed; an observation that does not fit its space is refused in one sentence."""
@@ -163,26 +160,29 @@ class GymnasiumEnv:
                 raise EnvError(f"{whose} returned {found}") from error
 
     def step(self, action: np.ndarray) -> EnvStep:
-        engine_obs, engine_reward, terminated, truncated, info = self._step_engine(action)
+        try:
+            stepped = self._engine.step(self._to_engine(action))
+        except Exception as error:
+            self._explain(error, self.spec.env_id)
+            raise
+        engine_obs, engine_reward, terminated, truncated, info = stepped
+        for name in self._infos.keys() & info.keys():
+            self._add_info(name, info[name], info.get(f"_{name}", True))
+        self._refuse_misfit_of_all(self.spec.env_id, engine_obs)
         done = terminated | truncated
         obs = self._reader.step(engine_obs, info, decides=None if self._same_step else ~done)
         reward = engine_reward.astype(np.float32)
         final_obs = None
         valid = ~self._done
-        if self._same_step:
-            final_obs = self._final_obs(obs, done, info)
-        else:
+        if not self._same_step:
             self._done = done
+        elif not done.any():
+            final_obs = obs
+        else:
+            final_obs, envs = obs.copy(), np.flatnonzero(done)
+            ended = self._batch(info["final_obs"][envs], envs)
+            final_obs[envs] = self._reader.final(ended, info.get("final_info", {}), envs)
         return EnvStep(obs, reward, terminated, truncated, valid, reward, done, final_obs)
-
-    def _final_obs(self, obs: np.ndarray, done: np.ndarray, info: dict[str, Any]) -> np.ndarray:
-        if not done.any():
-            return obs
-        final_obs, envs = obs.copy(), np.flatnonzero(done)
-        final_obs[envs] = self._reader.final(
-            self._batch(info["final_obs"][envs], envs), info.get("final_info", {}), envs
-        )
-        return final_obs
 
     def _batch(self, single: Sequence[Any], envs: np.ndarray) -> Any:
         """Observations of single envs as one batch, whatever they are nested in."""
@@ -193,9 +193,18 @@ class GymnasiumEnv:
             self._refuse_misfits(self.spec.env_id, single, envs.tolist(), error)
             raise
 
-    @property
-    def can_be_drawn(self) -> bool:
-        return "rgb_array" in self._engine.metadata.get("render_modes", ())
+    def _add_info(self, name: str, values: Any, is_present: Any) -> None:
+        """Note a number of the infos, for the envs that gave it."""
+        present = np.broadcast_to(is_present, len(values))
+        try:
+            self._infos[name] += np.asarray(values)[present].astype(np.float64).tolist()
+        except (TypeError, ValueError):
+            raise EnvError(f"{self.spec.env_id}: {name} in its infos is not a number") from None
+
+    def take_info_means(self) -> dict[str, float]:
+        means = {name: float(np.mean(values)) for name, values in self._infos.items() if values}
+        self._infos = {name: [] for name in self._infos}
+        return means
 
     def render(self) -> np.ndarray:
         """A picture of the first env, [H, W, 3], if it was made with the option render_mode = rgb_array."""
@@ -257,13 +266,6 @@ def _resets_in_same_step(engine: VectorEnv, env_id: str) -> bool:
             f"metadata['autoreset_mode'] {found}"
         )
     return mode == AutoresetMode.SAME_STEP
-
-
-def _engine_seed(engine: VectorEnv, seeds: Sequence[int]) -> Any:
-    """One seed per env if there are several envs inside, otherwise one that depends on all of them."""
-    if isinstance(engine, SyncVectorEnv | AsyncVectorEnv):
-        return [int(seed) for seed in seeds]
-    return int(np.random.SeedSequence(list(seeds)).generate_state(1)[0])
 
 
 def note_making(error: Exception, env_id: str) -> None:

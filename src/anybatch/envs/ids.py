@@ -92,16 +92,13 @@ def refuse_unknown(env_id: str, config: EnvConfig) -> None:
     engine, name = named_engine(env_id, config)
     if engine in ("minatar", "native", "toy"):
         refuse_unknown_game(engine, name)
-    elif not _is_in_tables(name, engine) and (engine == "envpool" or not _in_gymnasium(name)):
-        _refuse_unless_envpool_has(name, engine)
-
-
-def _is_in_tables(name: str, engine: str) -> bool:
-    """Whether it is one of the environments that are known without importing an engine."""
+        return
     if engine in ("auto", "gymnasium") and name in OF_GYMNASIUM:
-        return True
+        return
     is_game = published.atari_game(name) is not None or published.procgen_scale(name) is not None
-    return is_game and engine != "gymnasium"
+    if (is_game and engine != "gymnasium") or (engine != "envpool" and _in_gymnasium(name)):
+        return
+    _refuse_unless_envpool_has(name, engine)
 
 
 def _in_gymnasium(name: str) -> bool:
@@ -123,12 +120,10 @@ def _refuse_unless_envpool_has(name: str, engine: str) -> None:
         known = envpool_adapter.known_ids()
         if name not in known:
             raise unknown(name, known) if engine == "envpool" else unknown_to_gymnasium(name)
-    elif engine == "auto" and _without_version(name) in map(_without_version, gymnasium_adapter.known_ids()):
-        raise unknown_to_gymnasium(name)
-
-
-def _without_version(name: str) -> str:
-    return name.rpartition("-v")[0]
+    elif engine == "auto":
+        without_versions = {known.rpartition("-v")[0] for known in gymnasium_adapter.known_ids()}
+        if name.rpartition("-v")[0] in without_versions:
+            raise unknown_to_gymnasium(name)
 
 
 def refuse_unknown_game(engine: str, name: str) -> None:

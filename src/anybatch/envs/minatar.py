@@ -15,15 +15,9 @@ from anybatch.native.layout import MINATAR_SIDE, MINATAR_STATES, MinAtarEnvs, Mi
 NO_LIMIT = np.iinfo(np.int64).max
 _KEPT = {"seed": np.int64, "draws": np.int64, "steps": np.int64, "last_action": np.int64}
 """State of an env, except that of its game."""
-_OF_A_STEP = {
-    "action": np.int64,
-    "reward": np.float32,
-    "terminated": np.bool_,
-    "truncated": np.bool_,
-    "ended": np.bool_,
-}
+_FLAGS = dict.fromkeys(("terminated", "truncated", "ended"), np.bool_)
+_OF_A_STEP = {"action": np.int64, "reward": np.float32} | _FLAGS
 """Inputs and outputs of a step, except observations."""
-
 
 GAMES = {
     "Asterix": "asterix",
@@ -48,6 +42,11 @@ class MinAtarEnv:
 
     def __init__(self, name: str, config: EnvConfig, *, seeds: Sequence[int]) -> None:
         num_envs = len(seeds)
+        if config.options:
+            raise EnvError(
+                f"minatar:{name} has no option {next(iter(config.options))}; its settings are "
+                "env-config.sticky and env-config.max-episode-steps"
+            )
         try:
             self._library = native.library("float32")
         except native.CompileError as error:

@@ -277,6 +277,15 @@ class NativeEnv(VectorEnv, Protocol):
 
 
 @runtime_checkable
+class InfoEnv(VectorEnv, Protocol):
+    """A VectorEnv whose infos contain numbers to be recorded."""
+
+    def take_info_means(self) -> dict[str, float]:
+        """The mean of each number over the steps since the last call; absent if there was none."""
+        ...
+
+
+@runtime_checkable
 class RestorableEnv(VectorEnv, Protocol):
     """A VectorEnv whose state is plain data: arrays and JSON values in nested dicts.
 

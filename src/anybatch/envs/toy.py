@@ -68,30 +68,6 @@ class Constant:
         return uniform[:, :2], np.ones(len(action)), np.zeros(len(action), dtype=np.bool_)
 
 
-class Corridor:
-    """Five cells; action 1 goes right, 0 left. Leaving at the right gives reward 1 and ends the episode.
-
-    The best policy has V(cell) = γ^(4 - cell).
-    """
-
-    length = 5
-    obs_layout = ObsLayout.single((5,), "vector")
-    actions = DiscreteActions(2)
-    step_limit = 50
-
-    def start(self, uniform: np.ndarray) -> np.ndarray:
-        return np.floor(uniform[:, :1] * self.length)
-
-    def observe(self, state: np.ndarray) -> np.ndarray:
-        return _one_hot(state, self.length)
-
-    def play(self, state: np.ndarray, action: np.ndarray, uniform: np.ndarray) -> Played:
-        del uniform
-        cell = state[:, 0] + np.where(action == 1, 1, -1)
-        left = cell == self.length
-        return np.clip(cell, 0, self.length - 1)[:, None], left.astype(np.float64), left
-
-
 class Match:
     """Reward 1 for the action that the observation shows; each step is the last with probability 1/8.
 
@@ -107,11 +83,26 @@ class Match:
         return np.floor(uniform[:, :1] * self.count)
 
     def observe(self, state: np.ndarray) -> np.ndarray:
-        return _one_hot(state, self.count)
+        return (state == np.arange(self.count)).astype(np.float32)
 
     def play(self, state: np.ndarray, action: np.ndarray, uniform: np.ndarray) -> Played:
         reward = (action == state[:, 0]).astype(np.float64)
         return self.start(uniform), reward, uniform[:, 1] < END_PROBABILITY
+
+
+class Corridor(Match):
+    """Five cells; action 1 goes right, 0 left. Leaving at the right gives reward 1 and ends the episode.
+
+    The best policy has V(cell) = γ^(4 - cell).
+    """
+
+    actions = DiscreteActions(2)
+
+    def play(self, state: np.ndarray, action: np.ndarray, uniform: np.ndarray) -> Played:
+        del uniform
+        cell = state[:, 0] + np.where(action == 1, 1, -1)
+        left = cell == self.count
+        return np.clip(cell, 0, self.count - 1)[:, None], left.astype(np.float64), left
 
 
 class Target:
@@ -135,27 +126,18 @@ class Target:
         return self.start(uniform), reward, uniform[:, 2] < END_PROBABILITY
 
 
-@dataclass(frozen=True)
-class Pixels:
+class Pixels(Match):
     """`Match` with four actions and an image: the action is the quadrant that is bright."""
 
-    image_shape: tuple[int, int, int]
+    count = 4
     actions = DiscreteActions(4)
-    step_limit = 50
 
-    @property
-    def obs_layout(self) -> ObsLayout:
-        return ObsLayout.single(self.image_shape, "image")
-
-    def start(self, uniform: np.ndarray) -> np.ndarray:
-        return np.floor(uniform[:, :1] * 4)
+    def __init__(self, image_shape: tuple[int, int, int]):
+        self.image_shape = image_shape
+        self.obs_layout = ObsLayout.single(image_shape, "image")
 
     def observe(self, state: np.ndarray) -> np.ndarray:
         return bright_quadrants(state[:, 0], self.image_shape)
-
-    def play(self, state: np.ndarray, action: np.ndarray, uniform: np.ndarray) -> Played:
-        reward = (action == state[:, 0]).astype(np.float64)
-        return self.start(uniform), reward, uniform[:, 1] < END_PROBABILITY
 
 
 @dataclass(frozen=True)
@@ -202,7 +184,9 @@ class Choices:
         for choice, ((symbol, count), allowed) in enumerate(
             zip(self._symbols(state), self._allowed(state), strict=True)
         ):
-            right.append(taken[:, choice] == _next_allowed(symbol, count, allowed))
+            order = (symbol[:, None] + np.arange(count)) % count
+            next_allowed = order[rows, np.take_along_axis(allowed, order, axis=1).argmax(axis=1)]
+            right.append(taken[:, choice] == next_allowed)
             forbidden.append(~allowed[rows, taken[:, choice]])
         reward = np.where(np.any(forbidden, axis=0), -1.0, np.mean(right, axis=0))
         return self.start(uniform), reward, uniform[:, 1] < END_PROBABILITY
@@ -366,10 +350,6 @@ def uniform(seeds: np.ndarray, draws: np.ndarray, count: int) -> np.ndarray:
     return (bits >> np.uint64(11)) * 2.0**-53
 
 
-def _one_hot(state: np.ndarray, count: int) -> np.ndarray:
-    return (state == np.arange(count)).astype(np.float32)
-
-
 def bright_quadrants(quadrant: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
     """uint8 images [N, C, H, W] in which one of four quadrants is bright."""
     channels, height, width = shape
@@ -392,9 +372,3 @@ def _digits(number: np.ndarray, bases: tuple[int, ...] | list[int]) -> list[np.n
         rest, digit = np.divmod(rest, base)
         digits.append(digit)
     return digits
-
-
-def _next_allowed(symbol: np.ndarray, count: int, allowed: np.ndarray) -> np.ndarray:
-    """The first allowed action [N] from `symbol` [N] on."""
-    order = (symbol[:, None] + np.arange(count)) % count
-    return order[np.arange(len(symbol)), np.take_along_axis(allowed, order, axis=1).argmax(axis=1)]

@@ -14,7 +14,6 @@ from anybatch.runs.record import RunRecord
 NAME = re.compile(r"[\w.-]+/[\w.-]+")
 CLIENT_FOLDER = ".cache"
 """Folder in which the client keeps records of its downloads."""
-NEEDS_NETWORK = "it needs a network connection to the Hub"
 
 
 def check_name(repository: str) -> None:
@@ -108,18 +107,15 @@ def as_user_error(repository: str, revision: str | None = None) -> Iterator[None
         raise UserError(f"{repository}: {first_line(error)}") from None
     except errors.HfHubHTTPError as error:
         raise UserError(refusal(repository, error)) from None
-    except (ConnectionError, errors.LocalEntryNotFoundError) as error:
-        raise UserError(f"the Hub cannot be reached ({first_line(error)}): {NEEDS_NETWORK}") from None
     except Exception as error:
-        if not is_transport_error(error):
+        # The client's HTTP library differs between its versions.
+        names = {kind.__name__ for kind in type(error).__mro__}
+        is_of_transport = bool(names & {"TransportError", "RequestException"})
+        if not is_of_transport and not isinstance(error, ConnectionError | errors.LocalEntryNotFoundError):
             raise
-        raise UserError(f"the Hub cannot be reached ({first_line(error)}): {NEEDS_NETWORK}") from None
-
-
-def is_transport_error(error: BaseException) -> bool:
-    """Whether an error comes from the client's HTTP library, which differs between its versions."""
-    names = {kind.__name__ for kind in type(error).__mro__}
-    return bool(names & {"TransportError", "RequestException"})
+        raise UserError(
+            f"the Hub cannot be reached ({first_line(error)}): it needs a network connection to the Hub"
+        ) from None
 
 
 def refusal(repository: str, error: Any) -> str:

@@ -89,7 +89,11 @@ def write(
         if with_onnx:
             onnx_file.export_run(record, config, aside / ONNX, checkpoint=checkpoint, output=output)
         if with_video:
-            write_video(record, config, aside / VIDEO, checkpoint=checkpoint, output=output)
+            try:
+                options: Any = {"steps": VIDEO_STEPS, "frames_per_second": VIDEO_FRAMES_PER_SECOND}
+                video.watch(record, config, aside / VIDEO, **options, checkpoint=checkpoint, output=output)
+            except UserError as error:
+                raise UserError(f"{error}; --no-video leaves the video out") from error
         card = Card(
             config=trained,
             plan=plan,
@@ -145,21 +149,6 @@ def inference_state(tree: dict[str, Any]) -> dict[str, Any]:
         "learner": {"network": learner.get("network")},
         "observation_normalizer": shared.get("observation_normalizer"),
     }
-
-
-def write_video(record: RunRecord, config: AnyConfig, out: Path, *, checkpoint: str, output: Output) -> None:
-    try:
-        video.watch(
-            record,
-            config,
-            out,
-            steps=VIDEO_STEPS,
-            frames_per_second=VIDEO_FRAMES_PER_SECOND,
-            checkpoint=checkpoint,
-            output=output,
-        )
-    except UserError as error:
-        raise UserError(f"{error}; --no-video leaves the video out") from error
 
 
 def versions(record: RunRecord) -> dict[str, str]:

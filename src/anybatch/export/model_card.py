@@ -50,10 +50,11 @@ class Card:
         return float(np.mean(returns)), float(np.std(returns))
 
     def text(self) -> str:
+        versions = ", ".join(" ".join(pair) for pair in self.versions.items())
         parts = [self._front_matter(), f"# {self.config.title} on {self.config.env}", self._summary()]
         if self.video is not None:
             parts.append(f"[Video of the agent]({self.video})")
-        return "\n\n".join([*parts, self._plan(), self._use(), self._versions()]) + "\n"
+        return "\n\n".join([*parts, self._plan(), self._use(), f"Trained with {versions}."]) + "\n"
 
     def _front_matter(self) -> str:
         """The metadata for the Hub. JSON strings are valid YAML strings."""
@@ -116,15 +117,10 @@ model-index:
             return ""
         episodes = (
             "on other episodes than these"
-            if self._has_own_seed
+            if self.evaluation_seed != self.config.seed
             else "which had the same episodes: its return is optimistic"
         )
         return f" The policy is the best of the evaluations during training, {episodes}."
-
-    @property
-    def _has_own_seed(self) -> bool:
-        """Whether the evaluation used another seed than the training."""
-        return self.evaluation_seed != self.config.seed
 
     def _plan(self) -> str:
         table = plan_text.render(self.config, self.plan)
@@ -138,7 +134,7 @@ model-index:
             if self.onnx
             else ""
         )
-        seed = ["--seed", str(self.evaluation_seed)] if self._has_own_seed else []
+        seed = ["--seed", str(self.evaluation_seed)] if self.evaluation_seed != self.config.seed else []
         evaluate = shlex.join(["anybatch", "evaluate", folder, *self.naming, *seed])
         pairs = zip(self.naming[::2], self.naming[1::2], strict=True)
         # --network.factory is network= in Python
@@ -159,6 +155,3 @@ action = agent.act(observation)
 ```
 
 Weights are safetensors, everything else is JSON: nothing in this repository is executed.{onnx}"""
-
-    def _versions(self) -> str:
-        return f"Trained with {', '.join(' '.join(pair) for pair in self.versions.items())}."

@@ -196,7 +196,7 @@ def _drawn_by_gymnasium(env_id: str, config: EnvConfig, spec: EnvSpec, seed: int
     env.close()
     if (env.spec.obs_shape, env.spec.action_width) != (spec.obs_shape, spec.action_width):
         raise EnvError(f"{env_id} cannot be drawn: Gymnasium's has other observations or actions")
-    if not env.can_be_drawn:
+    if "rgb_array" not in env.render_modes:
         raise EnvError(f"{env_id} cannot be drawn: its render modes have no rgb_array")
     options = options | {"render_mode": "rgb_array"}
     env = GymnasiumEnv.make(spec.env_id, replace(config, options=options), seeds=[seed])

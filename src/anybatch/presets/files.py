@@ -165,17 +165,11 @@ def merge(name: str, files: tuple[PresetFile, ...]) -> Preset:
     for file in files:
         own = {key: value for key, value in file.settings.items() if key not in ("algorithm", "tuned_at")}
         settings = overlaid(settings, own)
-        tuned_at = tuned_at_of(file, settings, tuned_at)
+        stated_batch = file.settings.get("tuned_at", {})
+        batch = own_batch(settings)
+        tuned_at = batch if stated_batch == OWN_BATCH else (tuned_at or batch) | stated_batch
     settings["tuned_at"] = tuned_at
     return Preset(name, config_from_dict(kind, settings, where=where), files)
-
-
-def tuned_at_of(file: PresetFile, settings: dict[str, Any], inherited: dict[str, Any]) -> dict[str, Any]:
-    """The batch of one file's numbers; `settings` are merged up to it, `inherited` is empty for a root."""
-    stated = file.settings.get("tuned_at", {})
-    if stated == OWN_BATCH:
-        return own_batch(settings)
-    return (inherited or own_batch(settings)) | stated
 
 
 def own_batch(settings: dict[str, Any]) -> dict[str, int]:

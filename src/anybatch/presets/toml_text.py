@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from anybatch.config.serialization import NONE, config_to_dict
-from anybatch.presets.files import Preset, PresetFile
+from anybatch.presets.files import Preset
 
 WIDTH = 78
 """Width of comments. Settings are rarely longer."""
@@ -34,15 +34,11 @@ def header(preset: Preset) -> Iterator[str]:
 
 
 def about(preset: Preset) -> Iterator[str]:
+    """Description and source; of a chain, the sources of all files, each named."""
+    files = preset.files
+    named = [f"{file.name}: {line}" for file in reversed(files) for line in file.source.split("\n") if line]
     yield prose("description", [preset.description])
-    yield prose("source", source_paragraphs(preset.files))
-
-
-def source_paragraphs(files: tuple[PresetFile, ...]) -> list[str]:
-    """The source of the file; of a chain, those of all files, each named."""
-    if len(files) == 1:
-        return files[0].source.split("\n")
-    return [f"{file.name}: {line}" for file in reversed(files) for line in file.source.split("\n") if line]
+    yield prose("source", named if len(files) > 1 else preset.source.split("\n"))
 
 
 def table(settings: dict[str, Any], name: str, origins: dict[str, str]) -> Iterator[str]:

@@ -89,7 +89,9 @@ class Checkpoints:
         try:
             with Folder.opened(self.folder, within=self._run, make=True) as place:
                 # First, since leftovers of a killed run may occupy the missing space.
-                _remove_leftovers(place)
+                for leftover in place.names():
+                    if _LEFTOVER.fullmatch(leftover):
+                        _delete(place, leftover)
                 content = {
                     "schema": SCHEMA,
                     "env_steps": env_steps,
@@ -99,7 +101,11 @@ class Checkpoints:
                 state = json.dumps(content, allow_nan=False).encode()
                 _write_in_place(place, name, {TENSORS: save(tensors), STATE: state})
         except (OSError, SafetensorError) as error:
-            raise DiskError(self._failure(env_steps, error)) from error
+            newest = next((path for path in self.newest_first() if _is_whole(path)), None)
+            rest = f"the newest good one is {newest}" if newest else "there is no earlier one"
+            raise DiskError(
+                f"No checkpoint could be written to {self.folder} at {env_steps} env steps ({error}); {rest}."
+            ) from error
         return self.folder / name
 
     def missing(self, segments: Iterable[str]) -> list[str]:
@@ -180,11 +186,6 @@ class Checkpoints:
             for path in checkpoints:
                 _remove(place, path.name)
 
-    def _failure(self, env_steps: int, error: Exception) -> str:
-        newest = next((path for path in self.newest_first() if _is_whole(path)), None)
-        rest = f"the newest good one is {newest}" if newest else "there is no earlier one"
-        return f"No checkpoint could be written to {self.folder} at {env_steps} env steps ({error}); {rest}."
-
 
 def _write_in_place(place: Folder, name: str, files: Mapping[str, bytes]) -> None:
     """Write a checkpoint and its checksums under a temporary name, then rename it."""
@@ -212,12 +213,6 @@ def _remove(place: Folder, name: str) -> None:
             # Renamed first, so that a kill never leaves an incomplete checkpoint under a checkpoint's name.
             place.rename(name, ASIDE + name)
             _delete(place, ASIDE + name)
-
-
-def _remove_leftovers(place: Folder) -> None:
-    for name in place.names():
-        if _LEFTOVER.fullmatch(name):
-            _delete(place, name)
 
 
 def _delete(place: Folder, name: str) -> None:

@@ -1,14 +1,17 @@
 """A train state as nested dicts, split into tensors (for safetensors) and plain values (for JSON), and back.
 
 Leaves are torch tensors, numpy arrays, None, bool, int, float and str; containers are dict (keys str or int),
-list and tuple. The round trip is exact; tensors come back on the CPU, without gradient.
+list and tuple. The round trip is exact; tensors come back on the CPU, without gradient. As bytes for another
+process, a tree is JSON and safetensors: no pickle.
 """
 
+import json
 import math
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load, save
 from torch import Tensor
 
 StateTree = dict[str, Any]
@@ -18,6 +21,7 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 _TENSOR, _ARRAY, _FLOAT, _INT, _TUPLE, _DICT = "$tensor", "$array", "$float", "$int", "$tuple", "$dict"
 _LARGEST_INT = 2**63 - 1  # other JSON readers lose numbers beyond 64 bits
 _NOT_A_KEY = "__metadata__"  # reserved by safetensors
+_LENGTH_BYTES = 8
 
 
 def split(tree: StateTree) -> tuple[dict[str, Tensor], Json]:
@@ -111,3 +115,20 @@ def _decode_special(kind: str, content: Any, tensors: dict[str, Tensor]) -> obje
             return {_decode(key, tensors): _decode(value, tensors) for key, value in content}
         case _:
             raise ValueError(f"{kind} is not part of a train state")
+
+
+def pack(tree: StateTree) -> bytes:
+    """A tree as bytes."""
+    tensors, plain = split(tree)
+    text = json.dumps(plain, allow_nan=False).encode()
+    return len(text).to_bytes(_LENGTH_BYTES, "big") + text + save(tensors)
+
+
+def unpack(message: bytes) -> StateTree:
+    """The packed tree. Its tensors are not aligned: copy them before computing with them.
+
+    A matrix product of unaligned operands rounds differently.
+    """
+    length = int.from_bytes(message[:_LENGTH_BYTES], "big")
+    text, tensors = message[_LENGTH_BYTES : _LENGTH_BYTES + length], message[_LENGTH_BYTES + length :]
+    return join(load(tensors), json.loads(text))

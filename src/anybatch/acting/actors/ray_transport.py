@@ -1,6 +1,6 @@
 """Ray actors, on this machine or others.
 
-Ray transfers only bytes: tensors and JSON, packed by `storage/message.py`.
+Ray transfers only bytes: tensors and JSON, packed by `storage/state_tree.py`.
 """
 
 import contextlib

@@ -26,13 +26,13 @@ from anybatch.backends import Actor
 from anybatch.distributed.shard import Shard
 from anybatch.envs.protocol import EnvSpec
 from anybatch.errors import TrainingError
-from anybatch.storage import message
+from anybatch.storage import state_tree
 
 logger = logging.getLogger(__name__)
 
 MOST_LOSSES = 5
 """How often an actor is restarted for the same answer."""
-NO_WEIGHTS = message.pack({})
+NO_WEIGHTS = state_tree.pack({})
 
 Recipe = Callable[[Shard, int], dict[str, Any]]
 """`recipe(shard, env_steps)`: what an actor builds. Env seeds depend on the env steps done."""
@@ -53,7 +53,7 @@ class Job:
     """State to continue from, if not the actor's current one."""
 
     def packed(self) -> bytes:
-        return message.pack(
+        return state_tree.pack(
             {
                 "num_steps": self.num_steps,
                 "origin": list(self.origin),
@@ -123,7 +123,7 @@ class ActorPool:
         )
 
     def _answer(self, actor: int) -> dict[str, Any]:
-        answer = message.unpack(self.transport.receive(actor))
+        answer = state_tree.unpack(self.transport.receive(actor))
         raise_if_error(answer)
         return answer
 
@@ -134,7 +134,7 @@ class ActorPool:
             raise TrainingError(f"actor {actor} {lost} before it had built its environments") from None
 
     def _set_up(self, actor: int) -> None:
-        self.transport.set_up(actor, message.pack(self.recipe(self.shards[actor], self.env_steps)))
+        self.transport.set_up(actor, state_tree.pack(self.recipe(self.shards[actor], self.env_steps)))
 
     def _start_again(self, actor: int) -> None:
         """Restart a lost actor from its state after its last answer, with all open requests."""
@@ -184,7 +184,7 @@ class ActorSource:
             origin,
             network.epsilon,
             self._native,
-            self.pool.transport.publish(message.pack(dict(network.state_dict()))),
+            self.pool.transport.publish(state_tree.pack(dict(network.state_dict()))),
         )
         for actor in range(len(self.pool.shards)):
             self.pool.submit(actor, job)

@@ -12,7 +12,7 @@ from anybatch.acting.collector import Collector
 from anybatch.acting.rollout import Origin
 from anybatch.backends import Actor, TorchActing
 from anybatch.errors import UserError, note_own_line
-from anybatch.storage import message
+from anybatch.storage import state_tree
 
 
 class ActorWorker:
@@ -31,22 +31,22 @@ class ActorWorker:
 
     def first_answer(self) -> bytes:
         """The state before the first request."""
-        return message.pack({"state": self.state_dict()})
+        return state_tree.pack({"state": self.state_dict()})
 
     def answer(self, request: bytes, weights: bytes) -> bytes:
         """Collect the requested rollout, and answer with it and the state after it."""
-        asked = message.unpack(request)
+        asked = state_tree.unpack(request)
         if asked["state"] is not None:
             self._restore(asked["state"])
         answer: dict[str, Any] = {"origin": asked["origin"], "seconds": 0.0, "rollout": None}
         if asked["num_steps"]:
             started = time.perf_counter()
-            self._load(message.unpack(weights), asked)
+            self._load(state_tree.unpack(weights), asked)
             rollout = self.collector.collect(self.network, asked["num_steps"], Origin(*asked["origin"]))
             answer["rollout"] = rollout.tensors()
             answer["seconds"] = time.perf_counter() - started
             self._rollouts += 1
-        return message.pack(answer | {"state": self.state_dict()})
+        return state_tree.pack(answer | {"state": self.state_dict()})
 
     def state_dict(self) -> dict[str, Any]:
         normalizer = self.collector.normalizer
@@ -76,7 +76,7 @@ def packed_error(error: Exception) -> bytes:
     if not getattr(error, "__notes__", ()):  # those of environments have been noted
         note_own_line(error)
     name = type(error).__name__ if isinstance(error, UserError) else None
-    return message.pack({"error": str(error), "name": name, "trace": traceback.format_exc()})
+    return state_tree.pack({"error": str(error), "name": name, "trace": traceback.format_exc()})
 
 
 def raise_if_error(answer: dict[str, Any]) -> None:
