@@ -112,17 +112,18 @@ def comparison_table(found: Sequence[Compared], titles: Mapping[str, str]) -> st
 
 
 def sentences(found: Sequence[Compared], titles: Mapping[str, str]) -> str:
-    """Wins, losses and open comparisons by final return, with their names."""
+    """Wins, losses and open comparisons with their tasks, by each metric."""
     parts: list[str] = []
     words = {"better": "Better than {}", "worse": "**Worse** than {}", "open": "No difference from {} shown"}
-    for verdict, phrase in words.items():
-        ones = [one for one in found if one.metric == "final" and one.verdict == verdict]
-        by_pair: dict[tuple[str, str], list[str]] = {}
-        for one in ones:
-            by_pair.setdefault((one.ours, one.peer), []).append(one.task)
-        for (ours, peer), tasks in by_pair.items():
-            beginning = phrase.format(titles[peer])
-            parts.append(f"- {beginning} in final return ({titles[ours]}): {', '.join(tasks)}.")
+    for metric, name in {"final": "final return", "area": "area"}.items():
+        for verdict, phrase in words.items():
+            by_pair: dict[tuple[str, str], list[str]] = {}
+            for one in found:
+                if (one.metric, one.verdict) == (metric, verdict):
+                    by_pair.setdefault((one.ours, one.peer), []).append(one.task)
+            for (ours, peer), tasks in by_pair.items():
+                beginning = phrase.format(titles[peer])
+                parts.append(f"- {beginning} in {name} ({titles[ours]}): {', '.join(tasks)}.")
     return "\n".join(parts)
 
 

@@ -75,6 +75,7 @@ def test_losses_are_named_as_losses():
     text = sentences(found, TITLES)
     assert "- Better than SB3 in final return (ours): Won." in text
     assert "- **Worse** than SB3 in final return (ours): Lost." in text
+    assert "- **Worse** than SB3 in area (ours): Lost." in text
     assert "- No difference from SB3 shown in final return (ours): Open." in text
 
 
