@@ -13,8 +13,8 @@ VENVS = HERE / ".peers"
 CONSTRAINTS = HERE.parent / "constraints.txt"
 """Versions of torch and the engines are ours; torch is a CPU build where the package index has one."""
 JAX = ("jax==0.10.2", "jaxlib==0.10.2")
-GYMNASIUM = "gymnasium[mujoco]"
-"""Everything that Stable-Baselines3 and sbx are timed on, but Atari."""
+GYMNASIUM = "gymnasium[mujoco,box2d]"
+"""Everything that Stable-Baselines3 and sbx run on, but Atari."""
 
 
 def has_no_pqn(work: Work) -> str | None:

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Every run of the table, two at a time. Needs the extras envpool, mujoco and bench.
+# Our runs of the table, two at a time. Needs the extras envpool and mujoco.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export OMP_NUM_THREADS=1
 one_env() {
   for seed in 1 2 3; do
-    .venv/bin/python benchmarks/sb3_mujoco.py --env "$1" --seed "$seed" --out results/mujoco
     .venv/bin/anybatch train --preset mujoco-ppo --env "$1" --seed "$seed" --run-dir runs/mujoco
   done
 }
