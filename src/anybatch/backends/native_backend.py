@@ -20,7 +20,7 @@ from anybatch.backends.torch_backend import CLIP_EPSILON, LossSteps, Network, Re
 from anybatch.config import RunConfig
 from anybatch.distributed import collectives
 from anybatch.native.layout import StepStruct, WeightsStruct
-from anybatch.networks.weight_average import EwmaNetwork
+from anybatch.networks.weight_average import Average, EwmaNetwork
 from anybatch.runs import pace
 
 LONGEST_CALL_SECONDS = 0.5
@@ -179,9 +179,10 @@ class NativeBackend(TorchBackend[Network]):
         assert self._plan is not None and isinstance(self.main.optimizer, FlatAdam)
         average, decay = self.average, self._plan.hyperparameters.proximal_decay
         sizes = [minibatch.local.numel() for minibatch in minibatches]
-        shares = [0.0] * len(sizes)
+        shares, averages = [0.0] * len(sizes), list[Average]()
         if isinstance(average, EwmaNetwork):
-            shares = average.shares_ahead(decay, len(sizes))
+            averages = average.ahead(decay, self._plan.batch.env_steps_per_gradient_step, len(sizes))
+            shares = [1.0 / after.total_weight for after in averages[1:]]
         weights, schedule = self._scheduled(self.main.optimizer, sizes, shares)
         indices = torch.cat([minibatch.local for minibatch in minibatches])
         start = perf_counter()
@@ -195,12 +196,11 @@ class NativeBackend(TorchBackend[Network]):
         self._seconds_per_sample = (perf_counter() - start) / max(len(indices), 1)
         self.main.optimizer.count_steps(taken)
         if isinstance(average, EwmaNetwork):
-            average.count_updates(taken, decay, self._plan.batch.env_steps_per_gradient_step)
+            average.follows_as(averages[taken])
         used = min(taken + 1, len(sizes))
         for place in range(used):
-            cause = minibatches[place]
             self.main.counts.add(
-                schedule[place].norm, lambda cause=cause: self._cause(self.main, samples, cause)
+                schedule[place].norm, lambda: self._cause(self.main, samples, minibatches[used - 1])
             )
         end = sum(sizes[:used])
         make = self.main.loss.record
@@ -213,10 +213,9 @@ class NativeBackend(TorchBackend[Network]):
 
         After each step, the average moves towards the parameters by the step's share.
         """
-        first = optimizer.steps_taken + 1
+        numbers = optimizer.numbers_ahead(len(sizes))
         steps = [
-            StepStruct(size, *optimizer.numbers_of(first + place), share)
-            for place, (size, share) in enumerate(zip(sizes, shares, strict=True))
+            StepStruct(size, *here, share) for size, here, share in zip(sizes, numbers, shares, strict=True)
         ]
         weights = self._adam.weights(
             optimizer.moments(),
@@ -243,6 +242,6 @@ class NativeBackend(TorchBackend[Network]):
         optimizer = steps.optimizer
         if steps is not self.main or not isinstance(optimizer, FlatAdam):
             return super()._step(steps, scale)
-        numbers = optimizer.numbers_of(optimizer.steps_taken + 1)
+        [numbers] = optimizer.numbers_ahead(1)
         self._adam.step(optimizer.moments(), numbers, betas=optimizer.param_groups[0]["betas"], scale=scale)
         optimizer.count_steps(1)

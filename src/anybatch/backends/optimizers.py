@@ -103,16 +103,18 @@ class FlatAdam(_NotCompiled, torch.optim.Adam):
         """Steps that native code has taken."""
         self.moments()["step"] += count
 
-    def numbers_of(self, number: int) -> StepNumbers:
-        """What native code needs to know of step `number`."""
-        group = self.param_groups[0]
-        beta1, beta2 = group["betas"]
-        first_correction, root_correction = 1 - beta1**number, math.sqrt(1 - beta2**number)
-        adapted = self._rate_and_eps(number)
-        if adapted is None:
-            return StepNumbers(group["lr"] / first_correction, math.inf, 1.0)  # only the mean
-        rate, eps = adapted
-        return StepNumbers(rate / first_correction, root_correction, eps)
+    def numbers_ahead(self, steps: int) -> list[StepNumbers]:
+        """What native code needs to know of each of the next steps."""
+        group, first = self.param_groups[0], self.steps_taken + 1
+        (beta1, beta2), lr, numbers = group["betas"], group["lr"], list[StepNumbers]()
+        for number in range(first, first + steps):
+            first_correction, root_correction = 1 - beta1**number, math.sqrt(1 - beta2**number)
+            adapted = self._rate_and_eps(number) if self.rectified else (lr, group["eps"])
+            if adapted is None:
+                numbers.append(StepNumbers(lr / first_correction, math.inf, 1.0))  # only the mean
+            else:
+                numbers.append(StepNumbers(adapted[0] / first_correction, root_correction, adapted[1]))
+        return numbers
 
     @torch.no_grad()
     def take_step(self, scale: float = 1.0) -> None:

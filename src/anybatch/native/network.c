@@ -347,6 +347,42 @@ void encode_gradient(const Encoder *e, int n, Range rows, const void *obs, const
   }
 }
 
+typedef struct {
+  const Encoder *encoder;
+  const Linear *head;
+  int n;
+  const char *obs;
+  real *y, *work;
+} Evaluation;
+
+#define MOST_IN_PART (SAMPLES_AT_ONCE + BLOCK_SAMPLES) /* so that no part is shorter than a block */
+
+static int64_t part_numbers(const Encoder *e) { return MOST_IN_PART * kept_of(e) + scratch_of(e); }
+
+static int64_t obs_bytes(const Encoder *e);
+
+/* This member's share, in parts whose numbers stay in the cache. */
+static void evaluate(void *task) {
+  const Evaluation *v = task;
+  const Range mine = share_of(v->n, BLOCK_SAMPLES);
+  real *kept = v->work + member() * part_numbers(v->encoder);
+  for (int64_t start = mine.start, end; start < mine.end; start = end) {
+    end = mine.end - start < MOST_IN_PART ? mine.end : start + SAMPLES_AT_ONCE;
+    const Range rows = {0, end - start};
+    const real *features = encode(v->encoder, end - start, rows, v->obs + start * obs_bytes(v->encoder), kept,
+                                  kept + MOST_IN_PART * kept_of(v->encoder));
+    linear(v->head, end - start, features, v->y + start * v->head->outputs);
+  }
+}
+
+int64_t outputs_workspace(const Encoder *e, int32_t threads) { return threads * part_numbers(e); }
+
+/* y[n, outputs] of a head on an encoder. */
+void outputs(const Encoder *e, const Linear *head, int32_t n, const void *obs, real *y, real *work, int32_t threads) {
+  Evaluation task = {e, head, n, obs, y, work};
+  as_team(useful_members(threads, n, operations_of(e) / PASSES), evaluate, &task);
+}
+
 /* Bytes of one observation. */
 static int64_t obs_bytes(const Encoder *e) {
   return e->planes ? (int64_t)e->planes * e->height * e->width : (int64_t)sizeof(real) * e->layer[0].linear.inputs;
