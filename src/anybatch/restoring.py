@@ -72,7 +72,7 @@ def refuse_unlike_start(tree: StateTree, fresh: AnyState) -> None:
     )
     returns = tree["recent_returns"]
     state_fit.refuse_unlike(returns, [0.0] * len(returns), "recent_returns")
-    unlogged = loaded.tree.get("unlogged", {})  # of an earlier version, every iteration was logged
+    unlogged = tree.get("unlogged", {})  # of an earlier version, every iteration was logged
     state_fit.refuse_unlike(unlogged, Unlogged().state_dict(), "unlogged", may_lack=True)
     for name in ("ranks", "num_envs"):
         state_fit.refuse_unlike(tree.get(name), 1, name)
