@@ -15,7 +15,7 @@ from anybatch.backends.minibatches import Columns, Minibatch
 from anybatch.backends.optimizers import FlatAdam, StepNumbers
 from anybatch.backends.policy_kernel import PolicyKernel
 from anybatch.backends.q_kernel import QKernel
-from anybatch.backends.structs import Schedule, pointer
+from anybatch.backends.structs import Schedule, columns, pointer
 from anybatch.backends.torch_backend import CLIP_EPSILON, LossSteps, Network, Record, Seen, TorchBackend
 from anybatch.config import RunConfig
 from anybatch.distributed import collectives
@@ -54,9 +54,9 @@ class AdamKernel:
             self._count,
             scale,
             *betas,
-            numbers.eps,
-            numbers.size,
-            numbers.root_correction,
+            numbers.eps[0],
+            numbers.size[0],
+            numbers.root_correction[0],
         )
 
     def weights(
@@ -198,10 +198,10 @@ class NativeBackend(TorchBackend[Network]):
         if isinstance(average, EwmaNetwork):
             average.follows_as(averages[taken])
         used = min(taken + 1, len(sizes))
-        for place in range(used):
-            self.main.counts.add(
-                schedule[place].norm, lambda: self._cause(self.main, samples, minibatches[used - 1])
-            )
+        norms = columns(schedule)["norm"].tolist()
+        self.main.counts.add_finite(norms[:taken])
+        if used > taken:
+            self.main.counts.add(norms[taken], lambda: self._cause(self.main, samples, minibatches[taken]))
         end = sum(sizes[:used])
         make = self.main.loss.record
         return used, Seen([make(*record[:, :end])], [make(*record[:, end - sizes[used - 1] : end])])
@@ -213,10 +213,11 @@ class NativeBackend(TorchBackend[Network]):
 
         After each step, the average moves towards the parameters by the step's share.
         """
+        schedule = (StepStruct * len(sizes))()
         numbers = optimizer.numbers_ahead(len(sizes))
-        steps = [
-            StepStruct(size, *here, share) for size, here, share in zip(sizes, numbers, shares, strict=True)
-        ]
+        steps = columns(schedule)
+        steps["samples"], steps["share"] = sizes, shares
+        steps["step_size"], steps["root_correction"], steps["epsilon"] = numbers
         weights = self._adam.weights(
             optimizer.moments(),
             betas=optimizer.param_groups[0]["betas"],
@@ -224,7 +225,7 @@ class NativeBackend(TorchBackend[Network]):
             clip_epsilon=CLIP_EPSILON,
             average=None if self.average is None else self.average.values,
         )
-        return weights, (StepStruct * len(steps))(*steps)
+        return weights, schedule
 
     def _add_gradient(self, steps: LossSteps, samples: Columns, part: Tensor, count: float) -> Record:
         if steps.loss.function is not self.main.loss.function:
@@ -242,6 +243,6 @@ class NativeBackend(TorchBackend[Network]):
         optimizer = steps.optimizer
         if steps is not self.main or not isinstance(optimizer, FlatAdam):
             return super()._step(steps, scale)
-        [numbers] = optimizer.numbers_ahead(1)
+        numbers = optimizer.numbers_ahead(1)
         self._adam.step(optimizer.moments(), numbers, betas=optimizer.param_groups[0]["betas"], scale=scale)
         optimizer.count_steps(1)

@@ -14,11 +14,11 @@ SHORTEST_TRACTABLE = 5
 
 
 class StepNumbers(NamedTuple):
-    """What is particular to one step: value -= size × first ÷ (√second ÷ root_correction + eps)."""
+    """What is particular to each of some steps: value -= size × first ÷ (√second ÷ root_correction + eps)."""
 
-    size: float
-    root_correction: float
-    eps: float
+    size: list[float]
+    root_correction: list[float]
+    eps: list[float]
 
 
 def make_optimizer(parameter: nn.Parameter, config: OptimizerConfig) -> "FlatAdam | FlatSGD":
@@ -103,18 +103,18 @@ class FlatAdam(_NotCompiled, torch.optim.Adam):
         """Steps that native code has taken."""
         self.moments()["step"] += count
 
-    def numbers_ahead(self, steps: int) -> list[StepNumbers]:
+    def numbers_ahead(self, steps: int) -> StepNumbers:
         """What native code needs to know of each of the next steps."""
         group, first = self.param_groups[0], self.steps_taken + 1
-        (beta1, beta2), lr, numbers = group["betas"], group["lr"], list[StepNumbers]()
-        for number in range(first, first + steps):
-            first_correction, root_correction = 1 - beta1**number, math.sqrt(1 - beta2**number)
-            adapted = self._rate_and_eps(number) if self.rectified else (lr, group["eps"])
-            if adapted is None:
-                numbers.append(StepNumbers(lr / first_correction, math.inf, 1.0))  # only the mean
-            else:
-                numbers.append(StepNumbers(adapted[0] / first_correction, root_correction, adapted[1]))
-        return numbers
+        (beta1, beta2), numbers = group["betas"], range(first, first + steps)
+        adapted = [self._rate_and_eps(number) for number in numbers]
+        rates = [group["lr"] if both is None else both[0] for both in adapted]  # None: only the mean counts
+        roots = [math.sqrt(1 - beta2**number) for number in numbers]
+        return StepNumbers(
+            [rate / (1 - beta1**number) for rate, number in zip(rates, numbers, strict=True)],
+            [math.inf if both is None else root for root, both in zip(roots, adapted, strict=True)],
+            [1.0 if both is None else both[1] for both in adapted],
+        )
 
     @torch.no_grad()
     def take_step(self, scale: float = 1.0) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from anybatch import native
 from anybatch.backends import structs
-from anybatch.backends.structs import Outputs, Schedule, Workspace, pointer
+from anybatch.backends.structs import Outputs, Schedule, Workspace, columns, pointer
 from anybatch.backends.threads import Threads
 from anybatch.config import ObjectiveConfig
 from anybatch.envs.protocol import EnvSpec
@@ -189,7 +189,7 @@ class PolicyKernel:
                 byref(objective),
                 pointer(indices),
                 byref(_addresses(record)),
-                self._workspace.for_samples(max(step.samples for step in schedule)),
+                self._workspace.for_samples(int(columns(schedule)["samples"].max())),
                 byref(weights),
                 schedule,
                 len(schedule),

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from anybatch import native
 from anybatch.backends import structs
-from anybatch.backends.structs import Outputs, Schedule, Workspace, pointer
+from anybatch.backends.structs import Outputs, Schedule, Workspace, columns, pointer
 from anybatch.backends.threads import Threads
 from anybatch.config.pqn import QLearningConfig
 from anybatch.envs.protocol import EnvSpec
@@ -149,7 +149,7 @@ class QKernel:
                 pointer(indices),
                 pointer(record[0]),
                 pointer(record[1]),
-                self._workspace.for_samples(max(step.samples for step in schedule)),
+                self._workspace.for_samples(int(columns(schedule)["samples"].max())),
                 byref(weights),
                 schedule,
                 len(schedule),

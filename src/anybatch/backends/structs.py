@@ -4,6 +4,7 @@ import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -33,6 +34,14 @@ Schedule = ctypes.Array[StepStruct]
 """Gradient steps that follow each other."""
 MOST_SIZES = 4
 """Number of microbatch sizes for which memory is kept."""
+
+
+STEPS = np.dtype(StepStruct)
+
+
+def columns(schedule: Schedule) -> np.ndarray:
+    """The fields of all steps, in the same memory: an object for each step would take longer than the step."""
+    return np.frombuffer(schedule, STEPS)
 
 
 def pointer(tensor: Tensor | None) -> int | None:
