@@ -73,7 +73,9 @@ class PolicyKernel:
         self._library = native.library("float64" if dtype == torch.float64 else "float32")
         self._network = structs.actor_critic(network, spec.obs_shape)
         self._proximal = None if proximal is None else structs.policy(proximal, spec.obs_shape)
-        value_encoder = self._network.policy.encoder if network.shares_encoder else self._network.value_encoder
+        value_encoder = (
+            self._network.policy.encoder if network.shares_encoder else self._network.value_encoder
+        )
         self._values = Outputs(self._library, value_encoder, self._network.value_head, dtype, threads)
         self._workspace = Workspace(
             lambda count: self._library.ppo_workspace(byref(self._network), count, threads),

@@ -40,7 +40,7 @@ STEPS = np.dtype(StepStruct)
 
 
 def columns(schedule: Schedule) -> np.ndarray:
-    """The fields of all steps, in the same memory: an object for each step would take longer than the step."""
+    """The fields of all steps, in the same memory: an object for each step would cost as much as a step."""
     return np.frombuffer(schedule, STEPS)
 
 
@@ -145,7 +145,12 @@ class Outputs:
     """The outputs of a head on an encoder, for any number of observations."""
 
     def __init__(
-        self, library: ctypes.CDLL, encoder: EncoderStruct, head: LinearStruct, dtype: torch.dtype, threads: int
+        self,
+        library: ctypes.CDLL,
+        encoder: EncoderStruct,
+        head: LinearStruct,
+        dtype: torch.dtype,
+        threads: int,
     ):
         self._library, self._encoder, self._head = library, encoder, head
         self._threads = Threads(threads)

@@ -259,7 +259,20 @@ STRUCTS: Mapping[str, Mapping[str, type[ctypes.Structure]]] = {
 """By C file, without its ending, and the type's name there."""
 
 _int32, _int64, _double = ctypes.c_int32, ctypes.c_int64, ctypes.c_double
-_Encoder, _Linear, _ActorCritic, _Policy, _QNetwork, _Samples, _QSamples, _Objective, _Record, _Rollout, _Weights, _Step = (
+(
+    _Encoder,
+    _Linear,
+    _ActorCritic,
+    _Policy,
+    _QNetwork,
+    _Samples,
+    _QSamples,
+    _Objective,
+    _Record,
+    _Rollout,
+    _Weights,
+    _Step,
+) = (
     ctypes.POINTER(struct)
     for struct in (
         EncoderStruct,

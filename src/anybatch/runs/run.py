@@ -312,7 +312,7 @@ class Run:
 
 @dataclass
 class Unlogged:
-    """What no row of the log contains yet. A checkpoint keeps it, so that a resumed run writes the same rows."""
+    """What no row of the log has yet. Checkpoints keep it, so that a resumed run writes the same rows."""
 
     episodes: int = 0
     returns: float = 0.0
