@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PORT = 29_400
 TRAIN = (
     *("train", "--env=CartPole-v1", "--num-envs=8", "--num-steps=32", "--evaluation.num-envs=1", "--seed=5"),
-    *("--record.checkpoint-every-seconds=0", "--native=off"),
+    *("--record.checkpoint-every-seconds=0", "--record.log-every=1", "--native=off"),
 )
 COUNTS = ("env_steps", "charts/iterations", "charts/gradient_steps", "batch/iteration", "batch/minibatch")
 

@@ -281,6 +281,8 @@ class Run:
             self.save(state)
 
     def save(self, state: Recordable) -> None:
+        if self.stop.requested and self._unlogged.env_steps:  # a person may look at the log now
+            self._write_row(state)
         snapshot = state.snapshot()
         if snapshot is None:
             return
