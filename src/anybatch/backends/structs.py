@@ -41,7 +41,7 @@ STEPS = np.dtype(StepStruct)
 
 def columns(schedule: Schedule) -> np.ndarray:
     """The fields of all steps, in the same memory: an object for each step would cost as much as a step."""
-    return np.frombuffer(schedule, STEPS)
+    return np.frombuffer(memoryview(schedule), STEPS)
 
 
 def pointer(tensor: Tensor | None) -> int | None:
