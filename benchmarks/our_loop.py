@@ -1,6 +1,5 @@
 """Our real training loop in a temporary folder: logs and checkpoints as ever, no evaluation."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,8 @@ from anybatch.runs.display import Quiet
 from anybatch.runs.run import Run
 from anybatch.runs.stop import GracefulStop
 
+NEVER_SECONDS = 1e9
+"""Longer than any measurement."""
 PPG_WARM_UP_ITERATIONS = 1
 """Of hundreds of passes through each network: a second one would only take time."""
 
@@ -85,7 +86,7 @@ def train(config: AnyConfig, state: AnyState, stopwatch: Stopwatch) -> SavingSec
 
     Checkpoints are saved at the start and at the end only, so that none is in the time by chance.
     """
-    record = replace(config.record, checkpoint_every_seconds=math.inf)
+    record = replace(config.record, checkpoint_every_seconds=NEVER_SECONDS)
     with TemporaryDirectory() as folder, Run.silent(Path(folder), record) as run:
         run.display = TimedDisplay(stopwatch, run.stop)
         stopwatch.tick(0)

@@ -7,6 +7,7 @@ from anybatch.algorithms import AnyState, algorithm_of
 from anybatch.config import AnyConfig
 from anybatch.errors import CheckpointError, ConfigError
 from anybatch.runs.record import RunRecord
+from anybatch.runs.run import Unlogged
 from anybatch.storage import state_fit
 from anybatch.storage.checkpoint import Loaded, Snapshot
 from anybatch.storage.resharding import of_shard
@@ -71,5 +72,7 @@ def refuse_unlike_start(tree: StateTree, fresh: AnyState) -> None:
     )
     returns = tree["recent_returns"]
     state_fit.refuse_unlike(returns, [0.0] * len(returns), "recent_returns")
+    unlogged = tree.get("unlogged", {})  # of an earlier version, every iteration was logged
+    state_fit.refuse_unlike(unlogged, Unlogged().state_dict(), "unlogged", may_lack=True)
     for name in ("ranks", "num_envs"):
         state_fit.refuse_unlike(tree.get(name), 1, name)

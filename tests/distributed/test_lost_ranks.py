@@ -24,6 +24,7 @@ TRAIN = [
     "--num-envs=3",
     "--num-steps=5",
     "--record.checkpoint-every-iterations=2",
+    "--record.log-every=1",
     "--record.no-tensorboard",
     "--ranks=2",
 ]

@@ -25,6 +25,7 @@ TRAIN = [
     FACTORY,
     "--num-envs=4",
     "--num-steps=100",
+    "--record.log-every=1",
     "--total-env-steps=4000",
     "--evaluation.num-envs=1",
     "--record.checkpoint-every-iterations=1",

@@ -21,7 +21,7 @@ from anybatch.runs.sinks import flat_settings
 
 TRAIN = (
     "train --env toy:Match --num-envs 4 --num-steps 8 --total-env-steps 100 --network.hidden-sizes 8 "
-    "--evaluation.num-envs 2 --name tracked"
+    "--evaluation.num-envs 2 --record.log-every 1 --name tracked"
 )
 READ_TRACKIO = """
 import json

@@ -27,7 +27,7 @@ PORT = 29_400
 TOKEN = secrets.token_hex(32)
 TRAIN = (
     *("train", "--env=CartPole-v1", "--num-envs=8", "--num-steps=32", "--evaluation.num-envs=1", "--seed=5"),
-    *("--record.checkpoint-every-seconds=0", "--native=off"),
+    *("--record.checkpoint-every-seconds=0", "--record.log-every=1", "--native=off"),
 )
 COUNTS = ("env_steps", "charts/iterations", "charts/gradient_steps", "batch/iteration", "batch/minibatch")
 

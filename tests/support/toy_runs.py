@@ -35,7 +35,7 @@ SMALL: dict[str, Any] = {
     "update": {"epochs": 2, "minibatches_per_epoch": 2, "noise_scale_every": 0},
     "network": {"hidden_sizes": [11]},
     "evaluation": {"num_envs": 2},
-    "record": {"tensorboard": False},
+    "record": {"tensorboard": False, "log_every": 1},
 }
 Config = TypeVar("Config", bound=AnyConfig)
 

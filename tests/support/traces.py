@@ -36,7 +36,12 @@ BASE: dict[str, Any] = {
     "optimizer": {"learning_rate": 3e-3, "max_grad_norm": 0.5, "anneal": "linear"},
     "network": {"hidden_sizes": [13]},
     "evaluation": {"num_envs": 2},
-    "record": {"tensorboard": False, "checkpoint_every_iterations": 1, "keep_checkpoints": 50},
+    "record": {
+        "tensorboard": False,
+        "log_every": 1,
+        "checkpoint_every_iterations": 1,
+        "keep_checkpoints": 50,
+    },
     "tuned_at": {"num_envs": 6, "num_steps": 7, "minibatches_per_epoch": 3, "epochs": 2},
 }
 EWMA: dict[str, Any] = {

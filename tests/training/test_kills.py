@@ -24,6 +24,7 @@ TRAIN = [
     "--num-steps=5",
     "--normalize.observations=step",
     "--record.checkpoint-every-iterations=1",
+    "--record.log-every=1",
     "--record.no-tensorboard",
 ]
 FOREVER = ["--total-env-steps=1000000000"]

@@ -1,5 +1,6 @@
 """Collecting an iteration batch: step the environments and store observations, decisions and results."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor
 from anybatch.acting.normalizers import ObservationNormalizer
 from anybatch.acting.rollout import START_OF_RUN, Origin, Rollout
 from anybatch.backends import Acting, Actor
-from anybatch.backends.acting import Buffers, in_chunks
+from anybatch.backends.acting import Buffers
 from anybatch.distributed.shard import Shard
 from anybatch.envs.episodes import EpisodeTracker
 from anybatch.envs.protocol import EnvSpec, EnvStep, RestorableEnv, VectorEnv
@@ -141,25 +142,21 @@ class Collector:
             self.normalizer.update(obs[decides], self._env_numbers[decides])
         return self.normalizer.normalize(obs)
 
-    @torch.no_grad()
     def _values(self, network: Actor, buffers: Buffers) -> tuple[Tensor, Tensor]:
         """Values of the observations before and after each step. Both [T, N]."""
         if network.shares_encoder:
-            last = self._over(network.value, buffers.obs[-1])
+            last = self.acting.values(network, buffers.obs[-1], self.chunk)
             value = torch.cat([buffers.acting_value, last[None]])
         else:
-            value = self._over(network.value, buffers.obs.flatten(0, 1))
+            value = self.acting.values(network, buffers.obs.flatten(0, 1), self.chunk)
             value = value.view(buffers.obs.shape[:2])
         next_value = value[1:].clone()
         if buffers.final_obs:
             final = torch.from_numpy(np.concatenate([obs for _, _, obs in buffers.final_obs]))
-            final_value = self._over(network.value, final.to(buffers.obs.dtype))
+            final_value = self.acting.values(network, final.to(buffers.obs.dtype), self.chunk)
             rows = np.concatenate([rows for rows, _, _ in buffers.final_obs])
             next_value[rows, np.concatenate([envs for _, envs, _ in buffers.final_obs])] = final_value
         return value[:-1], next_value
-
-    def _over(self, network: Callable[[Tensor], Tensor], obs: Tensor) -> Tensor:
-        return in_chunks(network, obs, chunk=self.chunk, device=self.device)
 
     def example(self, num_steps: int) -> Rollout:
         """A rollout of this length without data: its parts, shapes and types."""
@@ -281,6 +278,8 @@ def refuse_bad_numbers(buffers: Buffers, first_env: int) -> None:
     if buffers.obs.is_floating_point():
         named["observation"] = buffers.obs
     for name, tensor in named.items():
+        if math.isfinite(tensor.sum()):  # a sum of finite numbers may overflow: only then each is looked at
+            continue
         finite = torch.isfinite(tensor)
         if not finite.all():
             row, env, *index = (~finite).nonzero()[0].tolist()

@@ -217,6 +217,8 @@ def update_policy(
         metrics["staleness/learning_rate_factor"] = stale_data.learning_rate_factor(share)
     if not records:  # reset steps only, which happens if an iteration is a step or two
         return metrics | {"batch/valid_fraction": 0.0}
+    if not state.learner.wants_metrics:
+        return metrics
     return metrics | iteration_metrics(records, samples, state, config, epochs_done)
 
 

@@ -156,6 +156,8 @@ def update_values(
     metrics: dict[str, float | None] = {"charts/learning_rate": learning_rate} | noise
     if not records:  # reset steps only
         return metrics | {"batch/valid_fraction": 0.0}
+    if not state.learner.wants_metrics:
+        return metrics
     return metrics | iteration_metrics(records, samples, state)
 
 

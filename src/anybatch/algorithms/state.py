@@ -53,6 +53,8 @@ class Learner(Generic[Network]):
     noise: NoiseMeter
     env_steps: int = 0
     iterations: int = 0
+    wants_metrics: bool = True
+    """Whether the losses of this iteration, as means over its samples, are read by anybody."""
     imbalances: list[float] = field(default_factory=list[float])
     """How unevenly this iteration's minibatches are spread over several ranks; empty for one rank."""
 
@@ -276,6 +278,9 @@ class TrainState(Generic[Network]):
             self.begin_rollout(config)
             run.pace.begin_iteration(
                 samples=self.batch.iteration_batch, gradient_steps=self.gradient_steps(config)
+            )
+            self.learner.wants_metrics = run.begin_iteration(
+                self.iterations + 1, iteration_batch=self.batch.iteration_batch, env_steps=self.env_steps
             )
             with run.timer("rollout"):
                 rollout = self.source.next(self.network, self.batch.num_steps, self.learner.origin)

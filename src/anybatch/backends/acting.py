@@ -79,6 +79,10 @@ class Acting(Protocol):
         """A function that decides the actions of row t and stores the policy's outputs."""
         ...
 
+    def values(self, network: Actor, obs: Tensor, chunk: int) -> Tensor:
+        """Values of any number of observations, without gradients; torch computes `chunk` at a time."""
+        ...
+
     def whole_rollout(
         self, network: Actor, env: VectorEnv, buffers: Buffers, noise: Tensor
     ) -> np.ndarray | None:
@@ -115,6 +119,10 @@ class TorchActing:
 
         return decide
 
+    @torch.no_grad()
+    def values(self, network: Actor, obs: Tensor, chunk: int) -> Tensor:
+        return in_chunks(network.value, obs, chunk=chunk, device=self._device)
+
     def whole_rollout(
         self, network: Actor, env: VectorEnv, buffers: Buffers, noise: Tensor
     ) -> np.ndarray | None:
@@ -143,6 +151,11 @@ class NativeActing(TorchActing):
             self._kernel.act(num_envs, *(start + t * row for start, row in places))
 
         return decide
+
+    def values(self, network: Actor, obs: Tensor, chunk: int) -> Tensor:
+        if network is not self._kernel.network:
+            return super().values(network, obs, chunk)
+        return self._kernel.values(obs)
 
     def whole_rollout(
         self, network: Actor, env: VectorEnv, buffers: Buffers, noise: Tensor

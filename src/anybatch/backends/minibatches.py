@@ -66,7 +66,8 @@ class Minibatch:
 
     @classmethod
     def of(cls, indices: Tensor, shard: Shard, device: torch.device) -> "Minibatch":
-        return cls(staged(shard.local_indices(indices), device), indices, shard)
+        local = shard.local_indices(indices)
+        return cls(local if local.device == device else staged(local, device), indices, shard)
 
     @property
     def count(self) -> float:

@@ -15,12 +15,12 @@ from anybatch.backends.minibatches import Columns, Minibatch
 from anybatch.backends.optimizers import FlatAdam, StepNumbers
 from anybatch.backends.policy_kernel import PolicyKernel
 from anybatch.backends.q_kernel import QKernel
-from anybatch.backends.structs import Schedule, pointer
+from anybatch.backends.structs import Schedule, columns, pointer
 from anybatch.backends.torch_backend import CLIP_EPSILON, LossSteps, Network, Record, Seen, TorchBackend
 from anybatch.config import RunConfig
 from anybatch.distributed import collectives
 from anybatch.native.layout import StepStruct, WeightsStruct
-from anybatch.networks.weight_average import EwmaNetwork
+from anybatch.networks.weight_average import Average, EwmaNetwork
 from anybatch.runs import pace
 
 LONGEST_CALL_SECONDS = 0.5
@@ -54,9 +54,9 @@ class AdamKernel:
             self._count,
             scale,
             *betas,
-            numbers.eps,
-            numbers.size,
-            numbers.root_correction,
+            numbers.eps[0],
+            numbers.size[0],
+            numbers.root_correction[0],
         )
 
     def weights(
@@ -179,9 +179,10 @@ class NativeBackend(TorchBackend[Network]):
         assert self._plan is not None and isinstance(self.main.optimizer, FlatAdam)
         average, decay = self.average, self._plan.hyperparameters.proximal_decay
         sizes = [minibatch.local.numel() for minibatch in minibatches]
-        shares = [0.0] * len(sizes)
+        shares, averages = [0.0] * len(sizes), list[Average]()
         if isinstance(average, EwmaNetwork):
-            shares = average.shares_ahead(decay, len(sizes))
+            averages = average.ahead(decay, self._plan.batch.env_steps_per_gradient_step, len(sizes))
+            shares = [1.0 / after.total_weight for after in averages[1:]]
         weights, schedule = self._scheduled(self.main.optimizer, sizes, shares)
         indices = torch.cat([minibatch.local for minibatch in minibatches])
         start = perf_counter()
@@ -195,13 +196,12 @@ class NativeBackend(TorchBackend[Network]):
         self._seconds_per_sample = (perf_counter() - start) / max(len(indices), 1)
         self.main.optimizer.count_steps(taken)
         if isinstance(average, EwmaNetwork):
-            average.count_updates(taken, decay, self._plan.batch.env_steps_per_gradient_step)
+            average.follows_as(averages[taken])
         used = min(taken + 1, len(sizes))
-        for place in range(used):
-            cause = minibatches[place]
-            self.main.counts.add(
-                schedule[place].norm, lambda cause=cause: self._cause(self.main, samples, cause)
-            )
+        norms = columns(schedule)["norm"].tolist()
+        self.main.counts.add_finite(norms[:taken])
+        if used > taken:
+            self.main.counts.add(norms[taken], lambda: self._cause(self.main, samples, minibatches[taken]))
         end = sum(sizes[:used])
         make = self.main.loss.record
         return used, Seen([make(*record[:, :end])], [make(*record[:, end - sizes[used - 1] : end])])
@@ -213,11 +213,11 @@ class NativeBackend(TorchBackend[Network]):
 
         After each step, the average moves towards the parameters by the step's share.
         """
-        first = optimizer.steps_taken + 1
-        steps = [
-            StepStruct(size, *optimizer.numbers_of(first + place), share)
-            for place, (size, share) in enumerate(zip(sizes, shares, strict=True))
-        ]
+        schedule = (StepStruct * len(sizes))()
+        numbers = optimizer.numbers_ahead(len(sizes))
+        steps = columns(schedule)
+        steps["samples"], steps["share"] = sizes, shares
+        steps["step_size"], steps["root_correction"], steps["epsilon"] = numbers
         weights = self._adam.weights(
             optimizer.moments(),
             betas=optimizer.param_groups[0]["betas"],
@@ -225,7 +225,7 @@ class NativeBackend(TorchBackend[Network]):
             clip_epsilon=CLIP_EPSILON,
             average=None if self.average is None else self.average.values,
         )
-        return weights, (StepStruct * len(steps))(*steps)
+        return weights, schedule
 
     def _add_gradient(self, steps: LossSteps, samples: Columns, part: Tensor, count: float) -> Record:
         if steps.loss.function is not self.main.loss.function:
@@ -243,6 +243,6 @@ class NativeBackend(TorchBackend[Network]):
         optimizer = steps.optimizer
         if steps is not self.main or not isinstance(optimizer, FlatAdam):
             return super()._step(steps, scale)
-        numbers = optimizer.numbers_of(optimizer.steps_taken + 1)
+        numbers = optimizer.numbers_ahead(1)
         self._adam.step(optimizer.moments(), numbers, betas=optimizer.param_groups[0]["betas"], scale=scale)
         optimizer.count_steps(1)

@@ -14,11 +14,11 @@ SHORTEST_TRACTABLE = 5
 
 
 class StepNumbers(NamedTuple):
-    """What is particular to one step: value -= size × first ÷ (√second ÷ root_correction + eps)."""
+    """What is particular to each of some steps: value -= size × first ÷ (√second ÷ root_correction + eps)."""
 
-    size: float
-    root_correction: float
-    eps: float
+    size: list[float]
+    root_correction: list[float]
+    eps: list[float]
 
 
 def make_optimizer(parameter: nn.Parameter, config: OptimizerConfig) -> "FlatAdam | FlatSGD":
@@ -103,16 +103,18 @@ class FlatAdam(_NotCompiled, torch.optim.Adam):
         """Steps that native code has taken."""
         self.moments()["step"] += count
 
-    def numbers_of(self, number: int) -> StepNumbers:
-        """What native code needs to know of step `number`."""
-        group = self.param_groups[0]
-        beta1, beta2 = group["betas"]
-        first_correction, root_correction = 1 - beta1**number, math.sqrt(1 - beta2**number)
-        adapted = self._rate_and_eps(number)
-        if adapted is None:
-            return StepNumbers(group["lr"] / first_correction, math.inf, 1.0)  # only the mean
-        rate, eps = adapted
-        return StepNumbers(rate / first_correction, root_correction, eps)
+    def numbers_ahead(self, steps: int) -> StepNumbers:
+        """What native code needs to know of each of the next steps."""
+        group, first = self.param_groups[0], self.steps_taken + 1
+        (beta1, beta2), numbers = group["betas"], range(first, first + steps)
+        adapted = [self._rate_and_eps(number) for number in numbers]
+        rates = [group["lr"] if both is None else both[0] for both in adapted]  # None: only the mean counts
+        roots = [math.sqrt(1 - beta2**number) for number in numbers]
+        return StepNumbers(
+            [rate / (1 - beta1**number) for rate, number in zip(rates, numbers, strict=True)],
+            [math.inf if both is None else root for root, both in zip(roots, adapted, strict=True)],
+            [1.0 if both is None else both[1] for both in adapted],
+        )
 
     @torch.no_grad()
     def take_step(self, scale: float = 1.0) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from anybatch import native
 from anybatch.backends import structs
-from anybatch.backends.structs import Schedule, Workspace, pointer
+from anybatch.backends.structs import Outputs, Schedule, Workspace, columns, pointer
 from anybatch.backends.threads import Threads
 from anybatch.config import ObjectiveConfig
 from anybatch.envs.protocol import EnvSpec
@@ -73,6 +73,10 @@ class PolicyKernel:
         self._library = native.library("float64" if dtype == torch.float64 else "float32")
         self._network = structs.actor_critic(network, spec.obs_shape)
         self._proximal = None if proximal is None else structs.policy(proximal, spec.obs_shape)
+        value_encoder = (
+            self._network.policy.encoder if network.shares_encoder else self._network.value_encoder
+        )
+        self._values = Outputs(self._library, value_encoder, self._network.value_head, dtype, threads)
         self._workspace = Workspace(
             lambda count: self._library.ppo_workspace(byref(self._network), count, threads),
             dtype,
@@ -95,6 +99,10 @@ class PolicyKernel:
             value,
             self._workspace.for_samples(count),
         )
+
+    def values(self, obs: Tensor) -> Tensor:
+        """[B] of contiguous observations [B, …]."""
+        return self._values(obs).squeeze(1)
 
     def collect(self, rollout: RolloutStruct) -> None:
         """Act and step envs of native code in turns, for a whole rollout."""
@@ -183,7 +191,7 @@ class PolicyKernel:
                 byref(objective),
                 pointer(indices),
                 byref(_addresses(record)),
-                self._workspace.for_samples(max(step.samples for step in schedule)),
+                self._workspace.for_samples(int(columns(schedule)["samples"].max())),
                 byref(weights),
                 schedule,
                 len(schedule),

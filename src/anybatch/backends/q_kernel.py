@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from anybatch import native
 from anybatch.backends import structs
-from anybatch.backends.structs import Schedule, Workspace, pointer
+from anybatch.backends.structs import Outputs, Schedule, Workspace, columns, pointer
 from anybatch.backends.threads import Threads
 from anybatch.config.pqn import QLearningConfig
 from anybatch.envs.protocol import EnvSpec
@@ -55,6 +55,7 @@ class QKernel:
         self.network = network
         self._library = native.library("float64" if dtype == torch.float64 else "float32")
         self._network = structs.q_network(network, spec.obs_shape)
+        self._outputs = Outputs(self._library, self._network.encoder, self._network.head, dtype, threads)
         self._workspace = Workspace(
             lambda count: self._library.q_workspace(byref(self._network), count, threads),
             dtype,
@@ -76,6 +77,10 @@ class QKernel:
             value,
             self._workspace.for_samples(count),
         )
+
+    def values(self, obs: Tensor) -> Tensor:
+        """Values [B] of the best actions, of contiguous observations [B, …]."""
+        return self._outputs(obs).amax(1)
 
     def collect(self, rollout: RolloutStruct) -> None:
         """Act and step envs of native code in turns, for a whole rollout."""
@@ -144,7 +149,7 @@ class QKernel:
                 pointer(indices),
                 pointer(record[0]),
                 pointer(record[1]),
-                self._workspace.for_samples(max(step.samples for step in schedule)),
+                self._workspace.for_samples(int(columns(schedule)["samples"].max())),
                 byref(weights),
                 schedule,
                 len(schedule),

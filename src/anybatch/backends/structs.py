@@ -4,9 +4,11 @@ import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from anybatch.backends.threads import Threads
 from anybatch.native.layout import (
     MOST_LAYERS,
     ActorCriticStruct,
@@ -32,6 +34,14 @@ Schedule = ctypes.Array[StepStruct]
 """Gradient steps that follow each other."""
 MOST_SIZES = 4
 """Number of microbatch sizes for which memory is kept."""
+
+
+STEPS = np.dtype(StepStruct)
+
+
+def columns(schedule: Schedule) -> np.ndarray:
+    """The fields of all steps, in the same memory: an object for each step would cost as much as a step."""
+    return np.frombuffer(memoryview(schedule), STEPS)
 
 
 def pointer(tensor: Tensor | None) -> int | None:
@@ -129,6 +139,39 @@ def q_network(network: QNetwork, obs_shape: Sequence[int]) -> QNetworkStruct:
     return QNetworkStruct(
         over_planes(convolution, obs_shape, layers, channels_first=False), linear(network.head)
     )
+
+
+class Outputs:
+    """The outputs of a head on an encoder, for any number of observations."""
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        encoder: EncoderStruct,
+        head: LinearStruct,
+        dtype: torch.dtype,
+        threads: int,
+    ):
+        self._library, self._encoder, self._head = library, encoder, head
+        self._threads = Threads(threads)
+        self._work = torch.empty(library.outputs_workspace(ctypes.byref(encoder), threads), dtype=dtype)
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        """[B, outputs] of contiguous observations [B, …]."""
+        outputs = torch.empty(len(obs), self._head.outputs, dtype=self._work.dtype)
+        self._threads.run(
+            len(obs),
+            lambda threads: self._library.outputs(
+                ctypes.byref(self._encoder),
+                ctypes.byref(self._head),
+                len(obs),
+                pointer(obs),
+                pointer(outputs),
+                pointer(self._work),
+                threads,
+            ),
+        )
+        return outputs
 
 
 class Workspace:

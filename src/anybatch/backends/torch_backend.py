@@ -80,12 +80,17 @@ class StepCounts:
     norms: list[float] = field(default_factory=list[float])
     """Gradient norms of this iteration, before clipping."""
 
+    def add_finite(self, norms: Sequence[float]) -> None:
+        """Count steps that were taken, by their norms."""
+        if norms:
+            self.norms.extend(norms)
+            self.taken += len(norms)
+            self.skipped_in_a_row = 0
+
     def add(self, norm: float, cause: Callable[[], str | None]) -> None:
         """Count a step by its norm; end the run after several non-finite steps in a row."""
         if math.isfinite(norm):
-            self.norms.append(norm)
-            self.taken += 1
-            self.skipped_in_a_row = 0
+            self.add_finite([norm])
             return
         self.skipped += 1
         self.skipped_in_a_row += 1

@@ -219,6 +219,9 @@ class EvaluationConfig(Group, group="evaluation"):
 class RecordConfig(Group, group="record"):
     """What is written to the run folder, and when."""
 
+    log_every: PositiveInt | None = None
+    """Iterations per row of the log, which has all episodes since the row before and the losses of the last
+    iteration; by default as many as make up 2,048 env steps."""
     checkpoint_every_seconds: NonNegativeFloat = 60.0
     """Seconds after a checkpoint before the end of an iteration saves the next one."""
     checkpoint_every_iterations: NonNegativeInt = 0

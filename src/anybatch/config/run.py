@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, cast
 
 from anybatch import rules
@@ -243,7 +244,7 @@ class RunConfig(Group):
         staleness = replace(self.staleness, iterations=self.lag)
         return replace(self.pinned(), controller=controller, staleness=staleness)
 
-    @property
+    @cached_property
     def complete_controller(self) -> CompleteController:
         """The controller with the defaults of its kind, around the tuned rollout length."""
         return self.controller.completed(self.tuned_batch().num_steps)

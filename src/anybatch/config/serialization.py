@@ -58,6 +58,7 @@ NAMES_ELSEWHERE = {
     "evaluation.num-envs": "episodes num-episodes eval-episodes n-eval-episodes",
     "evaluation.greedy": "greedy deterministic",
     "record.checkpoint-every-seconds": "save-freq checkpoint-freq",
+    "record.log-every": "log-every log-interval log-freq print-freq",
     "record.wandb": "track wandb",
     "device": "cuda gpu",
     "run-dir": "log-dir logdir output-dir save-dir out",

@@ -79,11 +79,15 @@ def of_all_ranks(tensor: Tensor) -> Tensor:
 
 def largest_over_ranks(number: int) -> int:
     """The largest of the ranks' numbers."""
+    if world_size() == 1:
+        return number
     return int(of_all_ranks(torch.tensor(number)).max())
 
 
 def from_rank_0(number: int) -> int:
     """The number that rank 0 has."""
+    if world_size() == 1:
+        return number
     return int(of_all_ranks(torch.tensor(number))[0])
 
 

@@ -259,9 +259,24 @@ STRUCTS: Mapping[str, Mapping[str, type[ctypes.Structure]]] = {
 """By C file, without its ending, and the type's name there."""
 
 _int32, _int64, _double = ctypes.c_int32, ctypes.c_int64, ctypes.c_double
-_ActorCritic, _Policy, _QNetwork, _Samples, _QSamples, _Objective, _Record, _Rollout, _Weights, _Step = (
+(
+    _Encoder,
+    _Linear,
+    _ActorCritic,
+    _Policy,
+    _QNetwork,
+    _Samples,
+    _QSamples,
+    _Objective,
+    _Record,
+    _Rollout,
+    _Weights,
+    _Step,
+) = (
     ctypes.POINTER(struct)
     for struct in (
+        EncoderStruct,
+        LinearStruct,
         ActorCriticStruct,
         PolicyStruct,
         QNetworkStruct,
@@ -289,6 +304,8 @@ FUNCTIONS: Mapping[str, tuple[Any, list[Any]]] = {
             *[_Weights, _Step, _int32, _int32],
         ],
     ),
+    "outputs_workspace": (_int64, [_Encoder, _int32]),
+    "outputs": (None, [_Encoder, _Linear, _int32, *[Pointer] * 3, _int32]),
     "q_workspace": (_int64, [_QNetwork, _int64, _int32]),
     "q_act": (None, [_QNetwork, _double, _int32, *[Pointer] * 6]),
     "q_rollout": (None, [_QNetwork, _double, _Rollout, Pointer, _int32]),

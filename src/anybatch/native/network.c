@@ -89,11 +89,33 @@ static void transposed_linear_gradient(const Linear *l, int n, const real *x, co
     for (int k = 0; k < l->inputs; k++) l->d_weight[(mine.start + o) * l->inputs + k] += scratch[k * width + o];
 }
 
-void linear_gradient(const Linear *l, int n, const real *x, const real *d_y, real *scratch) {
+int64_t products_room(const Encoder *e, const Linear *head) {
+  int64_t outputs = head->outputs;
+  for (int k = 0; k < e->layers; k++) outputs += e->layer[k].linear.outputs;
+  return FORMED_SAMPLES * outputs;
+}
+
+/* Whether the gradient of a matrix is left as a product. */
+static int forms_product(const Products *products, const Linear *l) {
+  return products && (int64_t)l->inputs * l->outputs >= FEWEST_WEIGHTS && l->inputs % LANES == 0;
+}
+
+/* Keeps them in the order of their places. */
+static void keep_product(Products *products, const Linear *l, int n, const real *x, const real *d_y) {
+  memcpy(products->room, d_y, sizeof(real) * n * l->outputs);
+  int k = products->count++;
+  for (; k > 0 && products->product[k - 1].place > l->d_weight; k--) products->product[k] = products->product[k - 1];
+  products->product[k] = (Product){l->d_weight, l->inputs, l->outputs, n, x, products->room};
+  products->room += (int64_t)n * l->outputs;
+}
+
+void linear_gradient(const Linear *l, int n, const real *x, const real *d_y, real *scratch, Products *products) {
   const Range outputs = share_of(l->outputs, LANES), inputs = share_of(l->inputs, PANEL);
   for (int64_t i = 0; i < n; i++)
     for (int64_t o = outputs.start; o < outputs.end; o++) l->d_bias[o] += d_y[i * l->outputs + o];
-  if (has_few_inputs(l))
+  if (forms_product(products, l))
+    keep_product(products, l, n, x, d_y);
+  else if (has_few_inputs(l))
     transposed_linear_gradient(l, n, x, d_y, scratch);
   else
     add_transposed_product(l->outputs, length(inputs), n, d_y, l->outputs, x + inputs.start, l->inputs,
@@ -317,7 +339,7 @@ const real *encode(const Encoder *e, int n, Range rows, const void *obs, real *k
 }
 
 void encode_gradient(const Encoder *e, int n, Range rows, const void *obs, const real *kept, real *d, real *other,
-                     real *sums, real *scratch) {
+                     real *sums, real *scratch, Products *products) {
   const int64_t count = length(rows), all = n;
   kept += all * kept_of(e);
   for (int k = e->layers - 1; k >= (e->planes ? -1 : 0); k--) {
@@ -336,7 +358,7 @@ void encode_gradient(const Encoder *e, int n, Range rows, const void *obs, const
     const int is_first = k == 0 && !e->planes;
     const Layer *lower = k > 0 ? &e->layer[k - 1] : &e->convolution;
     const real *below = is_first ? obs : kept - all * kept_by(lower, l->linear.inputs);
-    linear_gradient(&l->linear, n, below, d, scratch);
+    linear_gradient(&l->linear, n, below, d, scratch, products);
     if (is_first) return;
     real *d_below = other + rows.start * l->linear.inputs;
     memset(d_below, 0, sizeof(real) * count * l->linear.inputs);
@@ -345,6 +367,42 @@ void encode_gradient(const Encoder *e, int n, Range rows, const void *obs, const
     d = d_below - rows.start * l->linear.inputs;
     sums = beyond;
   }
+}
+
+typedef struct {
+  const Encoder *encoder;
+  const Linear *head;
+  int n;
+  const char *obs;
+  real *y, *work;
+} Evaluation;
+
+#define MOST_IN_PART (SAMPLES_AT_ONCE + BLOCK_SAMPLES) /* so that no part is shorter than a block */
+
+static int64_t part_numbers(const Encoder *e) { return MOST_IN_PART * kept_of(e) + scratch_of(e); }
+
+static int64_t obs_bytes(const Encoder *e);
+
+/* This member's share, in parts whose numbers stay in the cache. */
+static void evaluate(void *task) {
+  const Evaluation *v = task;
+  const Range mine = share_of(v->n, BLOCK_SAMPLES);
+  real *kept = v->work + member() * part_numbers(v->encoder);
+  for (int64_t start = mine.start, end; start < mine.end; start = end) {
+    end = mine.end - start < MOST_IN_PART ? mine.end : start + SAMPLES_AT_ONCE;
+    const Range rows = {0, end - start};
+    const real *features = encode(v->encoder, end - start, rows, v->obs + start * obs_bytes(v->encoder), kept,
+                                  kept + MOST_IN_PART * kept_of(v->encoder));
+    linear(v->head, end - start, features, v->y + start * v->head->outputs);
+  }
+}
+
+int64_t outputs_workspace(const Encoder *e, int32_t threads) { return threads * part_numbers(e); }
+
+/* y[n, outputs] of a head on an encoder. */
+void outputs(const Encoder *e, const Linear *head, int32_t n, const void *obs, real *y, real *work, int32_t threads) {
+  Evaluation task = {e, head, n, obs, y, work};
+  as_team(useful_members(threads, n, operations_of(e) / PASSES), evaluate, &task);
 }
 
 /* Bytes of one observation. */

@@ -8,7 +8,7 @@
 #ifndef ANYBATCH_NETWORK_H
 #define ANYBATCH_NETWORK_H
 
-#include "team.h"
+#include "step.h"
 
 #define SAMPLES_AT_ONCE 128 /* of a gradient: the outputs of more samples do not stay in the cache until the backward pass */
 
@@ -60,8 +60,9 @@ INTERNAL int64_t sums_of(const Encoder *e, int n);
 /* y[n, outputs] = x[n, inputs] W^T + b */
 INTERNAL void linear(const Linear *l, int n, const real *x, real *y);
 
-/* Adds this member's columns to the gradients of weight and bias, given d_y = d loss / d y of all n samples. */
-INTERNAL void linear_gradient(const Linear *l, int n, const real *x, const real *d_y, real *scratch);
+/* Adds this member's columns to the gradients of weight and bias, given d_y = d loss / d y of all n samples. With
+   `products`, the weight's is left as one of them, and `x` must stay as it is until the step. */
+INTERNAL void linear_gradient(const Linear *l, int n, const real *x, const real *d_y, real *scratch, Products *products);
 
 /* d_x[n, inputs] += d_y W */
 INTERNAL void linear_input_gradient(const Linear *l, int n, const real *d_y, real *d_x);
@@ -70,10 +71,13 @@ INTERNAL void linear_input_gradient(const Linear *l, int n, const real *d_y, rea
    pass needs is left in `kept`, layer after layer. */
 INTERNAL const real *encode(const Encoder *e, int n, Range rows, const void *obs, real *kept, real *scratch);
 
-/* Adds to the gradients of all layers. `d` [n, features] and `other` have room for the widest layer, and are
-   overwritten. All members have to come here. */
+/* Adds to the gradients of all layers, those of weights perhaps as `products`. `d` [n, features] and `other` have room for
+   the widest layer, and are overwritten. All members have to come here. */
 INTERNAL void encode_gradient(const Encoder *e, int n, Range rows, const void *obs, const real *kept, real *d, real *other,
-                              real *sums, real *scratch);
+                              real *sums, real *scratch, Products *products);
+
+/* Numbers that `products` of an encoder and its head need. */
+INTERNAL int64_t products_room(const Encoder *e, const Linear *head);
 
 /* The observations `index`[rows] one after another, in their rows of `obs`. */
 INTERNAL void gather(const Encoder *e, const void *all, const int64_t *index, Range rows, void *obs);

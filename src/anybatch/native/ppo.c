@@ -58,10 +58,14 @@ static int64_t sum_numbers(const ActorCritic *net, int n) {
   return sums_of(&net->policy.encoder, n) + sums_of(&net->value_encoder, n) + log_std_sums;
 }
 
+static int64_t room_for_products(const ActorCritic *net) {
+  return products_room(&net->policy.encoder, &net->policy.head) + products_room(&net->value_encoder, &net->value_head);
+}
+
 /* Numbers that `threads` need to act on `n` samples, or for the gradient of `n`. */
 int64_t ppo_workspace(const ActorCritic *net, int64_t n, int32_t threads) {
   return n * numbers_per_sample(net) + obs_room(&net->policy.encoder, n) + sum_numbers(net, n) +
-         threads * scratch_numbers(net);
+         threads * scratch_numbers(net) + room_for_products(net);
 }
 
 static int members_for(const ActorCritic *net, int32_t threads, int64_t samples) {
@@ -220,6 +224,7 @@ typedef struct {
   const Weights *weights; /* from here on: of steps */
   Step *step;
   int32_t steps, taken;
+  Products *products; /* or null */
 } Learning;
 
 /* From sample `start` of the minibatch on. */
@@ -322,15 +327,16 @@ APART void add_part(const Learning *g) {
   if (shared && !net->detaches_value)
     linear_input_gradient(&net->value_head, count, d_value + start, d_features + start * features);
   wait_for_all();
-  linear_gradient(&policy->head, n, policy_features, d_params, scratch);
-  linear_gradient(&net->value_head, n, value_features, d_value, scratch);
+  linear_gradient(&policy->head, n, policy_features, d_params, scratch, g->products);
+  linear_gradient(&net->value_head, n, value_features, d_value, scratch, g->products);
   if (policy->log_std) add_sums(blocks, actions, log_std_sums, share_of(actions, 1), policy->d_log_std);
-  encode_gradient(&policy->encoder, n, rows, obs, policy_kept, d_features, d_work, sums, scratch);
+  encode_gradient(&policy->encoder, n, rows, obs, policy_kept, d_features, d_work, sums, scratch, g->products);
   if (!shared) {
     wait_for_all(); /* until all have read what is now written to */
     memset(d_features + start * value_width, 0, sizeof(real) * count * value_width);
     linear_input_gradient(&net->value_head, count, d_value + start, d_features + start * value_width);
-    encode_gradient(&net->value_encoder, n, rows, obs, value_kept, d_features, d_work, value_sums, scratch);
+    encode_gradient(&net->value_encoder, n, rows, obs, value_kept, d_features, d_work, value_sums, scratch,
+                    g->products);
   }
   wait_for_all();
 }
@@ -353,17 +359,20 @@ static void learn(void *task) { add_gradient(task); }
    `proximal` is the average of the weights, or null if the samples carry the proximal policy. */
 void ppo_gradient(const ActorCritic *net, const Policy *proximal, const Samples *s, const Objective *o,
                   const int64_t *index, int32_t n, const Record *record, real *work, int32_t threads) {
-  Learning task = {net, proximal, s, *o, index, n, *record, work, 0, 0, 0, 0};
+  Learning task = {net, proximal, s, *o, index, n, *record, work, 0, 0, 0, 0, 0};
   as_team(members_for(net, threads, at_once(n)), learn, &task);
 }
 
 static void take_steps(void *task) {
   Learning here = *(const Learning *)task;
+  Products products;
   int taken = 0;
   for (; taken < here.steps; taken++) {
     here.objective.count = here.n = here.step[taken].samples;
+    products = (Products){.room = here.work - room_for_products(here.net)};
+    here.products = here.n <= FORMED_SAMPLES ? &products : 0;
     add_gradient(&here);
-    if (!take_step(here.weights, here.step + taken)) break;
+    if (!take_step(here.weights, here.step + taken, here.products)) break;
     here = from(&here, here.n);
   }
   if (member() == 0) ((Learning *)task)->taken = taken;
@@ -374,7 +383,7 @@ static void take_steps(void *task) {
 int32_t ppo_steps(const ActorCritic *net, const Policy *proximal, const Samples *s, const Objective *o,
                   const int64_t *index, const Record *record, real *work, const Weights *weights, Step *step,
                   int32_t steps, int32_t threads) {
-  Learning task = {net, proximal, s, *o, index, 0, *record, work, weights, step, steps, 0};
+  Learning task = {net, proximal, s, *o, index, 0, *record, work + room_for_products(net), weights, step, steps, 0, 0};
   memset(weights->gradient, 0, sizeof(real) * weights->count);
   as_team(members_for(net, threads, at_once(most_samples(step, steps))), take_steps, &task);
   return task.taken;

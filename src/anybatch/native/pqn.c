@@ -26,7 +26,7 @@ static int64_t numbers_per_sample(const QNetwork *net) {
 /* Numbers that `threads` need to act on `n` samples, or for the gradient of `n`. */
 int64_t q_workspace(const QNetwork *net, int64_t n, int32_t threads) {
   return n * numbers_per_sample(net) + obs_room(&net->encoder, n) + sums_of(&net->encoder, n) +
-         threads * scratch_numbers(net);
+         threads * scratch_numbers(net) + products_room(&net->encoder, &net->head);
 }
 
 static int members_for(const QNetwork *net, int32_t threads, int64_t samples) {
@@ -90,6 +90,7 @@ typedef struct {
   const Weights *weights; /* from here on: of steps */
   Step *step;
   int32_t steps, taken;
+  Products *products; /* or null */
 } Learning;
 
 /* The gradient of samples whose numbers stay in the cache. */
@@ -118,8 +119,8 @@ APART void add_part(const Learning *g) {
   memset(d_features + start * features, 0, sizeof(real) * count * features);
   linear_input_gradient(&net->head, count, d_params + start * actions, d_features + start * features);
   wait_for_all();
-  linear_gradient(&net->head, n, seen, d_params, scratch);
-  encode_gradient(e, n, rows, obs, kept, d_features, d_work, sums, scratch);
+  linear_gradient(&net->head, n, seen, d_params, scratch, g->products);
+  encode_gradient(e, n, rows, obs, kept, d_features, d_work, sums, scratch, g->products);
   wait_for_all(); /* before a member writes to what others read */
 }
 
@@ -140,17 +141,20 @@ static void learn(void *task) { add_gradient(task); }
 /* Adds the gradient of coefficient / count * (Q(s, a) - target)^2 over the samples `index`[n]. */
 void q_gradient(const QNetwork *net, const QSamples *s, double coefficient, double count, const int64_t *index,
                 int32_t n, real *error, real *value, real *work, int32_t threads) {
-  Learning task = {net, s, coefficient, count, index, n, error, value, work, 0, 0, 0, 0};
+  Learning task = {net, s, coefficient, count, index, n, error, value, work, 0, 0, 0, 0, 0};
   as_team(members_for(net, threads, at_once(n)), learn, &task);
 }
 
 static void take_steps(void *task) {
   Learning here = *(const Learning *)task;
+  Products products;
   int taken = 0;
   for (; taken < here.steps; taken++) {
     here.count = here.n = here.step[taken].samples;
+    products = (Products){.room = here.work - products_room(&here.net->encoder, &here.net->head)};
+    here.products = here.n <= FORMED_SAMPLES ? &products : 0;
     add_gradient(&here);
-    if (!take_step(here.weights, here.step + taken)) break;
+    if (!take_step(here.weights, here.step + taken, here.products)) break;
     here.index += here.n, here.error += here.n, here.value += here.n;
   }
   if (member() == 0) ((Learning *)task)->taken = taken;
@@ -159,7 +163,8 @@ static void take_steps(void *task) {
 /* Gradient steps, as `ppo_steps` in ppo.c. */
 int32_t q_steps(const QNetwork *net, const QSamples *s, double coefficient, const int64_t *index, real *error,
                 real *value, real *work, const Weights *weights, Step *step, int32_t steps, int32_t threads) {
-  Learning task = {net, s, coefficient, 0, index, 0, error, value, work, weights, step, steps, 0};
+  real *own = work + products_room(&net->encoder, &net->head);
+  Learning task = {net, s, coefficient, 0, index, 0, error, value, own, weights, step, steps, 0, 0};
   memset(weights->gradient, 0, sizeof(real) * weights->count);
   as_team(members_for(net, threads, at_once(most_samples(step, steps))), take_steps, &task);
   return task.taken;

@@ -126,18 +126,19 @@ class EwmaNetwork(WeightAverage):
         self._average = self._average.advanced(decay, env_steps)
         self.values.lerp_(self._current, 1.0 / self._average.total_weight)
 
-    def shares_ahead(self, decay: float, steps: int) -> list[float]:
-        """By how much the averaged weights move towards the current ones in each of the next steps."""
-        average, shares = self._average, list[float]()
-        for _ in range(steps):
-            average = average.advanced(decay, 0.0)
-            shares.append(1.0 / average.total_weight)
-        return shares
+    def ahead(self, decay: float, env_steps: float, steps: int) -> list[Average]:
+        """The states after each of the next steps, beginning with the current one.
 
-    def count_updates(self, count: int, decay: float, env_steps: float) -> None:
-        """Updates that native code has made, by `shares_ahead`."""
-        for _ in range(count):
-            self._average = self._average.advanced(decay, env_steps)
+        By 1 ÷ its total weight, the averaged weights move towards the current ones in a step.
+        """
+        averages = [self._average]
+        for _ in range(steps):
+            averages.append(averages[-1].advanced(decay, env_steps))
+        return averages
+
+    def follows_as(self, average: Average) -> None:
+        """Continue from a state in which native code has left the averaged weights."""
+        self._average = average
 
     def rescale(self, factor: float) -> None:
         # All but the newest weights then count as if they had been averaged in steps of the new size.

@@ -2,7 +2,8 @@
 with custom/: those are of the program that trains.
 
 Losses are means over the iteration's samples or gradient steps, never those of the last minibatch. A metric
-that could not be measured is absent or null, never 0. The x axis is env steps.
+that could not be measured is absent or null, never 0. The x axis is env steps. A row stands for all
+iterations since the row before (record.log-every); its losses are those of the last one.
 """
 
 import difflib

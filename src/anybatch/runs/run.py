@@ -1,10 +1,12 @@
 """One training run as the loop sees it: reporting, saving and stop requests."""
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,6 +32,8 @@ from anybatch.text import counted, duration_text
 
 logger = logging.getLogger(__name__)
 
+ENV_STEPS_PER_ROW = 2048
+"""By default, at least this many env steps make up a row of the log: it takes as long as 100 of them."""
 LONG_ITERATION_SECONDS = 10.0
 LONG_RUN_SECONDS = 86_400.0
 MEASURED_SECONDS = 5.0
@@ -102,6 +106,9 @@ class Run:
         """Env steps of the newest checkpoint."""
         self._has_ranks = collectives.world_size() > 1
         """Whether the run has or had several ranks."""
+        self._unlogged = Unlogged()
+        self._row_is_due = True
+        """Whether this iteration ends with a row of the log."""
         self._recorded_at, self._recorded_env_steps = time.perf_counter(), 0
         self.saves_long_iterations = True
         """Whether every iteration is saved that takes long, so that little is lost if it is interrupted."""
@@ -145,6 +152,7 @@ class Run:
         """Cut the log back to a checkpoint, and keep its segment files instead of writing them again."""
         self.log.truncate_after(loaded.env_steps)
         self.recent_returns.extend(loaded.tree["recent_returns"])
+        self._unlogged = Unlogged(**loaded.tree.get("unlogged", {}))
         self.checkpoints.continue_from(loaded)
         before, now = loaded.tree["ranks"], collectives.world_size()
         self._has_ranks = max(before, now) > 1 or _had_ranks(self.folder)
@@ -161,31 +169,49 @@ class Run:
         self._began_at, self._began_env_steps = time.monotonic(), state.env_steps
         self.display.begin(state.env_steps, seconds=self.log.seconds)
 
+    def begin_iteration(self, iteration: int, *, iteration_batch: int, env_steps: int) -> bool:
+        """Begin the iteration of that number, after `env_steps`. Returns whether its losses will be read.
+
+        They are by a row of the log and by the program's callback, and cost as much as a few gradient steps.
+        """
+        every = self.config.log_every
+        if every is None:
+            every = 1 if self.on_iteration is not None else -(-ENV_STEPS_PER_ROW // iteration_batch)
+        self._row_is_due = iteration % every == 0 or env_steps + iteration_batch >= self.total_env_steps > 0
+        return self._row_is_due or self.on_iteration is not None
+
     def record(
         self, state: Recordable, episodes: Sequence[Episode], metrics: Mapping[str, float | None]
     ) -> None:
-        """Evaluate if due, call the program back, write one row, show it, and save a checkpoint if due."""
+        """Evaluate if due, call the program back, write a row if due, and save a checkpoint if due."""
         self.pace.end_iteration()
-        row = dict(metrics) | self._speed(state.env_steps) | self._episodes(in_order(of_all_ranks(episodes)))
+        ended = in_order(of_all_ranks(episodes))
+        self.recent_returns.extend(episode.episode_return for episode in ended)
+        self._unlogged.add(ended, metrics, self._training_of(state.env_steps))
         evaluated = self.evaluate(state, self)
-        row |= evaluated
+        self._unlogged.metrics |= evaluated
         try:
             if self.on_iteration is not None:
                 with self.timer("callback"):
-                    view = iteration.of_run(state, row, stop=self.stop.request)
+                    view = iteration.of_run(state, self._unlogged.row(self.env_id), stop=self.stop.request)
                     self.on_iteration(view)
-                row |= view.custom
+                self._unlogged.metrics |= view.custom
         except Exception:  # the iteration itself is complete: nothing of it is lost
-            self._write_row(state, row)
+            self._write_row(state)
             self.save(state)
             raise
         if evaluated or self.on_iteration is not None:
             self._recorded_at = time.perf_counter()  # only training counts towards speed
-        self._write_row(state, row)
+        if self._row_is_due or evaluated or state.env_steps >= self.total_env_steps > 0:
+            self._write_row(state)
+        else:
+            self.display.update(state.env_steps, {})
         self.save_if_due(state)
 
-    def _write_row(self, state: Recordable, row: dict[str, float | None]) -> None:
-        """Write and show a row, with the times of this iteration."""
+    def _write_row(self, state: Recordable) -> None:
+        """Write and show a row, with the times since the one before."""
+        row = self._unlogged.row(self.env_id)
+        self._unlogged = Unlogged()
         row |= {f"time/{name}": seconds for name, seconds in self.timer.take().items()}
         if self._has_ranks:
             row |= {"charts/ranks": collectives.world_size(), "time/collectives": collectives.take_seconds()}
@@ -255,6 +281,8 @@ class Run:
             self.save(state)
 
     def save(self, state: Recordable) -> None:
+        if self.stop.requested and self._unlogged.env_steps:  # a person may look at the log now
+            self._write_row(state)
         snapshot = state.snapshot()
         if snapshot is None:
             return
@@ -271,27 +299,64 @@ class Run:
             "local": snapshot.local,
             "num_envs": snapshot.num_envs,
             "recent_returns": list(self.recent_returns),
+            "unlogged": self._unlogged.state_dict(),
             "ranks": collectives.world_size(),
         }
         self.checkpoints.save(env_steps, tree, snapshot.segments)
 
-    def _speed(self, env_steps: int) -> dict[str, float | None]:
+    def _training_of(self, env_steps: int) -> tuple[int, float]:
+        """Env steps and seconds of an iteration that has just ended."""
         now = time.perf_counter()
-        speed = (env_steps - self._recorded_env_steps) / (now - self._recorded_at)
+        spent = env_steps - self._recorded_env_steps, now - self._recorded_at
         self._recorded_at, self._recorded_env_steps = now, env_steps
-        return {"charts/SPS": speed}
+        return spent
 
-    def _episodes(self, episodes: Sequence[Episode]) -> dict[str, float | None]:
-        if not episodes:
-            return {}
-        returns = [episode.episode_return for episode in episodes]
-        self.recent_returns.extend(returns)
-        mean_return = sum(returns) / len(returns)
-        return {
-            "charts/episodes": len(episodes),
+
+@dataclass
+class Unlogged:
+    """What no row of the log has yet. Checkpoints keep it, so that a resumed run writes the same rows."""
+
+    episodes: int = 0
+    returns: float = 0.0
+    lengths: int = 0
+    """Sums over the episodes that ended."""
+    env_steps: int = 0
+    seconds: float = 0.0
+    metrics: dict[str, float | None] = field(default_factory=dict[str, float | None])
+    """The newest value of each."""
+
+    def add(
+        self,
+        episodes: Sequence[Episode],
+        metrics: Mapping[str, float | None],
+        training: tuple[int, float],
+    ) -> None:
+        """Add an iteration: its episodes, its metrics, and its env steps and seconds."""
+        for episode in episodes:
+            self.returns += episode.episode_return
+            self.lengths += episode.length
+        self.episodes += len(episodes)
+        self.env_steps += training[0]
+        self.seconds += training[1]
+        self.metrics |= metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        finite = {
+            name: value for name, value in self.metrics.items() if value is not None and math.isfinite(value)
+        }
+        return vars(self) | {"metrics": finite}
+
+    def row(self, env_id: str) -> dict[str, float | None]:
+        """The metrics, with those of the speed and of the episodes."""
+        row = self.metrics | {"charts/SPS": self.env_steps / self.seconds}
+        if not self.episodes:
+            return row
+        mean_return = self.returns / self.episodes
+        return row | {
+            "charts/episodes": self.episodes,
             "charts/episodic_return": mean_return,
-            "charts/normalized_return": on_published_scale(self.env_id, mean_return),
-            "charts/episodic_length": sum(episode.length for episode in episodes) / len(episodes),
+            "charts/normalized_return": on_published_scale(env_id, mean_return),
+            "charts/episodic_length": self.lengths / self.episodes,
         }
 
 
