@@ -1,7 +1,8 @@
 # Two commands set everything up by themselves: `make train` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Compiled ahead, all modules of all packages would take 360 MB more, most of them for nothing.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 .PHONY: help train test system-packages check sanitize fmt dial slow bench docs results package other-pythons clean
 # System packages are checked before anything is installed.
@@ -55,11 +56,10 @@ fmt: .venv/ready-to-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The sweeps of a tuning are shown only if no study of the batch itself is recorded.
-RECORDED := $(sort $(basename $(basename $(wildcard results/studies/invariance*.gz results/studies/upward.jsonl.gz))))
-MEASURED := $(foreach name,$(RECORDED),$(if $(findstring -tune,$(name)),,$(name)))
+# The first has the numbers of the preset with which the page opens.
+DIAL_STUDIES := invariance-to-one-env invariance invariance-mujoco upward
 dial: .venv/ready-to-train
-	$(BIN)/anybatch dial $(addsuffix .jsonl.gz,$(or $(strip $(MEASURED)),$(firstword $(RECORDED)))) --out docs/dial.html
+	$(BIN)/anybatch dial $(DIAL_STUDIES:%=results/studies/%.jsonl.gz) --out docs/dial.html
 
 slow: system-packages .venv/ready-to-test
 	$(BIN)/pytest -m slow

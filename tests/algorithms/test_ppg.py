@@ -144,8 +144,8 @@ def test_plan_shows_the_numbers_of_the_paper_at_a_sixteenth_of_the_batch(
     said = words_of(capsys, "plan", "--preset", "procgen-ppg-ewma", "--num-envs", "16")
     for row in (
         "learning rate 0.0005 0.000125 × √(1/16) (minibatch)",
-        "0.888889 (center of mass 8) 0.992248 (center of mass 128) center of mass × 16",
-        "0.882353 (effective window: 16 iterations) window × 16 (iteration batch)",
+        "proximal EWMA decay 0.888889 0.992248 center of mass, gradient steps 8 128 × 16",
+        "EWMA decay 0 0.882353 effective window, iterations 1 16 × 16 (iteration batch), at least 1",
         "iterations per phase 32 512 × 16 (iteration batch)",
         "auxiliary minibatch 4,096 1,024 × 1/16 (iteration batch), at least a quarter",
         "auxiliary learning rate 0.0005 0.00025 × √(1/4) (auxiliary minibatch)",

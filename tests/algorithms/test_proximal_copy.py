@@ -109,11 +109,12 @@ def test_the_dial_keeps_the_age_in_env_steps(envs: int, copy_every: int):
     assert mean_copy_age(found) * envs == 8 * 256
     average = make_plan(changed(PROCGEN, num_envs=envs, proximal={"policy": "ewma"}), encoder="mlp")
     assert center_of_mass(average.hyperparameters.proximal_decay) == pytest.approx(mean_copy_age(found))
-    row = next(row for row in said.rows if row.number == "proximal copy every")
-    assert row.tuned_at == "17 gradient steps (mean age 8)"
-    assert row.this_run == f"{copy_every} gradient steps (mean age {(copy_every - 1) / 2:.4g})"
+    row = next(row for row in said.rows if row.number == "proximal copy every, gradient steps")
+    assert row.meaning is not None
+    assert (row.tuned_at, row.meaning.tuned_at) == ("17", "8")
+    assert (row.this_run, row.meaning.this_run) == (f"{copy_every}", f"{(copy_every - 1) / 2:.4g}")
     by_ratio = f"÷ {envs // 256}" if envs >= 256 else f"× {256 // envs}"
-    assert f"mean age {by_ratio} (env steps per gradient step)" in row.rule
+    assert row.rule == f"{by_ratio} (env steps per gradient step)"
 
 
 def test_the_copy_has_a_rule_of_its_own():

@@ -21,7 +21,7 @@ from anybatch.config import (
     RunConfig,
     rescale_rules,
 )
-from anybatch.config.planned import divided_by, ratio_text, root_text
+from anybatch.config.planned import Meaning, divided_by, ratio_text, root_text
 from anybatch.dial import Hyperparameters, Plan, PlanRow, PlanTable, make_plan, plan_rows, plan_table
 from anybatch.errors import ConfigError
 from anybatch.planning import expected_encoder
@@ -252,8 +252,10 @@ def test_the_rows_name_what_changed_and_why():
     assert rows["learning rate"].tuned_at == "0.0005"
     assert rows["learning rate"].this_run == "0.00025"
     assert "√(1/4)" in rows["learning rate"].rule
-    assert rows["proximal EWMA decay"].this_run == "0.969697 (center of mass 32)"
-    assert rows["advantage-statistics EWMA decay"].this_run == "0.6 (effective window: 4 iterations)"
+    average, statistics = rows["proximal EWMA decay"], rows["advantage-statistics EWMA decay"]
+    assert average.this_run == "0.969697" and statistics.this_run == "0.6"
+    assert average.meaning == Meaning(name="center of mass, gradient steps", tuned_at="8", this_run="32")
+    assert statistics.meaning == Meaning(name="effective window, iterations", tuned_at="1", this_run="4")
     kept = {row.number: row for row in table(num_envs=64, rescale="none").rows}
     assert kept["learning rate"].this_run == "0.0005"
     assert "kept" in kept["learning rate"].rule
@@ -289,7 +291,7 @@ def test_a_large_ratio_is_written_in_full():
 
 def test_numbers_that_a_run_does_not_use_have_no_row():
     rows = table(proximal={"policy": "behavior"}, objective={"advantage_normalization": "none"}).rows
-    assert [row.number for row in rows] == ["learning rate", "age of the proximal policy"]
+    assert [row.number for row in rows] == ["learning rate", "age of proximal policy, env steps"]
 
 
 def test_the_microbatch_given_wins_over_the_rule():
@@ -379,15 +381,19 @@ def test_larger_minibatches_say_how_far_the_rules_were_found_to_hold():
 @pytest.mark.parametrize(
     ("policy", "tuned_at", "this_run"),
     [
-        ("ewma", "65,536 env steps", "65,536 env steps"),
-        ("periodic", "65,536 env steps", "65,536 env steps"),
-        ("behavior", "up to 65,536 env steps", "up to 4,096 env steps"),
-        ("iteration_start", "up to 65,536 env steps", "up to 4,096 env steps"),
+        ("ewma", "65,536", "65,536"),
+        ("periodic", "65,536", "65,536"),
+        ("behavior", "up to 65,536", "up to 4,096"),
+        ("iteration_start", "up to 65,536", "up to 4,096"),
     ],
 )
 def test_every_plan_tells_the_age_of_the_proximal_policy(policy: str, tuned_at: str, this_run: str):
     row = table(num_envs=16, proximal={"policy": policy}).rows[-1]
-    assert (row.number, row.tuned_at, row.this_run) == ("age of the proximal policy", tuned_at, this_run)
+    assert (row.number, row.tuned_at, row.this_run) == (
+        "age of proximal policy, env steps",
+        tuned_at,
+        this_run,
+    )
 
 
 def test_an_iteration_of_one_sample_warns_unless_moments_reach_further():

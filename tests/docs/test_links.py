@@ -40,6 +40,12 @@ def test_links_of_a_plain_file_lead_somewhere(page: Path):
     assert not lost
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_comment_ends_a_paragraph(page: Path):
+    """In Markdown, a line that begins with a comment is a block of its own, and its text is not rendered."""
+    assert not re.findall(r"^ {0,3}<!--.*-->.*\S.*$", prose(page), re.M)
+
+
 def test_links_to_code_and_reference_pages_are_up_to_date():
     changed = [str(page.relative_to(ROOT)) for page in refresh.changed_pages()]
     assert not changed, "run: make docs"

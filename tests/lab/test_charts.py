@@ -4,7 +4,6 @@ import csv
 import io
 import itertools
 import math
-import re
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from PIL import Image
 
 from anybatch.lab.charts import matplotlib_figures, palette
 from anybatch.lab.charts.axes import axis_over, written
-from anybatch.lab.charts.chart import Chart, HeatMap, Panels, Series, csv_text
+from anybatch.lab.charts.chart import Chart, Panels, Series, csv_text
 
 NUMBERS = st.floats(-1e12, 1e12, allow_nan=False).filter(lambda value: value == 0 or abs(value) > 1e-12)
 
@@ -30,18 +29,6 @@ def chart(**changes: object) -> Chart:
         "series": (line, other),
     }
     return Chart(**(settings | changes))  # type: ignore[arg-type]
-
-
-HEAT_MAP = HeatMap(
-    name="map",
-    title="Return",
-    x_label="learning rate",
-    y_label="ratio",
-    columns=("0.1", "0.2"),
-    rows=("1", "1/4"),
-    values=((1.0, 2.0), (None, 4.0)),
-    marks=((1, 1, "best"), (1, 1, "predicted")),
-)
 
 
 @given(st.lists(NUMBERS, min_size=1), st.booleans())
@@ -157,7 +144,6 @@ def test_numbers_of_a_chart_as_csv():
     rows = list(csv.reader(io.StringIO(csv_text(chart()))))
     assert rows[0] == ["series", "env steps", "score", "low", "high"]
     assert rows[2] == ["one", "50", "3", "2", "4"] and rows[4] == ["other", "0", "2", "", ""]
-    assert list(csv.reader(io.StringIO(csv_text(HEAT_MAP))))[3] == ["1/4", "0.1", ""]
 
 
 def colors_in(content: bytes) -> set[tuple[int, ...]]:
@@ -195,13 +181,7 @@ def test_a_picture_shows_every_line_in_its_color():
             assert rgb in colors
 
 
-@pytest.mark.parametrize("drawn", [chart(), HEAT_MAP], ids=["chart", "heat map"])
-def test_the_same_picture_is_the_same_file(drawn: Chart | HeatMap):
+def test_the_same_picture_is_the_same_file():
     for suffix, start in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
-        content = matplotlib_figures.picture(drawn, suffix)
-        assert content.startswith(start) and content == matplotlib_figures.picture(drawn, suffix)
-
-
-def test_a_heat_map_is_darkest_where_the_value_is_highest():
-    assert len(colors_in(matplotlib_figures.picture(HEAT_MAP, ".png"))) > 10
-    assert not re.search(rb"nan", matplotlib_figures.picture(HEAT_MAP, ".svg"), re.I)
+        content = matplotlib_figures.picture(chart(), suffix)
+        assert content.startswith(start) and content == matplotlib_figures.picture(chart(), suffix)

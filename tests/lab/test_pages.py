@@ -26,8 +26,8 @@ OVERFLOWING = """[...document.querySelectorAll("body *")].filter((element) => {
   return box.width && (box.right > document.documentElement.clientWidth + 0.5 || box.left < -0.5);
 }).map((element) => element.outerHTML.slice(0, 120))"""
 FIGURES = """[...document.querySelectorAll("figure")].map((figure) => {
-  const plot = figure.querySelector("svg, table").getBoundingClientRect();
-  const lines = [...figure.querySelectorAll("path.line, path.dots, td.heat")];
+  const plot = figure.querySelector("svg").getBoundingClientRect();
+  const lines = [...figure.querySelectorAll("path.line, path.dots")];
   const drawn = lines.filter((line) => {
     const box = line.getBoundingClientRect();
     const style = getComputedStyle(line);

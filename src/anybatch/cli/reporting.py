@@ -24,7 +24,7 @@ def report(words: list[str]) -> None:
     if flags.record is not None:
         record(flags.paths, flags.record, flags.out)
         return
-    folder, made = made_of(flags.paths, ["anybatch", "report", *words])
+    folder, made = made_of(flags.paths, flags.out)
     show_written(made, flags.out or folder, within=flags.out or folder.parent)
 
 
@@ -64,17 +64,21 @@ def study_or_tuning(paths: tuple[Path, ...]) -> StudyView | Outcome | None:
     return study_parts.read(studies[0]) if studies else None
 
 
-def made_of(paths: tuple[Path, ...], words: list[str]) -> tuple[Path, Report]:
-    """The report of a tuning, of a study or of runs, and the folder it belongs in."""
+def made_of(paths: tuple[Path, ...], out: Path | None) -> tuple[Path, Report]:
+    """The report of a tuning, of a study or of runs, and the folder it belongs in unless `out` is given."""
     found = study_or_tuning(paths)
+    given = [] if out is None else ["--out", str(out)]
     if found is not None:
         path, name = paths[0], paths[0].name.removesuffix(recorded.SUFFIX)
         folder = path.with_name(f"{name}-{REPORT_FOLDER}") if path.is_file() else path / REPORT_FOLDER
+        again = ["anybatch", "report", *map(str, paths), *given]
         is_study = isinstance(found, StudyView)
-        return folder, study_page.report(found, words) if is_study else tuning_page.report(found)
+        return folder, study_page.report(found, again) if is_study else tuning_page.report(found)
     runs = compared.read_all(paths)
     folder = runs[0].folder / REPORT_FOLDER if len(runs) == 1 else Path(REPORT_FOLDER)
-    return folder, run_page.report(runs, words)
+    # By their folders: runs/ may soon be the folder of a newer run.
+    named = [str(run_page.shown_path(run.folder)) for run in runs]
+    return folder, run_page.report(runs, ["anybatch", "report", *named, *given])
 
 
 def show_written(made: Report, out: Path, *, within: Path) -> None:

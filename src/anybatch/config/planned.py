@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from anybatch import rules
 from anybatch.config.groups import Batch, TunedAt
 from anybatch.config.require import require
-from anybatch.text import counted, number_text
+from anybatch.text import number_text
 
 RESCALE_RULES = (
     "learning-rate",
@@ -216,6 +216,15 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Meaning:
+    """What a hyperparameter amounts to, where its rule is for that: the center of mass of a decay."""
+
+    name: str
+    tuned_at: str
+    this_run: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlanRow:
     """One line of the table *hyperparameter · tuned at · this run · rule*."""
 
@@ -226,6 +235,7 @@ class PlanRow:
     rule: str
     regime: Regime
     """What it follows at this batch."""
+    meaning: Meaning | None = None
 
     @classmethod
     def by_rule(
@@ -238,11 +248,14 @@ class PlanRow:
         this_run: str,
         rule: str,
         regime: Regime,
+        meaning: Meaning | None = None,
     ) -> "PlanRow":
         """The row of a hyperparameter that follows the rule `name`, or is kept if --rescale leaves it out."""
         if name not in asked:
             rule, regime = f"kept (--rescale without {name})", "kept"
-        return cls(number=number, tuned_at=tuned_at, this_run=this_run, rule=rule, regime=regime)
+        return cls(
+            number=number, tuned_at=tuned_at, this_run=this_run, rule=rule, regime=regime, meaning=meaning
+        )
 
 
 def ratio_text(ratio: float) -> str:
@@ -269,11 +282,3 @@ def learning_rate_rule(ratio: float, batch: str, optimizer: str, asked: RescaleR
     factor = root_text(ratio) if form == "square-root" else ratio_text(ratio)
     requested = f", {asked.learning_rate} rule requested" if asked.learning_rate is not None else ""
     return f"× {factor} ({batch}){requested}"
-
-
-def window_text(iterations: float) -> str:
-    return f"{number_text(iterations, 4)} iteration{'s' * (iterations != 1)}"
-
-
-def copy_text(every: int) -> str:
-    return f"{counted(every, 'gradient step')} (mean age {number_text(rules.mean_copy_age(every), 4)})"

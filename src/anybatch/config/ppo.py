@@ -8,15 +8,14 @@ from anybatch.config.groups import Batch, DelayConfig, NetworkConfig, NormalizeC
 from anybatch.config.planned import (
     BatchSizes,
     Hyperparameters,
+    Meaning,
     Plan,
     PlanRow,
     Ratios,
     StalePlan,
-    copy_text,
     divided_by,
     ratio_text,
     rescale_rules,
-    window_text,
 )
 from anybatch.config.require import (
     AT_LEAST_1,
@@ -273,19 +272,21 @@ class PPOConfig(RunConfig):
         if self.proximal.policy in ("ewma", "periodic"):
             rows.append(self._proximal_row(plan))
         if self.objective.advantage_normalization == "iteration":
-            tuned_at, this_run = (
-                f"{decay:.6g} (effective window: {window_text(rules.effective_sample_size(decay))})"
-                for decay in (self.objective.advantage_decay, plan.hyperparameters.advantage_decay)
-            )
+            tuned, run = self.objective.advantage_decay, plan.hyperparameters.advantage_decay
             rows.append(
                 PlanRow.by_rule(
                     "advantage-moments",
                     rescale_rules(self.rescale),
                     number="advantage-statistics EWMA decay",
-                    tuned_at=tuned_at,
-                    this_run=this_run,
-                    rule=f"window {divided_by(plan.ratios.iteration_batch)} (iteration batch), at least 1",
+                    tuned_at=f"{tuned:.6g}",
+                    this_run=f"{run:.6g}",
+                    rule=f"{divided_by(plan.ratios.iteration_batch)} (iteration batch), at least 1",
                     regime="iteration batch",
+                    meaning=Meaning(
+                        name="effective window, iterations",
+                        tuned_at=number_text(rules.effective_sample_size(tuned), 4),
+                        this_run=number_text(rules.effective_sample_size(run), 4),
+                    ),
                 )
             )
         return [*rows, self._age_row(plan)]
@@ -298,9 +299,9 @@ class PPOConfig(RunConfig):
         has_setting = self.proximal.policy in ("ewma", "periodic")
         most = "" if has_setting else "up to "
         return PlanRow(
-            number="age of the proximal policy",
-            tuned_at=f"{most}{number_text(tuned, 6)} env steps",
-            this_run=f"{most}{number_text(run, 6)} env steps",
+            number="age of proximal policy, env steps",
+            tuned_at=f"{most}{number_text(tuned, 6)}",
+            this_run=f"{most}{number_text(run, 6)}",
             rule="mean age × env steps per gradient step"
             if has_setting
             else f"× {ratio_text(run / tuned)} (iteration batch), no setting for it",
@@ -324,32 +325,28 @@ class PPOConfig(RunConfig):
         """The row of the number that sets the age of the proximal policy."""
         run, proximal = plan.hyperparameters, self.proximal
         if proximal.policy == "periodic":
-            name, age, number = "proximal-copy", "mean age", "proximal copy every"
-            tuned_at, this_run = copy_text(proximal.copy_every), copy_text(run.proximal_copy_every)
+            name, number, meaning = "proximal-copy", "proximal copy every, gradient steps", "mean age"
+            values = [f"{every:,}" for every in (proximal.copy_every, run.proximal_copy_every)]
+            ages = [rules.mean_copy_age(every) for every in (proximal.copy_every, run.proximal_copy_every)]
         else:
-            name, age, number = "proximal-ewma", "center of mass", "proximal EWMA decay"
-            tuned_at, this_run = (
-                f"{decay:.6g} ({age} {number_text(rules.center_of_mass(decay), 4)})"
-                for decay in (proximal.ewma_decay, run.proximal_decay)
-            )
-        if plan.stale is not None and self.proximal_follows_lag:
-            return PlanRow(
-                number=number,
-                tuned_at=tuned_at,
-                this_run=this_run,
-                rule=f"half of the lag of {plan.stale.gradient_steps:,} gradient steps, not as tuned",
-                regime="lag",
-            )
-        by_ratio = divided_by(plan.ratios.env_steps_per_gradient_step)
-        return PlanRow.by_rule(
+            name, number, meaning = "proximal-ewma", "proximal EWMA decay", "center of mass"
+            values = [f"{decay:.6g}" for decay in (proximal.ewma_decay, run.proximal_decay)]
+            ages = [rules.center_of_mass(decay) for decay in (proximal.ewma_decay, run.proximal_decay)]
+        tuned_age, run_age = (number_text(age, 4) for age in ages)
+        row = PlanRow.by_rule(
             name,
             rescale_rules(self.rescale),
             number=number,
-            tuned_at=tuned_at,
-            this_run=this_run,
-            rule=f"{age} {by_ratio} (env steps per gradient step)",
+            tuned_at=values[0],
+            this_run=values[1],
+            rule=f"{divided_by(plan.ratios.env_steps_per_gradient_step)} (env steps per gradient step)",
             regime=plan.minibatch_regime,
+            meaning=Meaning(name=f"{meaning}, gradient steps", tuned_at=tuned_age, this_run=run_age),
         )
+        if plan.stale is not None and self.proximal_follows_lag:
+            rule = f"half of the lag of {plan.stale.gradient_steps:,} gradient steps, not as tuned"
+            return replace(row, rule=rule, regime="lag")
+        return row
 
     def plan_lines(self, plan: Plan) -> list[str]:
         """The lag of stale data, and what the two options for it choose, or would choose."""

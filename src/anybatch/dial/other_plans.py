@@ -4,6 +4,7 @@ The number of gradient steps per iteration stays the same. All batches then chan
 learning rate follows the minibatch, and numbers that should follow but have no setting are named.
 """
 
+import math
 import shlex
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
@@ -13,7 +14,7 @@ from anybatch.config.planned import PlanRow, ratio_text, root_text
 from anybatch.config.require import LARGEST_COUNT, LARGEST_FLOAT
 from anybatch.dial.other_trainers import RLLIB, RSL_RL, Settings, Trainer, shown, words
 from anybatch.errors import UserError
-from anybatch.text import counted, number_text
+from anybatch.text import number_text
 
 SCHEDULED = "lin_"
 """Prefix of a learning rate that falls linearly to 0, in configurations of the RL Zoo."""
@@ -47,8 +48,7 @@ class Sizes:
     minibatch: float
 
     def product(self) -> str:
-        envs, plural = counted(self.num_envs, "env"), "s" * (self.num_steps != 1)
-        return f"{envs} × {number_text(self.num_steps, 6)} step{plural} = {self.iteration_batch:,}"
+        return f"{self.num_envs:,} × {number_text(self.num_steps, 6)} = {self.iteration_batch:,}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +69,19 @@ class OtherPlan:
             "trainer": self.trainer.name,
             "tuned_at": asdict(self.tuned_at),
             "this_run": asdict(self.this_run),
-            "settings": self.settings,
+            "settings": as_json(self.settings),
             "rows": [asdict(row) for row in self.rows],
             "notes": list(self.notes),
         }
+
+
+def as_json(value: Any) -> Any:
+    """A setting for JSON, which has no infinity: it is text there."""
+    if isinstance(value, dict):
+        return {str(key): as_json(inner) for key, inner in cast("Settings", value).items()}
+    if isinstance(value, list | tuple):
+        return [as_json(inner) for inner in cast("list[Any]", value)]
+    return str(value) if is_infinite(value) else value
 
 
 def plan_for(trainer: Trainer, given: Settings, *, num_envs: int) -> OtherPlan:
@@ -214,7 +223,7 @@ def rows(
     rate = trainer.learning_rate
     return (
         PlanRow(
-            number="iteration batch",
+            number="iteration batch (envs × steps)",
             tuned_at=tuned_at.product(),
             this_run=this_run.product(),
             rule=f"× {ratio_text(ratio)}",
@@ -224,7 +233,7 @@ def rows(
             number=f"minibatch ({trainer.minibatch or trainer.minibatches})",
             tuned_at=number_text(tuned_at.minibatch, 6),
             this_run=number_text(this_run.minibatch, 6),
-            rule=f"× {ratio_text(minibatch_ratio)}: the same number of gradient steps per iteration",
+            rule=f"× {ratio_text(minibatch_ratio)}, as many gradient steps per iteration",
             regime="iteration batch",
         ),
         PlanRow(
@@ -235,10 +244,10 @@ def rows(
             regime="minibatch",
         ),
         PlanRow(
-            number="age of the proximal policy",
-            tuned_at=f"up to {tuned_at.iteration_batch:,} env steps",
-            this_run=f"up to {this_run.iteration_batch:,} env steps",
-            rule=f"should stay the same; {trainer.title} has no setting for it",
+            number="age of proximal policy, env steps",
+            tuned_at=f"up to {tuned_at.iteration_batch:,}",
+            this_run=f"up to {this_run.iteration_batch:,}",
+            rule="should stay the same, but no setting for it",
             regime="iteration batch",
         ),
     )
@@ -355,7 +364,7 @@ def rsl_rl(settings: Settings) -> str:
 
 
 def purejaxrl(settings: Settings) -> str:
-    entries = (f"    {key!r}: {value!r}," for key, value in settings.items() if key not in DERIVED)
+    entries = (f"    {key!r}: {literal(value)}," for key, value in settings.items() if key not in DERIVED)
     return "\n".join(["config = {", *entries, "}"]).replace("'", '"')
 
 
@@ -372,7 +381,16 @@ def rllib(settings: Settings) -> str:
 
 
 def arguments(settings: Settings) -> str:
-    return ", ".join(f"{key}={value!r}" for key, value in settings.items())
+    return ", ".join(f"{key}={literal(value)}" for key, value in settings.items())
+
+
+def literal(value: Any) -> str:
+    """A value in Python, where inf is only a name."""
+    return f"float({str(value)!r})" if is_infinite(value) else repr(value)
+
+
+def is_infinite(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def yaml_lines(settings: Settings) -> str:
@@ -384,6 +402,8 @@ def yaml_value(value: Any) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str) and (value.startswith(SCHEDULED) or value.replace("_", "").isalnum()):
         return value
+    if is_infinite(value):
+        return str(value).replace("inf", ".inf").replace("nan", ".nan")
     return number(value) if isinstance(value, int | float) else repr(value)
 
 

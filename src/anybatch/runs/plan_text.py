@@ -14,8 +14,8 @@ from anybatch.dial import Plan, PlanRow, plan_table
 
 WIDTH_IN_A_FILE = 200
 NOTE = "note: "
-WIDE_TABLE = 170
-"""Width that the four columns of a plan's table need; a narrower terminal would break the lines."""
+INDENT = "  "
+"""Of what a hyperparameter amounts to, below it."""
 
 
 def show(config: AnyConfig, plan: Plan, console: Console | None = None, *, notes: Sequence[str] = ()) -> None:
@@ -33,7 +33,21 @@ def show(config: AnyConfig, plan: Plan, console: Console | None = None, *, notes
 
 
 def show_table(rows: Sequence[PlanRow], console: Console) -> None:
-    console.print((wide_table if console.width >= WIDE_TABLE else narrow_table)(rows))
+    """The table. What a row amounts to, such as the center of mass of a decay, is on a line below it."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for header in ("hyperparameter", "tuned at", "this run"):
+        table.add_column(header, no_wrap=True)
+    table.add_column("rule", style="dim")
+    for row in rows:
+        meaning = row.meaning
+        style = "bold" if row.this_run != row.tuned_at else ""
+        rule = row.rule if meaning is None else ""
+        table.add_row(row.number, row.tuned_at, Text(row.this_run, style=style), rule)
+        if meaning is not None:
+            table.add_row(
+                INDENT + meaning.name, meaning.tuned_at, Text(meaning.this_run, style=style), row.rule
+            )
+    console.print(table)
 
 
 def show_notes(sentences: Sequence[str], console: Console) -> None:
@@ -47,31 +61,6 @@ def render(config: AnyConfig, plan: Plan) -> str:
     text = io.StringIO()
     show(config, plan, Console(file=text, highlight=False))
     return "\n".join(line.rstrip() for line in text.getvalue().rstrip().splitlines())
-
-
-def wide_table(rows: Sequence[PlanRow]) -> Table:
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    for header in ("hyperparameter", "tuned at", "this run", "rule"):
-        table.add_column(header, overflow="fold", no_wrap=header == "hyperparameter")
-    for row in rows:
-        table.add_row(row.number, row.tuned_at, this_run(row), Text(row.rule, style="dim"))
-    return table
-
-
-def narrow_table(rows: Sequence[PlanRow]) -> Table:
-    """Two columns, with the rule below the numbers."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("hyperparameter", max_width=26)
-    table.add_column("tuned at → this run", overflow="fold")
-    for row in rows:
-        table.add_row(
-            row.number, Text.assemble(f"{row.tuned_at} → ", this_run(row), (f"\n{row.rule}", "dim"))
-        )
-    return table
-
-
-def this_run(row: PlanRow) -> Text:
-    return Text(row.this_run, style="bold" if row.this_run != row.tuned_at else "")
 
 
 def wrapped(line: str, console: Console) -> str:

@@ -75,19 +75,3 @@ def test_a_budget_that_is_no_time_is_refused_by_its_name():
         duration.of_budget("0h")
     with pytest.raises(ConfigError, match="--budget: 'soon' must be a duration"):
         duration.of_budget("soon")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (4, "4 s"),
-        (59.6, "1 min"),
-        (275, "4 min 35 s"),
-        (1199, "20 min"),
-        (3599, "1 h"),
-        (7500, "2 h 5 min"),
-        (200_000, "2 d 7 h"),
-    ],
-)
-def test_durations_are_read_as_people_do(seconds: float, words: str):
-    assert duration.in_words(seconds) == words

@@ -214,7 +214,7 @@ def test_the_report_shows_what_mattered(undisturbed: Outcome):
         assert (report / "figures" / f"{name}.svg").stat().st_size > 5_000
     rows = (report / "data" / "trials.csv").read_text().splitlines()
     assert len(rows) == TRIALS + 1 and rows[0].startswith("trial,state,area,learning-rate")
-    assert made_of((undisturbed.folder,), [])[1].page == page  # `anybatch report` makes the same
+    assert made_of((undisturbed.folder,), None)[1].page == page  # `anybatch report` makes the same
     result = json.loads((undisturbed.folder / "result.json").read_text())
     assert result["best"]["number"] == undisturbed.best.number and result["verdict"]["state"]
 
@@ -234,7 +234,7 @@ def test_a_recorded_tuning_has_the_trials_with_their_runs_and_the_report_of_its_
             assert run["area"] == row["area"] == trial.value and run["config"] == row["config"] | {
                 "seed": SEED
             }
-    _, of_folder = made_of((undisturbed.folder,), [])
+    _, of_folder = made_of((undisturbed.folder,), None)
     monkeypatch.setitem(sys.modules, "optuna", None)  # the file can be read without it
-    _, of_file = made_of((path,), [])
+    _, of_file = made_of((path,), None)
     assert of_file == of_folder

@@ -273,7 +273,7 @@ def test_a_verdict_quotes_the_comparison_that_is_the_least_certain():
 
 def test_an_unfinished_verdict_does_not_quote_a_comparison_that_holds():
     states: list[State] = ["undecided", "holds"]
-    first, second = (Comparison(label=state, state=state, sentence=f"{state}.") for state in states)
+    first, second = (Comparison(label=state, state=state, clauses=(state,)) for state in states)
     assert verdicts.deciding_comparison("undecided", [first, second]) is first
     not_run = replace(first, state="not run")
     assert verdicts.deciding_comparison("undecided", [not_run, second]) is not_run
@@ -789,7 +789,7 @@ def test_invariance_holds_up_to_the_first_ratio_that_is_not_clear():
 
 def test_a_claim_holds_where_all_comparisons_do_and_fails_where_one_does():
     def comparison(state: verdicts.State) -> Comparison:
-        return Comparison(label="", state=state, sentence="")
+        return Comparison(label="", state=state, clauses=())
 
     assert overall([comparison("holds"), comparison("holds")]) == "holds"
     assert overall([comparison("holds"), comparison("undecided")]) == "undecided"

@@ -60,6 +60,8 @@ class Chart:
     level: float | None = None
     """A horizontal line to compare with, such as the score of the reference."""
     level_label: str = ""
+    is_wide: bool = False
+    """Whether it has the whole width of a page, beside others that share a row."""
 
     def x_axis(self) -> Axis:
         if self.x_names:
@@ -90,24 +92,6 @@ class Panels:
     name: str
     title: str
     charts: tuple[Chart, ...]
-    note: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeatMap:
-    """A number for each pair of a column and a row, with marked cells."""
-
-    name: str
-    title: str
-    x_label: str
-    y_label: str
-    columns: tuple[str, ...]
-    rows: tuple[str, ...]
-    """Labels of the rows, from top to bottom."""
-    values: tuple[tuple[float | None, ...], ...]
-    """Row by row; None if nothing was measured."""
-    marks: tuple[tuple[int, int, str], ...] = ()
-    """Row, column and kind, `best` or `predicted`."""
     note: str = ""
 
 
@@ -145,7 +129,7 @@ class Intervals:
         return axis_over([*values, *(self.margin or ()), 0.0], "linear", rounded=True)
 
 
-Drawing = Chart | Panels | HeatMap | Intervals
+Drawing = Chart | Panels | Intervals
 
 
 def csv_text(drawing: Drawing) -> str:
@@ -157,8 +141,6 @@ def csv_text(drawing: Drawing) -> str:
             header = ["panel", *_chart_header(drawing.charts[0])]
             rows = ([chart.title, *row] for chart in drawing.charts for row in _chart_rows(chart))
             return csv_lines(header, rows)
-        case HeatMap():
-            return csv_lines([drawing.y_label, drawing.x_label, drawing.title], _map_rows(drawing))
         case Intervals():
             rows = ([row.label, *map(_written, (row.value, row.low, row.high))] for row in drawing.rows)
             return csv_lines(["comparison", drawing.x_label, "low", "high"], rows)
@@ -182,12 +164,6 @@ def _chart_rows(chart: Chart) -> Iterator[list[str]]:
         for x, *values in zip(series.x, series.y, series.low or none, series.high or none, strict=True):
             place = chart.x_name(x)
             yield [series.label, place, *map(_written, values)]
-
-
-def _map_rows(heat_map: HeatMap) -> Iterator[list[str]]:
-    for row, values in zip(heat_map.rows, heat_map.values, strict=True):
-        for column, value in zip(heat_map.columns, values, strict=True):
-            yield [row, column, _written(value)]
 
 
 def _written(value: float | None) -> str:

@@ -11,10 +11,9 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from anybatch.lab.charts.axes import Axis
-from anybatch.lab.charts.chart import Chart, Drawing, HeatMap, Intervals, Panels, Series
+from anybatch.lab.charts.chart import Chart, Drawing, Intervals, Panels, Series
 from anybatch.lab.charts.palette import PALETTE
 
 WIDTH, HEIGHT = 6.8, 3.6
@@ -58,8 +57,6 @@ def figure_of(drawn: Drawing) -> Figure:
             return panels_figure(drawn.title, [alone], WIDTH, HEIGHT)
         case Panels():
             return panels_figure(drawn.title, drawn.charts, PANEL_WIDTH, PANEL_HEIGHT)
-        case HeatMap():
-            return map_figure(drawn)
         case Intervals():
             return intervals_figure(drawn)
 
@@ -117,32 +114,6 @@ def draw_chart(axes: Axes, chart: Chart, *, titled: bool) -> None:
         axes.text(1, chart.level, chart.level_label, transform=place, ha="right", va="bottom", fontsize=8)
     for series in chart.series:
         _draw(axes, series)
-
-
-def map_figure(drawn: HeatMap) -> Figure:
-    figure = Figure(figsize=(WIDTH, 1.2 + 0.5 * len(drawn.rows)), layout="constrained")
-    axes = figure.subplots()
-    values = [[float("nan") if value is None else value for value in row] for row in drawn.values]
-    axes.imshow(values, cmap="Blues", aspect="auto")
-    known = [value for row in drawn.values for value in row if value is not None]
-    middle = (min(known, default=0.0) + max(known, default=0.0)) / 2
-    for row, of_row in enumerate(drawn.values):
-        for column, value in enumerate(of_row):
-            shown = "–" if value is None else f"{value:.3g}"
-            color = "white" if value is not None and value > middle else TEXT
-            axes.text(column, row, shown, ha="center", va="center", color=color)
-    for row, column, kind in drawn.marks:
-        # One inside the other: a cell may have both.
-        side, edge, line = (0.94, TEXT, "-") if kind == "best" else (0.84, PALETTE["orange"][0], "--")
-        corner = (column - side / 2, row - side / 2)
-        axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=edge, linestyle=line, linewidth=2))
-    axes.set_xticks(range(len(drawn.columns)), drawn.columns)
-    axes.set_yticks(range(len(drawn.rows)), drawn.rows)
-    axes.set_xlabel(drawn.x_label)
-    axes.set_ylabel(drawn.y_label)
-    axes.set_title(drawn.title, loc="left", fontsize=11, fontweight="bold")
-    axes.spines[:].set_visible(False)
-    return figure
 
 
 def intervals_figure(drawn: Intervals) -> Figure:

@@ -4,6 +4,8 @@ const OF_PROXIMAL = { "proximal-ewma": "ewma", "proximal-copy": "periodic" };
 const MINIBATCH_CHOICES = ["auto", "scaled", "keep", "noise-scale"];
 const LARGEST_ON_SLIDER = 256; // times the number tuned at
 const STOPS_PER_OCTAVE = 4;
+const STUDIED = "minatar-ppo-ewma"; // what the page opens with, unless there are presets of one's own
+const OPENING_SHARE = 1 / 16; // of the tuned environments: as tuned, there would be little to see
 
 const byId = (id) => document.getElementById(id);
 const presets = JSON.parse(byId("presets").textContent);
@@ -69,7 +71,14 @@ function read(setting, text) {
   return isNumber ? (text.trim() === "" ? NaN : Number(text)) : text;
 }
 
+function openAway() {
+  const isOwn = presets[0].name.endsWith(".toml");
+  const { name, settings } = presets.find((preset) => !isOwn && preset.name === STUDIED) ?? presets[0];
+  choose(name, { "num-envs": Math.max(1, Math.round(OPENING_SHARE * settings["tuned-at.num-envs"])) });
+}
+
 function readAddress() {
+  if (location.hash.length <= 1) return openAway();
   const parts = new URLSearchParams(location.hash.slice(1));
   state.preset = presets.find((preset) => preset.name === parts.get("preset")) ?? presets[0];
   const changes = {};
@@ -238,7 +247,7 @@ function rowElement(settings, row) {
     {},
     create("th", { textContent: number, scope: "row" }),
     cell(tunedAt, valueElement("span", row.tuned, meaningOf(row.tuned))),
-    cell(thisRun, valueElement(row.here === row.tuned ? "span" : "strong", row.here, meaningOf(row.here))),
+    cell(thisRun, valueElement(numberText(row.here) === numberText(row.tuned) ? "span" : "strong", row.here, meaningOf(row.here))),
     cell(rule, explained),
   );
 }

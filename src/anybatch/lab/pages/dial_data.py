@@ -131,7 +131,7 @@ def charts_of(view: StudyView, reference: Part, stratum: str, name: str) -> dict
                 series=series,
                 x_includes=(0,),
             )
-    return dict(zip(found, with_common_scale(list(found.values())), strict=True)) if found else {}
+    return dict(zip(found, with_common_scale(list(found.values())), strict=True))
 
 
 def shown_ratio(ratio: str) -> str:
@@ -197,25 +197,24 @@ ROWS: dict[str, dict[str, str]] = {
         "why": AS_OLD_AS_BEFORE,
     },
     "proximal-copy": {
-        "number": "proximal copy every",
-        "meaning": "gradient steps, mean age {meaning}",
+        "number": "proximal copy every, gradient steps",
+        "meaning": "mean age {meaning}",
         "rule": "mean age ÷ {ratio} (env steps per gradient step)",
         "why": AS_OLD_AS_BEFORE,
     },
     "advantage-moments": {
         "number": "advantage-statistics EWMA decay",
-        "meaning": "effective window: {meaning} iterations",
+        "meaning": "effective window, iterations: {meaning}",
         "rule": "window ÷ {ratio} (iteration batch), at least 1",
         "why": "The scale of the advantages should come from the same number of samples as before.",
     },
     "proximal-age": {
-        "number": "age of the proximal policy",
-        "meaning": "env steps",
+        "number": "age of proximal policy, env steps",
         "rule": "mean age × env steps per gradient step",
     },
     "proximal-age-up-to": {
-        "number": "age of the proximal policy",
-        "meaning": "env steps at most",
+        "number": "age of proximal policy, env steps",
+        "meaning": "at most",
         "rule": "× {ratio} (iteration batch), no setting for it",
     },
     "phase-length": {

@@ -7,31 +7,30 @@ import math
 from itertools import chain
 
 from anybatch.lab.charts.axes import Axis
-from anybatch.lab.charts.chart import Chart, Drawing, HeatMap, Intervals, Panels, Series
+from anybatch.lab.charts.chart import Chart, Drawing, Intervals, Panels, Series
 from anybatch.lab.pages.markup import Markup, data_element, element, joined
 
 
-def drawing(drawn: Drawing, *, alone: bool = True, wide: bool = False) -> Markup:
+def drawing(drawn: Drawing, *, alone: bool = True) -> Markup:
     """A figure with its caption; a standalone figure also has its legend and note."""
     match drawn:
         case Chart():
             body = joined(legend(drawn.series) if alone else None, frame(drawn))
         case Panels():
             body = panels(drawn)
-        case HeatMap():
-            body = heat_map(drawn)
         case Intervals():
             body = intervals(drawn)
     caption = (
         element("strong", drawn.title),
         element("span", drawn.y_label) if isinstance(drawn, Chart) else None,
     )
+    is_wide = isinstance(drawn, Chart) and drawn.is_wide
     return element(
         "figure",
         element("figcaption", *caption),
         body,
         element("p", drawn.note, class_="note") if drawn.note and alone else None,
-        class_="chart wide" if wide else "chart",
+        class_="chart wide" if is_wide else "chart",
         id=f"figure-{drawn.name}",
     )
 
@@ -88,33 +87,6 @@ def intervals(drawn: Intervals) -> Markup:
         ]
     ticks = element("div", *x_ticks(axis), class_="x", aria_hidden="true")
     return element("div", *cells, ticks, element("div", drawn.x_label, class_="x-label"), class_="intervals")
-
-
-def heat_map(drawn: HeatMap) -> Markup:
-    """A table whose cells are darker for higher values."""
-    known = [value for row in drawn.values for value in row if value is not None]
-    low, span = min(known, default=0.0), (max(known, default=1.0) - min(known, default=0.0)) or 1.0
-    marks: dict[tuple[int, int], list[str]] = {}
-    for row, column, kind in drawn.marks:
-        marks.setdefault((row, column), []).append(kind)
-    head = element(
-        "tr", element("th", f"{drawn.y_label} ↓"), *(element("th", name) for name in drawn.columns)
-    )
-    body: list[Markup] = []
-    for row, (name, values) in enumerate(zip(drawn.rows, drawn.values, strict=True)):
-        cells: list[Markup] = []
-        for column, value in enumerate(values):
-            if value is None:
-                cells.append(element("td", "–", class_="unknown"))
-                continue
-            share = (value - low) / span
-            kinds = ["heat", *(["strong"] if share > 0.5 else []), *marks.get((row, column), ())]
-            cells.append(
-                element("td", f"{value:.3g}", class_=" ".join(kinds), style=f"--share:{100 * share:.0f}%")
-            )
-        body.append(element("tr", element("th", name), *cells))
-    table = element("table", element("thead", head), element("tbody", *body), class_="heat-map")
-    return joined(element("div", table, class_="scroll"), element("div", drawn.x_label, class_="x-label"))
 
 
 SIDE = 1000

@@ -1,14 +1,16 @@
 """The frame of every page, a self-contained HTML file, and the elements that pages share."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
+from typing import Any
 
 from anybatch.lab.charts import palette
 from anybatch.lab.pages.markup import Content, Markup, element, joined, void
 
 GENERATOR = '<meta name="generator" content="anybatch">'
 """Marks a page as written by anybatch."""
+VERSIONS = ("anybatch", "git_commit", "python", "torch")
 SUBJECT = "anybatch-subject"
 
 
@@ -29,7 +31,7 @@ def page(
     about, so that it is not replaced by one about something else.
     """
     dark = f"@media (prefers-color-scheme:dark){{:root{{{palette.custom_properties(dark=True)}}}}}"
-    style = f":root{{{palette.custom_properties(dark=False)}}}{dark}\n{_files(('style.css', *styles))}"
+    style = f":root{{{palette.custom_properties(dark=False)}}}{dark}\n{files('style.css', *styles)}"
     head = joined(
         Markup('<meta charset="utf-8">'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
@@ -45,7 +47,7 @@ def page(
         element("h1", title),
         element("p", lead, class_="lead"),
     )
-    script = element("script", Markup(_files(("hover.js", *scripts))))
+    script = element("script", Markup(files("hover.js", *scripts)))
     content = joined(top, element("main", *body), element("footer", foot), script)
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{content}</body></html>\n'
 
@@ -108,10 +110,17 @@ def plan_rows(plan_json: dict[str, object]) -> Markup:
     )
 
 
+def versions(facts: Mapping[str, Any], *others: str, names: Sequence[str] = VERSIONS) -> str:
+    """What something was made with, by its recorded facts, and what else is to be listed."""
+    known = [f"{name.replace('_', ' ')} {facts[name]}" for name in names if facts.get(name) is not None]
+    return ", ".join([*known, *others])
+
+
 def command(words: Sequence[str]) -> Markup:
     return element("pre", element("code", shlex.join(words)))
 
 
-def _files(names: Iterable[str]) -> str:
+def files(*names: str) -> str:
+    """Files of this folder, one after another."""
     folder = resources.files("anybatch.lab.pages")
     return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)

@@ -22,7 +22,7 @@ RETURN_METRICS = (RETURN, "charts/normalized_return", "charts/episodic_length")
 """Metrics that are means over episodes: parts of a run weight them by the number of episodes."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class MetricChart:
     """A kind of chart: what it shows of a run."""
 
@@ -38,60 +38,48 @@ class MetricChart:
 
 
 RUN_CHARTS = (
-    MetricChart(name="return", title="Return", metric=RETURN, y_label="mean score of training episodes"),
+    MetricChart("return", "Return", RETURN, "mean score of training episodes"),
+    MetricChart("evaluation", "Evaluation", "evaluation/return", "mean score while training"),
+    MetricChart("batch", "Iteration batch", "batch/iteration", "samples", y_scale="log"),
+    MetricChart("ranks", "Ranks", "charts/ranks", "learner processes", y_from=0),
     MetricChart(
-        name="evaluation", title="Evaluation", metric="evaluation/return", y_label="mean score while training"
-    ),
-    MetricChart(
-        name="batch", title="Iteration batch", metric="batch/iteration", y_label="samples", y_scale="log"
-    ),
-    MetricChart(name="ranks", title="Ranks", metric="charts/ranks", y_label="learner processes", y_from=0),
-    MetricChart(
-        name="noise-scale",
-        title="Gradient noise scale",
-        metric=NOISE_SCALE,
-        y_label="samples; dashed: the minibatch; dots: more than this, lost in noise",
+        "noise-scale",
+        "Gradient noise scale",
+        NOISE_SCALE,
+        "samples; dashed: the minibatch; dots: more than this, lost in noise",
         y_scale="log",
         beside="batch/minibatch",
         beside_label="minibatch",
     ),
     MetricChart(
-        name="divergence",
-        title="Behavioral divergence",
-        metric="batch/behavioral_divergence",
-        y_label="share of states whose best action changed",
+        "divergence",
+        "Behavioral divergence",
+        "batch/behavioral_divergence",
+        "share of states whose best action changed",
         y_from=0,
     ),
     MetricChart(
-        name="policy-kl",
-        title="Divergence of an iteration",
-        metric="batch/policy_kl",
-        y_label="KL from the policy before the iteration",
+        "policy-kl",
+        "Divergence of an iteration",
+        "batch/policy_kl",
+        "KL from the policy before the iteration",
         y_from=0,
     ),
     MetricChart(
-        name="kl",
-        title="KL divergence",
-        metric="losses/approx_kl",
-        y_label="from the behavior policy to the current one",
-        y_from=0,
+        "kl", "KL divergence", "losses/approx_kl", "from the behavior policy to the current one", y_from=0
     ),
     MetricChart(
-        name="clip-fraction",
-        title="Clip fraction",
-        metric="losses/clipfrac",
-        y_label="share of ratios outside the clip range",
+        "clip-fraction",
+        "Clip fraction",
+        "losses/clipfrac",
+        "share of ratios outside the clip range",
         y_from=0,
     ),
-    MetricChart(name="entropy", title="Entropy", metric="losses/entropy", y_label="of the policy, nats"),
+    MetricChart("entropy", "Entropy", "losses/entropy", "of the policy, nats"),
     MetricChart(
-        name="learning-rate",
-        title="Learning rate",
-        metric="charts/learning_rate",
-        y_label="of the first gradient step",
-        y_from=0,
+        "learning-rate", "Learning rate", "charts/learning_rate", "of the first gradient step", y_from=0
     ),
-    MetricChart(name="speed", title="Speed", metric="charts/SPS", y_label="env steps per second", y_from=0),
+    MetricChart("speed", "Speed", "charts/SPS", "env steps per second", y_from=0),
 )
 """The charts of a run's page, in their order. Those that no run has measured are left out."""
 
@@ -127,12 +115,9 @@ def chart_of_metric(metric: str, groups: Sequence[Group]) -> Chart:
         raise UserError(
             f"--metric {metric}: there is no such metric{meant(metric) or '; metrics.jsonl has their names'}"
         )
-    known = next((kind for kind in RUN_CHARTS if kind.metric == metric), None)
-    if known is None:
-        meaning = METRICS[metric].rstrip(".")
-        known = MetricChart(
-            name=metric.rpartition("/")[2].replace("_", "-"), title=metric, metric=metric, y_label=meaning
-        )
+    name = metric.rpartition("/")[2].replace("_", "-")
+    other = MetricChart(name, metric, metric, METRICS[metric].rstrip("."))
+    known = next((kind for kind in RUN_CHARTS if kind.metric == metric), other)
     chart = metric_chart(known, groups)
     if not chart.series:
         there = sorted({name for group in groups for run in group.runs for name in known_metrics(run.rows)})
@@ -168,16 +153,20 @@ def metric_chart(kind: MetricChart, groups: Sequence[Group]) -> Chart:
         x_includes=(0, end),
         series=tuple(series),
         note=range_note(groups),
+        is_wide=kind.metric == RETURN,
     )
 
 
 def range_note(groups: Sequence[Group]) -> str:
     """The sentence about the shaded ranges."""
-    kinds = {len(group.runs) > 1 for group in groups}
-    within = "iterations within a point"
-    if kinds == {True, False}:
-        return f"Shaded: the range over the runs of a line, or over the {within} if it is a single run."
-    return f"Shaded: the range over {'the runs of a line' if True in kinds else f'the {within}'}."
+    several = [len(group.runs) > 1 for group in groups]
+    if all(several):
+        return "Shaded: the range over the runs of a line."
+    if not any(several):
+        return "Shaded: the range over the iterations within a point."
+    return (
+        "Shaded: the range over the runs of a line, or over the iterations within a point for a single run."
+    )
 
 
 def group_line(group: Group, metric: str, longest: int) -> Series | None:

@@ -9,11 +9,11 @@ from anybatch.lab.charts.chart import Chart, csv_lines
 from anybatch.lab.pages.compared import Group, RunView, grouped
 from anybatch.lab.pages.drawings import drawing, legend, swatch
 from anybatch.lab.pages.markup import Content, Markup, element, joined
-from anybatch.lab.pages.page import command, page, plan_rows, section, table
+from anybatch.lab.pages.page import VERSIONS, command, page, plan_rows, section, table, versions
 from anybatch.lab.pages.report_files import Report
-from anybatch.lab.pages.run_charts import RETURN, RUN_CHARTS, charts_of, range_note
+from anybatch.lab.pages.run_charts import RETURN, RUN_CHARTS, charts_of, known_metrics, range_note
 from anybatch.runs.advice import advise, known
-from anybatch.text import counted, number_text
+from anybatch.text import counted, duration_text, number_text
 
 RUN_COLUMNS = (
     "run",
@@ -26,6 +26,7 @@ RUN_COLUMNS = (
     "time",
 )
 LONGEST_TITLE = 70
+RUN_FACTS = (*VERSIONS, "engine", "device", "threads")
 MOST_IN_LEAD = 3
 
 
@@ -36,10 +37,10 @@ def report(runs: Sequence[RunView], words: Sequence[str]) -> Report:
     charts = charts_of(measured)
     body = (
         section("Runs", runs_table(groups)),
-        section("Curves", *curves(charts, range_note(measured))),
+        section("Curves", *curves(measured, charts)),
         section("Plan", *plans(groups)),
         section("Advice", *all_advice(groups)),
-        section("Commands", *commands(groups, words)),
+        section("Commands", *commands(runs, words)),
     )
     envs = list(dict.fromkeys(group.config.env for group in groups))
     content = page(
@@ -64,16 +65,8 @@ def title(groups: Sequence[Group], envs: Sequence[str]) -> str:
         return groups[0].label
     if len(envs) > 1:
         return f"{len(groups)} settings on {len(envs)} environments"
-    named = f"{envs[0]}: {listed([group.name for group in groups])}"
+    named = f"{envs[0]}: {'; '.join(group.name for group in groups)}"
     return named if len(named) <= LONGEST_TITLE else f"{envs[0]}: {len(groups)} settings"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names in a list; values of one setting name it once: num-envs 64, 16."""
-    settings = {name.rpartition(" ")[0] for name in names}
-    if len(settings) > 1 or any("," in setting for setting in settings):
-        return "; ".join(names)
-    return f"{settings.pop()} {', '.join(name.rpartition(' ')[2] for name in names)}".strip()
 
 
 def lead(groups: Sequence[Group]) -> str:
@@ -136,35 +129,27 @@ def runs_table(groups: Sequence[Group]) -> Markup:
                     "" if score is None else number_text(score, 4),
                     evaluation(run),
                     f"{median(speeds):,.0f}" if speeds else "",
-                    duration(run.rows[-1]["wall_seconds"]) if run.rows else "",
+                    duration_text(run.rows[-1]["wall_seconds"]) if run.rows else "",
                 ]
             )
     return table(RUN_COLUMNS, rows, numbers=range(1, len(RUN_COLUMNS)))
 
 
-def duration(seconds: float) -> str:
-    """1 h 05 min, 3 min 20 s, 12 s."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours:,} h {minutes:02} min"
-    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
-
-
-def curves(charts: Sequence[Chart], note: str) -> list[Content]:
+def curves(groups: Sequence[Group], charts: Sequence[Chart]) -> list[Content]:
     """All charts with one legend and one note."""
     shown = {series.label: series for chart in charts for series in chart.series}
-    keys = legend(tuple(shown.values()), shared=True)
-    measured = {chart.title.partition(",")[0] for chart in charts}
-    absent = [kind.title.lower() for kind in RUN_CHARTS if kind.title not in measured]
+    measured = {name for group in groups for run in group.runs for name in known_metrics(run.rows)}
+    absent = [kind.title.lower() for kind in RUN_CHARTS if kind.metric not in measured]
+    figures = (drawing(chart, alone=False) for chart in charts)
     return [
-        keys,
+        legend(tuple(shown.values()), shared=True),
+        element("div", *figures, class_="charts"),
         element(
-            "div",
-            *(drawing(chart, alone=False, wide=chart.name.startswith("return")) for chart in charts),
-            class_="charts",
+            "p",
+            range_note(groups),
+            f" Not measured: {', '.join(absent)}." if absent else "",
+            class_="note",
         ),
-        element("p", note, f" Not measured: {', '.join(absent)}." if absent else "", class_="note"),
     ]
 
 
@@ -208,38 +193,30 @@ def all_advice(groups: Sequence[Group]) -> list[Markup]:
     return shown or [element("p", "Nothing stands out in the metrics.")]
 
 
-def commands(groups: Sequence[Group], words: Sequence[str]) -> list[Markup]:
-    """How the runs and this page were made. Each names the folder of its run: `runs/` may soon be another."""
-    out = words[words.index("--out") :][:2] if "--out" in words else ()
-    shown: list[Markup] = []
-    for group in groups:
-        for run in group.runs:
-            processes = [*run.facts.get("earlier", []), run.facts]
-            shown += [
-                command(of_folder(process["command"], run)) for process in processes if process.get("command")
-            ]
-    facts = groups[0].runs[0].facts
-    versions = [
-        f"{name.replace('_', ' ')} {facts[name]}"
-        for name in ("anybatch", "git_commit", "python", "torch", "engine", "device", "threads")
-        if facts.get(name) is not None
-    ]
+def commands(runs: Sequence[RunView], words: Sequence[str]) -> list[Markup]:
+    """How the runs and this page were made."""
+    made: list[Markup] = []
+    for run in runs:
+        for process in (*run.facts.get("earlier", []), run.facts):
+            if process.get("command"):
+                made.append(command(of_folder(process["command"], run)))
     return [
-        *dict.fromkeys(shown),
-        element("p", f"Trained with {', '.join(versions)}.", class_="soft"),
+        *dict.fromkeys(made),
+        element("p", f"Trained with {versions(runs[0].facts, names=RUN_FACTS)}.", class_="soft"),
         element("p", "This page:"),
-        command(["anybatch", "report", *(shown_folder(run) for group in groups for run in group.runs), *out]),
+        command(words),
     ]
 
 
 def of_folder(words: Sequence[str], run: RunView) -> list[str]:
     """A command of a run, with the folder that it resumed."""
-    return [*words[:2], shown_folder(run), *words[3:]] if words[1:2] == ["resume"] else list(words)
+    return [*words[:2], str(shown_path(run.folder)), *words[3:]] if words[1:2] == ["resume"] else list(words)
 
 
-def shown_folder(run: RunView) -> str:
+def shown_path(folder: Path) -> Path:
+    """A folder as it is named from here."""
     here = Path.cwd()
-    return str(run.folder.relative_to(here) if run.folder.is_relative_to(here) else run.folder)
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
 def metrics_csv(runs: Sequence[RunView]) -> str:

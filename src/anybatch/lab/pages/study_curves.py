@@ -1,6 +1,7 @@
 """Learning curves of a study's cells, and the metrics of its verdicts over the runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,27 +32,24 @@ def curve_panels(view: StudyView) -> list[Panels]:
         return all_in_one(view)
     drawn: list[Panels] = []
     for number, stratum in enumerate(view.strata, 1):
+        name = f"curves-{number}"
         charts = [
-            arm_chart(view, title, parts, stratum, f"curves-{number}-{place}")
+            arm_chart(view, title, parts, stratum, f"{name}-{place}")
             for place, (title, parts) in enumerate(panels.items(), 1)
         ]
-        charts = [chart for chart in charts if chart.series]
-        if charts:
-            drawn.append(
-                Panels(
-                    name=f"curves-{number}",
-                    title=f"Learning curves, {stratum}",
-                    charts=with_common_scale(charts),
-                    note=CURVE_NOTE,
-                )
-            )
+        shown = with_common_scale([chart for chart in charts if chart.series])
+        if shown:
+            title = f"Learning curves, {stratum}"
+            drawn.append(Panels(name=name, title=title, charts=shown, note=CURVE_NOTE))
     return drawn
 
 
 def panel_title(view: StudyView, part: Part) -> str:
     """The title of a panel: its arm and, if its lines are the values of a swept setting, its ratio."""
     is_swept = bool(part.point or part.factors)
-    return f"{view.title(part)}, ratio {part.ratio}" if is_swept and view.has_ratios else view.title(part)
+    return (
+        f"{view.title(part)}, ratio {part.ratio}" if is_swept and view.plan.has_ratios else view.title(part)
+    )
 
 
 def line_label(view: StudyView, part: Part) -> str:
@@ -59,21 +57,26 @@ def line_label(view: StudyView, part: Part) -> str:
     swept_words = view.words(part.point, part.factors)
     if swept_words:
         return ", ".join(swept_words)
-    return f"ratio {part.ratio}" if view.has_ratios else view.title(part)
+    return f"ratio {part.ratio}" if view.plan.has_ratios else view.title(part)
 
 
 def arm_chart(view: StudyView, title: str, parts: Sequence[Part], stratum: str, name: str) -> Chart:
     """The curves of one arm, with the curve of the reference."""
-    series: list[Series] = []
-    for part in parts:
-        line = return_line(view, part, stratum, label=line_label(view, part), color=line_color(view, part))
-        series += [line] if line is not None else []
+    lines = [
+        return_line(view, part, stratum, label=line_label(view, part), color=line_color(view, part))
+        for part in parts
+    ]
     reference = view.reference
-    if series and reference is not None and reference not in parts:
+    if any(lines) and reference is not None and reference not in parts:
         label = f"reference: {view.label(reference)}"
-        line = return_line(view, reference, stratum, label=label, color="gray", dashed=True)
-        series += [line] if line is not None else []
-    return Chart(name=name, title=title, y_label=RETURN_LABEL, series=tuple(series), x_includes=(0,))
+        lines.append(return_line(view, reference, stratum, label=label, color="gray", dashed=True))
+    return curve_chart(name, title, lines)
+
+
+def curve_chart(name: str, title: str, lines: Iterable[Series | None], y_label: str = RETURN_LABEL) -> Chart:
+    """A chart of lines over a whole run, as far as they have values."""
+    series = tuple(line for line in lines if line is not None)
+    return Chart(name=name, title=title, y_label=y_label, series=series, x_includes=(0,))
 
 
 def line_color(view: StudyView, part: Part) -> str:
@@ -94,23 +97,18 @@ def line_color(view: StudyView, part: Part) -> str:
 
 def varied(part: Part) -> tuple[Any, ...]:
     """The values of the settings that a part sweeps; its ratio if it sweeps none."""
-    return (*part.point.values(), *part.factors.values()) or (part.ratio_value,)
+    return (*part.point.values(), *part.factors.values()) or (part.fraction,)
 
 
 def all_in_one(view: StudyView) -> list[Panels]:
     """A panel for each environment, with a line for each arm."""
     charts: list[Chart] = []
     for number, stratum in enumerate(view.strata, 1):
-        series: list[Series] = []
+        lines: list[Series | None] = []
         for place, part in enumerate(view.parts):
             color, dashed = palette.distinct(place)
-            line = return_line(view, part, stratum, label=view.label(part), color=color, dashed=dashed)
-            series += [line] if line is not None else []
-        if series:
-            name = f"curves-{number}"
-            charts.append(
-                Chart(name=name, title=stratum, y_label=RETURN_LABEL, series=tuple(series), x_includes=(0,))
-            )
+            lines.append(return_line(view, part, stratum, label=view.label(part), color=color, dashed=dashed))
+        charts += [curve_chart(f"curves-{number}", stratum, lines)] if any(lines) else []
     panels = Panels(name="curves", title="Learning curves", charts=tuple(charts), note=CURVE_NOTE)
     return [panels] if charts else []
 
@@ -132,22 +130,15 @@ def metric_panels(view: StudyView) -> list[Panels]:
 
 
 def metric_chart(view: StudyView, parts: Sequence[Part], metric: str, stratum: str) -> Chart:
-    series: list[Series] = []
+    lines: list[Series | None] = []
     for place, part in enumerate(parts):
         results = [result for result in view.finished(part, stratum) if result.course(metric)]
         color, dashed = palette.distinct(place)
         courses = [result.course(metric) for result in results]
-        line = mean_line(results, courses, view.label(part), color, dashed=dashed)
-        series += [line] if line is not None else []
-    known = next((kind.title for kind in RUN_CHARTS if kind.metric == metric), metric)
-    return Chart(
-        name=metric.rpartition("/")[2],
-        title=known,
-        y_label="",
-        y_scale="log" if metric in LOG_METRICS else "linear",
-        series=tuple(series),
-        x_includes=(0,),
-    )
+        lines.append(mean_line(results, courses, view.label(part), color, dashed=dashed))
+    title = next((kind.title for kind in RUN_CHARTS if kind.metric == metric), metric)
+    chart = curve_chart(metric.rpartition("/")[2], title, lines, y_label="")
+    return replace(chart, y_scale="log" if metric in LOG_METRICS else "linear")
 
 
 def return_line(

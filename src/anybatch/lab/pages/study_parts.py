@@ -36,8 +36,8 @@ class Part:
     cells: tuple[Cell, ...]
 
     @property
-    def ratio_value(self) -> float:
-        return float(Fraction(self.ratio))
+    def fraction(self) -> Fraction:
+        return Fraction(self.ratio)
 
     @property
     def is_untouched(self) -> bool:
@@ -53,6 +53,11 @@ class Aggregate:
     interval: tuple[float, float] | None
     """None if an environment has only one seed."""
 
+    @property
+    def with_bounds(self) -> tuple[float, float, float]:
+        """The value and the bounds of its interval, which are the value itself without one."""
+        return (self.value, *(self.interval or (self.value, self.value)))
+
 
 class StudyView:
     """A study as far as it has been run."""
@@ -62,8 +67,8 @@ class StudyView:
     ) -> None:
         """`sweeps` are those that the settings of the base were chosen by, as far as they are known."""
         self.plan = plan
-        self.results = {result.cell.name: result for result in results}
         self.scores = Scores(plan, results)
+        self.results = self.scores.results
         self.parts = parts_of(plan)
         self.sweeps = sweeps
 
@@ -71,7 +76,7 @@ class StudyView:
     def verdicts(self) -> list[Verdict]:
         return judge(self.scores)
 
-    @property
+    @cached_property
     def notes(self) -> list[str]:
         """What weakens the study without making it void: a sentence for each."""
         if self.plan.tune:
@@ -89,6 +94,15 @@ class StudyView:
     def strata(self) -> list[str]:
         """The strata within which scores are compared: the environments, by base if there are several."""
         return list(dict.fromkeys(self.scores.stratum(cell) for part in self.parts for cell in part.cells))
+
+    @property
+    def envs(self) -> list[str]:
+        return list(dict.fromkeys(cell.env for part in self.parts for cell in part.cells))
+
+    @property
+    def seeds(self) -> int:
+        """The number of different seeds."""
+        return len({cell.seed for part in self.parts for cell in part.cells})
 
     @property
     def reference(self) -> Part | None:
@@ -121,13 +135,9 @@ class StudyView:
         """Whether there are cells of more than one base."""
         return len({part.base for part in self.parts}) > 1
 
-    @property
-    def has_ratios(self) -> bool:
-        return self.plan.has_ratios
-
-    def label(self, part: Part) -> str:
+    def label(self, part: Part, *, with_ratio: bool = True) -> str:
         """The arm, its ratio if there are several, and the values of swept settings."""
-        ratio = [f"ratio {part.ratio}"] if self.has_ratios else []
+        ratio = [f"ratio {part.ratio}"] if with_ratio and self.plan.has_ratios else []
         return ", ".join([self.title(part), *ratio, *self.words(part.point, part.factors)])
 
     def words(self, point: Mapping[str, Any], factors: Mapping[str, float] | None = None) -> list[str]:
@@ -161,7 +171,7 @@ def parts_of(plan: StudyPlan) -> list[Part]:
         for (base, arm, ratio, _, _), found in cells.items()
     ]
     arms = list(dict.fromkeys((part.base, part.arm) for part in found))
-    return sorted(found, key=lambda part: (arms.index((part.base, part.arm)), -part.ratio_value))
+    return sorted(found, key=lambda part: (arms.index((part.base, part.arm)), -part.fraction))
 
 
 def frozen(value: Any) -> Any:
@@ -177,7 +187,7 @@ def ordered(values: Iterable[Any]) -> list[Any]:
     for value in values:
         if value not in found:
             found.append(value)
-    return sorted(found) if all(isinstance(value, int | float) for value in found) else found
+    return sorted(found) if all(isinstance(value, int | float | Fraction) for value in found) else found
 
 
 def mean_of(scores: Mapping[str, Sequence[float]]) -> Aggregate:

@@ -9,22 +9,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from anybatch.lab.pages.study_parts import Part, StudyView, interquartile_mean_of, left_out
-from anybatch.lab.studies.cells import RANDOM_ARM, Result
+from anybatch.lab.pages.study_parts import StudyView, interquartile_mean_of, left_out
+from anybatch.lab.pages.verdicts import STATES
+from anybatch.lab.studies.cells import RANDOM_ARM
 from anybatch.lab.studies.files import Study
 from anybatch.lab.studies.plan import StudyPlan
-from anybatch.lab.verdicts import Verdict
 from anybatch.lab.verdicts.power import Outlook
 from anybatch.text import counted
-
-COLORS = {
-    "holds": "green",
-    "fails": "red",
-    "undecided": "yellow",
-    "measured": "cyan",
-    "not tested": "yellow",
-    "void": "red",
-}
 
 
 def show_list(known: Sequence[Study]) -> None:
@@ -45,15 +36,18 @@ def show_plan(plan: StudyPlan) -> None:
         Text(f"{plan.study['title']} ({plan.scale}{', tuning' if plan.tune else ''})", style="bold")
     )
     console.print(Text(plan.study["claim"]))
+    envs_of_all = list(dict.fromkeys(cell.env for cell in plan.cells))
+    console.print(f"Environments: {', '.join(envs_of_all)}", markup=False)
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     for header in ("envs", "arm", "ratio", "cells", "env steps each"):
         table.add_column(header, justify="right" if header in ("cells", "env steps each") else "left")
     view = StudyView(plan, [])
     random = [cell for cell in plan.cells if cell.arm == RANDOM_ARM]
     rows = [("random play", "1", random)] if random else []
-    rows += [(title_of(view, part), part.ratio, list(part.cells)) for part in view.parts]
+    rows += [(view.label(part, with_ratio=False), part.ratio, list(part.cells)) for part in view.parts]
     for title, ratio, cells in rows:
-        envs = ", ".join(dict.fromkeys(cell.env for cell in cells))
+        of_part = list(dict.fromkeys(cell.env for cell in cells))
+        envs = f"all {len(envs_of_all)}" if len(of_part) == len(envs_of_all) > 1 else ", ".join(of_part)
         lengths = " or ".join(f"{length:,}" for length in sorted({cell.total_env_steps for cell in cells}))
         table.add_row(envs, title, ratio, str(len(cells)), lengths)
     console.print(table)
@@ -62,11 +56,6 @@ def show_plan(plan: StudyPlan) -> None:
     console.print(f"{', '.join(counts)} each", markup=False)
     for sentence in left_out(plan):
         console.print(sentence, markup=False, soft_wrap=True)
-
-
-def title_of(view: StudyView, part: Part) -> str:
-    """The arm, its base if there are several, and the values of swept settings."""
-    return ", ".join([view.title(part), *view.words(part.point, part.factors)])
 
 
 def show_results(out: Path, view: StudyView) -> None:
@@ -79,7 +68,7 @@ def show_results(out: Path, view: StudyView) -> None:
         scores = [view.normalized(part, metric) for metric in metrics]
         seeds = str(min(map(len, scores[0].values()), default=0))
         means = (f"{interquartile_mean_of(one).value:.3f}" if one else "–" for one in scores)
-        table.add_row(title_of(view, part), part.ratio, seeds, *means)
+        table.add_row(view.label(part, with_ratio=False), part.ratio, seeds, *means)
     console.print()
     console.print(table)
     console.print(f"normalized: {view.scores.unit_words()}", markup=False, soft_wrap=True)
@@ -88,9 +77,11 @@ def show_results(out: Path, view: StudyView) -> None:
         console.print(f"failed: {result.cell.name}: {result.failed}", markup=False, soft_wrap=True)
     console.print()
     for verdict in (one for one in found if one.state != "not run"):
-        console.print(Text(f"{verdict.name}: {verdict.state}", style=f"bold {COLORS[verdict.state]}"))
+        console.print(Text(f"{verdict.name}: {verdict.state}", style=f"bold {STATES[verdict.state][2]}"))
         console.print(Padding(Text(verdict.claim), (0, 0, 0, 2)))
-        for sentence in lines_of(verdict):
+        said = [comparison.sentence for comparison in verdict.comparisons]
+        said += [verdict.reason] if verdict.is_open_by_correction else []
+        for sentence in [verdict.reason] if verdict.state == "void" else said:
             console.print(Padding(Text(f"· {sentence}", style="dim"), (0, 0, 0, 2)))
     for note in view.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
@@ -100,43 +91,30 @@ def show_results(out: Path, view: StudyView) -> None:
     console.print(f"\nfolder  {out}", markup=False, soft_wrap=True)
 
 
-def lines_of(verdict: Verdict) -> list[str]:
-    """What is said about a claim: its comparisons; why it is void; what a correction changed."""
-    if verdict.state == "void":
-        return [verdict.reason]
-    sentences = [comparison.sentence for comparison in verdict.comparisons]
-    changed = verdict.state == "undecided" and all(one.state == "holds" for one in verdict.comparisons)
-    return [*sentences, verdict.reason] if changed else sentences
-
-
 def show_ranges(view: StudyView) -> None:
-    """Print the range of returns that a sweep found in each environment, as a study file has it."""
-    for env, (low, high, runs) in ranges_of(view).items():
-        print(f'range  "{env}" = [{low:.4g}, {high:.4g}]: random play, and the mean final return of {runs}')
+    """Print the range of returns that a sweep found in each environment, as a study file has it.
 
-
-def ranges_of(view: StudyView) -> dict[str, tuple[float, float, str]]:
-    """Random play, the mean final return at the best factors by area, and what it is the mean of."""
-    found: dict[str, tuple[float, float, str]] = {}
-    for env in dict.fromkeys(cell.env for part in view.parts for cell in part.cells):
+    It is that of random play, and the mean final return at the best factors by area.
+    """
+    for env in view.envs:
         random = view.scores.random_play(env)
-        by_part: dict[str, list[Result]] = {}
-        for part in view.parts:
-            runs = [
-                view.results[cell.name]
-                for cell in part.cells
-                if cell.env == env and cell.name in view.results
-            ]
-            finished = [one for one in runs if one.failed is None]
-            by_part |= {view.label(part): finished} if finished else {}
+        runs = [
+            [one for cell in part.cells if cell.env == env and (one := view.results.get(cell.name))]
+            for part in view.parts
+        ]
+        finished = {
+            view.label(part): [one for one in of_part if one.failed is None]
+            for part, of_part in zip(view.parts, runs, strict=True)
+        }
+        by_part = {label: found for label, found in finished.items() if found}
         if random is None or random.final_return is None or not by_part:
             continue
-        best = max(by_part, key=lambda label: fmean(one.area or 0.0 for one in by_part[label]))
-        high = fmean(one.final_return or 0.0 for one in by_part[best])
-        length = by_part[best][0].cell.total_env_steps
-        words = f"{counted(len(by_part[best]), 'run')} of {length:,} env steps, {best}"
-        found[env] = (random.final_return, high, words)
-    return found
+        label, best = max(by_part.items(), key=lambda item: fmean(one.area or 0.0 for one in item[1]))
+        high = fmean(one.final_return or 0.0 for one in best)
+        print(
+            f'range  "{env}" = [{random.final_return:.4g}, {high:.4g}]: random play, and the mean final '
+            f"return of {counted(len(best), 'run')} of {best[0].cell.total_env_steps:,} env steps, {label}"
+        )
 
 
 def show_outlooks(outlooks: Sequence[Outlook]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from anybatch.lab.charts.chart import Chart, Drawing, IntervalRow, Intervals, Panels, Series, csv_lines
 from anybatch.lab.pages.drawings import drawing
 from anybatch.lab.pages.markup import Content, Markup, element
-from anybatch.lab.pages.page import command, page, section, table
+from anybatch.lab.pages.page import command, page, section, table, versions
 from anybatch.lab.pages.report_files import Report
 from anybatch.lab.pages.study_curves import curve_panels
 from anybatch.lab.pages.study_parts import StudyView
@@ -85,39 +85,37 @@ def trial_table(plan: TuningPlan, trials: Sequence[Trial], best: Trial) -> Marku
 
 
 def commands(outcome: Outcome) -> list[Markup]:
-    plan, facts = outcome.plan, outcome.plan.facts
-    known = ("anybatch", "git_commit", "python", "torch")
-    versions = [f"{name.replace('_', ' ')} {facts[name]}" for name in known if facts.get(name)]
-    seeds = (
-        f"tuning seeds {' '.join(map(str, plan.seeds))}, check seeds {' '.join(map(str, plan.check_seeds))}"
-    )
+    plan = outcome.plan
+    seeds, fresh = (" ".join(map(str, numbers)) for numbers in (plan.seeds, plan.check_seeds))
+    made_with = versions(plan.facts, f"tuning seeds {seeds}", f"check seeds {fresh}", f"plan {plan.hash}")
+    although = ", although it did worse" if outcome.is_worse else ""
     return [
-        element("p", f"Train the tuned preset{', although it did worse' * outcome.is_worse}:"),
+        element("p", f"Train the tuned preset{although}:"),
         command(outcome.train_words()),
         element("p", "The tuning itself:"),
         command(outcome.tune_words()),
-        element("p", f"{', '.join([seeds, *versions])}; plan {plan.hash}", class_="soft"),
+        element("p", made_with, class_="soft"),
     ]
 
 
 def trials_csv(plan: TuningPlan, trials: Sequence[Trial]) -> str:
     names = [one.name for one in plan.ranges]
     rows = (
-        [trial.number, trial.state, "" if trial.value is None else trial.value, *point(trial, names)]
+        [trial.number, trial.state, trial.value, *(trial.point.get(name) for name in names)]
         for trial in trials
     )
     return csv_lines(["trial", "state", "area", *names], rows)
-
-
-def point(trial: Trial, names: Sequence[str]) -> list[object]:
-    return [trial.point.get(name, "") for name in names]
 
 
 def drawings(plan: TuningPlan, trials: Sequence[Trial], importances: Mapping[str, float]) -> list[Drawing]:
     """All pictures that the trials allow."""
     found: list[Drawing] = [mattered(importances)] if importances else []
     ended = [trial for trial in trials if trial.value is not None and trial.point]
-    return [*found, panels(plan, ended)] if ended else found
+    if not ended:
+        return found
+    charts = tuple(panel(one, ended) for one in plan.ranges)
+    title = "Area by each number"
+    return [*found, Panels(name="area-by-number", title=title, charts=charts, note=PANELS_NOTE)]
 
 
 def mattered(importances: Mapping[str, float]) -> Intervals:
@@ -138,16 +136,6 @@ def mattered(importances: Mapping[str, float]) -> Intervals:
     )
 
 
-def panels(plan: TuningPlan, ended: Sequence[Trial]) -> Panels:
-    """A panel for each searched number."""
-    return Panels(
-        name="area-by-number",
-        title="Area by each number",
-        charts=tuple(panel(one, ended) for one in plan.ranges),
-        note=PANELS_NOTE,
-    )
-
-
 def panel(one: Range, ended: Sequence[Trial]) -> Chart:
     best = best_of(ended)
     kinds = {
@@ -157,11 +145,12 @@ def panel(one: Range, ended: Sequence[Trial]) -> Chart:
         "the best": ("green", [best] if best is not None else []),
     }
     series = (dots(one, label, color, chosen) for label, (color, chosen) in kinds.items() if chosen)
+    is_complement = one.dimension.coordinate == "complement"
     return Chart(
         name=one.name,
         title=words(one.name),
         y_label=AREA_LABEL,
-        x_label=axis_label(one),
+        x_label=f"1 − {words(one.name)}" if is_complement else words(one.name),
         x_scale="log",
         x_includes=one.places,
         series=tuple(series),
@@ -178,11 +167,6 @@ def dots(one: Range, label: str, color: str, trials: Sequence[Trial]) -> Series:
         dots=True,
         line=False,
     )
-
-
-def axis_label(one: Range) -> str:
-    """The coordinate of a panel, which is logarithmic."""
-    return f"1 − {words(one.name)}" if one.dimension.coordinate == "complement" else words(one.name)
 
 
 def words(name: str) -> str:

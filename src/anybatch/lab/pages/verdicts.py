@@ -1,33 +1,33 @@
 """Verdicts on a page: the state of each claim, its comparisons with their intervals, and statistics."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from anybatch.lab.charts.chart import IntervalRow, Intervals
 from anybatch.lab.pages.drawings import drawing
-from anybatch.lab.pages.markup import Content, Markup, element
+from anybatch.lab.pages.markup import Markup, element
 from anybatch.lab.pages.page import table
-from anybatch.lab.verdicts import Verdict
+from anybatch.lab.verdicts import State, Verdict
 from anybatch.text import probability_text
 
-STATE_COLORS = {
-    "holds": "green",
-    "fails": "orange",
-    "undecided": "slate",
-    "measured": "blue",
-    "not run": "slate",
-    "not tested": "slate",
-    "void": "slate",
+STATES: dict[State, tuple[str, str, str]] = {
+    "holds": ("✓", "green", "green"),
+    "fails": ("✗", "orange", "red"),
+    "undecided": ("?", "slate", "yellow"),
+    "measured": ("=", "blue", "cyan"),
+    "not run": ("…", "slate", "dim"),
+    "not tested": ("–", "slate", "yellow"),
+    "void": ("–", "slate", "red"),
 }
-MARKS = {
-    "holds": "✓",
-    "fails": "✗",
-    "undecided": "?",
-    "measured": "=",
-    "not run": "…",
-    "not tested": "–",
-    "void": "–",
+"""The mark of each state, its color on a page, and its color in a terminal."""
+MARGINS = {
+    "equivalent": (-1, 1),
+    "foretold": (-1, 1),
+    "regret": (0, 1),
+    "better": (0, 1),
+    "not_worse": (-1, 0),
 }
+"""Where the shaded margin of a rule is, in units of it."""
 UNITS = {
     "estimate": "of the metric",
     "correlation": "rank correlation",
@@ -54,34 +54,21 @@ def shown_verdict(verdict: Verdict, forests: Sequence[Intervals]) -> Markup:
     """
     drawn = ("holds", "fails", "measured")
     undrawn = [one.sentence for one in verdict.comparisons if one.interval is None or one.state not in drawn]
-    if verdict.state == "void":
+    if verdict.state == "void" or (verdict.is_open_by_correction and not undrawn):
         undrawn = [verdict.reason]
-    elif verdict.adjusted_p is not None and verdict.state == "undecided" and not undrawn:
-        undrawn = [verdict.reason]  # only the correction for the number of claims left it undecided
+    badge = f"{STATES[verdict.state][0]} {verdict.state}"
     sentences = (element("p", sentence, class_="soft") for sentence in undrawn)
     return element(
         "article",
         element(
             "div",
-            element(
-                "span",
-                f"{MARKS[verdict.state]} {verdict.state}",
-                class_=f"badge {verdict.state.replace(' ', '-')}",
-            ),
+            element("span", badge, class_=f"badge {verdict.state.replace(' ', '-')}"),
             element("div", element("h3", verdict.claim), *sentences),
             class_="verdict",
         ),
         *(drawing(forest) for forest in forests),
         numbers_behind(verdict),
     )
-
-
-def listed_claims(verdicts: Sequence[Verdict]) -> Markup | None:
-    """The claims that no cell speaks to yet, as a list."""
-    if not verdicts:
-        return None
-    claims = (element("li", verdict.claim) for verdict in verdicts)
-    return element("article", element("h3", "Not run yet"), element("ul", *claims, class_="soft"))
 
 
 def intervals_of(verdict: Verdict) -> list[Intervals]:
@@ -102,7 +89,7 @@ def intervals_by(verdict: Verdict, metric: str, *, several: bool) -> Intervals |
             value=one.value,
             low=one.interval[0],
             high=one.interval[1],
-            color=STATE_COLORS[one.state],
+            color=STATES[one.state][1],
             ending=one.state if one.state != "measured" else "",
         )
         for one in comparisons
@@ -112,14 +99,7 @@ def intervals_by(verdict: Verdict, metric: str, *, several: bool) -> Intervals |
         return None
     levels = {one.level for one in comparisons if one.level is not None}
     bound = next((one.details["margin"] for one in comparisons if one.details.get("margin")), None)
-    margins = {
-        "equivalent": (-1, 1),
-        "foretold": (-1, 1),
-        "regret": (0, 1),
-        "better": (0, 1),
-        "not_worse": (-1, 0),
-    }
-    low, high = margins.get(verdict.rule, (0, 0))
+    low, high = MARGINS.get(verdict.rule, (0, 0))
     shown_levels = [f"{level:.0%} intervals" for level in sorted(levels)]
     margin = (low * bound, high * bound) if bound is not None and (low or high) else None
     shaded = [f"shaded: the margin of {bound:g}"] if margin is not None else []
@@ -135,45 +115,35 @@ def intervals_by(verdict: Verdict, metric: str, *, several: bool) -> Intervals |
 
 def numbers_behind(verdict: Verdict) -> Markup | None:
     """p, power and the other statistics of each comparison, folded away."""
-    rows: list[list[Content]] = []
-    for one in verdict.comparisons:
-        details = one.details
-        if "p" not in details:
-            continue
-        rows.append(
-            [
-                one.label,
-                number(details["p"], "{:.3g}"),
-                power_of(details.get("power")),
-                seeds_of(details.get("seeds")),
-                number(details.get("mean_absolute_difference"), "{:.3f}"),
-                number(details.get("probability_of_improvement"), "{:.2f}"),
-                number(details.get("van_elteren_p"), "{:.2g}"),
-                number(details.get("curve_p"), "{:.2g}"),
-            ]
-        )
-    if not rows:
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "p": lambda details: f"{details['p']:.3g}",
+        "power": lambda details: number(details, "power", probability_text),
+        "seeds": lambda details: number(details, "seeds", seeds_text),
+        "mean |Δ| per env": lambda details: number(details, "mean_absolute_difference", "{:.3f}".format),
+        "P(improvement)": lambda details: number(details, "probability_of_improvement", "{:.2f}".format),
+        "van Elteren p": lambda details: number(details, "van_elteren_p", "{:.2g}".format),
+        "curve p": lambda details: number(details, "curve_p", "{:.2g}".format),
+    }
+    tested = [one for one in verdict.comparisons if "p" in one.details]
+    if not tested:
         return None
-    header = ("comparison", "p", "power", "seeds", "mean |Δ| per env", "P(improvement)", "van Elteren p")
-    header = (*header, "curve p")
-    if not any(row[-1] for row in rows):
-        header, rows = header[:-1], [row[:-1] for row in rows]
+    if not any("curve_p" in one.details for one in tested):
+        del columns["curve p"]
+    rows = [[one.label, *(text(one.details) for text in columns.values())] for one in tested]
     return element(
         "details",
         element("summary", "The numbers behind it"),
-        table(header, rows, numbers=range(1, len(header))),
+        table(("comparison", *columns), rows, numbers=range(1, len(columns) + 1)),
         element("p", NUMBERS_NOTE + (SEVERAL_NOTE if len(rows) > 1 else ""), class_="note"),
     )
 
 
-def power_of(value: float | None) -> str:
-    return "" if value is None else probability_text(value)
+def number(details: Mapping[str, Any], name: str, text: Callable[[Any], str]) -> str:
+    """A number behind a comparison as text; empty where the rule has none."""
+    return "" if details.get(name) is None else text(details[name])
 
 
-def number(value: Any, form: str) -> str:
-    return "" if value is None else form.format(value)
-
-
-def seeds_of(value: Any) -> str:
-    sides = value if isinstance(value, list | tuple) else [value]
-    return " / ".join(dict.fromkeys(str(side) for side in sides if side is not None))
+def seeds_text(value: int | Sequence[int]) -> str:
+    """The number of seeds; that of each side where they differ."""
+    sides = [value] if isinstance(value, int) else value
+    return " / ".join(map(str, dict.fromkeys(sides)))

@@ -45,23 +45,6 @@ def written(duration: float) -> str:
     return f"{Decimal(str(duration)):f}".removesuffix(".0") + "s"
 
 
-def in_words(duration: float) -> str:
-    """A duration in words, in its two largest units: 2 h 5 min."""
-    whole = round(duration)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 600:
-        minutes, seconds_left = divmod(whole, 60)
-        return f"{minutes} min {seconds_left} s" if seconds_left else f"{minutes} min"
-    minutes = round(whole / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 24:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    return f"{hours // 24} d {hours % 24} h"
-
-
 def work(cell: Cell) -> float:
     """An estimate of a cell's time in arbitrary units; small batches spend it on calls."""
     config = cell.config

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from anybatch.errors import ConfigError, UserError
 from anybatch.lab.studies.cells import RANDOM_ARM, RUNS, SOURCE, Cell
-from anybatch.lab.studies.duration import in_words, kind, makespan
+from anybatch.lab.studies.duration import kind, makespan
 from anybatch.lab.studies.executor import DONE, LOG_FILE, LocalWorker
 from anybatch.lab.studies.files import Study
 from anybatch.lab.studies.plan import Request, StudyPlan, file_name, make_plan
@@ -23,6 +23,7 @@ from anybatch.lab.studies.plan_file import Plan
 from anybatch.runs import folder as run_folder
 from anybatch.storage import safe_files
 from anybatch.storage.safe_files import Folder
+from anybatch.text import duration_text
 
 PACKAGE = Path(__file__).resolve().parents[2]
 COMPILED = "__pycache__"
@@ -105,19 +106,21 @@ def within_budget(plan: StudyPlan, budget: float, *, jobs: int, named_envs: tupl
         smallest = plan.within(parts=1, seeds=1)
         fewer = "fewer environments with --env, " if len({cell.env for cell in plan.cells}) > 1 else ""
         raise ConfigError(
-            f"the first part of the grid takes about {in_words(seconds(1, 1))} with a single seed, its "
+            f"the first part of the grid takes about {duration_text(seconds(1, 1))} with a single seed, its "
             f"{len(smallest.cells)} cells {in_parallel}, which is more than what measuring has left of the "
-            f"budget of {in_words(budget)}: choose a larger budget, {fewer}or a smaller --scale"
+            f"budget of {duration_text(budget)}: choose a larger budget, {fewer}or a smaller --scale"
         )
     parts, seeds = chosen
     fits = plan.within(parts=parts, seeds=seeds)
     logger.info(
-        f"A budget of {in_words(budget)}: {parts} of {plan.parts} parts of the grid fit, with {seeds} of "
-        f"{plan.most_seeds} seeds, {len(fits.cells)} cells in about {in_words(seconds(parts, seeds))}, "
-        f"{in_parallel}."
+        f"A budget of {duration_text(budget)}: {parts} of {plan.parts} parts of the grid fit, with {seeds} "
+        f"of {plan.most_seeds} seeds, {len(fits.cells)} cells in about "
+        f"{duration_text(seconds(parts, seeds))}, {in_parallel}."
     )
     if seeds == 1 < plan.most_seeds:
-        logger.info(f"One seed cannot decide a verdict. Two of them take about {in_words(seconds(1, 2))}.")
+        logger.info(
+            f"One seed cannot decide a verdict. Two of them take about {duration_text(seconds(1, 2))}."
+        )
     return fits
 
 

@@ -23,8 +23,6 @@ REPORTS_PER_RUN = 10
 """Points of a run at which it is compared with earlier runs."""
 FIRST_REPORT = 3
 """The first of these points that counts: the start of a curve says little."""
-NARROWEST = 9
-"""Width of a column of numbers."""
 
 
 @dataclass
@@ -59,8 +57,6 @@ class TrialSchedule(Schedule):
         )
         self.plan, self._book = plan, book
         self._open: dict[str, InProgress] = {}
-        self._widths = {one.name: max(len(one.name), NARROWEST) for one in plan.ranges}
-        self._has_header = False
         ended = sum(trial.state != "running" for trial in book.trials())
         self.env_steps = ended * len(plan.seeds) * plan.env_steps
 
@@ -166,15 +162,9 @@ class TrialSchedule(Schedule):
         self._show(self._book.trial(number))
 
     def _show(self, trial: Trial) -> None:
-        """Print a trial as a row of a growing table."""
-        if not self._has_header:
-            headers = [f"{name:>{width}}" for name, width in self._widths.items()]
-            logger.info("  ".join(["trial", f"{'area':>{NARROWEST}}", *headers, ""]).rstrip())
-            self._has_header = True
-        numbers = [f"{trial.point[name]:>{width}.4g}" for name, width in self._widths.items()]
+        """Print what a trial has reached, and its numbers."""
         best = best_of(self._book.trials())
         is_best = best is not None and best.number == trial.number
         ending = "best so far" if is_best else "" if trial.is_finished else trial.state
-        logger.info(
-            "  ".join([f"{trial.number:>5}", f"{trial.shown_value:>{NARROWEST}}", *numbers, ending]).rstrip()
-        )
+        numbers = ", ".join(f"{one.name} {trial.point[one.name]:.4g}" for one in self.plan.ranges)
+        logger.info(f"trial {trial.number:>3}  area {trial.shown_value:>8}  {numbers}  {ending}".rstrip())

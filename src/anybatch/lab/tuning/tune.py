@@ -14,7 +14,7 @@ from anybatch.lab.pages import report_files, tuning_page
 from anybatch.lab.studies import opening, runner
 from anybatch.lab.studies.cells import CELLS, RUNS
 from anybatch.lab.studies.cells import PLAN_FILE as CHECK_FILE
-from anybatch.lab.studies.duration import in_words, makespan
+from anybatch.lab.studies.duration import makespan
 from anybatch.lab.studies.executor import LOG_FILE, LocalExecutor
 from anybatch.lab.studies.plan import file_name
 from anybatch.lab.studies.runner import StudySchedule
@@ -25,7 +25,7 @@ from anybatch.lab.tuning.search import TrialSchedule
 from anybatch.lab.tuning.trials import TrialBook, best_of
 from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
-from anybatch.text import counted
+from anybatch.text import counted, duration_text
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Ou
     if jobs < 1:
         raise ConfigError(f"--jobs {jobs}: must be at least 1")
     env = make_plan(request).env  # refuses a wrong request before there is a folder
-    # Named after environment and preset, such as tuning/CartPole-v1__cartpole-ppo-ewma.
+    # Named after environment and preset, such as tuning/CartPole-v1__classic-ppo-ewma.
     out = out or Path("tuning") / file_name([env, Path(request.preset).stem])
     executor, named = LocalExecutor(jobs), (env,) if request.env is not None else ()
     with run_folder.made_and_locked(out, what="tuning"):
@@ -111,18 +111,19 @@ def within_budget(plan: TuningPlan, budget: float, *, jobs: int) -> TuningPlan:
     per_trial = trial * len(plan.seeds)
     fitting = math.floor((budget - check_seconds) / per_trial) * jobs
     needed = check_seconds + makespan([per_trial] * FEWEST_TRIALS, jobs)
-    said = f"trial takes about {in_words(per_trial)}, the final check {in_words(check_seconds)}"
+    said = f"trial takes about {duration_text(per_trial)}, the final check {duration_text(check_seconds)}"
     if fitting < FEWEST_TRIALS:
         raise ConfigError(
-            f"--budget: a {said}, and at least {FEWEST_TRIALS} trials are needed: about {in_words(needed)}, "
-            f"which is more than {in_words(budget)}; choose a larger budget, fewer --env-steps or --seeds"
+            f"--budget: a {said}, and at least {FEWEST_TRIALS} trials are needed: about "
+            f"{duration_text(needed)}, which is more than {duration_text(budget)}; choose a larger budget, "
+            "fewer --env-steps or --seeds"
         )
     fitting = min(fitting, plan.trials)
     of_asked = "all" if fitting == plan.trials else f"{fitting} of"
     in_parallel = f"{jobs} at a time" if jobs > 1 else "one after another"
     logger.info(
-        f"A {said}: {of_asked} {plan.trials} trials fit into {in_words(budget)}, {in_parallel}. Trials that "
-        "are pruned take less."
+        f"A {said}: {of_asked} {plan.trials} trials fit into {duration_text(budget)}, {in_parallel}. Trials "
+        "that are pruned take less."
     )
     return replace(plan, trials=fitting)
 

@@ -7,7 +7,7 @@ from typing import Any
 from anybatch.lab import statistics
 from anybatch.lab.studies.plan import StudyPlan, by_setting
 from anybatch.lab.verdicts import compare, gates, measures, sweeps
-from anybatch.lab.verdicts.rule import Rule, Selector, parse, refuse_unfit
+from anybatch.lab.verdicts.rule import Rule, parse, refuse_unfit
 from anybatch.lab.verdicts.scores import Scores
 from anybatch.lab.verdicts.verdict import Comparison, State, Verdict, overall
 
@@ -64,31 +64,26 @@ def corrected(rules: Sequence[Rule], verdicts: Sequence[Verdict]) -> list[Verdic
     """
     places = [place for place, rule in enumerate(rules) if rule.kind == "better"]
     found = list(verdicts)
-    shown = statistics.holm([p_of_claim(found[place]) for place in places])
-    refuted = statistics.holm([p_against_claim(found[place]) for place in places])
+    claims = [found[place].comparisons for place in places]
+    shown = statistics.holm([max(one.details.get("p", 1.0) for one in claim) for claim in claims])
+    against_claims = [
+        min(1.0, len(claim) * min(one.details.get("p_against", 1.0) for one in claim)) for claim in claims
+    ]
+    refuted = statistics.holm(against_claims)
     for place, p, against in zip(places, shown, refuted, strict=True):
         one = found[place]
         decisive = {"holds": p, "fails": against}.get(one.state)
         if decisive is None:
             found[place] = replace(one, adjusted_p=p)
             continue
-        after = f"after Holm's correction for {len(places)} such claims, p = {compare.p_text(decisive)}"
-        if decisive <= rules[place].alpha:
-            reason = f"{one.reason} A{after[1:]}." if len(places) > 1 else one.reason
-            found[place] = replace(one, adjusted_p=decisive, reason=reason)
-        else:
-            reason = f"{one.reason} But {after}, which is more than {rules[place].alpha:g}."
+        correction = f"Holm's correction for {len(places)} such claims, p = {compare.p_text(decisive)}"
+        if decisive > rules[place].alpha:
+            reason = f"{one.reason} But after {correction}, which is more than {rules[place].alpha:g}."
             found[place] = replace(one, adjusted_p=decisive, state="undecided", reason=reason)
+        else:
+            reason = f"{one.reason} After {correction}." if len(places) > 1 else one.reason
+            found[place] = replace(one, adjusted_p=decisive, reason=reason)
     return found
-
-
-def p_of_claim(one: Verdict) -> float:
-    return max(comparison.details.get("p", 1.0) for comparison in one.comparisons)
-
-
-def p_against_claim(one: Verdict) -> float:
-    smallest = min(comparison.details.get("p_against", 1.0) for comparison in one.comparisons)
-    return min(1.0, len(one.comparisons) * smallest)
 
 
 def tuned(plan: StudyPlan) -> dict[str, Any]:
@@ -109,27 +104,29 @@ def verdict(rule: Rule, found: list[Comparison], plan: StudyPlan) -> Verdict:
     state = overall(found[-1:] if rule.kind == "foretold" else found)
     deciding = deciding_comparison(state, found)
     several = state == "holds" and len(found) > 1 and deciding.details.get("p") is not None
-    closest = f" (the closest of {len(found)} comparisons)." if several else "."
+    closest = f" (the closest of {len(found)} comparisons)" if several else ""
     return Verdict(
         name=rule.name,
         claim=rule.claim,
         rule=rule.kind,
         state=state,
-        reason=f"{deciding.sentence.removesuffix('.')}{closest}{not_judged(rule, plan)}",
+        reason=f"{deciding.words}{closest}.{not_judged(rule, plan)}",
         comparisons=tuple(found),
     )
 
 
 def not_judged(rule: Rule, plan: StudyPlan) -> str:
-    """A sentence on what the claim names, but this plan had to leave out; empty if it has everything."""
+    """A sentence on what the claim names, but this plan had to leave out; empty if it has everything.
+
+    What only other scales have is not missing.
+    """
     named = {side.words(plan): side for pair in rule.pairs() for side in pair}
-    absent = [words for words, side in named.items() if is_left_out(side, plan)]
+    absent = [
+        words
+        for words, side in named.items()
+        if any(map(side.matches, plan.left_out)) and not any(map(side.matches, plan.cells))
+    ]
     return f" Left out, and not judged: {'; '.join(absent)}." if absent else ""
-
-
-def is_left_out(side: Selector, plan: StudyPlan) -> bool:
-    """Whether the plan has no cell of a selector and says why; what only other scales have is not missing."""
-    return any(map(side.matches, plan.left_out)) and not any(map(side.matches, plan.cells))
 
 
 def deciding_comparison(state: State, found: list[Comparison]) -> Comparison:

@@ -1,7 +1,7 @@
 """Rules that compare two groups of cells: equivalent, better, and not worse."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from anybatch.lab import statistics
 from anybatch.lab.statistics import Difference
 from anybatch.lab.verdicts.rule import EQUALITIES, Rule, Selector
 from anybatch.lab.verdicts.scores import Lack, Scores, Selection
-from anybatch.lab.verdicts.verdict import Comparison, State
+from anybatch.lab.verdicts.verdict import Comparison, State, interval_words
 from anybatch.text import probability_text
 
 Strata = Mapping[str, Sequence[float]]
@@ -60,9 +60,7 @@ def compared(
 
     `count` is the number of comparisons that the rule makes.
     """
-    label = f"{this.words(scores.plan)} against {that.words(scores.plan)}"
-    if len(scores.plan.metrics) > 1:
-        label = f"{label}, {METRIC_NAMES[metric]}"
+    label = f"{this.words(scores.plan)} against {that.words(scores.plan)}{by(metric, scores)}"
     needs_unit = rule.kind in EQUALITIES
     these, those = (scores.select(one, metric=metric, needs_unit=needs_unit) for one in (this, that))
     both = [env for env in these.scores if env in those.scores]  # what only one side has says nothing here
@@ -74,24 +72,38 @@ def compared(
         return replace(with_finished_envs(unfinished, these, those, level=level), metric=metric)
     found = statistics.difference(these.scores, those.scores)
     state, ending = judged(rule, found, metric, count)
-    low, high = found.interval(level)
-    return Comparison(
+    interval = found.interval(level)
+    margin = rule.margins[metric]
+    p, against = p_of(rule, found, margin)
+    details = {
+        "margin": margin,
+        "p": p,
+        "p_against": against,
+        "power": power_of(rule, found, margin) if needs_unit else None,
+        "envs": both,
+        "seeds": [these.fewest_seeds, those.fewest_seeds],
+        "diverged": [sum(side.diverged.values()) for side in (these, those)],
+    }
+    one = Comparison(
         label=label,
         state=state,
         value=found.mean,
-        interval=(low, high),
+        interval=interval,
         level=level,
         metric=metric,
-        sentence=f"{label}: {found.mean:+.3f} ({level:.0%} interval {low:+.3f} to {high:+.3f}), {ending}"
-        f"{divergences(these, those)}.",
-        details=tested(rule, found, metric)
-        | {
-            "envs": both,
-            "seeds": [these.fewest_seeds, those.fewest_seeds],
-            "diverged": [sum(these.diverged.values()), sum(those.diverged.values())],
-        }
-        | described(these.scores, those.scores, count),
+        clauses=(f"{interval_words(found.mean, interval, level)}, {ending}",),
+        details=details | described(these.scores, those.scores, count),
     )
+    if not any(details["diverged"]):
+        return one
+    runs = [sum(map(len, side.scores.values())) for side in (these, those)]
+    counts = [f"{number} of {of}" for number, of in zip(details["diverged"], runs, strict=True)]
+    return one.adding(f"{' and '.join(counts)} runs diverged and count as random play")
+
+
+def by(metric: str, scores: Scores) -> str:
+    """The metric, for a label of a plan that has several."""
+    return f", {METRIC_NAMES[metric]}" if len(scores.plan.metrics) > 1 else ""
 
 
 def with_curves(
@@ -111,13 +123,9 @@ def with_curves(
         f"the curves are {curves.distance:.3f} apart, where equal ones would be {curves.expected:.3f} apart "
         f"(permutation test, p = {p_text(curves.p)})"
     )
-    first, *others = (replace(one, details={**one.details, **numbers}) for one in found)
-    return [with_words(first, words), *others]
-
-
-def with_words(one: Comparison, words: str, state: State | None = None) -> Comparison:
-    """A comparison with something added to its sentence, and another state if one is given."""
-    return replace(one, sentence=f"{one.sentence.removesuffix('.')}; {words}.", state=state or one.state)
+    first, *others = found
+    with_numbers = [replace(one, details={**one.details, **numbers}) for one in others]
+    return [first.adding(words, details=numbers), *with_numbers]
 
 
 def p_text(p: float) -> str:
@@ -137,52 +145,25 @@ def under_control(
     lacking = [env for env in envs if env not in scores.cells(control)]
     if lacking:
         words = f"but {name} is not part of this plan in {', '.join(lacking)}"
-        return [with_words(one, words, "not tested") for one in found]
-    by_metric = [compared(rule, scores, control, that, one.metric, count=1, within=envs) for one in found]
-    known = [
-        replace(one, details={**one.details, "control": numbers_of(its) | {"arm": control.arm}})
-        for one, its in zip(found, by_metric, strict=True)
-    ]
-    waiting = [its for its in by_metric if "p" not in its.details]
-    if waiting:
-        missing = max(its.details.get("missing", 1) for its in waiting)
-        return [
-            replace(
-                with_words(one, f"but {name} has not been run completely", "undecided"),
-                details={**one.details, "missing": missing},
-            )
-            for one in known
-        ]
-    passes = all(its.state == "holds" for its in by_metric)
-    state: State = "not tested" if passes else "holds"
-    found_words = [f"{name} has {interval_text(its)}" for its in by_metric]
-    if passes:
-        found_words = [f"but {words}, within it too" for words in found_words]
-    return [with_words(one, words, state) for one, words in zip(known, found_words, strict=True)]
-
-
-def numbers_of(control: Comparison) -> dict[str, Any]:
-    """What is kept of a control's comparison."""
-    return {name: getattr(control, name) for name in ("label", "state", "value", "interval", "level")}
-
-
-def interval_text(one: Comparison) -> str:
-    assert one.interval is not None and one.level is not None
-    low, high = one.interval
-    return f"{one.value:+.3f} ({one.level:.0%} interval {low:+.3f} to {high:+.3f})"
-
-
-def tested(rule: Rule, found: Difference, metric: str) -> dict[str, Any]:
-    """The numbers of the rule's own test."""
-    margin = rule.margins[metric]
-    power = power_of(rule, found, margin) if rule.kind in EQUALITIES else None
-    p, against = p_of(rule, found, margin), p_against(rule, found, margin)
-    return {"margin": margin, "p": p, "p_against": against, "power": power}
-
-
-def power_of(rule: Rule, found: Difference, margin: float) -> float:
-    """The probability that the rule shows equal arms to be equal, if their spread is the one found."""
-    return statistics.equivalence_power(found.standard_error, found.degrees, margin, rule.alpha)
+        return [one.adding(words, "not tested") for one in found]
+    controls = [compared(rule, scores, control, that, one.metric, count=1, within=envs) for one in found]
+    passes = all(its.state == "holds" for its in controls)
+    missing = [its.details.get("missing", 1) for its in controls if "p" not in its.details]
+    judged: list[Comparison] = []
+    for one, its in zip(found, controls, strict=True):
+        kept = {name: getattr(its, name) for name in ("label", "state", "value", "interval", "level")}
+        kept |= {"arm": control.arm}
+        if missing:
+            words = f"but {name} has not been run completely"
+            judged.append(one.adding(words, "undecided", {"control": kept, "missing": max(missing)}))
+            continue
+        assert its.interval is not None and its.level is not None
+        words = f"{name} has {interval_words(its.value, its.interval, its.level)}"
+        if passes:
+            judged.append(one.adding(f"but {words}, within it too", "not tested", {"control": kept}))
+        else:
+            judged.append(one.adding(words, details={"control": kept}))
+    return judged
 
 
 def described(these: Strata, those: Strata, count: int) -> dict[str, Any]:
@@ -202,17 +183,25 @@ def described(these: Strata, those: Strata, count: int) -> dict[str, Any]:
     }
 
 
+def not_run(label: str) -> Comparison:
+    return Comparison(label=label, state="not run", clauses=("not run yet",))
+
+
+def undecided(label: str, reason: str, **details: Any) -> Comparison:
+    """A comparison that cannot be made, and why."""
+    return Comparison(label=label, state="undecided", clauses=(reason,), details=details)
+
+
 def without_result(label: str, *sides: Selection) -> Comparison | None:
     """The comparison of sides that cannot be compared yet, with the reason; None if they can be."""
     if any(side.is_untouched for side in sides):
-        return Comparison(label=label, state="not run", sentence=f"{label}: not run yet.")
+        return not_run(label)
     reason = obstacle(*sides)
     if not reason:
         return None
     to_come: tuple[Lack, ...] = ("not run", "no scale")
     missing = sum(len(side.lacks.get(why, ())) for side in sides for why in to_come)
-    sentence = f"{label}: {reason}."
-    return Comparison(label=label, state="undecided", sentence=sentence, details={"missing": missing})
+    return undecided(label, reason, missing=missing)
 
 
 def with_finished_envs(
@@ -226,17 +215,11 @@ def with_finished_envs(
     if not finished:
         return unfinished
     found = statistics.difference(these.within(finished).scores, those.within(finished).scores)
-    low, high = found.interval(level)
+    interval = found.interval(level)
     where = f"in {len(finished)} of {len(these.scores)} environments"
-    so_far = f"{where}, {found.mean:+.3f} ({level:.0%} interval {low:+.3f} to {high:+.3f})"
-    return replace(
-        unfinished,
-        value=found.mean,
-        interval=(low, high),
-        level=level,
-        sentence=f"{unfinished.sentence.removesuffix('.')}; so far, {so_far}.",
-        details={**unfinished.details, "finished_envs": finished},
-    )
+    so_far = f"so far, {where}, {interval_words(found.mean, interval, level)}"
+    shown = replace(unfinished, value=found.mean, interval=interval, level=level)
+    return shown.adding(so_far, details={"finished_envs": finished})
 
 
 def obstacle(*sides: Selection) -> str:
@@ -256,22 +239,13 @@ def obstacle(*sides: Selection) -> str:
     fewest = min(side.fewest_seeds for side in sides)
     if fewest < FEWEST_SEEDS:
         return f"an interval needs at least {FEWEST_SEEDS} seeds, but there is only {fewest}"
-    return "all runs of both sides diverged" if all(side.all_diverged for side in sides) else ""
+    all_diverged = all(len(side.scores[env]) == side.diverged[env] for side in sides for env in side.scores)
+    return "all runs of both sides diverged" if all_diverged else ""
 
 
 def missing_runs(counted: int, runs: int) -> str:
     """How many runs a number is from; empty if it is from all. The others failed, lack it or are not run."""
     return "" if counted == runs else f", from {counted} of {runs} runs"
-
-
-def divergences(*sides: Selection) -> str:
-    """How many runs of each side count as random play, since they diverged; empty if none did."""
-    diverged = [sum(side.diverged.values()) for side in sides]
-    if not any(diverged):
-        return ""
-    runs = [sum(map(len, side.scores.values())) for side in sides]
-    counts = [f"{number} of {of}" for number, of in zip(diverged, runs, strict=True)]
-    return f"; {' and '.join(counts)} runs diverged and count as random play"
 
 
 def judged(rule: Rule, found: Difference, metric: str, count: int) -> tuple[State, str]:
@@ -283,58 +257,47 @@ def judged(rule: Rule, found: Difference, metric: str, count: int) -> tuple[Stat
     if rule.kind == "better" and found.mean and not found.standard_error:
         return "undecided", "but the seeds of each side are all alike, so that no test can be made"
     margin = rule.margins[metric]
-    words = words_of(rule, found, margin)
-    if p_of(rule, found, margin) <= rule.alpha:
-        return "holds", words.holds
-    p = p_against(rule, found, margin)
-    if p <= rule.alpha / count:
-        return "fails", words.fails
+    holds, fails, undecided = words_of(rule, found, margin)
+    p, against = p_of(rule, found, margin)
     if p <= rule.alpha:
-        return "undecided", f"{words.fails} by itself, but not at the level of one of {count} comparisons"
-    return "undecided", words.undecided
+        return "holds", holds
+    if against <= rule.alpha / count:
+        return "fails", fails
+    if against <= rule.alpha:
+        return "undecided", f"{fails} by itself, but not at the level of one of {count} comparisons"
+    return "undecided", undecided
 
 
-@dataclass(frozen=True)
-class Words:
-    """What each outcome of a comparison is called."""
-
-    holds: str
-    fails: str
-    undecided: str
-
-
-def words_of(rule: Rule, found: Difference, bound: float) -> Words:
-    margin = f"{bound:g}"
-    if rule.kind == "better" and not bound:
-        return Words("better", "worse", "no significant difference")
+def words_of(rule: Rule, found: Difference, margin: float) -> tuple[str, str, str]:
+    """What a comparison is called that holds, that fails and that is undecided."""
+    if rule.kind == "better" and not margin:
+        return "better", "worse", "no significant difference"
     if rule.kind == "better":
-        better = f"better by more than {margin}"
-        return Words(better, f"not {better}", f"neither shown to be {better} nor shown not to be")
+        better = f"better by more than {margin:g}"
+        return better, f"not {better}", f"neither shown to be {better} nor shown not to be"
     if rule.kind == "not_worse":
-        undecided = f"neither shown to be worse by {margin} nor shown not to be"
-        return Words(f"not worse by {margin} or more", f"worse by more than {margin}", undecided)
-    power = power_of(rule, found, bound)
-    return Words(
-        f"within ± {margin}",
-        f"beyond ± {margin}",
-        f"neither shown to be within nor beyond ± {margin}; with this spread, equal arms would be shown to "
-        f"be within it with a probability of {probability_text(power)}",
+        undecided = f"neither shown to be worse by {margin:g} nor shown not to be"
+        return f"not worse by {margin:g} or more", f"worse by more than {margin:g}", undecided
+    power = probability_text(power_of(rule, found, margin))
+    undecided = (
+        f"neither shown to be within nor beyond ± {margin:g}; with this spread, equal arms would be shown to "
+        f"be within it with a probability of {power}"
     )
+    return f"within ± {margin:g}", f"beyond ± {margin:g}", undecided
 
 
-def p_of(rule: Rule, found: Difference, margin: float) -> float:
-    """p of the hypothesis that the rule's claim is wrong: small if it holds."""
+def power_of(rule: Rule, found: Difference, margin: float) -> float:
+    """The probability that the rule shows equal arms to be equal, if their spread is the one found."""
+    return statistics.equivalence_power(found.standard_error, found.degrees, margin, rule.alpha)
+
+
+def p_of(rule: Rule, found: Difference, margin: float) -> tuple[float, float]:
+    """p of the hypotheses that the rule's claim is wrong, and that it is right.
+
+    The first is small if the claim holds, the second if it fails.
+    """
     if rule.kind == "better":
-        return found.p_above(margin)
+        return found.p_above(margin), found.p_below(margin)
     if rule.kind == "not_worse":
-        return found.p_above(-margin)
-    return statistics.equivalence_p(found, margin)
-
-
-def p_against(rule: Rule, found: Difference, margin: float) -> float:
-    """p of the hypothesis that the rule's claim is right: small if it fails."""
-    if rule.kind == "better":
-        return found.p_below(margin)
-    if rule.kind == "not_worse":
-        return found.p_below(-margin)
-    return min(found.p_above(margin), found.p_below(-margin))
+        return found.p_above(-margin), found.p_below(-margin)
+    return statistics.equivalence_p(found, margin), min(found.p_above(margin), found.p_below(-margin))

@@ -34,12 +34,11 @@ def estimates(rule: Rule, scores: Scores) -> list[Comparison]:
 
 def estimate(rule: Rule, scores: Scores, label: str, cells: Sequence[Cell]) -> Comparison:
     """A metric over the last part of the runs of `cells`, which are of one environment."""
-    if not has_results(scores, cells):
-        return not_run(label)
+    if not any(cell.name in scores.results for cell in cells):
+        return compare.not_run(label)
     by_cell = measured(rule.metric, rule.share, scores, cells)
     if not by_cell:
-        sentence = f"{label}: not measured in any of {counted(len(cells), 'run')}."
-        return Comparison(label=label, state="undecided", sentence=sentence)
+        return compare.undecided(label, f"not measured in any of {counted(len(cells), 'run')}")
     pairs = [pair for name in by_cell for pair in noise_pairs(scores.results[name], rule.share)]
     if rule.metric == NOISE_SCALE and pairs:
         return pooled_noise(label, pairs, by_cell, scores)
@@ -62,7 +61,7 @@ def pooled_noise(
     details: dict[str, object] = {"unit": NOISE_SCALE}
     if scale is None or error is None:
         words = "hidden by noise" if above is None else f"more than {above:.4g}, hidden by noise"
-        return Comparison(label=label, state="undecided", sentence=f"{label}: {words}.", details=details)
+        return compare.undecided(label, words, **details)
     interval = scale - rules.STANDARD_ERRORS * error, scale + rules.STANDARD_ERRORS * error
     envs = worth_having(scores, dict.fromkeys(by_cell, scale))
     words = f"{scale:.4g}{in_brackets(interval)}: its minibatch would be reached with {envs:,.0f} envs"
@@ -90,18 +89,9 @@ def measurement(
         value=value,
         interval=interval,
         level=LEVEL,
-        sentence=f"{label}: {words}.",
+        clauses=(words,),
         details=details,
     )
-
-
-def has_results(scores: Scores, cells: Iterable[Cell]) -> bool:
-    """Whether any of the cells has been run."""
-    return any(cell.name in scores.results for cell in cells)
-
-
-def not_run(label: str) -> Comparison:
-    return Comparison(label=label, state="not run", sentence=f"{label}: not run yet.")
 
 
 def measured(metric: str, share: float, scores: Scores, cells: Iterable[Cell]) -> dict[str, float]:
@@ -139,11 +129,12 @@ def correlations(rule: Rule, scores: Scores) -> list[Comparison]:
     for selector in rule.this:
         words = selector.words(scores.plan)
         by_env = scores.cells(selector)
-        if by_env and not has_results(scores, chain(*by_env.values())):
-            found.append(not_run(f"{rule.metric}, {words}"))
+        if by_env and not any(cell.name in scores.results for cell in chain(*by_env.values())):
+            found.append(compare.not_run(f"{rule.metric}, {words}"))
             continue
-        labels = {other: f"{rule.metric} with {other}, {words}" for other in rule.others}
-        found += [correlation(rule.metric, other, scores, label, by_env) for other, label in labels.items()]
+        for other in rule.others:
+            label = f"{rule.metric} with {other}, {words}"
+            found.append(correlation(rule.metric, other, scores, label, by_env))
     return found
 
 
@@ -161,8 +152,7 @@ def correlation(
     }
     by_env = {env: values for env, values in known.items() if values}
     if not by_env:
-        sentence = f"{label}: not measured {FEWEST_POINTS} times or more in any run."
-        return Comparison(label=label, state="undecided", sentence=sentence)
+        return compare.undecided(label, f"not measured {FEWEST_POINTS} times or more in any run")
     middle, interval = float(statistics.mean(by_env)), statistics.mean_interval(by_env, LEVEL)
     number = f"rank correlation {middle:+.2f}{in_brackets(interval, '+.2f')}"
     runs = compare.missing_runs(sum(map(len, by_env.values())), sum(map(len, cells.values())))
@@ -203,13 +193,9 @@ def foretold(rule: Rule, scores: Scores) -> list[Comparison]:
     if {one.state for one in compared} <= {"not run"}:
         return compared
     if not predictions:
-        return [*compared, without_prediction()]
+        reason = "no run has measured the noise scale that would predict it"
+        return [*compared, compare.undecided(END, reason)]
     return [*compared, end_of_invariance(rule, sorted(by_ratio), float(np.median(predictions)))]
-
-
-def without_prediction() -> Comparison:
-    sentence = f"{END}: no run has measured the noise scale that would predict it."
-    return Comparison(label=END, state="undecided", sentence=sentence)
 
 
 def end_of_invariance(rule: Rule, by_ratio: list[tuple[float, State]], predicted: float) -> Comparison:
@@ -221,12 +207,12 @@ def end_of_invariance(rule: Rule, by_ratio: list[tuple[float, State]], predicted
             break
         holding = ratio
     state, ending = judged_prediction(predicted, holding, failing, rule.within)
-    said = f"{END}: the noise scale predicts ratio {predicted:.3g}, and equality was shown up to {holding:g}"
+    said = f"the noise scale predicts ratio {predicted:.3g}, and equality was shown up to {holding:g}"
     return Comparison(
         label=END,
         state=state,
         value=predicted,
-        sentence=f"{said}; {ending}.",
+        clauses=(said, ending),
         details={
             "predicted_ratio": predicted,
             "holds_up_to": holding,

@@ -8,10 +8,10 @@ import numpy as np
 
 from anybatch.lab import statistics
 from anybatch.lab.studies.plan import setting_name
-from anybatch.lab.verdicts.compare import FEWEST_SEEDS, METRIC_NAMES, missing_runs, without_result
+from anybatch.lab.verdicts.compare import FEWEST_SEEDS, by, missing_runs, undecided, without_result
 from anybatch.lab.verdicts.rule import Rule, Selector
 from anybatch.lab.verdicts.scores import Scores, Selection
-from anybatch.lab.verdicts.verdict import Comparison, State
+from anybatch.lab.verdicts.verdict import Comparison, State, interval_words
 from anybatch.text import probability_text
 
 DRAWS = 10_000
@@ -41,11 +41,6 @@ def optima(rule: Rule, scores: Scores) -> list[Comparison]:
     return comparisons
 
 
-def by(metric: str, scores: Scores) -> str:
-    """The metric, for a label of a plan that has several."""
-    return f", {METRIC_NAMES[metric]}" if len(scores.plan.metrics) > 1 else ""
-
-
 def sweeps(rule: Rule, scores: Scores, selector: Selector, metric: str) -> dict[str, Sweep]:
     """The scores of a sweep by a metric, by environment. Cells without a result are absent."""
     found: dict[str, Sweep] = {}
@@ -67,9 +62,8 @@ def optimum(rule: Rule, label: str, sweep: Sweep, selected: Selection, *, count:
     that the rule is about.
     """
     if min(map(len, sweep.values())) < FEWEST_SEEDS:
-        sentence = f"{label}: undecided, because fewer than {FEWEST_SEEDS} seeds of a factor have a result."
-        few = Comparison(label=label, state="undecided", sentence=sentence)
-        return without_result(label, selected) or few
+        few = f"undecided, because fewer than {FEWEST_SEEDS} seeds of a factor have a result"
+        return without_result(label, selected) or undecided(label, few)
     means = {factor: float(np.mean(list(by_seed.values()))) for factor, by_seed in sweep.items()}
     best = max(means, key=lambda factor: means[factor])
     near = [factor for factor in means if abs(math.log(factor)) <= math.log(rule.notch) + ROUNDING]
@@ -89,8 +83,10 @@ def optimum(rule: Rule, label: str, sweep: Sweep, selected: Selection, *, count:
         label=label,
         state=state,
         value=best,
-        sentence=f"{label}: the best {setting_name(rule.setting)} is × {best:g}; {ending}"
-        f"{missing_runs(counted, runs)}.",
+        clauses=(
+            f"the best {setting_name(rule.setting)} is × {best:g}",
+            f"{ending}{missing_runs(counted, runs)}",
+        ),
         details={
             "means": means,
             "share_within": share,
@@ -108,16 +104,14 @@ def share_within(sweep: Sweep, near: list[float]) -> float:
     take their spread to be smaller than it is.) Factors that are equal share their probability.
     """
     rng = np.random.default_rng(0)
-    drawn = np.stack([drawn_means(np.array(list(by_seed.values())), rng) for by_seed in sweep.values()])
-    is_best = drawn == drawn.max(axis=0)
+    drawn: list[np.ndarray] = []
+    for by_seed in sweep.values():
+        scores = np.array(list(by_seed.values()))
+        error = scores.std(ddof=1) / math.sqrt(len(scores))
+        drawn.append(scores.mean() + error * rng.standard_t(len(scores) - 1, DRAWS))
+    is_best = np.stack(drawn) == np.max(drawn, axis=0)
     is_near = np.array([factor in near for factor in sweep])
     return float((is_best[is_near].sum(axis=0) / is_best.sum(axis=0)).mean())
-
-
-def drawn_means(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Means that the seeds of a factor could have come from, [DRAWS]."""
-    error = scores.std(ddof=1) / math.sqrt(len(scores))
-    return scores.mean() + error * rng.standard_t(len(scores) - 1, DRAWS)
 
 
 def regrets(rule: Rule, scores: Scores) -> list[Comparison]:
@@ -128,8 +122,7 @@ def regrets(rule: Rule, scores: Scores) -> list[Comparison]:
         if scores.cells(this).keys() & scores.cells(oracle, swept=rule.setting).keys()
         for metric in scores.plan.metrics
     ]
-    found = (regret(rule, scores, *one, count=len(there)) for one in there)
-    return [replace(one, metric=metric) for one, (_, _, metric) in zip(found, there, strict=True)]
+    return [replace(regret(rule, scores, *one, count=len(there)), metric=one[-1]) for one in there]
 
 
 def regret(
@@ -142,20 +135,15 @@ def regret(
     both = [env for env in these.scores if env in tuned]
     these = these.within(both)
     those = scores.select(oracle, metric=metric, swept=rule.setting).within(both)
-    unfinished = without_result(label, these, those) or unpaired(label, these, tuned)
+    unfinished = without_result(label, these, those)
     if unfinished is not None:
         return unfinished
+    fewest = min(len(shared_seeds(tuned[env], these.by_seed(env))) for env in both)
+    if fewest < FEWEST_SEEDS:
+        reason = f"at least {FEWEST_SEEDS} seeds must be shared with all factors, not {fewest}"
+        return undecided(label, reason)
     lost = {env: left_one_out(tuned[env], these.by_seed(env)) for env in both}
     return judged_regret(rule, label, lost, rule.margins[metric], count=count)
-
-
-def unpaired(label: str, these: Selection, tuned: Mapping[str, Sweep]) -> Comparison | None:
-    """The comparison, undecided because an untuned run shares too few seeds with every factor; else None."""
-    fewest = min(len(shared_seeds(tuned[env], these.by_seed(env))) for env in these.scores)
-    if fewest >= FEWEST_SEEDS:
-        return None
-    reason = f"at least {FEWEST_SEEDS} seeds must be shared with all factors, not {fewest}"
-    return Comparison(label=label, state="undecided", sentence=f"{label}: {reason}.")
 
 
 def shared_seeds(sweep: Sweep, untuned: Mapping[int, float]) -> list[int]:
@@ -189,8 +177,7 @@ def judged_regret(
     """
     found = statistics.difference(lost, {env: [0.0, 0.0] for env in lost})
     level = 1 - 2 * rule.alpha
-    low, high = found.interval(level)
-    bounds = f"{level:.0%} interval {low:+.3f} to {high:+.3f}"
+    interval = found.interval(level)
     state: State = "undecided"
     ending = f"neither shown to be below nor above {margin:g}"
     if found.p_below(margin) <= rule.alpha:
@@ -201,9 +188,9 @@ def judged_regret(
         label=label,
         state=state,
         value=found.mean,
-        interval=(low, high),
+        interval=interval,
         level=level,
-        sentence=f"{label}: loses {found.mean:+.3f} ({bounds}), {ending}.",
+        clauses=(f"loses {interval_words(found.mean, interval, level)}, {ending}",),
         details={
             "margin": margin,
             "p": found.p_below(margin),
