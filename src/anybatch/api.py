@@ -471,17 +471,12 @@ def user_objects(env: Any, network: Any, changes: Mapping[str, Any]) -> tuple[Us
     custom.refuse_other_num_envs(changes.get("num_envs"))
     plain = {name: config_to_dict(value) if is_dataclass(value) else value for name, value in changes.items()}
     env_steps = plain.get("total_env_steps")
-    if isinstance(env_steps, str):
-        plain["total_env_steps"] = env_steps_of(env_steps)
+    if isinstance(env_steps, str):  # as on the command line, such as 2k or 1.5M
+        try:
+            plain["total_env_steps"] = whole_number(env_steps)
+        except ValueError as error:
+            raise ConfigError(f"total_env_steps {error}") from None
     return custom, plain
-
-
-def env_steps_of(text: str) -> int:
-    """A number of env steps as on the command line, such as 2k or 1.5M."""
-    try:
-        return whole_number(text)
-    except ValueError as error:
-        raise ConfigError(f"total_env_steps {error}") from None
 
 
 def evaluation_size(episodes: int, slots: int | None) -> dict[str, int]:

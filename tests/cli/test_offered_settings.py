@@ -28,8 +28,8 @@ from anybatch.export import video
 from anybatch.runs.record import RunRecord
 
 COMMANDS = ("evaluate", "watch", "export", "push")
-OF_THE_POLICY = ("network.", "normalize.", "env-config.actions")
-"""Settings that fix what was trained: read, but not to be changed afterwards."""
+OF_THE_POLICY = ("network.", "normalize.", "env-config.actions", "env-config.log-infos")
+"""Settings that fix what was trained, or what its metrics are: read, but not to be changed afterwards."""
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,9 @@ from toy_runs import differences, newest_state, toy_config
 
 import anybatch
 from anybatch import ConfigError, Iteration, UserError
+from anybatch.config import EnvConfig
+from anybatch.envs.custom import custom_env
+from anybatch.envs.protocol import InfoEnv
 from anybatch.runs import iteration
 from anybatch.runs.record import RunRecord
 
@@ -130,6 +133,21 @@ def test_numbers_in_infos_are_averaged_into_the_log(tmp_path: Path):
     # Four steps and the reset of an ended episode; a step that does not tell its speed does not count.
     assert run.metric("custom/speed").values.tolist() == pytest.approx([(1 + 2 + 4) / 3] * 2)
     assert not any("custom/wind" in row for row in RunRecord(run.folder).rows)
+
+
+def test_an_env_that_does_not_tell_a_number_does_not_count():
+    made: list[Speedometer] = []
+
+    def make() -> Speedometer:
+        made.append(Speedometer())
+        return made[-1]
+
+    env = custom_env(make).make(EnvConfig(log_infos=("speed",)), [1, 2])
+    env.reset()
+    made[1].steps = 2  # its next step is the third, which tells nothing
+    env.step(np.zeros(2, dtype=np.int64))
+    assert isinstance(env, InfoEnv) and env.take_info_means() == {"speed": 1.0}
+    assert env.take_info_means() == {}
 
 
 def test_numbers_in_infos_need_gymnasium_and_no_actors(tmp_path: Path):

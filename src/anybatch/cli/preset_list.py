@@ -27,14 +27,10 @@ def presets(words: list[str]) -> None:
         preset = preset_files.load(flags.name)
         print_json(details(preset)) if flags.json else show_one(preset)
         return
-    known = matching(flags.name)
+    found = [name for name in preset_files.names() if flags.name.lower() in name]
+    # Where there are none, the error names the nearest.
+    known = [preset_files.load(name) for name in found or [flags.name]]
     print_json([summary(preset) for preset in known]) if flags.json else show_list(known)
-
-
-def matching(word: str) -> list[Preset]:
-    """The presets whose names contain a word; an error with the nearest names if there are none."""
-    found = [name for name in preset_files.names() if word.lower() in name]
-    return [preset_files.load(name) for name in found or [word]]
 
 
 def print_json(data: object) -> None:

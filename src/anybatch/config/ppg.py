@@ -52,6 +52,7 @@ class PPGConfig(PPOConfig):
     """PPG and PPG-EWMA."""
 
     algorithm: ClassVar[str] = "ppg"
+    stores_observations: ClassVar[bool] = True
     tunable: ClassVar[tuple[Dimension, ...]] = (
         *PPOConfig.tunable,
         Dimension(
@@ -68,10 +69,6 @@ class PPGConfig(PPOConfig):
             "a PPG phase must have the same size",
         )
         super().__post_init__()
-
-    @property
-    def stores_observations(self) -> bool:
-        return True
 
     def plan_phase(
         self, batch: BatchSizes, ratio: float, *, obs_bytes: int | None, limit: MinibatchLimit | None

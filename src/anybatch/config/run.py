@@ -66,6 +66,8 @@ class RunConfig(Group):
     algorithm: ClassVar[str]
     tunable: ClassVar[tuple[Dimension, ...]] = (LEARNING_RATE, MINIBATCHES_PER_EPOCH)
     """The numbers that a tuning can search, in the order of its tables."""
+    stores_observations: ClassVar[bool] = False
+    """Whether it keeps the observations of several iterations, so that a plan needs their size."""
 
     env: str = "CartPole-v1"
     """Environment id: CartPole-v1, Breakout-v5, HalfCheetah-v4, procgen:coinrun, procgen-easy:coinrun,
@@ -310,11 +312,6 @@ class RunConfig(Group):
     def fixed_on_resume(self) -> tuple[str, ...]:
         """Settings that a checkpoint depends on, in addition to those of every run."""
         return ()
-
-    @property
-    def stores_observations(self) -> bool:
-        """Whether it keeps the observations of several iterations, so that a plan needs their size."""
-        return False
 
     def decoupled(self) -> Self | None:
         """The config with the objective for data that actors collect; None if this one is suitable."""

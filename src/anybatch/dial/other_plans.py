@@ -81,7 +81,7 @@ def as_json(value: Any) -> Any:
         return {str(key): as_json(inner) for key, inner in cast("Settings", value).items()}
     if isinstance(value, list | tuple):
         return [as_json(inner) for inner in cast("list[Any]", value)]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    return str(value) if is_infinite(value) else value
 
 
 def plan_for(trainer: Trainer, given: Settings, *, num_envs: int) -> OtherPlan:

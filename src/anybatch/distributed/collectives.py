@@ -112,21 +112,21 @@ def rows_of_all_ranks(rows: Tensor) -> Tensor:
 
 def envs_of_all_ranks(tensor: Tensor, total: int, axis: int) -> Tensor:
     """`tensor` of this rank's environments along `axis`, joined to all `total` environments."""
-    if world_size() == 1:
-        return tensor
-    joined = _joined(_padded_bytes(tensor.movedim(axis, 0), total), total, everywhere=True)
-    assert joined is not None
-    return _rows_like(tensor.movedim(axis, 0), joined).movedim(0, axis).contiguous()
+    return gather_envs(tensor, total, axis, everywhere=True)
 
 
-def gather_envs(tensor: Tensor, total: int, axis: int) -> Tensor:
+def gather_envs(tensor: Tensor, total: int, axis: int, *, everywhere: bool = False) -> Tensor:
     """`envs_of_all_ranks` on rank 0; other ranks get only their own part back, to save memory."""
     if world_size() == 1:
         return tensor
-    joined = _joined(_padded_bytes(tensor.movedim(axis, 0), total), total, everywhere=False)
-    if joined is None:
+    rows = tensor.movedim(axis, 0)
+    parts = _parts(_padded_bytes(rows, total), everywhere=everywhere)
+    if parts is None:
         return tensor
-    return _rows_like(tensor.movedim(axis, 0), joined).movedim(0, axis).contiguous()
+    shards = Shard.whole(total).split(world_size())
+    joined = torch.cat([part[: shard.count] for part, shard in zip(parts, shards, strict=True)])
+    whole = joined.flatten().view(rows.dtype).view(len(joined), *rows.shape[1:])
+    return whole.movedim(0, axis).contiguous()
 
 
 def gather_env_arrays(arrays: Sequence[np.ndarray], total: int) -> list[np.ndarray]:
@@ -151,22 +151,11 @@ def _padded_bytes(rows: Tensor, total: int) -> Tensor:
     return torch.cat([content, content.new_zeros(largest - len(content), content.shape[1])])
 
 
-def _joined(padded: Tensor, total: int, *, everywhere: bool) -> Tensor | None:
-    """The rows of all shards in order; None on ranks other than 0 unless `everywhere`."""
-    parts = of_all_ranks(padded) if everywhere else _on_rank_0(padded)
-    if parts is None:
-        return None
-    shards = Shard.whole(total).split(world_size())
-    return torch.cat([part[: shard.count] for part, shard in zip(parts, shards, strict=True)])
-
-
-def _on_rank_0(tensor: Tensor) -> list[Tensor] | None:
-    """The tensors of all ranks; None on ranks other than 0."""
+def _parts(tensor: Tensor, *, everywhere: bool) -> Tensor | list[Tensor] | None:
+    """The tensors of all ranks; None on ranks other than 0 unless `everywhere`."""
+    if everywhere:
+        return of_all_ranks(tensor)
     parts = [torch.empty_like(tensor) for _ in range(world_size())] if rank() == 0 else None
     with _timed():
         dist.gather(tensor, parts, dst=0)
     return parts
-
-
-def _rows_like(rows: Tensor, content: Tensor) -> Tensor:
-    return content.flatten().view(rows.dtype).view(len(content), *rows.shape[1:])
