@@ -19,7 +19,6 @@ FILES = {
     "README.md": "index.md",
     "SECURITY.md": "project/security.md",
     "benchmarks/README.md": "project/benchmarks.md",
-    "results/kills.md": "results/kills.md",
 }
 """Files of the repository and their pages. Every results/NAME/README.md and file of docs/ is one too."""
 CODE = {".py", ".toml"}

@@ -2,7 +2,7 @@
 
     import anybatch
 
-    run = anybatch.train("cartpole-ppo-ewma", num_envs=16, total_env_steps=50_000)
+    run = anybatch.train("classic-ppo-ewma", num_envs=16, total_env_steps=50_000)
     run.returns()                        # env steps and mean returns, to plot
     agent = anybatch.load(run.folder)
     action = agent.act(observation)

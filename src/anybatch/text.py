@@ -1,4 +1,19 @@
-"""Numbers as people write them."""
+"""Numbers as people write them, and messages that a terminal can show."""
+
+import re
+import unicodedata
+
+LONGEST_WORD = 400
+LETTERS_KEPT = 60
+"""Of a longer word in a message."""
+
+
+def one_line(message: str) -> str:
+    """A message on one line, whatever it quotes: a typed value or a file of somebody else can have line
+    breaks, codes that a terminal obeys, or a word of thousands of letters."""
+    visible = (repr(char)[1:-1] if unicodedata.category(char) == "Cc" else char for char in message)
+    longest = rf"([^\s:;,]{{{LETTERS_KEPT}}})[^\s:;,]{{{LONGEST_WORD - LETTERS_KEPT},}}"
+    return re.sub(longest, r"\1…", "".join(visible))
 
 
 def number_text(value: float, digits: int) -> str:

@@ -66,13 +66,17 @@ def problem(env: str, proximal: str, objective: str, **changes: object) -> PPOCo
     return changed(config, **changes)
 
 
-def improved(config: PPOConfig, compiled: str, microbatch: int = 10**6) -> dict[str, object]:
+def improved(
+    config: PPOConfig, compiled: str, microbatch: int = 10**6, added_to_logits: float = 0.0
+) -> dict[str, object]:
     """What some updates on one batch leave behind."""
     config = changed(config, native=compiled)
     state, _ = moved_policy_and_samples(config)
     _, samples = moved_policy_and_samples(changed(config, native="off"))  # the same data for both
     assert state.backend.is_native == (compiled == "on")
     state.backend.microbatch = microbatch
+    with torch.no_grad():
+        state.network.policy.head.bias += added_to_logits
     metrics: dict[str, float | None] = {}
     for _ in range(UPDATES // (config.update.epochs * 3) + 1):
         metrics = ppo.update_policy(samples, state, config, 1e-2)
@@ -99,6 +103,12 @@ def close(here: dict[str, object], there: dict[str, object]) -> None:
 def test_updates_in_native_code_equal_torch(env: str, proximal: str, objective: str):
     config = problem(env, proximal, objective)
     close(improved(config, "on"), improved(config, "off"))
+
+
+@pytest.mark.parametrize("added", [1000.0, -1000.0])
+def test_logits_whose_exponentials_no_number_can_hold(added: float):
+    config = problem("toy:Match", "iteration_start", "exact KL")
+    close(improved(config, "on", added_to_logits=added), improved(config, "off", added_to_logits=added))
 
 
 @pytest.mark.parametrize("heads", ["shared", "detached", "dual"])

@@ -289,6 +289,24 @@ def test_names_of_other_libraries_stand_for_flags_that_exist():
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plan", "--num-envs", "4\n\x1b[2J"], r"--num-envs 4\n\x1b[2J: must be a whole number"),
+        (["plan", "--preset", "x\r.toml"], r"no preset file x\r.toml"),
+        (["plan", "--num-envs", "a" * 5000], f"--num-envs {'a' * 60}…: must be a whole number"),
+        (["pl\nan"], r"anybatch pl\nan: there is no such command"),
+    ],
+)
+def test_whatever_a_refusal_quotes_it_is_one_line(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit):
+        main(words)
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1 and err[:-1].isprintable()
+
+
+@pytest.mark.parametrize(
     ("encoding", "root"), [("latin-1", "× ?(1/4)"), ("ascii", "? ?(1/4)"), ("utf-8", "× √(1/4)")]
 )
 def test_what_an_encoding_lacks_is_replaced(encoding: str, root: str):

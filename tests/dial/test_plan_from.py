@@ -150,6 +150,15 @@ def test_there_and_back_is_where_it_began(trainer: str, power: int):
     assert again.settings[rate] == 1e-3
 
 
+def test_an_infinite_setting_can_be_pasted_and_read_as_json(capsys: pytest.CaptureFixture[str]):
+    infinite = {"sb3": "clip_range_vf", "rsl_rl": "max_grad_norm", "purejaxrl": "MAX_GRAD_NORM"}
+    for trainer, key in (infinite | {"rllib": "vf_clip_param"}).items():
+        made = planned(trainer, f"{GIVEN[trainer]} {key}=1e400", 16)
+        assert "max_grad_norm: .inf" in paste(made) or 'float("inf")' in paste(made).replace("'", '"')
+        main(["plan", "--from", trainer, *GIVEN[trainer].split(), f"{key}=1e400", "--num-envs=16", "--json"])
+        assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["settings"][key] == "inf"
+
+
 def test_a_schedule_stays_a_schedule():
     zoo = planned("sb3", "n_envs=8 n_steps=32 batch_size=256 learning_rate=lin_0.001 policy=MlpPolicy", 32)
     assert zoo.settings["learning_rate"] == "lin_0.002"

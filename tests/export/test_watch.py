@@ -48,6 +48,17 @@ def test_a_gif_of_cartpole_is_drawn_by_gymnasium(tmp_path: Path):
     assert any((picture != shown[0][0]).any() for picture, _ in shown)
 
 
+def test_a_gif_of_mujoco_needs_no_screen(tmp_path: Path):
+    """In a process of its own: a process has one way to draw."""
+    folder = trained(tmp_path / "runs", "HalfCheetah-v4")
+    command = [sys.executable, "-m", "anybatch", "watch", str(folder), "--out=play.gif", "--steps=3"]
+    screens = ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL")
+    environment = {name: value for name, value in os.environ.items() if name not in screens}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(picture.shape == (480, 480, 3) for picture, _ in frames_of(tmp_path / "play.gif"))
+
+
 def test_a_gif_of_coinrun_has_a_frame_for_each_step_in_color(tmp_path: Path):
     folder = trained(tmp_path / "runs", "procgen-easy:coinrun", images=True)
     watched(folder, tmp_path / "videos" / "play.gif", 23)
@@ -170,7 +181,7 @@ def test_pictures_are_enlarged_without_smoothing():
 
 
 def test_no_screen_is_needed(monkeypatch: pytest.MonkeyPatch):
-    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "MUJOCO_GL"):
         monkeypatch.setenv(name, "")  # restored afterwards, also where it is not set
         monkeypatch.delenv(name)
     video.make_drawn("CartPole-v1", EnvConfig(), seed=1).env.close()

@@ -1,10 +1,11 @@
-"""Ranks on two hosts: equal to one process, and what happens when a host or its network is lost.
+"""Ranks and actors on two hosts: equal to one process, and what happens when a host or its network is lost.
 
 With -s, they print bytes and the time of exchanges, which docs/scale.md has.
 """
 
 import math
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from anybatch.runs import log
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PORT = 29_400
+TOKEN = secrets.token_hex(32)
 TRAIN = (
     *("train", "--env=CartPole-v1", "--num-envs=8", "--num-steps=32", "--evaluation.num-envs=1", "--seed=5"),
     *("--record.checkpoint-every-seconds=0", "--native=off"),
@@ -107,6 +109,84 @@ def test_two_hosts_give_the_run_of_one_process(tmp_path: Path):
     assert min(sent) > gradient * gradient_steps / 2, sent
     share = sum(row["time/collectives"] for row in rows) / sum(row["wall_seconds"] for row in rows[-1:])
     print(f"\n{sent} bytes sent, {gradient_steps} gradient steps, {share:.0%} of the time in exchanges")
+
+
+def test_a_network_with_a_round_trip_of_20_ms_changes_the_time_only(tmp_path: Path):
+    steps = "--total-env-steps=1024"
+    with hosts.far_apart(0.01) as pair, agents(pair, tmp_path / "far", steps) as processes:
+        assert [process.wait(600) for process in processes] == [0, 0], said(tmp_path / "far")
+        sent = [host.bytes_sent() for host in pair]
+    with hosts.opened(2) as pair, agents(pair, tmp_path / "near", steps) as processes:
+        assert [process.wait(600) for process in processes] == [0, 0], said(tmp_path / "near")
+    far, near = rows_of(tmp_path / "far"), rows_of(tmp_path / "near")
+    assert [decisive(row) for row in far] == [decisive(row) for row in near]
+    print(f"\n{sent} bytes sent, {far[-1]['charts/gradient_steps']} gradient steps")
+    for name, rows in (("20 ms", far), ("no delay", near)):
+        seconds = sum(row["time/collectives"] for row in rows[1:])
+        number = rows[-1]["charts/gradient_steps"] - rows[0]["charts/gradient_steps"]
+        share = seconds / (rows[-1]["wall_seconds"] - rows[0]["wall_seconds"])
+        print(f"{name}: {seconds / number:.3f} s in exchanges per gradient step, {share:.0%} of the time")
+
+
+def ray_environ() -> dict[str, str]:
+    """Variables for Ray on several hosts, with a token against strangers, as docs/actors.md advises."""
+    others = {name: word for name, word in os.environ.items() if not name.startswith("RAY_")}
+    return others | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+@contextmanager
+def ray_cluster(pair: list[Host], temporary: Path) -> Iterator[str]:
+    """Ray on each host, with a core each, and its address; ends with the block."""
+    environ = ray_environ() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1"]
+    start += ["--object-store-memory=100000000"]
+    address = f"{pair[0].address}:6379"
+    with ExitStack() as stack:
+        for host in pair:
+            head = ["--head", "--port=6379", "--include-dashboard=false"]
+            where = [
+                f"--node-ip-address={host.address}",
+                *(head if host == pair[0] else [f"--address={address}"]),
+            ]
+            path = temporary / f"ray-{host.name}.txt"
+            out = stack.enter_context(path.open("w"))
+            process = subprocess.Popen(host.command([*start, *where]), stdout=out, stderr=out, env=environ)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+            while "Ray runtime started" not in path.read_text():
+                assert process.poll() is None, path.read_text()
+                time.sleep(0.2)
+        yield address
+
+
+def test_actors_of_ray_on_two_hosts_are_the_queue_to_the_bit(tmp_path: Path):
+    words = ["--total-env-steps=5120", "--staleness.iterations=2", "--normalize.observations=none"]
+    reference = log.read(alone(tmp_path / "alone", *words))
+    runs = tmp_path / "runs"
+    with hosts.opened(2) as pair, ray_cluster(pair, tmp_path) as address:
+        run = [sys.executable, "-m", "anybatch", *TRAIN, *words, f"--run-dir={runs}"]
+        run += ["--actors=ray:2", f"--ray-address={address}"]
+        before = [host.bytes_sent() for host in pair]
+        done = subprocess.run(
+            pair[0].command(run), capture_output=True, text=True, env=ray_environ(), timeout=600
+        )
+        sent = [host.bytes_sent() - first for host, first in zip(pair, before, strict=True)]
+    assert done.returncode == 0, done.stderr
+    rows = rows_of(runs)
+    assert [decisive(row) for row in rows] == [decisive(row) for row in reference]
+    iterations = len(rows)
+    rollout, weights = 4 * 32 * 4 * 4, 4 * 9_000  # 4 envs, whose observations are 4 numbers of 4 bytes
+    assert sent[0] > weights * iterations / 2 and sent[1] > rollout * iterations / 2, sent
+    waited = sum(row["actors/learner_idle"] for row in rows) / iterations
+    seconds = (rows[-1]["wall_seconds"] - rows[0]["wall_seconds"]) / (iterations - 1)
+    print(f"\n{sent} bytes sent, {iterations} iterations of {seconds:.3f} s")
+    print(f"the learner waited {waited:.0%} of the time")
+
+
+def decisive(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without what depends on the clock and on who collects."""
+    own = ("wall_seconds", "charts/SPS", "time/", "actors/")
+    return {name: value for name, value in row.items() if not name.startswith(own)}
 
 
 def test_a_link_that_is_down_for_a_minute_delays_the_run(tmp_path: Path):

@@ -418,6 +418,27 @@ def test_a_fifo_is_refused_and_not_waited_for(name: str, words: list[str], run: 
     assert "is a FIFO, but must be" in said or "is not a regular file" in said
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["study", "fifo.toml"],
+        ["study", "fifo.toml", "--plan"],
+        ["plan", "--preset", "fifo.toml"],
+        ["plan", "--from", "sb3", "fifo.json", "--num-envs", "4"],
+        ["plan", "--from", "sb3", "fifo.yaml", "--num-envs", "4"],
+        ["report", "fifo.jsonl.gz"],
+        ["dial", "fifo.jsonl.gz"],
+    ],
+)
+def test_a_fifo_that_a_person_names_is_not_waited_for(words: list[str], tmp_path: Path, commands: Commands):
+    for word in words:
+        if word.startswith("fifo"):
+            os.mkfifo(tmp_path / word)
+    with commands.start([str(tmp_path / word) if "fifo" in word else word for word in words]) as started:
+        assert started.wait(60) == 2
+        assert "Traceback" not in "".join(started.said())
+
+
 def test_a_device_is_not_read(run: Path, commands: Commands):
     (run / "metrics.jsonl").unlink()
     (run / "metrics.jsonl").symlink_to("/dev/zero")  # which never ends

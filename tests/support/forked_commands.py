@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Self
 
 SERVER = """
-import json, os, sys
+import gc, json, os, sys
 import gymnasium, tensorboard.plugins.hparams.summary_v2
 from anybatch.cli import (doctor, main, playing, preset_list, publish, reporting, study, training)
 
 answers = os.fdopen(os.dup(1), "w", buffering=1)
+gc.collect()
+gc.freeze()
 for line in sys.stdin:
     job = json.loads(line)
     child = os.fork()
@@ -36,7 +38,8 @@ os.environ |= job["variables"]
 main(job["words"])
 """
 """Each line of its input is a job. It answers with the id of the process, then with its exit code. The new
-process leaves the loop, and ends as any Python program does."""
+process leaves the loop, and ends as any Python program does; it need not look at the frozen objects, which
+halves its time."""
 
 
 class Command:

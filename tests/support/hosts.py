@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from slow_wire import SlowWire
+
 DEVICE = "eth0"
 """The network device of every host."""
 NETWORK = "10.213.0"
@@ -44,18 +46,48 @@ def outside(host: Host) -> str:
 @contextmanager
 def opened(number: int) -> Iterator[list[Host]]:
     """So many hosts on one network, removed at the end with whatever still runs on them."""
-    bridge = f"ab{os.getpid() % 100_000}"
-    hosts = [Host(f"{bridge}h{place}", f"{NETWORK}.{place + 1}") for place in range(number)]
+    bridge = bridge_name()
+    with removed_at_the_end(number) as hosts:
+        try:
+            ip("link", "add", bridge, "type", "bridge")
+            ip("link", "set", bridge, "up")
+            for host in hosts:
+                ip("link", "add", outside(host), "type", "veth", "peer", "name", DEVICE, "netns", host.name)
+                ip("link", "set", outside(host), "master", bridge, "up")
+                set_up(host)
+            yield hosts
+        finally:
+            subprocess.run(["ip", "link", "delete", bridge], capture_output=True)
+
+
+@contextmanager
+def far_apart(delay_seconds: float) -> Iterator[list[Host]]:
+    """Two hosts; what one sends arrives so many seconds later at the other."""
+    with removed_at_the_end(2) as hosts, SlowWire((outside(hosts[0]), outside(hosts[1])), delay_seconds):
+        for host in hosts:
+            ip("link", "set", outside(host), "netns", host.name, "name", DEVICE)
+            set_up(host)
+        yield hosts
+
+
+def bridge_name() -> str:
+    return f"ab{os.getpid() % 100_000}"
+
+
+def set_up(host: Host) -> None:
+    """Give the device of a host its address."""
+    ip("-n", host.name, "address", "add", f"{host.address}/24", "dev", DEVICE)
+    ip("-n", host.name, "link", "set", DEVICE, "up")
+    ip("-n", host.name, "link", "set", "lo", "up")
+
+
+@contextmanager
+def removed_at_the_end(number: int) -> Iterator[list[Host]]:
+    """New hosts without a network."""
+    hosts = [Host(f"{bridge_name()}h{place}", f"{NETWORK}.{place + 1}") for place in range(number)]
     try:
-        ip("link", "add", bridge, "type", "bridge")
-        ip("link", "set", bridge, "up")
         for host in hosts:
             ip("netns", "add", host.name)
-            ip("link", "add", outside(host), "type", "veth", "peer", "name", DEVICE, "netns", host.name)
-            ip("link", "set", outside(host), "master", bridge, "up")
-            ip("-n", host.name, "address", "add", f"{host.address}/24", "dev", DEVICE)
-            ip("-n", host.name, "link", "set", DEVICE, "up")
-            ip("-n", host.name, "link", "set", "lo", "up")
         yield hosts
     finally:
         for host in hosts:
@@ -64,7 +96,6 @@ def opened(number: int) -> Iterator[list[Host]]:
                 if Path(f"/proc/{pid}").exists():
                     os.kill(pid, 9)
             subprocess.run(["ip", "netns", "delete", host.name], capture_output=True)
-        subprocess.run(["ip", "link", "delete", bridge], capture_output=True)
 
 
 def ip(*words: str) -> None:

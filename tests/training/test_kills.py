@@ -1,4 +1,7 @@
-"""`kill -9` at any moment leaves a checkpoint that loads, and a run that goes on."""
+"""`kill -9` at any moment leaves a checkpoint that loads, and a run that goes on.
+
+tests/slow/soak_kills.py does the same with every algorithm, ranks, actors, studies and tunings.
+"""
 
 import random
 import signal
@@ -45,12 +48,13 @@ def kill_after_a_while(commands: Commands, arguments: list[str], runs: Path, rng
     assert command.returncode == -signal.SIGKILL
 
 
-def survives_kills(commands: Commands, runs: Path, kills: int) -> None:
+@pytest.mark.timeout(900)
+def test_ten_kills_leave_a_run_that_goes_on(commands: Commands, tmp_path: Path):
     rng = random.Random(7)
-    arguments = [*TRAIN, f"--run-dir={runs}"]
-    for _ in range(kills):
-        kill_after_a_while(commands, arguments + FOREVER, runs, rng)
-        (folder,) = runs.iterdir()
+    arguments = [*TRAIN, f"--run-dir={tmp_path}"]
+    for _ in range(10):
+        kill_after_a_while(commands, arguments + FOREVER, tmp_path, rng)
+        (folder,) = tmp_path.iterdir()
         arguments = ["resume", str(folder)]
         env_steps = newest_learner(folder)["env_steps"]
         config = changed(RunRecord(folder).config, total_env_steps=env_steps + 20)
@@ -58,14 +62,3 @@ def survives_kills(commands: Commands, runs: Path, kills: int) -> None:
         steps = [row["env_steps"] for row in log.read(folder)]
         assert steps == sorted(set(steps))
         assert len(list((folder / "checkpoints").iterdir())) <= config.record.keep_checkpoints
-
-
-@pytest.mark.timeout(900)
-def test_ten_kills_leave_a_run_that_goes_on(commands: Commands, tmp_path: Path):
-    survives_kills(commands, tmp_path, 10)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_a_hundred_kills_leave_a_run_that_goes_on(commands: Commands, tmp_path: Path):
-    survives_kills(commands, tmp_path, 100)

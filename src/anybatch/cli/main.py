@@ -12,6 +12,7 @@ from anybatch import __version__
 from anybatch.errors import UserError
 from anybatch.runs import lost_output
 from anybatch.runs.stop import Stopped
+from anybatch.text import one_line
 
 COMMANDS = {
     "train": ("training", "train a policy: `anybatch train` alone runs PPO-EWMA on CartPole-v1"),
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except UserError as error:
         if str(error):  # otherwise another rank has reported it
-            print(f"anybatch {name}: {error}", file=sys.stderr)
+            print(one_line(f"anybatch {name}: {error}"), file=sys.stderr)
         raise SystemExit(2) from None
     except BrokenPipeError:  # `anybatch presets | head`: the reader has stopped reading
         lost_output.discard()
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if where is None or hasattr(error, "__notes__"):  # with a note, an environment's own
             raise
         lost_output.discard()
-        print(f"anybatch {name}: {where}: {error.strerror}", file=sys.stderr)
+        print(one_line(f"anybatch {name}: {where}: {error.strerror}"), file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt as stop:
         stopped = stop if isinstance(stop, Stopped) else Stopped(signal.SIGINT)

@@ -1,6 +1,6 @@
 """The dial: from a config to its batches, the hyperparameters that follow them, and a table. No torch.
 
-    config = presets.load("cartpole-ppo-ewma").config
+    config = presets.load("classic-ppo-ewma").config
     plan = dial.make_plan(replace(config, num_envs=64), encoder="mlp")
     plan.hyperparameters.learning_rate
 

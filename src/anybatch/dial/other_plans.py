@@ -4,6 +4,7 @@ The number of gradient steps per iteration stays the same. All batches then chan
 learning rate follows the minibatch, and numbers that should follow but have no setting are named.
 """
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
@@ -55,10 +56,19 @@ class OtherPlan:
             "trainer": self.trainer.name,
             "tuned_at": asdict(self.tuned_at),
             "this_run": asdict(self.this_run),
-            "settings": self.settings,
+            "settings": as_json(self.settings),
             "rows": [asdict(row) for row in self.rows],
             "notes": list(self.notes),
         }
+
+
+def as_json(value: Any) -> Any:
+    """A setting for JSON, which has no infinity: it is text there."""
+    if isinstance(value, dict):
+        return {str(key): as_json(inner) for key, inner in cast("Settings", value).items()}
+    if isinstance(value, list | tuple):
+        return [as_json(inner) for inner in cast("list[Any]", value)]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def plan_for(trainer: Trainer, given: Settings, *, num_envs: int) -> OtherPlan:

@@ -287,6 +287,8 @@ def parsed(text: str) -> Any:
 
 
 def read_file(trainer: Trainer, path: Path) -> Settings:
+    if path.exists() and not path.is_file():  # a FIFO would be waited for
+        raise UserError(f"{path} cannot be read: it is not a regular file")
     try:
         text = path.read_text(encoding="utf-8")
         content = json.loads(text) if path.suffix.lower() == ".json" else from_yaml(path, text)

@@ -1,5 +1,6 @@
 """A plan for another trainer as text to paste, in the trainer's own form."""
 
+import math
 import shlex
 from typing import Any
 
@@ -63,7 +64,7 @@ def rsl_rl(settings: Settings) -> str:
 
 
 def purejaxrl(settings: Settings) -> str:
-    entries = (f"    {key!r}: {value!r}," for key, value in settings.items() if key not in DERIVED)
+    entries = (f"    {key!r}: {literal(value)}," for key, value in settings.items() if key not in DERIVED)
     return "\n".join(["config = {", *entries, "}"]).replace("'", '"')
 
 
@@ -80,7 +81,16 @@ def rllib(settings: Settings) -> str:
 
 
 def arguments(settings: Settings) -> str:
-    return ", ".join(f"{key}={value!r}" for key, value in settings.items())
+    return ", ".join(f"{key}={literal(value)}" for key, value in settings.items())
+
+
+def literal(value: Any) -> str:
+    """A value in Python, where inf is only a name."""
+    return f"float({str(value)!r})" if is_infinite(value) else repr(value)
+
+
+def is_infinite(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def yaml_lines(settings: Settings) -> str:
@@ -92,6 +102,8 @@ def yaml_value(value: Any) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str) and (value.startswith(SCHEDULED) or value.replace("_", "").isalnum()):
         return value
+    if is_infinite(value):
+        return str(value).replace("inf", ".inf").replace("nan", ".nan")
     return number(value) if isinstance(value, int | float) else repr(value)
 
 

@@ -187,7 +187,9 @@ def _drawn_by_gymnasium(env_id: str, config: EnvConfig, spec: EnvSpec, seed: int
     if not is_gymnasium and not (spec.engine.startswith(("envpool", "native")) and registered(spec.env_id)):
         raise EnvError(f"{env_id} cannot be drawn: it shows no images, and Gymnasium does not have it")
     if not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # otherwise SDL complains about the missing screen
+        # Without a screen, SDL would complain about it, and MuJoCo would look for one instead of drawing.
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        os.environ.setdefault("MUJOCO_GL", "egl")
     # Options of another engine mean nothing here.
     options = config.options if is_gymnasium else {}
     env = GymnasiumEnv.make(spec.env_id, replace(config, options=options), seeds=[seed])

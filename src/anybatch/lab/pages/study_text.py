@@ -36,6 +36,8 @@ def show_plan(plan: StudyPlan) -> None:
         Text(f"{plan.study['title']} ({plan.scale}{', tuning' if plan.tune else ''})", style="bold")
     )
     console.print(Text(plan.study["claim"]))
+    envs_of_all = list(dict.fromkeys(cell.env for cell in plan.cells))
+    console.print(f"Environments: {', '.join(envs_of_all)}", markup=False)
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     for header in ("envs", "arm", "ratio", "cells", "env steps each"):
         table.add_column(header, justify="right" if header in ("cells", "env steps each") else "left")
@@ -44,7 +46,8 @@ def show_plan(plan: StudyPlan) -> None:
     rows = [("random play", "1", random)] if random else []
     rows += [(view.label(part, with_ratio=False), part.ratio, list(part.cells)) for part in view.parts]
     for title, ratio, cells in rows:
-        envs = ", ".join(dict.fromkeys(cell.env for cell in cells))
+        of_part = list(dict.fromkeys(cell.env for cell in cells))
+        envs = f"all {len(envs_of_all)}" if len(of_part) == len(envs_of_all) > 1 else ", ".join(of_part)
         lengths = " or ".join(f"{length:,}" for length in sorted({cell.total_env_steps for cell in cells}))
         table.add_row(envs, title, ratio, str(len(cells)), lengths)
     console.print(table)

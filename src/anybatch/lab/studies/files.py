@@ -31,6 +31,7 @@ from anybatch import presets
 from anybatch.errors import ConfigError, cause_of
 from anybatch.lab.studies.cells import RANDOM_ARM
 from anybatch.lab.studies.tables import Table
+from anybatch.storage import safe_files
 
 SUFFIX = ".toml"
 MINIBATCHES = ("scale", "follow")
@@ -120,7 +121,7 @@ def load(name: str, within: tuple[str, ...] = ()) -> Study:
     if name.endswith(SUFFIX):
         path = Path(name)
         try:
-            return parse(path.stem, path.read_text(encoding="utf-8"), (*within, identity(name)))
+            return parse(path.stem, safe_files.read(path).decode("utf-8"), (*within, identity(name)))
         except FileNotFoundError:
             raise ConfigError(f"there is no study file {name}") from None
         except (OSError, UnicodeDecodeError) as error:

@@ -38,7 +38,7 @@ def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Ou
     if jobs < 1:
         raise ConfigError(f"--jobs {jobs}: must be at least 1")
     env = make_plan(request).env  # refuses a wrong request before there is a folder
-    # Named after environment and preset, such as tuning/CartPole-v1__cartpole-ppo-ewma.
+    # Named after environment and preset, such as tuning/CartPole-v1__classic-ppo-ewma.
     out = out or Path("tuning") / file_name([env, Path(request.preset).stem])
     executor, named = LocalExecutor(jobs), (env,) if request.env is not None else ()
     with run_folder.made_and_locked(out, what="tuning"):
