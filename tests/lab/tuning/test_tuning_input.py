@@ -164,7 +164,7 @@ def test_a_tuned_preset_that_is_measured_to_be_worse_is_called_worse_and_not_rec
     assert ("keep the original, or tune with more trials" in said) == is_worse
     assert ("anybatch train" in said) != is_worse
     page = tuning_page.report(made).page
-    assert ("Worse than the original here" in page) == ("although it did worse" in page) == is_worse
+    assert ("worse than the original here" in page) == ("although it did worse" in page) == is_worse
     assert made.to_json()["is_worse"] == is_worse
 
 
