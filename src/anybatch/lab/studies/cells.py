@@ -276,18 +276,21 @@ def wrong_entries(data: Mapping[str, Any]) -> list[str]:
     fits = {name: isinstance(data.get(name, {}), Mapping) for name in tables}
     fits["status"] = data["status"] in (DONE, FAILED, DIVERGED)
     fits["reason"] = data["reason"] is None if done else isinstance(data["reason"], str)
-    if all(fits.values()):
-        fits["facts.seconds"] = is_number(data["facts"].get("seconds") or 0)
-    if all(fits.values()) and done:
+    if not all(fits.values()):
+        return [name for name, does_fit in fits.items() if not does_fit]
+    fits["facts.seconds"] = is_number(data["facts"].get("seconds") or 0)
+    wrong_metrics: list[str] = []
+    if done:
         ends, returns = zip(*data["curve"], strict=True) if data["curve"] else ((), ())
         fits["curve"] = (
             all(map(is_number, ends))
             and are_numbers(list(returns))
             and any(value is not None for value in returns)
         )
-        fits |= {name: are_numbers(values, len(ends)) for name, values in data["metrics"].items()}
+        metrics = data["metrics"].items()
+        wrong_metrics = [name for name, values in metrics if not are_numbers(values, len(ends))]
         fits["plan"] = data["arm"] == RANDOM_ARM or is_run_plan(data["plan"])
-    return [name for name, does_fit in fits.items() if not does_fit]
+    return [*(name for name, does_fit in fits.items() if not does_fit), *wrong_metrics]
 
 
 def is_run_plan(plan: Mapping[str, Any]) -> bool:
