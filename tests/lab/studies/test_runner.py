@@ -319,9 +319,9 @@ def test_as_many_seeds_are_run_as_fit_the_budget_and_later_calls_keep_them(
     assert {cell.seed for cell in plan.cells} == {1} and len(plan.cells) == 5
     assert len(asked) == 2  # one for each batch
     assert logged[-2:] == [
-        "A budget of 2 min: 1 of 1 parts of the grid fit, with 1 of 2 seeds, 5 cells in about 1 min 42 s, "
+        "A budget of 2 min: 1 of 1 parts of the grid fit, with 1 of 2 seeds, 5 cells in about 2 min, "
         "one after another.",
-        "One seed cannot decide a verdict. Two of them take about 3 min 19 s.",
+        "One seed cannot decide a verdict. Two of them take about 3 min.",
     ]
     monkeypatch.setattr(LocalWorker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1e-9})
     assert opening.open_study(study(), one_seed, tmp_path, jobs=1) == plan
@@ -370,7 +370,7 @@ def test_a_grid_that_does_not_fit_the_budget_is_refused(tmp_path: Path, monkeypa
     with pytest.raises(ConfigError) as refused:
         opening.open_study(study(), request, tmp_path / "out", **SILENT)
     assert "takes about 13 min with a single seed, its 5 cells one after another" in str(refused.value)
-    assert "more than what measuring has left of the budget of 1 min" in str(refused.value)
+    assert "more than what measuring has left of the budget of 60 s" in str(refused.value)
     assert "--env" not in str(refused.value)  # there is only one
     assert not (tmp_path / "out").exists()
 

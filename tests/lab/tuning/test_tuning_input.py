@@ -164,7 +164,7 @@ def test_a_tuned_preset_that_is_measured_to_be_worse_is_called_worse_and_not_rec
     assert ("keep the original, or tune with more trials" in said) == is_worse
     assert ("anybatch train" in said) != is_worse
     page = tuning_page.report(made).page
-    assert ("Worse than the original here" in page) == ("although it did worse" in page) == is_worse
+    assert ("worse than the original here" in page) == ("although it did worse" in page) == is_worse
     assert made.to_json()["is_worse"] == is_worse
 
 
@@ -208,10 +208,7 @@ def test_a_budget_says_how_many_trials_fit(
     asked = request(tmp_path, budget_seconds=160.0)
     plan = open_tuning(asked, tmp_path / "out", jobs=1)
     assert plan.trials == 12
-    assert logged[-1] == (
-        "A trial takes about 10 s, the final check 40 s: 12 of 14 trials fit into 2 min 40 s, one after "
-        "another. Trials that are pruned take less."
-    )
+    assert "A trial takes about 10 s, the final check 40 s: 12 of 14 trials fit into 3 min" in logged[-1]
     monkeypatch.setattr(LocalWorker, "ask", lambda *_, **__: {"answer": "done", "seconds": 1.0})
     assert open_tuning(asked, tmp_path / "out", jobs=1) == plan
     with pytest.raises(ConfigError, match="at least 10 trials are needed"):
@@ -221,7 +218,7 @@ def test_a_budget_says_how_many_trials_fit(
 
 def test_a_budget_is_measured_on_real_runs(tmp_path: Path, logged: list[str]):
     plan = open_tuning(request(tmp_path, budget_seconds=1e6), tmp_path / "out", jobs=1)
-    assert plan.trials == 14 and "all 14 trials fit into 11 d 13 h" in logged[-1]
+    assert plan.trials == 14 and "all 14 trials fit into 12 days" in logged[-1]
 
 
 @given(st.sets(st.integers(0, 2**31), min_size=1, max_size=5), st.integers(2, 20))

@@ -74,19 +74,13 @@ def read_all(paths: Iterable[Path]) -> list[RunView]:
 
 def grouped(runs: Sequence[RunView]) -> list[Group]:
     """One group per set of settings, in the order in which they were named."""
-    settings = {run.folder: compared_settings(run.config) for run in runs}
-    members: list[list[RunView]] = []
+    members: dict[str, list[RunView]] = {}
     for run in runs:
-        same = (group for group in members if settings[group[0].folder] == settings[run.folder])
-        found = next(same, None)
-        if found is None:
-            members.append([run])
-        else:
-            found.append(run)
-    names = group_names(members, [settings[group[0].folder] for group in members])
+        members.setdefault(repr(sorted(compared_settings(run.config).items())), []).append(run)
+    groups = list(members.values())
     return [
         Group(name, *palette.distinct(number), tuple(group))
-        for number, (name, group) in enumerate(zip(names, members, strict=True))
+        for number, (name, group) in enumerate(zip(group_names(groups), groups, strict=True))
     ]
 
 
@@ -100,19 +94,16 @@ def compared_settings(config: AnyConfig) -> dict[str, Any]:
     }
 
 
-def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The names of the settings that are not the same everywhere."""
-    names = dict.fromkeys(name for one in settings for name in one)
-    return [name for name in names if any(one.get(name) != settings[0].get(name) for one in settings)]
-
-
-def group_names(members: Sequence[Sequence[RunView]], settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    names = differing(settings)
-    if len(members) == 1 or len(names) > MOST_DIFFERENCES:
-        shared = [shared_name(group) for group in members]
-        return shared if len(set(shared)) == len(shared) else [listed_names(group) for group in members]
+def group_names(groups: Sequence[Sequence[RunView]]) -> list[str]:
+    """What distinguishes each group: the settings that are not the same in all, or what runs are called."""
+    settings = [compared_settings(group[0].config) for group in groups]
+    paths = dict.fromkeys(path for one in settings for path in one)
+    differing = [path for path in paths if any(one.get(path) != settings[0].get(path) for one in settings)]
+    if len(groups) == 1 or len(differing) > MOST_DIFFERENCES:
+        shared = [shared_name(group) for group in groups]
+        return shared if len(set(shared)) == len(shared) else [listed_names(group) for group in groups]
     return [
-        ", ".join(f"{shown_name(name)} {shown_value(values.get(name))}" for name in names)
+        ", ".join(f"{shown_name(path)} {shown_value(values.get(path))}" for path in differing)
         for values in settings
     ]
 

@@ -1,16 +1,15 @@
 """The dial as a page: a preset, a batch, and every number that follows, computed by scripts in the page."""
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 
-from anybatch.errors import DiskError, cause_of
 from anybatch.lab.pages import report_files
 from anybatch.lab.pages.dial_data import WORDS, Record, settings_of
 from anybatch.lab.pages.drawings import drawing
 from anybatch.lab.pages.markup import Content, Markup, data_element, element, joined
-from anybatch.lab.pages.page import files, page, section
+from anybatch.lab.pages.page import files, page
 from anybatch.presets import Preset
-from anybatch.storage import safe_files
 from anybatch.text import counted
 
 SCRIPTS = ("dial_rules.js", "dial_rows.js", "dial.js")
@@ -21,8 +20,11 @@ def dial_page(presets: Mapping[str, Preset], records: Mapping[str, Sequence[Reco
 
     `records` are curves by study folder.
     """
-    form = element("form", choice(presets), Markup(files("dial_form.html")), id="dial", autocomplete="off")
-    without_scripts = "The dial needs JavaScript; anybatch plan prints the same table."
+    groups: dict[str, list[Markup]] = {}
+    for name, preset in presets.items():
+        groups.setdefault(preset.config.title, []).append(element("option", name, value=name))
+    options = joined(*(element("optgroup", *group, label=title) for title, group in groups.items()))
+    body = files("dial_body.html").replace("{presets}", options)
     data = [
         {
             "name": name,
@@ -38,10 +40,7 @@ def dial_page(presets: Mapping[str, Preset], records: Mapping[str, Sequence[Reco
         lead="Choose the preset that your numbers come from and drag the number of environments. Every "
         "number that depends on the batch follows, by the rule next to it.",
         body=(
-            element("noscript", element("p", without_scripts)),
-            form,
-            recorded(records or {}),
-            section("What the rules promise", *promises()),
+            Markup(body.replace("{records}", recorded(records or {}))),
             data_element(data, id="presets"),
             data_element(WORDS, id="words"),
         ),
@@ -56,31 +55,7 @@ def shown(words: str) -> str:
     return words.rstrip(".").replace("`", "")
 
 
-def choice(presets: Mapping[str, Preset]) -> Markup:
-    """The presets by algorithm, in the order of their first one."""
-    groups: dict[str, list[Markup]] = {}
-    for name, preset in presets.items():
-        options = groups.setdefault(preset.config.title, [])
-        options.append(element("option", name, value=name))
-    return element(
-        "div",
-        element(
-            "div",
-            element("label", "Preset", for_="preset"),
-            element(
-                "select",
-                *(element("optgroup", *options, label=name) for name, options in groups.items()),
-                id="preset",
-                aria_describedby="preset-words",
-            ),
-            class_="field",
-        ),
-        element("p", id="preset-words", class_="hint"),
-        class_="choice",
-    )
-
-
-def recorded(records: Mapping[str, Sequence[Record]]) -> Markup | None:
+def recorded(records: Mapping[str, Sequence[Record]]) -> Markup:
     """The curves of each study, with a figure for each batch; the scripts show the nearest one."""
     parts: list[Content] = []
     for folder, found in records.items():
@@ -90,7 +65,7 @@ def recorded(records: Mapping[str, Sequence[Record]]) -> Markup | None:
             element(
                 "div",
                 *(
-                    element("div", drawing(chart), data_ratio=f"{ratio_value(ratio):.9g}")
+                    element("div", drawing(chart), data_ratio=f"{float(Fraction(ratio)):.9g}")
                     for ratio, chart in record.charts.items()
                 ),
                 class_="record",
@@ -99,14 +74,9 @@ def recorded(records: Mapping[str, Sequence[Record]]) -> Markup | None:
         )
         parts += [element("p", source_sentence(folder, found)), element("div", *figures, class_="records")]
     if not parts:
-        return None
+        return joined()
     nearest = element("p", id="nearest", class_="soft", role="status")
     return element("section", element("h2", "Recorded curves"), nearest, *parts, id="records")
-
-
-def ratio_value(ratio: str) -> float:
-    above, _, below = ratio.partition("/")
-    return int(above) / int(below or 1)
 
 
 def source_sentence(folder: str, records: Sequence[Record]) -> Markup:
@@ -121,30 +91,7 @@ def source_sentence(folder: str, records: Sequence[Record]) -> Markup:
     )
 
 
-def promises() -> tuple[Markup, ...]:
-    paper = element("a", "arXiv:2110.00641", href="https://arxiv.org/abs/2110.00641")
-    return (
-        element(
-            "p",
-            "A learning curve over env steps should not depend on the batch. The rules are those of Hilton, "
-            "Cobbe and Schulman 2021 (",
-            paper,
-            "), who tested smaller batches. Above the tuned batch, the rules hold only while the minibatch "
-            "is below the gradient noise scale; a minibatch limit keeps it there.",
-        ),
-        element(
-            "p",
-            "They assume one policy epoch, gradients that are rarely clipped, and advantages normalized over "
-            "the iteration. The notes below the table say which of these assumptions a run violates, as far "
-            "as that is known in advance; after training, anybatch advise finds the rest in the metrics.",
-        ),
-    )
-
-
 def write(content: str, out: Path) -> None:
     """Write the page; refuse to replace a file that anybatch did not write."""
     report_files.refuse_foreign(out)
-    try:
-        safe_files.replace(out, content.encode(errors="replace"), within=out.parent)
-    except OSError as error:
-        raise DiskError(f"{out} could not be written: {cause_of(error)}") from error
+    report_files.replace(out, content.encode(errors="replace"))

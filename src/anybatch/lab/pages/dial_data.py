@@ -94,11 +94,12 @@ def records_of(view: StudyView) -> list[Record]:
 
 def base_words(config: Mapping[str, Any]) -> str:
     """Describe recorded settings: this version may not know all of them."""
-    averaged = config.get("proximal", {}).get("policy") == "ewma"
+    is_averaged = config.get("proximal", {}).get("policy") == "ewma"
+    algorithm = f"{config['algorithm'].upper()}{'-EWMA' if is_averaged else ''}"
     update, epochs = config["update"], config["update"]["epochs"]
     minibatch = config["num_envs"] * config["num_steps"] / update["minibatches_per_epoch"]
     return (
-        f"{config['algorithm'].upper()}{'-EWMA' * averaged}, tuned at {config['num_envs']:,} environments × "
+        f"{algorithm}, tuned at {config['num_envs']:,} environments × "
         f"{config['num_steps']:,} steps, minibatch {number_text(minibatch, 6)}, "
         f"{counted(epochs, 'epoch')}"
     )

@@ -100,7 +100,11 @@ def refuse_format(out: Path) -> None:
 def write_picture(drawn: Drawing, out: Path) -> None:
     """Write one drawing, in the format of the file name `out`."""
     refuse_format(out)
-    content = picture(drawn, out.suffix.lower())
+    replace(out, picture(drawn, out.suffix.lower()))
+
+
+def replace(out: Path, content: bytes) -> None:
+    """Write one file that a person named."""
     try:
         safe_files.replace(out, content, within=out.parent)
     except OSError as error:

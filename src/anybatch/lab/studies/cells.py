@@ -272,21 +272,25 @@ DERIVED_KEYS = ("final_return", "area")
 
 def wrong_entries(data: Mapping[str, Any]) -> list[str]:
     """The entries of a cell's file that a report could not compute with."""
-    tables = ("facts", "evaluation", "plan", "metrics")
-    wrong = [name for name in tables if not isinstance(data.get(name, {}), Mapping)]
-    wrong += ["status"] * (data["status"] not in (DONE, FAILED, DIVERGED))
-    wrong += ["reason"] * (not isinstance(data["reason"], str if data["status"] != DONE else type(None)))
-    if wrong:
-        return wrong
-    wrong += ["facts.seconds"] * (not is_number(data["facts"].get("seconds") or 0))
-    if data["status"] == DONE:
+    tables, done = ("facts", "evaluation", "plan", "metrics"), data["status"] == DONE
+    fits = {name: isinstance(data.get(name, {}), Mapping) for name in tables}
+    fits["status"] = data["status"] in (DONE, FAILED, DIVERGED)
+    fits["reason"] = data["reason"] is None if done else isinstance(data["reason"], str)
+    if not all(fits.values()):
+        return [name for name, does_fit in fits.items() if not does_fit]
+    fits["facts.seconds"] = is_number(data["facts"].get("seconds") or 0)
+    wrong_metrics: list[str] = []
+    if done:
         ends, returns = zip(*data["curve"], strict=True) if data["curve"] else ((), ())
-        is_curve = all(map(is_number, ends)) and are_numbers(list(returns))
-        wrong += ["curve"] * (not is_curve or returns.count(None) == len(returns))
-        length = len(data["curve"])
-        wrong += [name for name, values in data["metrics"].items() if not are_numbers(values, length)]
-        wrong += ["plan"] * (data["arm"] != RANDOM_ARM and not is_run_plan(data["plan"]))
-    return wrong
+        fits["curve"] = (
+            all(map(is_number, ends))
+            and are_numbers(list(returns))
+            and any(value is not None for value in returns)
+        )
+        metrics = data["metrics"].items()
+        wrong_metrics = [name for name, values in metrics if not are_numbers(values, len(ends))]
+        fits["plan"] = data["arm"] == RANDOM_ARM or is_run_plan(data["plan"])
+    return [*(name for name, does_fit in fits.items() if not does_fit), *wrong_metrics]
 
 
 def is_run_plan(plan: Mapping[str, Any]) -> bool:

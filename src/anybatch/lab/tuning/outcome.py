@@ -38,7 +38,7 @@ from anybatch.storage.json_text import is_number
 from anybatch.user_modules import NETWORK_FACTORY
 
 RESULT_FILE = "result.json"
-WORSE = "worse than the original here; keep the original, or tune with more trials"
+WORSE = "It is worse than the original here; keep the original, or tune with more trials."
 STATUSES: dict[State, str] = {"finished": cells.DONE, "pruned": "pruned", "failed": cells.FAILED}
 STATES: dict[str, State] = {status: state for state, status in STATUSES.items()}
 
@@ -82,7 +82,7 @@ class Outcome:
     def check_sentence(self) -> str:
         """The result of the final check. Within the margin, a preset can still be measured to be worse."""
         state = "worse" if self.is_worse else self.verdict.state
-        advice = f" {WORSE.capitalize()}." if self.is_worse else ""
+        advice = f" {WORSE}" if self.is_worse else ""
         return f"{state}: {self.verdict.reason}{advice}"
 
     def train_words(self) -> list[str]:

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
-from typing import Any
 
 from anybatch.lab.studies.cells import Cell, Result
+from anybatch.lab.studies.configs import setting_at
 from anybatch.lab.studies.curves import ENTROPY
 from anybatch.lab.studies.plan import setting_name
 from anybatch.lab.verdicts.rule import Selector
@@ -13,6 +13,8 @@ from anybatch.lab.verdicts.scores import CLEARLY, Scores
 from anybatch.runs.advice import CLIPPED_LOW
 
 CLIP_FRACTION, EXPLAINED_VARIANCE = "losses/clipfrac", "losses/explained_variance"
+PLACE = ("env", "base", "arm", "ratio")
+"""What a cell of a sweep has in common with the cells that it was made for."""
 END = 0.2
 """The last part of a run, over which metrics are averaged here."""
 LEAST_EXPLAINED_VARIANCE = 0.05
@@ -32,21 +34,28 @@ def why_void(scores: Scores) -> str:
         results = [scores.results[cell.name] for cell in cells if cell.name in scores.results]
         if len(results) < len(cells) or any(one.failed and not one.diverged for one in results):
             continue
-        reason = (
-            not_above_random(results, scores.random_play(cells[0].env))
-            or unexplained(results)
-            or unmoved(results, scores.random_play(cells[0].env))
-        )
+        reason = why_unlearned(results, scores.random_play(cells[0].env))
         if reason:
-            return (
-                f"The study is void: {reference_words(scores, cells)} did not learn in {stratum}: {reason}."
-            )
+            one = Selector(arm=cells[0].arm, ratio=cells[0].ratio, point=cells[0].point)
+            words = f"its reference, {one.words(scores.plan)}, did not learn in {stratum}"
+            return f"The study is void: {words}: {reason}."
     return ""
 
 
-def reference_words(scores: Scores, cells: Sequence[Cell]) -> str:
-    one = Selector(arm=cells[0].arm, ratio=cells[0].ratio, point=cells[0].point)
-    return f"its reference, {one.words(scores.plan)},"
+def why_unlearned(results: Sequence[Result], random: Result | None) -> str:
+    """Why the runs of a reference do not show that it learned, in words; empty if they do."""
+    if reason := not_above_random(results, random):
+        return reason
+    explained = over_runs(results, EXPLAINED_VARIANCE, END)
+    if explained is not None and explained < LEAST_EXPLAINED_VARIANCE:
+        return (
+            f"the explained variance of its value function is {explained:.3f} at the end of its runs, below "
+            f"{LEAST_EXPLAINED_VARIANCE:g}"
+        )
+    share = entropy_share(results, random)
+    if share is not None and share >= UNIFORM_SHARE:
+        return f"the entropy of its policy is {share:.1%} of its maximum at the end of its runs"
+    return ""
 
 
 def not_above_random(results: Sequence[Result], random: Result | None) -> str:
@@ -63,23 +72,6 @@ def not_above_random(results: Sequence[Result], random: Result | None) -> str:
         f"its final return, {fmean(known):.4g} ± {error:.2g}, is not above that of random play, {low:.4g} ± "
         f"{low_error:.2g} (± standard errors), by more than twice the standard error of their difference"
     )
-
-
-def unexplained(results: Sequence[Result]) -> str:
-    explained = over_runs(results, EXPLAINED_VARIANCE, END)
-    if explained is None or explained >= LEAST_EXPLAINED_VARIANCE:
-        return ""
-    return (
-        f"the explained variance of its value function is {explained:.3f} at the end of its runs, below "
-        f"{LEAST_EXPLAINED_VARIANCE:g}"
-    )
-
-
-def unmoved(results: Sequence[Result], random: Result | None) -> str:
-    share = entropy_share(results, random)
-    if share is None or share < UNIFORM_SHARE:
-        return ""
-    return f"the entropy of its policy is {share:.1%} of its maximum at the end of its runs"
 
 
 def entropy_share(results: Sequence[Result], random: Result | None) -> float | None:
@@ -130,9 +122,18 @@ def sweep_notes(scores: Scores, sweeps: Sequence[Scores]) -> list[str]:
             result
             for sweep in sweeps
             for result in sweep.results.values()
-            if place_of(result.cell) == place_of(like) and result.cell.factors
+            if result.cell.factors
+            and all(getattr(result.cell, name) == getattr(like, name) for name in PLACE)
         ]
-        settings = list(dict.fromkeys(name for one in swept for name in numbers_swept(one.cell)))
+        # The settings that a sweep multiplies, or replaces by numbers.
+        settings = list(
+            dict.fromkeys(
+                name
+                for one in swept
+                for name, value in {**one.cell.factors, **one.cell.point}.items()
+                if isinstance(value, int | float)
+            )
+        )
         areas: dict[Values, list[float]] = {}
         for result in swept:
             area = -math.inf if result.diverged else result.area
@@ -142,16 +143,6 @@ def sweep_notes(scores: Scores, sweeps: Sequence[Scores]) -> list[str]:
             f"In {stratum}, {words}." for words in weaknesses(areas, settings, values_of(like, settings))
         ]
     return found
-
-
-def numbers_swept(cell: Cell) -> list[str]:
-    """The settings that a sweep multiplies, or replaces by numbers."""
-    replaced = [name for name, value in cell.point.items() if isinstance(value, int | float)]
-    return [*cell.factors, *replaced]
-
-
-def place_of(cell: Cell) -> tuple[str, ...]:
-    return cell.env, cell.base, cell.arm, cell.ratio
 
 
 Values = tuple[float, ...]
@@ -179,10 +170,4 @@ def weaknesses(
 
 def values_of(cell: Cell, settings: Sequence[str]) -> Values:
     """The values of settings of a cell, in six digits: factors are not exact."""
-    found: list[float] = []
-    for path in settings:
-        value: Any = cell.config
-        for name in path.split("."):
-            value = value[name]
-        found.append(float(f"{value:.6g}"))
-    return tuple(found)
+    return tuple(float(f"{setting_at(cell.config, path):.6g}") for path in settings)
