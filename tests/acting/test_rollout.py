@@ -43,7 +43,7 @@ PHANTOMS = {"env": "toy:Match", "num_steps": 31, "env_config": {"max_episode_ste
 
 def with_constant_value(config: PPOConfig, monkeypatch: pytest.MonkeyPatch) -> tuple[Rollout, Tensor]:
     """Advantages where every observation is worth what it is worth if the reward stays 1 forever."""
-    state = start(config)
+    state = start(changed(config, native="off"))  # native code would not call what replaces the network's
     monkeypatch.setattr(state.network, "value", lambda obs: torch.full((len(obs),), 1 / (1 - DISCOUNT)))
     data = state.source.collector.collect(state.network, config.num_steps)
     state.source.collector.env.close()

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from anybatch import Iteration, training
 from anybatch.config import PPOConfig, RecordConfig
 from anybatch.errors import ConfigError
 from anybatch.runs import log
+from anybatch.runs.display import QUIET
 from anybatch.runs.run import ENV_STEPS_PER_ROW, Run
 from tests.support.toy_runs import changed, newest_state, resume, toy_config, toy_pqn_config, train
 
@@ -77,6 +79,7 @@ def test_a_run_that_is_resumed_between_two_rows_writes_the_same_rows(tmp_path: P
 def test_without_a_number_short_iterations_share_a_row(tmp_path: Path):
     config: PPOConfig = changed(EVERY_THIRD, record={"log_every": None}, total_env_steps=10_000)
     run = Run(tmp_path, RecordConfig(tensorboard=False))
+    run.total_env_steps = 10**9
     logged = [
         number
         for number in range(1, 301)
@@ -85,8 +88,28 @@ def test_without_a_number_short_iterations_share_a_row(tmp_path: Path):
     every = -(-ENV_STEPS_PER_ROW // 21)
     assert logged == list(range(every, 301, every))
     assert run.begin_iteration(1, iteration_batch=ENV_STEPS_PER_ROW, env_steps=0)
+    run.total_env_steps = 100 * 42
+    assert [run.begin_iteration(number, iteration_batch=21, env_steps=0) for number in (1, 2, 3)] == [
+        False,
+        True,
+        False,
+    ]
     run.log.close()
     assert config.record.log_every is None
+
+
+def test_a_run_that_is_stopped_between_two_rows_and_resumed_writes_the_same_rows(tmp_path: Path):
+    whole = train(EVERY_THIRD, tmp_path / "whole").folder
+
+    def stop(seen: Iteration) -> None:
+        if seen.iterations == 2:
+            seen.stop()
+
+    training.train(EVERY_THIRD, preset="test", base=tmp_path, output=QUIET, name="stopped", on_iteration=stop)
+    stopped = tmp_path / "stopped"
+    assert not rows(stopped)
+    resume(stopped, EVERY_THIRD)
+    assert rows(stopped) == rows(whole)
 
 
 @pytest.mark.parametrize("number", [0, -1])

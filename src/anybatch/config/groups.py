@@ -221,7 +221,7 @@ class RecordConfig(Group, group="record"):
 
     log_every: PositiveInt | None = None
     """Iterations per row of the log, which has all episodes since the row before and the losses of the last
-    iteration; by default as many as make up 2,048 env steps."""
+    iteration; by default as many as make up 2,048 env steps or a hundredth of the run."""
     checkpoint_every_seconds: NonNegativeFloat = 60.0
     """Seconds after a checkpoint before the end of an iteration saves the next one."""
     checkpoint_every_iterations: NonNegativeInt = 0

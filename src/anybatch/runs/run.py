@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 ENV_STEPS_PER_ROW = 2048
 """By default, at least this many env steps make up a row of the log: it takes as long as 100 of them."""
+ROWS_OF_A_SHORT_RUN = 100
+"""At least so many rows has the log of a run that is too short for that, if it has the iterations."""
 LONG_ITERATION_SECONDS = 10.0
 LONG_RUN_SECONDS = 86_400.0
 MEASURED_SECONDS = 5.0
@@ -176,7 +178,8 @@ class Run:
         """
         every = self.config.log_every
         if every is None:
-            every = 1 if self.on_iteration is not None else -(-ENV_STEPS_PER_ROW // iteration_batch)
+            most = min(ENV_STEPS_PER_ROW, self.total_env_steps // ROWS_OF_A_SHORT_RUN)
+            every = 1 if self.on_iteration is not None else max(-(-most // iteration_batch), 1)
         self._row_is_due = iteration % every == 0 or env_steps + iteration_batch >= self.total_env_steps > 0
         return self._row_is_due or self.on_iteration is not None
 
@@ -281,8 +284,6 @@ class Run:
             self.save(state)
 
     def save(self, state: Recordable) -> None:
-        if self.stop.requested and self._unlogged.env_steps:  # a person may look at the log now
-            self._write_row(state)
         snapshot = state.snapshot()
         if snapshot is None:
             return
