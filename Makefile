@@ -57,7 +57,7 @@ fmt: .venv/ready-to-test
 	$(BIN)/ruff format .
 
 # The first has the numbers of the preset with which the page opens.
-DIAL_STUDIES := invariance-to-one-env invariance invariance-mujoco upward
+DIAL_STUDIES := invariance-minatar invariance-to-one-env invariance invariance-mujoco upward
 dial: .venv/ready-to-train
 	$(BIN)/anybatch dial $(DIAL_STUDIES:%=results/studies/%.jsonl.gz) --out docs/dial.html
 

@@ -540,6 +540,7 @@ def test_a_stop_signal_ends_a_run_with_a_checkpoint_and_its_code(
     number: signal.Signals, code: int, commands: Commands, tmp_path: Path
 ):
     flags = ["--env=toy:Match", "--num-envs=3", "--num-steps=16", "--total-env-steps=1000000000"]
+    flags += ["--record.log-every=1"]  # so that the last iteration has a row
     with commands.start(["train", *flags, f"--run-dir={tmp_path}"]) as command:
         deadline = time.monotonic() + 120
         while not any(path.stat().st_size for path in tmp_path.glob("*/metrics.jsonl")):
@@ -563,6 +564,7 @@ def test_a_run_whose_terminal_is_closed_saves_and_ends(tmp_path: Path):
     train = "import os, sys; os.setsid(); os.close(os.open(os.ttyname(1), os.O_RDWR)); "  # its terminal
     command = [sys.executable, "-c", train + "from anybatch.cli import main; main()", "train"]
     flags = ["--env=toy:Match", "--num-envs=3", "--total-env-steps=1000000000", f"--run-dir={tmp_path}"]
+    flags += ["--record.log-every=1"]
     streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
     with subprocess.Popen([*command, *flags], **streams, env=os.environ | {"TERM": "xterm"}) as process:
         try:
