@@ -15,7 +15,7 @@ from anybatch.dial import Plan, PlanRow, plan_table
 WIDTH_IN_A_FILE = 200
 NOTE = "note: "
 INDENT = "  "
-"""Of what a hyperparameter amounts to, below it."""
+"""Indentation of the line that says what a hyperparameter amounts to."""
 
 
 def show(config: AnyConfig, plan: Plan, console: Console | None = None, *, notes: Sequence[str] = ()) -> None:

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 ENV_STEPS_PER_ROW = 2048
 """By default, at least this many env steps make up a row of the log: it takes as long as 100 of them."""
 ROWS_OF_A_SHORT_RUN = 100
-"""At least so many rows has the log of a run that is too short for that, if it has the iterations."""
+"""A run that is too short for that gets at least this many rows, if it has as many iterations."""
 LONG_ITERATION_SECONDS = 10.0
 LONG_RUN_SECONDS = 86_400.0
 MEASURED_SECONDS = 5.0
