@@ -29,6 +29,7 @@ from toy_runs import changed, cut_back, differences, newest_state, resume, toy_c
 import anybatch
 from anybatch import training
 from anybatch.acting.actors import shards
+from anybatch.acting.actors.local_transport import LocalTransport
 from anybatch.acting.actors.source import NO_WEIGHTS, ActorPool, Job
 from anybatch.acting.actors.transport import ActorLost, Watch
 from anybatch.acting.actors.worker import ActorWorker
@@ -140,12 +141,28 @@ def test_an_actor_that_is_killed_or_hangs_changes_nothing(
     assert_equal_runs(undisturbed, disturbed)
 
 
+def test_an_actor_that_is_killed_while_it_builds_its_environments_is_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    set_up, killed = LocalTransport.set_up, list[int]()
+
+    def set_up_and_kill_once(transport: LocalTransport, actor: int, recipe: bytes) -> None:
+        set_up(transport, actor, recipe)
+        if not killed:
+            killed.extend(transport.process_ids())
+            os.kill(killed[0], signal.SIGKILL)
+
+    monkeypatch.setattr(LocalTransport, "set_up", set_up_and_kill_once)
+    assert_equals_the_queue(ewma_config(overlap=True), tmp_path)
+    assert killed and rows(next((tmp_path / "actors").iterdir()))[-1]["actors/restarts"] == 1
+
+
 def test_an_actor_that_is_lost_again_and_again_ends_the_run(monkeypatch: pytest.MonkeyPatch):
     def lose(*_: Any) -> bytes:
         raise ActorLost("was ended by SIGKILL")
 
     with started(toy_config(overlap=True)) as state:
-        monkeypatch.setattr(ActorPool, "_answer", lose)
+        monkeypatch.setattr(ActorPool, "_received", lose)
         monkeypatch.setattr(ActorPool, "_set_up", lambda *_: None)
         state.source.next(state.network, 5, Origin())
         with pytest.raises(ValueError, match="actor 0 was lost 5 times in the same rollout"):

@@ -89,7 +89,7 @@ class ActorPool:
         try:
             for actor in range(actors):
                 self._set_up(actor)
-            self.states = [self._first_state(actor) for actor in range(actors)]
+            self.states = [self._answer(actor)["state"] for actor in range(actors)]
         except BaseException:
             transport.close()
             raise
@@ -100,38 +100,36 @@ class ActorPool:
 
     def receive(self, actor: int) -> dict[str, Any]:
         """The answer to the oldest job of an actor, which is restarted as often as necessary."""
+        answer = self._answer(actor)
+        job = self.jobs[actor].popleft()
+        assert answer["origin"] == list(job.origin)
+        self.states[actor] = answer["state"]
+        return answer
+
+    def _answer(self, actor: int) -> dict[str, Any]:
+        """An actor's next answer; the first, before any job, is its state."""
         is_lost = False
         for _ in range(MOST_LOSSES):
             try:
                 if is_lost:
                     self._start_again(actor)
-                answer = self._answer(actor)
+                return self._received(actor)
             except ActorLost as lost:
-                rollout = self.jobs[actor][0].origin.iteration
-                logger.warning(
-                    f"Actor {actor} {lost}: it is restarted, and collects rollout {rollout} again."
-                )
+                jobs = self.jobs[actor]
+                task = f"collects rollout {jobs[0].origin.iteration}" if jobs else "builds its environments"
+                logger.warning(f"Actor {actor} {lost}: it is restarted, and {task} again.")
                 is_lost = True
-                continue
-            job = self.jobs[actor].popleft()
-            assert answer["origin"] == list(job.origin)
-            self.states[actor] = answer["state"]
-            return answer
+        if not self.jobs[actor]:
+            raise TrainingError(f"actor {actor} was lost {MOST_LOSSES} times while it built its environments")
         raise TrainingError(
             f"actor {actor} was lost {MOST_LOSSES} times in the same rollout; `anybatch resume` continues "
             "from the newest checkpoint"
         )
 
-    def _answer(self, actor: int) -> dict[str, Any]:
+    def _received(self, actor: int) -> dict[str, Any]:
         answer = state_tree.unpack(self.transport.receive(actor))
         raise_if_error(answer)
         return answer
-
-    def _first_state(self, actor: int) -> dict[str, Any]:
-        try:
-            return self._answer(actor)["state"]
-        except ActorLost as lost:
-            raise TrainingError(f"actor {actor} {lost} before it had built its environments") from None
 
     def _set_up(self, actor: int) -> None:
         self.transport.set_up(actor, state_tree.pack(self.recipe(self.shards[actor], self.env_steps)))
@@ -140,7 +138,9 @@ class ActorPool:
         """Restart a lost actor from its state after its last answer, with all open requests."""
         self.restarts += 1
         self._set_up(actor)
-        self._answer(actor)  # its first state, which the saved one replaces
+        if not self.jobs[actor]:
+            return
+        self._received(actor)  # its first state, which the saved one replaces
         first, *rest = self.jobs[actor]
         for job in (replace(first, state=first.state or self.states[actor]), *rest):
             self.transport.request(actor, job.packed(), job.weights)
