@@ -17,7 +17,7 @@ from anybatch.config.require import whole_number
 from anybatch.config.serialization import config_from_dict, config_to_dict
 from anybatch.dial import Plan, plan_table
 from anybatch.envs import check
-from anybatch.envs.ids import refuse_unknown
+from anybatch.envs.ids import validate_id
 from anybatch.envs.interface import Interface, interface_of
 from anybatch.envs.protocol import DiscreteActions, EnvSpec
 from anybatch.errors import ConfigError, UserError
@@ -132,7 +132,7 @@ def plan(
     """
     _, settings, custom = new_run(config, env, network, changes)
     if custom.env is None:
-        refuse_unknown(settings.env, settings.env_config)
+        validate_id(settings.env, settings.env_config)
     settings = settings.on_ranks(1)
     return PlanView(settings, planning.plan(settings))
 
@@ -468,7 +468,7 @@ def user_objects(env: Any, network: Any, changes: Mapping[str, Any]) -> tuple[Us
     if isinstance(network, Mapping) or is_dataclass(network):
         changes, network = {**changes, "network": network}, None
     custom = UserObjects.of(env, network)
-    custom.refuse_other_num_envs(changes.get("num_envs"))
+    custom.validate_num_envs(changes.get("num_envs"))
     plain = {name: config_to_dict(value) if is_dataclass(value) else value for name, value in changes.items()}
     env_steps = plain.get("total_env_steps")
     if isinstance(env_steps, str):  # as on the command line, such as 2k or 1.5M

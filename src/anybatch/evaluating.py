@@ -270,7 +270,7 @@ class PeriodicEvaluation:
             self.best.offer(evaluation.mean_return, state.env_steps, state.shared())
 
 
-def refuse_one_env_for_two(config: AnyConfig, custom: UserObjects) -> None:
+def validate_evaluation_env(config: AnyConfig, custom: UserObjects) -> None:
     """Refuse an object: it is in the middle of training episodes and cannot run others in between."""
     every = config.evaluation.every_env_steps
     if every > 0 and custom.env is not None and custom.env.is_object:

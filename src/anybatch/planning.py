@@ -8,7 +8,7 @@ from anybatch import envs, presets, user_modules
 from anybatch.config import AnyConfig, EnvConfig
 from anybatch.config.planned import Plan
 from anybatch.dial import BatchControl
-from anybatch.envs.ids import procgen_id, refuse_unknown
+from anybatch.envs.ids import procgen_id, validate_id
 from anybatch.errors import UserError
 from anybatch.presets import Choice
 from anybatch.presets.by_env import family_by_id
@@ -24,7 +24,7 @@ NAMEABLE = ("env", "num_envs", "network.factory", "proximal.policy", "ray_addres
 def choose_preset(env: str, env_config: EnvConfig) -> Choice:
     """The preset for an environment that a person named."""
     envs.import_as_named(env)
-    refuse_unknown(env, env_config)
+    validate_id(env, env_config)
     return presets.for_env(env, env_config)
 
 
@@ -47,7 +47,7 @@ def decided(config: Config, named: Container[str], *, recorded: AnyConfig | None
     another one than PPO's, or the run had actors before and keeps the choice made then.
     """
     if "num_envs" in named:
-        config.refuse_named_num_envs()
+        config.validate_num_envs()
     had_actors = recorded is not None and recorded.collection is not None
     if config.collection is None or had_actors or "proximal.policy" in named:
         return config

@@ -14,7 +14,7 @@ from anybatch.storage.resharding import of_shard
 from anybatch.storage.state_tree import StateTree
 
 
-def refuse_another_run(recorded: AnyConfig, config: AnyConfig) -> None:
+def validate_same_run(recorded: AnyConfig, config: AnyConfig) -> None:
     """Refuse to continue a checkpoint with another environment or network, naming the first difference.
 
     All other settings may change from one resume to the next.
@@ -28,7 +28,7 @@ def refuse_another_run(recorded: AnyConfig, config: AnyConfig) -> None:
             raise ConfigError(f"this run has {path} = {there}, not {here}: a resume cannot change that")
 
 
-def refuse_finished(record: RunRecord, config: AnyConfig, env_steps: int) -> None:
+def validate_unfinished(record: RunRecord, config: AnyConfig, env_steps: int) -> None:
     """Refuse a run that is complete, including its evaluation: its record must not change."""
     result = record.result
     if env_steps < config.total_env_steps or result is None:
@@ -52,7 +52,7 @@ def restore(config: AnyConfig, state: AnyState, loaded: Loaded) -> None:
         if "local" not in tree:
             raise CheckpointError("it holds a policy to evaluate, without the state that a resume needs")
         state.drop_episodes_of_another_engine(tree["local"])
-        refuse_unlike_start(tree, state)
+        validate_state_fit(tree, state)
         saved = Snapshot(
             shared=tree["shared"], local=tree["local"], num_envs=tree["num_envs"], segments=loaded.segments
         )
@@ -61,18 +61,18 @@ def restore(config: AnyConfig, state: AnyState, loaded: Loaded) -> None:
             raise CheckpointError(f"its state is of {state.env_steps:,} env steps")
 
 
-def refuse_unlike_start(tree: StateTree, fresh: AnyState) -> None:
+def validate_state_fit(tree: StateTree, fresh: AnyState) -> None:
     """Refuse a checkpoint whose parts are not those of a fresh state of this run."""
     like = fresh.snapshot()
     assert like is not None
-    state_fit.refuse_unlike(tree.get("shared"), like.shared, "shared", may_lack=True)
+    state_fit.validate_fit(tree.get("shared"), like.shared, "shared", may_lack=True)
     # Arrays of envs may have another number of envs, and may contain infinities.
-    state_fit.refuse_unlike(
+    state_fit.validate_fit(
         tree.get("local"), like.local, "local", may_lack=True, any_length=True, finite=False
     )
     returns = tree["recent_returns"]
-    state_fit.refuse_unlike(returns, [0.0] * len(returns), "recent_returns")
+    state_fit.validate_fit(returns, [0.0] * len(returns), "recent_returns")
     unlogged = tree.get("unlogged", {})  # of an earlier version, every iteration was logged
-    state_fit.refuse_unlike(unlogged, Unlogged().state_dict(), "unlogged", may_lack=True)
+    state_fit.validate_fit(unlogged, Unlogged().state_dict(), "unlogged", may_lack=True)
     for name in ("ranks", "num_envs"):
-        state_fit.refuse_unlike(tree.get(name), 1, name)
+        state_fit.validate_fit(tree.get(name), 1, name)

@@ -28,11 +28,11 @@ from anybatch.errors import LostRankError, UserError, note_own_line, own_line
 from anybatch.evaluating import (
     PeriodicEvaluation,
     evaluation_protocol,
-    refuse_one_env_for_two,
+    validate_evaluation_env,
 )
 from anybatch.networks import custom as custom_networks
 from anybatch.presets.by_env import STARTING_POINTS
-from anybatch.restoring import refuse_another_run, refuse_finished, restore, was_native
+from anybatch.restoring import restore, validate_same_run, validate_unfinished, was_native
 from anybatch.runs import folder as run_folder
 from anybatch.runs import restarts
 from anybatch.runs.best import BestCheckpoint
@@ -123,10 +123,10 @@ def train(
     with contextlib.ExitStack() as stack:
         with group.failing_together():
             if name is not None:
-                run_folder.refuse_unsafe(name)
+                run_folder.validate_name(name)
             config = config.on_ranks(collectives.world_size()).completed()
             evaluation_protocol(config)  # refuse now what could not be evaluated after training
-            refuse_one_env_for_two(config, custom)
+            validate_evaluation_env(config, custom)
             state = stack.enter_context(started(config, custom, env_steps=0))
             if preset in STARTING_POINTS and (hint := bounds_hint(state.source.spec.actions)):
                 logger.info(hint)
@@ -150,14 +150,14 @@ def resume(
     with contextlib.ExitStack() as stack:
         with group.failing_together():
             config, recorded = config.on_ranks(collectives.world_size()).completed(), record.config
-            refuse_another_run(recorded, config)
+            validate_same_run(recorded, config)
             evaluation_protocol(config)
-            refuse_one_env_for_two(config, custom)
+            validate_evaluation_env(config, custom)
             # Before the checkpoint is read, so that no other process continues from it.
             stack.enter_context(locked(record.folder))
         with group.failing_together():
             loaded = record.load_checkpoint()
-            refuse_finished(record, config, loaded.env_steps)
+            validate_unfinished(record, config, loaded.env_steps)
             earlier: Any = {"env_steps": loaded.env_steps, "was_native": was_native(loaded)}
             state = stack.enter_context(started(config, custom, **earlier))
             restore(config, state, loaded)

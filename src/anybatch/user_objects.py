@@ -10,7 +10,7 @@ from torch import nn
 from anybatch import envs, seeding, user_modules
 from anybatch.acting.actors.source import ActorPool
 from anybatch.acting.rollout import rollout_bytes
-from anybatch.acting.sources import QueueSource, Source, refuse_rollouts_beyond_memory
+from anybatch.acting.sources import QueueSource, Source, validate_queue_memory
 from anybatch.algorithms import state
 from anybatch.algorithms.actors import make_env, start_actors
 from anybatch.config import AnyConfig
@@ -48,7 +48,7 @@ class UserObjects:
         named = network if inspect.isfunction(network) or inspect.isclass(network) else type(network)
         return cls(own_env, _factory(network), f"{OBJECT_PREFIX}{named.__name__}")
 
-    def refuse_other_num_envs(self, num_envs: int | None) -> None:
+    def validate_num_envs(self, num_envs: int | None) -> None:
         """Refuse a number of envs other than that of the environment object."""
         fixed = None if self.env is None else self.env.num_envs
         if num_envs is not None and fixed is not None and num_envs != fixed:
@@ -85,7 +85,7 @@ class UserObjects:
         if shard.count >= envs.MANY_ENVS and not self.env.is_object:
             one = self.env.make(config.env_config, [0])
             one.close()
-            state.refuse_envs_beyond_memory(config, one.spec, shard.count)
+            state.validate_env_memory(config, one.spec, shard.count)
         seeds = seeding.env_seeds(config.seed, role="train", num_envs=config.num_envs, env_steps=env_steps)
         return self.env.make(config.env_config, seeds[shard.envs], shard.first)
 
@@ -98,12 +98,12 @@ class UserObjects:
         one = make_env(config, factory, seeds=[0])
         one.close()
         spec = replace(one.spec, num_envs=collectives.local_shard(config.num_envs).count)
-        refuse_rollouts_beyond_memory(config.lag, rollout_bytes(spec, config.step_range[1]))
+        validate_queue_memory(config.lag, rollout_bytes(spec, config.step_range[1]))
         return spec
 
     def actors(self, config: AnyConfig, spec: EnvSpec, *, env_steps: int) -> ActorPool:
         """Actors that have built the training environments, each its own share."""
-        refuse_unnamed_cluster(config)
+        validate_cluster_named(config)
         return start_actors(
             config,
             spec,
@@ -151,7 +151,7 @@ class UserObjects:
 NO_OBJECTS = UserObjects()
 
 
-def refuse_unnamed_cluster(config: AnyConfig) -> None:
+def validate_cluster_named(config: AnyConfig) -> None:
     """Refuse the address of a cluster that only a record names: what a cluster answers can run code here."""
     address = config.ray_address
     if is_elsewhere(address) and address not in user_modules.named("ray_address"):

@@ -269,22 +269,22 @@ def test_a_watch_tells_silence_from_standing_still(monkeypatch: pytest.MonkeyPat
     watch.begin(patience_seconds=20.0)
     watch.hear("", working=False)  # which takes no patience away
     now += 29
-    watch.refuse_hanging()
+    watch.validate_responding()
     watch.begin()
     for _ in range(4):  # it lives, and has nothing to do
         now += 8
         watch.hear("", working=False)
-        watch.refuse_hanging()
+        watch.validate_responding()
     for step in range(4):
         now += 8
         watch.hear(str(step), working=True)
-        watch.refuse_hanging()
+        watch.validate_responding()
     now += 11
     with pytest.raises(ActorLost, match="no sign of life for 10 seconds"):
-        watch.refuse_hanging()
+        watch.validate_responding()
     watch.hear("3", working=True)  # alive, and where it was
     with pytest.raises(ActorLost, match="stuck in one step for 10 seconds"):
-        watch.refuse_hanging()
+        watch.validate_responding()
 
 
 @pytest.mark.parametrize("becomes", [{"overlap": False, "actors": None}, {"overlap": True, "actors": None}])

@@ -50,11 +50,11 @@ def test_every_choice_is_a_preset_that_fits_its_kind():
 def test_the_id_tells_without_an_env_and_without_envpool():
     code = (
         "import sys; from anybatch import envs, presets; from anybatch.config import EnvConfig\n"
-        "from anybatch.envs.ids import refuse_unknown\n"
+        "from anybatch.envs.ids import validate_id\n"
         "def refuse(*_, **__): raise AssertionError('an env was built')\n"
         "envs.make = refuse\n"
         "for env_id in sys.argv[1:]: print(presets.for_env(env_id, EnvConfig()).preset)\n"
-        "for env_id in set(sys.argv[1:]) - {'MazeMemory-v0'}: refuse_unknown(env_id, EnvConfig())\n"
+        "for env_id in set(sys.argv[1:]) - {'MazeMemory-v0'}: validate_id(env_id, EnvConfig())\n"
         "assert 'envpool' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code, *BY_ID], capture_output=True, text=True)

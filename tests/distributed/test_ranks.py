@@ -117,7 +117,7 @@ def train_then_resume(base: Path, others: Path) -> None:
 
 def all_refusals(base: Path) -> list[tuple[str, str]]:
     train_all(base)
-    refusals = [refuse_on_all_but_the_first, give_up_on_the_last, fail_on_all]
+    refusals = [reject_on_all_but_the_first, give_up_on_the_last, fail_on_all]
     return [error_of(refuse) for refuse in refusals]
 
 
@@ -130,7 +130,7 @@ def error_of(function: Callable[[], None]) -> tuple[str, str]:
     return "", ""
 
 
-def refuse_on_all_but_the_first() -> None:
+def reject_on_all_but_the_first() -> None:
     with group.failing_together():
         if collectives.rank() > 0:
             raise EnvError(f"rank {collectives.rank()} has no such environment")

@@ -6,7 +6,7 @@ import pytest
 
 from anybatch.config import EnvConfig
 from anybatch.envs import settings as env_settings
-from anybatch.envs.ids import refuse_unknown
+from anybatch.envs.ids import validate_id
 from anybatch.errors import EnvError
 
 
@@ -88,7 +88,7 @@ def test_a_wrong_id_is_refused_as_by_make_but_without_building_an_env(make, env_
         make(env_id)
     monkeypatch.setattr("gymnasium.make_vec", None)
     with pytest.raises(EnvError) as refusal:
-        refuse_unknown(env_id, EnvConfig())
+        validate_id(env_id, EnvConfig())
     assert str(refusal.value) == str(by_make.value)
 
 
@@ -99,16 +99,16 @@ def test_what_may_exist_is_not_refused(monkeypatch):
         *("minatar:Breakout", "toy:Match", "native:Pendulum-v1", "procgen:coinrun", "MazeMemory-v0"),
         *("object:make_env", "custom_envs:AnyName-v0", "gym:custom_envs:AnyName-v0"),
     ):
-        refuse_unknown(env_id, EnvConfig())
+        validate_id(env_id, EnvConfig())
     assert "custom_envs" not in sys.modules  # a module named by a record is not imported for it
 
 
 @pytest.mark.usefixtures("without_envpool")
 def test_without_envpool_only_versions_that_gymnasium_does_not_have_are_refused():
     for env_id in ("Breakout-v5", "AirRaid-v5", "envpool:AirRaid-v5", "CheetahRun-v1"):
-        refuse_unknown(env_id, EnvConfig())
+        validate_id(env_id, EnvConfig())
     with pytest.raises(EnvError, match=r"^there is no environment CartPole-v9; .*; EnvPool has more"):
-        refuse_unknown("CartPole-v9", EnvConfig())
+        validate_id("CartPole-v9", EnvConfig())
 
 
 def test_a_wrong_gymnasium_id_is_not_answered_with_names_of_envpool(make):

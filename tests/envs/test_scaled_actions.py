@@ -90,7 +90,7 @@ def test_equal_and_reversed_bounds_are_refused():
         given(Echo(np.array([0, 1], np.float32), np.array([1, 1], np.float32)), ACTIONS[:, :2])
     assert np.array_equal(given(Echo(flat, flat), ACTIONS[:, :2], EnvConfig()), np.ones((4, 2)))
     with pytest.raises(EnvError, match="dimension 0 of its actions is bounded by 1 and -1; the lower"):
-        BoxActions(flat, -flat).refuse_bad_bounds("mine")
+        BoxActions(flat, -flat).validate_bounds("mine")
 
 
 def test_an_object_that_steps_itself_refuses_scaling(make: Make):

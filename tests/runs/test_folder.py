@@ -46,8 +46,8 @@ def test_the_name_says_what_differs_from_the_preset():
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-rf", "a b", "x" * 101, ".aside"])
 def test_a_name_that_is_not_safe_is_refused(name: str):
     with pytest.raises(UserError, match="letters, digits and"):
-        folder.refuse_unsafe(name)
-    folder.refuse_unsafe("first-try_2.0")
+        folder.validate_name(name)
+    folder.validate_name("first-try_2.0")
 
 
 def test_a_base_that_is_a_file_is_one_sentence(tmp_path: Path):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from anybatch.errors import CheckpointError
-from anybatch.storage.state_fit import refuse_unlike, refusing_misfits
+from anybatch.storage.state_fit import refusing_misfits, validate_fit
 
 LIKE: dict[str, Any] = {
     "count": 3,
@@ -28,7 +28,7 @@ def saved(**changes: Any) -> dict[str, Any]:
 
 
 def fits(tree: object, **rules: bool) -> None:
-    refuse_unlike(tree, LIKE, "state", **rules)
+    validate_fit(tree, LIKE, "state", **rules)
 
 
 def test_a_state_fits_itself():

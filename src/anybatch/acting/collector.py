@@ -18,7 +18,7 @@ from anybatch.envs.protocol import EnvSpec, EnvStep, RestorableEnv, VectorEnv
 from anybatch.errors import EnvError
 from anybatch.networks.distributions import draw_noise, kept_log_std
 from anybatch.runs import pace
-from anybatch.storage.state_fit import refuse_unlike
+from anybatch.storage.state_fit import validate_fit
 
 
 class Collector:
@@ -62,7 +62,7 @@ class Collector:
         """Step every env `num_steps` times."""
         buffers = Buffers.allocate(self.env.spec, num_steps, self.dtype)
         self._act(network, buffers)
-        refuse_bad_numbers(buffers, self.shard.first)
+        validate_finite(buffers, self.shard.first)
         if self.time_limit_is_terminal:
             buffers.terminated |= buffers.truncated
         value, next_value = self._values(network, buffers)
@@ -88,7 +88,7 @@ class Collector:
         noise = draw_noise(
             (steps, self.shard.total, width), self.generator, continuous=continuous, dtype=self.dtype
         )[:, self.shard.envs]
-        refuse_misfit(self.obs, self.env.spec)
+        validate_shape(self.obs, self.env.spec)
         buffers.obs.numpy()[0] = self.obs
         # A normalizer has to look at the observations between two steps.
         ended = (
@@ -187,7 +187,7 @@ class Collector:
             # The first observations were normalized before the statistics were restored.
             self.obs = self._first_seen()
             return False
-        refuse_unlike(state, self.state_dict(), "the collector", finite=False)
+        validate_fit(state, self.state_dict(), "the collector", finite=False)
         self.env.load_state_dict(state["env"])
         self.obs = state["obs"]
         self.episodes.load_state_dict(state["episodes"])
@@ -259,7 +259,7 @@ class RoundedRows:
         return self._rows[row].astype(np.float32)
 
 
-def refuse_misfit(obs: np.ndarray, spec: EnvSpec) -> None:
+def validate_shape(obs: np.ndarray, spec: EnvSpec) -> None:
     """Refuse observations of another shape than that of the spec, which numpy may repeat to make them fit."""
     expected = (spec.num_envs, *spec.obs_shape)
     if np.shape(obs) != expected:
@@ -269,7 +269,7 @@ def refuse_misfit(obs: np.ndarray, spec: EnvSpec) -> None:
         )
 
 
-def refuse_bad_numbers(buffers: Buffers, first_env: int) -> None:
+def validate_finite(buffers: Buffers, first_env: int) -> None:
     """Refuse non-finite rewards and observations, which would spoil every statistic, and name the first.
 
     `first_env` is the run-wide number of the first env in the buffers.

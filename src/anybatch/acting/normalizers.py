@@ -8,7 +8,7 @@ from anybatch.distributed import collectives
 from anybatch.equations import moments
 from anybatch.equations.moments import EPSILON, PRIOR_COUNT, RunningMoments, merge_moments
 from anybatch.errors import EnvError
-from anybatch.storage.state_fit import refuse_unlike
+from anybatch.storage.state_fit import validate_fit
 
 
 class ObservationNormalizer:
@@ -89,7 +89,7 @@ class ObservationNormalizer:
         return {"count": self.count, "mean": self.mean, "square_sum": self.square_sum}
 
     def load_state_dict(self, state: dict) -> None:
-        refuse_unlike(state, self.state_dict(), "the observation normalizer")
+        validate_fit(state, self.state_dict(), "the observation normalizer")
         self.count = state["count"]
         self.mean, self.square_sum = state["mean"].copy(), state["square_sum"].copy()
         self._refresh()

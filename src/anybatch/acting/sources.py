@@ -24,7 +24,7 @@ from anybatch.envs.protocol import Actions, BoxActions, DiscreteActions, EnvSpec
 from anybatch.errors import CheckpointError, ConfigError
 from anybatch.machine import available_bytes
 from anybatch.runs.metrics import CUSTOM
-from anybatch.storage.state_fit import refuse_unlike
+from anybatch.storage.state_fit import validate_fit
 from anybatch.text import readable
 
 logger = logging.getLogger(__name__)
@@ -167,19 +167,19 @@ class WaitingRollouts:
                 )
                 self._rollouts.clear()
                 return
-            refuse_unfit(tensors, source.example(steps).tensors(), segment_name(origin[0]))
-            refuse_unknown_actions(rollout.action, source.spec.actions, segment_name(origin[0]))
+            validate_segment(tensors, source.example(steps).tensors(), segment_name(origin[0]))
+            validate_actions(rollout.action, source.spec.actions, segment_name(origin[0]))
             self.add(rollout)
 
 
-def refuse_unfit(tensors: dict[str, Tensor], like: dict[str, Tensor], name: str) -> None:
+def validate_segment(tensors: dict[str, Tensor], like: dict[str, Tensor], name: str) -> None:
     """Refuse a segment whose parts are not those of a rollout; the number of episodes may differ."""
     tensors, like = dict(tensors), dict(like)
-    refuse_unlike(tensors.pop(EPISODES), like.pop(EPISODES), f"{name}/{EPISODES}", any_length=True)
-    refuse_unlike(tensors, like, name, finite=False)
+    validate_fit(tensors.pop(EPISODES), like.pop(EPISODES), f"{name}/{EPISODES}", any_length=True)
+    validate_fit(tensors, like, name, finite=False)
 
 
-def refuse_unknown_actions(action: Tensor, actions: Actions, name: str) -> None:
+def validate_actions(action: Tensor, actions: Actions, name: str) -> None:
     """Refuse actions that are not among those of the env: they index memory when a run learns from them."""
     if isinstance(actions, BoxActions):
         return
@@ -198,7 +198,7 @@ def rollouts_in_memory(delay: int) -> int:
     return delay + 2
 
 
-def refuse_rollouts_beyond_memory(delay: int, rollout_bytes: int) -> None:
+def validate_queue_memory(delay: int, rollout_bytes: int) -> None:
     """Refuse a queue that does not fit into memory, which would end the run after hours."""
     number = rollouts_in_memory(delay)
     needed, there = number * rollout_bytes, available_bytes()

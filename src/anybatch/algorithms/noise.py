@@ -12,7 +12,7 @@ from anybatch.backends import Backend, Columns, Minibatch
 from anybatch.config import RunConfig
 from anybatch.equations.noise_scale import GroupSums
 from anybatch.rules import NoiseEstimate, pooled_noise_scale
-from anybatch.storage.state_fit import refuse_unlike
+from anybatch.storage.state_fit import validate_fit
 
 MOST_GROUPS, LEAST_GROUPS = 16, 4
 """Groups of whole env sequences in a measurement. An iteration of fewer than four envs has too few of them:
@@ -74,7 +74,7 @@ class NoiseMeter:
         for name, saved in state["sums"].items():
             gradient = saved["gradient"]
             if gradient is not None:
-                refuse_unlike(gradient, like[name], f"the gradient of the {name}", finite=False)
+                validate_fit(gradient, like[name], f"the gradient of the {name}", finite=False)
                 gradient = gradient.to(like[name].device, copy=True)
             self._sums[name] = GroupSums(**saved | {"gradient": gradient})
         self._window = {

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from anybatch.backends.acting import observation_dtype
 from anybatch.envs.protocol import EnvSpec
-from anybatch.storage.state_fit import refuse_unlike
+from anybatch.storage.state_fit import validate_fit
 
 
 class PhaseData:
@@ -58,7 +58,7 @@ class PhaseData:
         position = len(self.iterations)
         like = {"obs": self.obs[position], "value_target": self.value_target[position]}
         like["valid"] = self.valid[position]
-        refuse_unlike(segment, like, segment_name(iteration), finite=False)
+        validate_fit(segment, like, segment_name(iteration), finite=False)
         self.add(iteration, **segment)
 
     def fits(self, valid: Tensor, number: int, *, is_whole: bool) -> bool:

@@ -34,7 +34,7 @@ from anybatch.networks.weight_average import WeightAverage
 from anybatch.runs import metrics as metric_names
 from anybatch.runs.run import Run
 from anybatch.storage.checkpoint import Snapshot
-from anybatch.storage.state_fit import refuse_unlike
+from anybatch.storage.state_fit import validate_fit
 from anybatch.text import readable
 
 logger = logging.getLogger(__name__)
@@ -369,7 +369,7 @@ def start(
     )
     phase, spec = policy.plan.phase, env.spec
     assert phase is not None
-    refuse_phase_beyond_memory(
+    validate_phase_memory(
         phase.policy_iterations,
         config.phase.policy_iterations,
         phase_bytes=phase.policy_iterations * config.num_steps * spec.num_envs * spec.obs_bytes,
@@ -441,9 +441,9 @@ def restored_progress(
     policy_params = torch.empty(rows, num_envs, *like.policy_params.shape[2:], device="meta")
     name = frozen_policy_name(state.iterations)
     frozen = segments[name]
-    refuse_unlike(frozen, {"policy_params": policy_params}, name, finite=False)
+    validate_fit(frozen, {"policy_params": policy_params}, name, finite=False)
     position = AuxiliaryProgress(policy_params, like.log_std).state_dict()
-    refuse_unlike(saved, position, "shared/phase/progress")
+    validate_fit(saved, position, "shared/phase/progress")
     return AuxiliaryProgress.from_state_dict(saved, frozen["policy_params"].flatten(0, 1))
 
 
@@ -452,7 +452,7 @@ def frozen_policy_name(iteration: int) -> str:
     return f"policy_{iteration:09d}"
 
 
-def refuse_phase_beyond_memory(
+def validate_phase_memory(
     iterations: int, tuned_iterations: int, *, phase_bytes: int, rollouts_bytes: int
 ) -> None:
     """Refuse a phase that does not fit into memory, which would end the run after hours."""

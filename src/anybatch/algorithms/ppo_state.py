@@ -10,7 +10,7 @@ import torch
 from anybatch import networks, seeding
 from anybatch.acting.normalizers import AdvantageNormalizer, ObservationNormalizer, RewardNormalizer
 from anybatch.acting.rollout import rollout_bytes
-from anybatch.acting.sources import refuse_rollouts_beyond_memory
+from anybatch.acting.sources import validate_queue_memory
 from anybatch.algorithms.state import (
     Environments,
     Learner,
@@ -102,7 +102,7 @@ def start(
 
     `auxiliary` adds the head that PPG's auxiliary phases train.
     """
-    refuse_rollouts_beyond_memory(config.lag, rollout_bytes(env.spec, config.step_range[1]))
+    validate_queue_memory(config.lag, rollout_bytes(env.spec, config.step_range[1]))
     normalizer = make_observation_normalizer(config, env.spec)
     network = make_network(config, env.spec, factory, auxiliary=auxiliary)
     averages: dict[str, type[WeightAverage]] = {"ewma": EwmaNetwork, "periodic": PeriodicCopy}

@@ -15,7 +15,7 @@ from torch import Tensor
 from anybatch import networks, seeding
 from anybatch.acting.normalizers import ObservationNormalizer
 from anybatch.acting.rollout import Rollout, rollout_bytes
-from anybatch.acting.sources import refuse_rollouts_beyond_memory
+from anybatch.acting.sources import validate_queue_memory
 from anybatch.algorithms.batch_control import control_batch, probe
 from anybatch.algorithms.state import (
     Environments,
@@ -202,7 +202,7 @@ def start(
     was_native: bool | None = None,
 ) -> PQNState:
     """A fresh state. `factory` makes the user's own network; `was_native` is the backend of a resumed run."""
-    refuse_rollouts_beyond_memory(config.lag, rollout_bytes(env.spec, config.step_range[1]))
+    validate_queue_memory(config.lag, rollout_bytes(env.spec, config.step_range[1]))
     loss = Loss(
         function=value_loss,
         objective=config.objective,

@@ -17,7 +17,7 @@ from anybatch.acting.actors.source import ActorPool, ActorSource
 from anybatch.acting.collector import Collector
 from anybatch.acting.normalizers import ObservationNormalizer
 from anybatch.acting.rollout import Origin, Rollout, rollout_bytes
-from anybatch.acting.sources import QueueSource, Source, refuse_rollouts_beyond_memory
+from anybatch.acting.sources import QueueSource, Source, validate_queue_memory
 from anybatch.algorithms import noise, schedules
 from anybatch.algorithms.noise import NoiseMeter
 from anybatch.algorithms.schedules import Schedules
@@ -34,7 +34,7 @@ from anybatch.networks.q_network import QNetwork
 from anybatch.networks.weight_average import WeightAverage
 from anybatch.runs.run import Run
 from anybatch.storage.checkpoint import Snapshot
-from anybatch.storage.state_fit import refuse_unlike
+from anybatch.storage.state_fit import validate_fit
 
 logger = logging.getLogger(__name__)
 
@@ -447,19 +447,19 @@ def make_env(config: RunConfig, env_steps: int) -> VectorEnv:
     """The training environments. `env_steps` are those a resumed run has done; they change the seeds."""
     shard = collectives.local_shard(config.num_envs)
     if shard.count >= envs.MANY_ENVS:
-        refuse_envs_beyond_memory(config, envs.spec_of_one(config.env, config.env_config), shard.count)
+        validate_env_memory(config, envs.spec_of_one(config.env, config.env_config), shard.count)
     seeds = seeding.env_seeds(config.seed, role="train", num_envs=config.num_envs, env_steps=env_steps)
     return envs.make(config.env, config.env_config, seeds=seeds[shard.envs], first_env=shard.first)
 
 
-def refuse_envs_beyond_memory(config: RunConfig, one: EnvSpec | None, num_envs: int) -> None:
+def validate_env_memory(config: RunConfig, one: EnvSpec | None, num_envs: int) -> None:
     """Refuse before building many envs, which can take minutes and the memory that their data needs.
 
     `one` is the spec of a single env, if known.
     """
     if one is not None:
         spec = replace(one, num_envs=num_envs)
-        refuse_rollouts_beyond_memory(0, rollout_bytes(spec, config.step_range[1]))
+        validate_queue_memory(0, rollout_bytes(spec, config.step_range[1]))
 
 
 def saved_network(shared: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -473,5 +473,5 @@ def saved_network(shared: Mapping[str, Any]) -> dict[str, Tensor]:
 
 def load_network(network: torch.nn.Module, saved: dict[str, torch.Tensor]) -> None:
     """Load saved weights, or report what differs."""
-    refuse_unlike(saved, dict(network.state_dict()), "the network")
+    validate_fit(saved, dict(network.state_dict()), "the network")
     network.load_state_dict(saved)

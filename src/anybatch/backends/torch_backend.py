@@ -26,7 +26,7 @@ from anybatch.errors import RankError, TrainingError
 from anybatch.networks.flat import FlatParameters
 from anybatch.networks.weight_average import WeightAverage
 from anybatch.runs import pace
-from anybatch.storage.state_fit import refuse_unlike
+from anybatch.storage.state_fit import validate_fit
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class LossSteps:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["optimizer"]:
             like = first_state(self.parameter, self.loss.optimizer)
-            refuse_unlike(state["optimizer"], like, "the optimizer")
+            validate_fit(state["optimizer"], like, "the optimizer")
             self.optimizer.state[self.parameter] = {
                 name: value.to(self.parameter.device, copy=True) for name, value in state["optimizer"].items()
             }

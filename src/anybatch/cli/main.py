@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     name, *rest = words
     try:
-        refuse_missing_folder()
+        validate_working_folder()
         run(name, rest)
         sys.stdout.flush()
     except UserError as error:
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(128 + stopped.signal) from None
 
 
-def refuse_missing_folder() -> None:
+def validate_working_folder() -> None:
     try:
         os.getcwd()
     except FileNotFoundError:

@@ -13,7 +13,7 @@ from anybatch.cli.run_flags import number_of_ranks, with_preset
 from anybatch.dial import plan_table
 from anybatch.dial.other_plans import OtherPlan, paste, plan_for
 from anybatch.dial.other_trainers import read_settings, trainer_named
-from anybatch.envs.ids import refuse_unknown
+from anybatch.envs.ids import validate_id
 from anybatch.errors import UserError
 from anybatch.runs import plan_text
 from anybatch.runs.display import Output
@@ -30,7 +30,7 @@ def plan(words: list[str]) -> None:
     with Output(shown=True, stream=sys.stderr if "json" in argv else None):
         flags = with_preset(PlanFlags, argv)
     config = flags.config.on_ranks(number)
-    refuse_unknown(config.env, config.env_config)
+    validate_id(config.env, config.env_config)
     numbers, notes = planning.plan(config), planning.notes_on_ranks(config, number)
     if flags.json:
         table = plan_table(config, numbers)

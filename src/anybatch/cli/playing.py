@@ -34,7 +34,7 @@ def evaluate(words: list[str]) -> None:
 
 def evaluate_suite(name: str, argv: Argv) -> None:
     """Evaluate each of the named runs as `evaluate` does, then summarize them."""
-    suite.refuse_unknown(name)
+    suite.validate_suite(name)
     others = Argv(argv.without("suite"))
     if not others.leading:
         raise UserError("name the run folders before the other flags, such as runs/ for all runs in it")

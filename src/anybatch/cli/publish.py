@@ -42,7 +42,7 @@ def push(words: list[str]) -> None:
     flags = with_run(PushFlags, Argv(words))
     if not flags.repository:
         raise UserError("name the repository after the run: anybatch push RUN USER/NAME")
-    hub.refuse_taken(flags.repository, update=flags.update)  # before an evaluation that may take long
+    hub.validate_repository(flags.repository, update=flags.update)  # before an evaluation that may take long
     if hub_folder.is_hub_folder(flags.run):
         upload(flags, flags.run)  # unchanged: its card may have been edited
         return

@@ -95,7 +95,7 @@ def plot(words: list[str]) -> None:
     flags = parse(PlotFlags(), Argv(words))
     if flags.out is None:
         raise UserError("name the picture file, such as --out curve.png")
-    report_files.refuse_format(flags.out)
+    report_files.validate_format(flags.out)
     groups = compared.grouped([run for run in compared.read_all(flags.runs) if run.rows])
     report_files.write_picture(run_charts.chart_of_metric(flags.metric, groups), flags.out)
     print(flags.out)

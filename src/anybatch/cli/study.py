@@ -12,7 +12,7 @@ from anybatch.cli.parser import Argv, parse
 from anybatch.cli.reporting import REPORT_FOLDER
 from anybatch.config import EnvConfig
 from anybatch.envs import import_as_named
-from anybatch.envs.ids import refuse_unknown
+from anybatch.envs.ids import validate_id
 from anybatch.errors import ConfigError
 from anybatch.lab import statistics, verdicts
 from anybatch.lab.pages import report_files, study_parts, study_text
@@ -38,14 +38,14 @@ def study(words: list[str]) -> None:
         return
     flags = parse(StudyFlags(), Argv(words))
     asked = files.load(flags.study)
-    verdicts.refuse_unfit(asked)
+    verdicts.validate_rules(asked)
     request = request_of(flags)
     for env in request.envs:
         import_as_named(env)
     for factory in flags.network_factory:
         custom_networks.import_as_named(factory)
     for env in request.envs or asked.scale(request.scale).envs:
-        refuse_unknown(env, EnvConfig())
+        validate_id(env, EnvConfig())
     plan = make_plan(asked, request)  # refuses a wrong request before there is a folder
     if flags.plan:
         study_text.show_plan(plan)

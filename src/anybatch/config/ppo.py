@@ -163,7 +163,7 @@ class PPOConfig(RunConfig):
     staleness: StalenessConfig = field(default_factory=StalenessConfig)
 
     def __post_init__(self) -> None:
-        self.refuse_controllers_but("fixed", "kl", "noise_scale", "schedule")
+        self.validate_controller("fixed", "kl", "noise_scale", "schedule")
         super().__post_init__()
         require(
             not self.staleness.scale_learning_rate or self.proximal.importance == "behavior",

@@ -125,7 +125,7 @@ class PQNConfig(RunConfig):
     )
 
     def __post_init__(self) -> None:
-        self.refuse_controllers_but("fixed", "divergence", "noise_scale", "schedule")
+        self.validate_controller("fixed", "divergence", "noise_scale", "schedule")
         super().__post_init__()
         require(
             self.update.target_kl is None,

@@ -228,7 +228,7 @@ class RunConfig(Group):
         )
         return self
 
-    def refuse_named_num_envs(self) -> None:
+    def validate_num_envs(self) -> None:
         """For callers that were given a number of envs: refuse it where ranks decide it."""
         require(
             self.envs_per_rank is None,
@@ -257,7 +257,7 @@ class RunConfig(Group):
         fixed = self.controller.kind == "fixed"
         return (self.num_steps, self.num_steps) if fixed else self.complete_controller.step_range
 
-    def refuse_controllers_but(self, *kinds: str) -> None:
+    def validate_controller(self, *kinds: str) -> None:
         """Refuse the controllers whose signals the algorithm does not have."""
         kind = self.controller.kind
         require(

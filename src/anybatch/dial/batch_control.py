@@ -14,7 +14,7 @@ class BatchControl:
     """The plan in force. It is replaced when the controller decides on another batch."""
 
     def __init__(self, config: RunConfig, *, encoder: str, obs_bytes: int | None = None):
-        refuse_another_length(config)
+        validate_rollout_length(config)
         self._config = config
         self._encoder = encoder
         self._obs_bytes = obs_bytes
@@ -80,7 +80,7 @@ class BatchControl:
         self.plan = self._plan()
 
 
-def refuse_another_length(config: RunConfig) -> None:
+def validate_rollout_length(config: RunConfig) -> None:
     """Refuse a rollout length next to the controller's: it would change the learning rate and nothing else.
 
     The config itself does not check this, so that a run trained this way can still be evaluated.

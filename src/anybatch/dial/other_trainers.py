@@ -242,11 +242,11 @@ def read_settings(trainer: Trainer, given: Sequence[str]) -> Settings:
                 f"{trainer.learning_rate}=3e-4, or a file that ends in {', '.join(FILES)}"
             )
     for key, value in settings.items():
-        refuse_unplain(key, value)
+        validate_plain(key, value)
     return settings
 
 
-def refuse_unplain(key: str, setting: Any) -> None:
+def validate_plain(key: str, setting: Any) -> None:
     """Refuse what is not text, numbers, and lists and tables of these, or cannot be printed again.
 
     `key` is the name of the setting, or of a file with several.
@@ -293,7 +293,7 @@ def read_file(trainer: Trainer, path: Path) -> Settings:
         raise UserError(f"{path} cannot be read: {cause_of(error)}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold a table of settings")
-    refuse_unplain(str(path), content)
+    validate_plain(str(path), content)
     return flattened(trainer, cast("Settings", content), path)
 
 

@@ -36,7 +36,7 @@ def needed_for(asked: str, *, address: str | None) -> Iterator[None]:
         ) from None
 
 
-def refuse_reachable() -> None:
+def validate_local_only() -> None:
     """Refuse to start a Ray that other machines could reach, since it has no authentication."""
     from ray.util import get_node_ip_address
 
@@ -47,7 +47,7 @@ def refuse_reachable() -> None:
         )
 
 
-def refuse_unreachable(address: str) -> None:
+def validate_answers(address: str) -> None:
     """Raise OSError or ValueError if nothing answers; Ray itself would wait for minutes."""
     if address == "auto":  # Ray knows at once whether there is one on this machine
         return
@@ -71,10 +71,10 @@ def connect(address: str | None, cores: int) -> bool:
     try:
         if address is None:
             os.environ.setdefault(*LOST_HEAD)
-            refuse_reachable()
+            validate_local_only()
             ray.init(**PRIVATE, **QUIET, num_cpus=cores)
         else:
-            refuse_unreachable(address)
+            validate_answers(address)
             ray.init(address=address, **QUIET)
     except ConfigError:
         raise

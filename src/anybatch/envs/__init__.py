@@ -11,11 +11,11 @@ from anybatch.envs.ids import (
     ENGINE_PREFIXES,
     GAMES,
     named_engine,
-    refuse_unknown_game,
     unknown,
     unknown_to_gymnasium,
+    validate_game,
 )
-from anybatch.envs.settings import refuse_atari_settings
+from anybatch.envs.settings import validate_no_atari_settings
 from anybatch.errors import EnvError, UserError
 from anybatch.machine import available_bytes
 from anybatch.text import readable
@@ -46,7 +46,7 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int], first_env: int
             "only a Python program can provide: pass it as env=… to anybatch.resume or anybatch.load"
         )
     if len(seeds) >= MANY_ENVS:
-        _refuse_envs_beyond_memory(env_id, config, len(seeds))
+        _validate_memory(env_id, config, len(seeds))
     engine, name = _resolve(env_id, config)
     if engine != "gymnasium" and config.vectorization != "sync":
         raise EnvError(
@@ -59,9 +59,9 @@ def make(env_id: str, config: EnvConfig, *, seeds: Sequence[int], first_env: int
             f"runs on {engine}"
         )
     if engine in GAMES:
-        refuse_unknown_game(engine, name)
+        validate_game(engine, name)
         full_name = name if engine == "native" else f"{engine}:{name}"
-        refuse_atari_settings(full_name, config, takes_sticky=engine == "minatar")
+        validate_no_atari_settings(full_name, config, takes_sticky=engine == "minatar")
     match engine:
         case "minatar":
             from anybatch.envs.minatar import MinAtarEnv
@@ -108,7 +108,7 @@ def is_atari(env_id: str, config: EnvConfig) -> bool:
     return name in envpool_adapter.known_ids() and envpool_adapter.is_atari(name)
 
 
-def _refuse_envs_beyond_memory(env_id: str, config: EnvConfig, number: int) -> None:
+def _validate_memory(env_id: str, config: EnvConfig, number: int) -> None:
     """Refuse too many envs before they are built: an engine without memory ends the process silently."""
     spec = spec_of_one(env_id, config)
     needed, there = 2 * number * (spec.obs_bytes if spec else 0), available_bytes()
@@ -168,11 +168,11 @@ def _make_elsewhere(
         if name not in (known := envpool_adapter.known_ids()):
             raise unknown(name, known)
         if not envpool_adapter.is_atari(name):
-            refuse_atari_settings(name, config)
+            validate_no_atari_settings(name, config)
         return envpool_adapter.EnvPoolEnv(name, config, seeds=seeds, first_env=first_env)
     from anybatch.envs import gymnasium_adapter
 
     if not gymnasium_adapter.registered(name):
         raise unknown_to_gymnasium(name, engine_named=engine_named)
-    refuse_atari_settings(name, config)
+    validate_no_atari_settings(name, config)
     return gymnasium_adapter.GymnasiumEnv.make(name, config, seeds=seeds, first_env=first_env)

@@ -14,7 +14,7 @@ from anybatch import envs
 from anybatch.config import EnvConfig
 from anybatch.envs import custom
 from anybatch.envs.gymnasium_adapter import misfit
-from anybatch.envs.ids import named_engine, refuse_unknown
+from anybatch.envs.ids import named_engine, validate_id
 from anybatch.envs.protocol import EnvSpec, VectorEnv, bounds_hint
 from anybatch.envs.settings import parse_options
 from anybatch.errors import EnvError, UserError
@@ -35,7 +35,7 @@ def check_env(env: Any, config: EnvConfig | None = None) -> list[str]:
     config = config or EnvConfig()
     if isinstance(env, str):
         envs.import_as_named(env)
-        refuse_unknown(env, config)
+        validate_id(env, config)
     try:
         single = _single_env(env, config)
         if single is not None and (problems := single_env_problems(single)):

@@ -64,13 +64,13 @@ def custom_env(env: Any) -> CustomEnv:
 
 
 def _wrapped(name: str, env: Any, config: EnvConfig, seeds: Sequence[int], first_env: int = 0) -> VectorEnv:
-    _refuse_settings(name, config)
+    _validate_no_settings(name, config)
     env = SyncVectorEnv([lambda single=env: single]) if isinstance(env, gymnasium.Env) else env
     return GymnasiumEnv(name, env, config, seeds=seeds, first_env=first_env, closes_engine=False)
 
 
 def _as_it_is(env: VectorEnv, config: EnvConfig, _seeds: Sequence[int], _first_env: int = 0) -> VectorEnv:
-    _refuse_settings(env.spec.env_id, config)
+    _validate_no_settings(env.spec.env_id, config)
     if config.actions == "scaled" and env.spec.is_continuous:
         raise EnvError(
             f"env-config.actions = scaled cannot change {env.spec.env_id}, which is an object: its own step "
@@ -104,7 +104,7 @@ def _manufactured(
     return GymnasiumEnv(name, engine, config, seeds=seeds, first_env=first_env)
 
 
-def _refuse_settings(name: str, config: EnvConfig) -> None:
+def _validate_no_settings(name: str, config: EnvConfig) -> None:
     if config.max_episode_steps is not None or config.options or config.vectorization != "sync":
         raise EnvError(
             "env-config.max-episode-steps, env-config.vectorization and env-config.options cannot change "

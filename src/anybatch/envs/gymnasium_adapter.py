@@ -135,22 +135,22 @@ class GymnasiumEnv:
         except Exception as error:
             self._explain(error, env_id)
             raise
-        self._refuse_misfit_of_all(env_id, obs)
+        self._validate_shape_of_all(env_id, obs)
         return obs, info
 
     def _explain(self, error: Exception, env_id: str) -> None:
         """Say which env failed; an observation that does not fit its space is refused in one sentence."""
         # What each env of a SyncVectorEnv returned last. It has no public name, and may be absent.
         returned = getattr(self._engine, "_env_obs", ())
-        self._refuse_misfits(env_id, returned, range(len(returned)), error)
+        self._validate_shapes(env_id, returned, range(len(returned)), error)
         note_stepping(error, env_id, self._engine, first_env=self._first_env)
 
-    def _refuse_misfit_of_all(self, env_id: str, obs: Any) -> None:
+    def _validate_shape_of_all(self, env_id: str, obs: Any) -> None:
         """Refuse observations of wrong shape from a vector env that is neither sync nor async."""
         if self._batch_space is not None and (found := misfit(self._batch_space, obs, of_any_type=True)):
             raise EnvError(f"{env_id} returned {found}")
 
-    def _refuse_misfits(
+    def _validate_shapes(
         self, env_id: str, returned: Sequence[Any], envs: Sequence[int], error: Exception
     ) -> None:
         for env, obs in zip(envs, returned, strict=True):
@@ -168,7 +168,7 @@ class GymnasiumEnv:
         engine_obs, engine_reward, terminated, truncated, info = stepped
         for name in self._infos.keys() & info.keys():
             self._add_info(name, info[name], info.get(f"_{name}", True))
-        self._refuse_misfit_of_all(self.spec.env_id, engine_obs)
+        self._validate_shape_of_all(self.spec.env_id, engine_obs)
         done = terminated | truncated
         obs = self._reader.step(engine_obs, info, decides=None if self._same_step else ~done)
         reward = engine_reward.astype(np.float32)
@@ -190,7 +190,7 @@ class GymnasiumEnv:
         try:
             return concatenate(space, tuple(single), create_empty_array(space, len(single)))
         except Exception as error:
-            self._refuse_misfits(self.spec.env_id, single, envs.tolist(), error)
+            self._validate_shapes(self.spec.env_id, single, envs.tolist(), error)
             raise
 
     def _add_info(self, name: str, values: Any, is_present: Any) -> None:

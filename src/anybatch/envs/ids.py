@@ -82,7 +82,7 @@ def procgen_id(env_id: str) -> str | None:
     return f"{game.capitalize()}{mode}-v0"
 
 
-def refuse_unknown(env_id: str, config: EnvConfig) -> None:
+def validate_id(env_id: str, config: EnvConfig) -> None:
     """Refuse an id that does not exist, as far as this is known without building an environment.
 
     Nothing is imported for ids that are in a table. EnvPool, whose import takes seconds, is asked last.
@@ -91,14 +91,14 @@ def refuse_unknown(env_id: str, config: EnvConfig) -> None:
         return
     engine, name = named_engine(env_id, config)
     if engine in ("minatar", "native", "toy"):
-        refuse_unknown_game(engine, name)
+        validate_game(engine, name)
         return
     if engine in ("auto", "gymnasium") and name in OF_GYMNASIUM:
         return
     is_game = published.atari_game(name) is not None or published.procgen_scale(name) is not None
     if (is_game and engine != "gymnasium") or (engine != "envpool" and _in_gymnasium(name)):
         return
-    _refuse_unless_envpool_has(name, engine)
+    _validate_engine_id(name, engine)
 
 
 def _in_gymnasium(name: str) -> bool:
@@ -109,7 +109,7 @@ def _in_gymnasium(name: str) -> bool:
     return bare in gymnasium_adapter.known_ids() or (module != "" and module not in sys.modules)
 
 
-def _refuse_unless_envpool_has(name: str, engine: str) -> None:
+def _validate_engine_id(name: str, engine: str) -> None:
     """Refuse an id that is not Gymnasium's. Where EnvPool is not installed, only Gymnasium's names with
     another version are refused: EnvPool has many others."""
     from anybatch.envs import envpool_adapter, gymnasium_adapter
@@ -126,7 +126,7 @@ def _refuse_unless_envpool_has(name: str, engine: str) -> None:
             raise unknown_to_gymnasium(name)
 
 
-def refuse_unknown_game(engine: str, name: str) -> None:
+def validate_game(engine: str, name: str) -> None:
     """Refuse a game that an engine in this package does not have."""
     if name not in GAMES[engine]:
         raise unknown(f"{engine}:{name}", [f"{engine}:{game}" for game in GAMES[engine]])

@@ -108,7 +108,7 @@ class MinAtarEnv:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state`, including random streams."""
-        refuse_unfit(self.spec, self.state_dict()["game"], state["game"])
+        validate_saved_game(self.spec, self.state_dict()["game"], state["game"])
         for name, array in state["game"].items():
             self._state[name][...] = array
         for name, array in self._kept.items():
@@ -122,7 +122,7 @@ def _place(array: np.ndarray) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
 
 
-def refuse_unfit(spec: EnvSpec, here: Mapping[str, np.ndarray], saved: Mapping[str, Any]) -> None:
+def validate_saved_game(spec: EnvSpec, here: Mapping[str, np.ndarray], saved: Mapping[str, Any]) -> None:
     """Refuse a saved game whose fields or shapes differ from those of this game."""
     wanted = {name: np.shape(array) for name, array in here.items()}
     given = {name: np.shape(array) for name, array in saved.items()}

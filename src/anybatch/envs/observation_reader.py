@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from anybatch.envs.protocol import Actions, MultiDiscreteActions, action_width, refuse_unfit_mask
+from anybatch.envs.protocol import Actions, MultiDiscreteActions, action_width, validate_mask
 from anybatch.envs.spaces import Observations
 from anybatch.errors import EnvError
 
@@ -27,7 +27,7 @@ class ActionMasks:
     ) -> None:
         """`width` is the number of entries, if a space gives it; `first_env` numbers envs in errors."""
         self.width = action_width(actions)
-        refuse_unfit_mask(env_id, actions, self.width if width is None else width)
+        validate_mask(env_id, actions, self.width if width is None else width)
         self._env_id, self._first_env = env_id, first_env
         counts = actions.counts if isinstance(actions, MultiDiscreteActions) else (self.width,)
         self._starts = [0, *accumulate(counts[:-1])]
@@ -181,10 +181,10 @@ class ObservationReader:
             assert single is not None
             return single
         if vector is not None and self.layout.dtype == np.uint8:
-            self._refuse_bad_numbers(vector)
+            self._validate_finite(vector)
         return self.layout.pack(image=image, vector=vector, mask=mask)
 
-    def _refuse_bad_numbers(self, vector: np.ndarray) -> None:
+    def _validate_finite(self, vector: np.ndarray) -> None:
         """Refuse non-finite numbers before they are packed as bytes; among floats a rollout checks for
         them."""
         finite = np.isfinite(vector)

@@ -86,7 +86,7 @@ class BoxActions:
         """From actions [N, A] of a policy to those of the environment."""
         return ActionMap.to_bounds(self.low, self.high, scaled=self.scaled)
 
-    def refuse_bad_bounds(self, env_id: str) -> None:
+    def validate_bounds(self, env_id: str) -> None:
         """Refuse bounds that are reversed or, if actions are scaled to them, equal."""
         fits = self.low < self.high if self.scaled else self.low <= self.high
         if not fits.all():
@@ -151,7 +151,7 @@ class EnvSpec:
                 f"their layout, which has {self.obs_layout.shape} and {self.obs_layout.dtype}"
             )
         if self.obs_layout.mask_width:
-            refuse_unfit_mask(self.env_id, self.actions, self.obs_layout.mask_width)
+            validate_mask(self.env_id, self.actions, self.obs_layout.mask_width)
 
     @property
     def obs_kind(self) -> ObsKind:
@@ -201,7 +201,7 @@ def action_width(actions: Actions) -> int:
             return len(actions.low)
 
 
-def refuse_unfit_mask(env_id: str, actions: Actions, mask_width: int) -> None:
+def validate_mask(env_id: str, actions: Actions, mask_width: int) -> None:
     """Raise an error if a mask of `mask_width` entries does not fit the actions."""
     if isinstance(actions, BoxActions):
         raise EnvError(

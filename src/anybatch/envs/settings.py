@@ -36,7 +36,7 @@ def take_choice(
     return str(choice)
 
 
-def refuse_atari_settings(env_id: str, config: EnvConfig, *, takes_sticky: bool = False) -> None:
+def validate_no_atari_settings(env_id: str, config: EnvConfig, *, takes_sticky: bool = False) -> None:
     """Refuse settings that an environment other than an Atari game cannot have."""
     settings = {
         "episodic-life": config.episodic_life,

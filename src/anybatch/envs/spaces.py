@@ -56,7 +56,7 @@ def read_actions(
         case Box(shape=(_,)) if np.issubdtype(space.dtype, np.floating):
             low, high = space.low, space.high
             actions = BoxActions(low.astype(np.float32), high.astype(np.float32), scaled=how == "scaled")
-            actions.refuse_bad_bounds(env_id)
+            actions.validate_bounds(env_id)
             # Bounds in the engine's own dtype: float32(0.4) is above a float64 bound of 0.4.
             if actions.scaled:
                 return actions, ActionMap.to_bounds(low, high, scaled=True)

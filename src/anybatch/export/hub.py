@@ -21,7 +21,7 @@ def check_name(repository: str) -> None:
         raise UserError(f"{repository}: the name of a repository must have the form USER/NAME")
 
 
-def refuse_taken(repository: str, *, update: bool) -> None:
+def validate_repository(repository: str, *, update: bool) -> None:
     """Check, before evaluating, that the name can be used and someone is logged in."""
     check_name(repository)
     hub = client()
@@ -61,11 +61,11 @@ def pull(repository: str, out: Path, *, revision: str | None) -> RunRecord:
                 repository, revision=revision, local_dir=aside, allow_patterns=list(CONTENT)
             )
         shutil.rmtree(aside / CLIENT_FOLDER, ignore_errors=True)
-        refuse_unplayable(repository, aside)
+        validate_download(repository, aside)
     return RunRecord(out)
 
 
-def refuse_unplayable(repository: str, folder: Path) -> None:
+def validate_download(repository: str, folder: Path) -> None:
     """Refuse a download that is not a policy of this library, before it gets its final name."""
     try:
         record = RunRecord(folder)

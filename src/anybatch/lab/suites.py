@@ -120,7 +120,7 @@ class SuiteResult:
         return [*said, f"{'; '.join(absent)}."] if absent else said
 
 
-def refuse_unknown(suite: str) -> None:
+def validate_suite(suite: str) -> None:
     if suite not in published.SUITES:
         raise UserError(f"there is no suite {suite}; the suites are {', '.join(published.SUITES)}")
 

@@ -145,7 +145,7 @@ def _cache_folder() -> Path:
         folder = (named if named.is_absolute() else Path.home() / ".cache") / "anybatch"
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
-        _refuse_if_others_write(folder, folder.stat())
+        _validate_owner(folder, folder.stat())
     except OSError as error:
         raise CompileError(f"{error.filename} cannot be used: {error.strerror}") from None
     except RuntimeError:  # no HOME, and a user that the system does not know
@@ -153,7 +153,7 @@ def _cache_folder() -> Path:
     return folder
 
 
-def _refuse_if_others_write(path: Path, found: os.stat_result) -> None:
+def _validate_owner(path: Path, found: os.stat_result) -> None:
     if found.st_uid != os.geteuid():
         raise CompileError(
             f"{path} belongs to another user (number {found.st_uid}), so nothing is loaded from it"
@@ -168,7 +168,7 @@ def _content(path: Path) -> bytes:
     # A link is not followed, and a pipe is not waited for.
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         found = os.fstat(file.fileno())
-        _refuse_if_others_write(path, found)
+        _validate_owner(path, found)
         return file.read() if stat.S_ISREG(found.st_mode) else b""
 
 

@@ -36,7 +36,7 @@ def name_of(env_id: str, preset: str, seed: int, now: datetime, tag: str = "") -
     return NAME_SEPARATOR.join(parts)
 
 
-def refuse_unsafe(name: str) -> None:
+def validate_name(name: str) -> None:
     """Check a name given by a person: it must be a valid folder name on every system."""
     if not _SAFE_NAME.fullmatch(name):
         raise UserError(
@@ -45,7 +45,7 @@ def refuse_unsafe(name: str) -> None:
         )
 
 
-def refuse_undecodable(folder: Path) -> None:
+def validate_decodable(folder: Path) -> None:
     """Refuse a folder whose name is not text, before anything is written to it."""
     try:
         str(folder).encode()
@@ -57,7 +57,7 @@ def refuse_undecodable(folder: Path) -> None:
 
 def create(base: Path, stem: str) -> Path:
     """Make `base`/`stem`/, with a number appended if it exists already."""
-    refuse_undecodable(base)
+    validate_decodable(base)
     try:
         base.mkdir(parents=True, exist_ok=True)
         for attempt in range(1, 10_000):
@@ -110,7 +110,7 @@ def lock(folder: Path, *, patience_seconds: float = 0.0) -> Iterator[None]:
 @contextlib.contextmanager
 def made_and_locked(folder: Path, *, what: str) -> Iterator[None]:
     """Make a folder for `what` unless it exists, and lock it. A new one that stays empty is removed."""
-    refuse_undecodable(folder.resolve())  # the path that worker processes get
+    validate_decodable(folder.resolve())  # the path that worker processes get
     is_new = not folder.exists()
     try:
         with Folder.opened(folder, make=True) as place:

@@ -53,7 +53,7 @@ class Rules(NamedTuple):
     """Whether arrays must be finite."""
 
 
-def refuse_unlike(
+def validate_fit(
     saved: object,
     like: object,
     where: str,

@@ -210,7 +210,7 @@ def test_a_rule_that_does_not_fit_its_study_is_refused_before_anything_is_run(
     there: str, here: str, said: str
 ):
     with pytest.raises(ConfigError) as refused:
-        verdicts.refuse_unfit(files.parse("small", changed_text((there, here))))
+        verdicts.validate_rules(files.parse("small", changed_text((there, here))))
     assert said in str(refused.value) and "study small.verdicts[1]: " in str(refused.value)
 
 
@@ -236,26 +236,26 @@ def test_a_rule_about_a_metric_or_setting_that_cells_lack_is_refused(rule: str, 
     )
     there = f'this = {{ arm = "all", ratio = "1/4" }}\n{rule}'
     with pytest.raises(ConfigError) as refused:
-        verdicts.refuse_unfit(files.parse("small", changed_text((written, there))))
+        verdicts.validate_rules(files.parse("small", changed_text((written, there))))
     assert said in str(refused.value)
 
 
 def test_two_verdicts_of_one_name_are_refused():
     text = STUDY + STUDY[STUDY.index("[[verdicts]]") :]
     with pytest.raises(ConfigError, match=r"verdicts\[2\]: another verdict has the name 'invariance'"):
-        verdicts.refuse_unfit(files.parse("small", text))
+        verdicts.validate_rules(files.parse("small", text))
 
 
 def test_a_tuning_without_factors_is_refused():
     there = 'factors = { "optimizer.learning_rate" = [0.5, 1, 2] }'
     text = changed_text((there, 'sweep = { "optimizer.learning_rate" = [1e-3, 2e-3] }'))
     with pytest.raises(ConfigError, match=r"scales\.cpu\.tune\[1\]: factors are missing"):
-        verdicts.refuse_unfit(files.parse("small", text))
+        verdicts.validate_rules(files.parse("small", text))
 
 
 @pytest.mark.parametrize("name", files.names())
 def test_the_rules_of_every_study_fit_it(name: str):
-    verdicts.refuse_unfit(files.load(name))
+    verdicts.validate_rules(files.load(name))
 
 
 def test_a_study_without_a_run_of_its_reference_is_refused():

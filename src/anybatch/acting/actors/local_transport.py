@@ -218,7 +218,7 @@ class _Process:
                     raise ActorLost(self._how_it_ended())
                 self._is_starting = False
                 return answer
-            self._watch.refuse_hanging()
+            self._watch.validate_responding()
 
     def kill(self) -> None:
         self._process.kill()

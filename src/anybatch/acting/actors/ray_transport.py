@@ -159,14 +159,14 @@ class _RayActor:
             try:
                 return self._next_answer()
             except ActorUnavailableError:
-                self._watch.refuse_hanging()
+                self._watch.validate_responding()
                 time.sleep(CHECK_SECONDS)
                 self.set_up(self._recipe)
 
     def _next_answer(self) -> bytes:
         while not ray.wait([self._answers[0]], timeout=CHECK_SECONDS)[0]:
             self._look_for_sign()
-            self._watch.refuse_hanging()
+            self._watch.validate_responding()
         return ray.get(self._answers.popleft())
 
     def _look_for_sign(self) -> None:

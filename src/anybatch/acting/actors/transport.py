@@ -64,7 +64,7 @@ class Watch:
         if not working or progress != self._progress:
             self._progress, self._moved_at = progress, max(self._moved_at, now)
 
-    def refuse_hanging(self) -> None:
+    def validate_responding(self) -> None:
         """Called while the learner waits."""
         pace.current().check()
         now = time.monotonic()

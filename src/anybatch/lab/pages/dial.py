@@ -93,5 +93,5 @@ def source_sentence(folder: str, records: Sequence[Record]) -> Markup:
 
 def write(content: str, out: Path) -> None:
     """Write the page; refuse to replace a file that anybatch did not write."""
-    report_files.refuse_foreign(out)
+    report_files.validate_page(out)
     report_files.replace(out, content.encode(errors="replace"))

@@ -42,7 +42,7 @@ def write(report: Report, out: Path, *, within: Path | None = None, with_picture
     pictures = {
         out / FIGURES / f"{drawn.name}{suffix}": drawn for drawn in report.drawings for suffix in suffixes
     }
-    refuse_foreign(page, (*data, *pictures), about=report.about)
+    validate_page(page, (*data, *pictures), about=report.about)
     try:
         # First the page: where it is, the other files are ours, even if this process is killed here.
         safe_files.replace(page, report.page.encode(errors="replace"), within=root)
@@ -55,7 +55,7 @@ def write(report: Report, out: Path, *, within: Path | None = None, with_picture
     return page
 
 
-def refuse_foreign(page: Path, beside: Iterable[Path] = (), *, about: str = "") -> None:
+def validate_page(page: Path, beside: Iterable[Path] = (), *, about: str = "") -> None:
     """Refuse to replace a page that anybatch did not write, or files `beside` it if there is no page.
 
     A page that says what it is about is replaced only by one `about` the same.
@@ -92,14 +92,14 @@ def picture(drawn: Drawing, suffix: str) -> bytes:
     return matplotlib_figures.picture(drawn, suffix)
 
 
-def refuse_format(out: Path) -> None:
+def validate_format(out: Path) -> None:
     if out.suffix.lower() not in FORMATS:
         raise UserError(f"--out {out}: the file must end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
 
 
 def write_picture(drawn: Drawing, out: Path) -> None:
     """Write one drawing, in the format of the file name `out`."""
-    refuse_format(out)
+    validate_format(out)
     replace(out, picture(drawn, out.suffix.lower()))
 
 

@@ -358,7 +358,7 @@ def parsed(data: Mapping[str, Any], plan_hash: str, *, where: str) -> Result:
         raise UserError(f"{where} is damaged: it is not a cell of a study ({error!r})") from None
 
 
-def refuse_another_length(result: Result, bins: int, *, where: str) -> None:
+def validate_curve_length(result: Result, bins: int, *, where: str) -> None:
     """Refuse the curve of a run that has not as many points as the plan says."""
     if result.failed is None and result.cell.arm != RANDOM_ARM and len(result.curve) != bins:
         raise UserError(f"{where} is damaged: its curve has {len(result.curve)} points instead of {bins}")

@@ -166,7 +166,7 @@ def parse(name: str, text: str, within: tuple[str, ...] = ()) -> Study:
         scales={key: scale(table, bases, arms) for key, table in top.tables("scales").items()},
         verdicts=tuple(table.all() for table in top.list_of_tables("verdicts")),
     )
-    top.refuse_others()
+    top.validate_all_read()
     return study
 
 
@@ -175,7 +175,7 @@ def named_base(name: str, table: Table, within: tuple[str, ...]) -> Base:
     if "study" not in table:
         return base(table)
     other, settings = table.text("study"), table.plain("settings")
-    table.refuse_others()
+    table.validate_all_read()
     if identity(other) in within:
         raise ConfigError(f"{table.where}: study {other} takes its bases from this one")
     known = load(other, within).bases
@@ -190,7 +190,7 @@ def base(table: Table, preset: str | None = None) -> Base:
         settings=table.plain("settings"),
         envs={key: inner.all() for key, inner in table.tables("envs").items()},
     )
-    table.refuse_others()
+    table.validate_all_read()
     return known
 
 
@@ -200,14 +200,14 @@ def arm(table: Table) -> Arm:
         settings=table.plain("settings"),
         minibatches_follow=table.choice("minibatches", MINIBATCHES, "scale") == "follow",
     )
-    table.refuse_others()
+    table.validate_all_read()
     return known
 
 
 def reference(table: Table, arms: dict[str, Arm]) -> dict[str, Any]:
     known = {"arm": table.choice("arm", tuple(arms)), "ratio": ratio(table.text("ratio", "1"), table.where)}
     point = {"point": table.plain("point")} if "point" in table else {}
-    table.refuse_others()
+    table.validate_all_read()
     return known | point
 
 
@@ -226,7 +226,7 @@ def scale(table: Table, bases: dict[str, Base], arms: dict[str, Arm]) -> Scale:
     given = {key: value for key, value in defaults.items() if value is not None}
 
     tables = table.list_of_tables("grid", required=True), table.list_of_tables("tune")
-    table.refuse_others()
+    table.validate_all_read()
     parts = [
         tuple(grid(Table(given | inner.all(), inner.where), bases, arms) for inner in inners)
         for inners in tables
@@ -245,7 +245,7 @@ def grid(table: Table, bases: dict[str, Base], arms: dict[str, Arm]) -> Grid:
         sweep={key: list(values) for key, values in table.lists("sweep").items()},
         factors=table.factors("factors"),
     )
-    table.refuse_others()
+    table.validate_all_read()
     return known
 
 

@@ -58,7 +58,7 @@ def open_study(study: Study, request: Request, out: Path, *, jobs: int) -> Study
         is_same_request = replace(there.request, study=request.study) == request
         if request.budget_seconds is not None and is_same_request:
             plan = plan.within(parts=there.parts, seeds=there.most_seeds)
-        refuse_another(out, there, plan)
+        validate_same_plan(out, there, plan)
         return there
     if request.budget_seconds is not None:
         plan = within_budget(plan, request.budget_seconds, jobs=jobs, named_envs=request.envs)
@@ -73,9 +73,9 @@ def begun(out: Path, plan: AnyPlan) -> AnyPlan:
     return plan
 
 
-def refuse_another(out: Path, there: AnyPlan, plan: AnyPlan) -> None:
+def validate_same_plan(out: Path, there: AnyPlan, plan: AnyPlan) -> None:
     """Refuse a folder whose plan, or copy of the package, is not the same."""
-    plan.refuse_another(out, there)
+    plan.validate_same_plan(out, there)
     restore(out, there.facts)
 
 
@@ -176,7 +176,7 @@ def freeze(out: Path) -> dict[str, Any]:
     """Copy the package into the folder of a plan. Returns the facts about it that the plan records."""
     copy = out / SOURCE / PACKAGE.name
     if copy.exists():
-        refuse_foreign(copy)
+        validate_copy(copy)
     safe_files.remove_tree(copy, within=out)
     for path in files_of(PACKAGE):
         place = Folder.opened((copy / path).parent, within=out, make=True)
@@ -187,7 +187,7 @@ def freeze(out: Path) -> dict[str, Any]:
     return facts | {"source": digest(copy)}
 
 
-def refuse_foreign(copy: Path) -> None:
+def validate_copy(copy: Path) -> None:
     """Refuse to remove files that this package does not have, or not fully as after a kill."""
     for path in files_of(copy):
         ours = PACKAGE / path

@@ -191,12 +191,12 @@ def make_plan(study: Study, request: Request) -> StudyPlan:
     if not found:
         reasons = "; ".join(dict.fromkeys(entry.reason for entry in left_out))
         raise ConfigError(f"study {study.name} has no cell left: {reasons}")
-    refuse_unsafe_names(found)
+    validate_cell_names(found)
     known = study.ranges | ranges_of(request)
     ranges = {env: known[env] for env in dict.fromkeys(cell.env for cell in found.values()) if env in known}
     if not request.tune:
-        refuse_without_range(study, request, list(found.values()), ranges)
-    refuse_without_reference(study, list(found.values()))
+        validate_range(study, request, list(found.values()), ranges)
+    validate_reference(study, list(found.values()))
     return StudyPlan(
         study={name: getattr(study, name) for name in ABOUT},
         scale=request.scale,
@@ -302,7 +302,7 @@ def ranges_of(request: Request) -> dict[str, tuple[float, float]]:
     return {env: (given[2 * place], given[2 * place + 1]) for place, env in enumerate(request.envs) if given}
 
 
-def refuse_without_range(
+def validate_range(
     study: Study, request: Request, found: Sequence[Cell], ranges: Mapping[str, object]
 ) -> None:
     """Refuse an environment whose returns have no fixed scale: the study's own runs must not set its unit."""
@@ -318,7 +318,7 @@ def refuse_without_range(
         )
 
 
-def refuse_without_reference(study: Study, found: Sequence[Cell]) -> None:
+def validate_reference(study: Study, found: Sequence[Cell]) -> None:
     """Refuse an environment without a run of the reference: nothing would show that the base learns there."""
     for env in dict.fromkeys(cell.env for cell in found):
         if not any(cell.env == env and cell.is_reference(study.reference) for cell in found):
@@ -367,11 +367,11 @@ def file_name(parts: Sequence[str]) -> str:
     return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in plain)
 
 
-def refuse_unsafe_names(found: Mapping[str, Cell]) -> None:
+def validate_cell_names(found: Mapping[str, Cell]) -> None:
     """Refuse cells whose run folder could not have their name, with advice that depends on the reason."""
     for name in found:
         try:
-            run_folder.refuse_unsafe(name)
+            run_folder.validate_name(name)
         except UserError as error:
             advice = "give its arm a shorter one"
             if not name.isascii():

@@ -110,7 +110,7 @@ class Plan(ABC):
             pass
         run_folder.write_json(out / self.FILE, self.to_json())
 
-    def refuse_another(self, out: Path, there: Self) -> None:
+    def validate_same_plan(self, out: Path, there: Self) -> None:
         """Refuse a folder that holds another plan than this one, naming what differs."""
         if there.hash == self.hash:
             return

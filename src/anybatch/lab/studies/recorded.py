@@ -81,7 +81,7 @@ def write(path: Path, header: Mapping[str, Any], rows: Sequence[Row]) -> None:
     if not path.name.endswith(SUFFIX):
         raise UserError(f"{path} must have a name that ends in {SUFFIX}")
     if path.exists():
-        refuse_loss(read(path), header, rows)
+        validate_nothing_lost(read(path), header, rows)
     buffer = io.BytesIO()
     # Without a name and a time, the bytes depend only on the content.
     with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=buffer, mtime=0) as file:
@@ -95,7 +95,7 @@ def write(path: Path, header: Mapping[str, Any], rows: Sequence[Row]) -> None:
         raise DiskError(f"{path} could not be written: {cause_of(error)}") from error
 
 
-def refuse_loss(there: Record, header: Mapping[str, Any], rows: Sequence[Row]) -> None:
+def validate_nothing_lost(there: Record, header: Mapping[str, Any], rows: Sequence[Row]) -> None:
     """Refuse to replace the record of another plan, or one with results that are not among `rows`."""
     if hash_in(there.header) != hash_in(header):
         raise UserError(f"{there.path} is the record of another plan and would be lost: choose another file")
@@ -169,5 +169,5 @@ def unpacked(path: Path, plan: Mapping[str, Any], rows: Sequence[Row]) -> tuple[
         if row["status"] != NOT_RUN:
             where = f"{path}, {row['name']},"
             results.append(cells.parsed(row, found.hash, where=where))
-            cells.refuse_another_length(results[-1], found.bins, where=where)
+            cells.validate_curve_length(results[-1], found.bins, where=where)
     return found, results

@@ -215,7 +215,7 @@ def result_of(out: Path, plan: Plan, cell: Cell) -> Result | None:
         raise UserError(f"{path} belongs to another plan")
     if not result.cell.is_same(cell):
         raise UserError(f"{path} is damaged: the plan has another cell of that name")
-    cells.refuse_another_length(result, plan.bins, where=str(path))
+    cells.validate_curve_length(result, plan.bins, where=str(path))
     return result
 
 

@@ -119,7 +119,7 @@ class Table:
             raise self._wrong(key, f"a list of {length} numbers")
         return [float(value) for value in values]
 
-    def refuse_others(self) -> None:
+    def validate_all_read(self) -> None:
         """Refuse keys that were not read: a misspelled name must not be ignored."""
         for key in self._content.keys() - self._known:
             near = difflib.get_close_matches(key, self._known, n=1)

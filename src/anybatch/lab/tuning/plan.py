@@ -171,7 +171,7 @@ class TuningPlan(Plan):
 
 def make_plan(request: Request) -> TuningPlan:
     """The plan of a request. Contradictory or invalid values are refused by name."""
-    refuse_senseless(request)
+    validate_request(request)
     config = presets.load(request.preset).config
     settings = {"algorithm": config.algorithm} | config_to_dict(config)
     env = request.env or config.env
@@ -205,7 +205,7 @@ def fresh_seeds(tuning: tuple[int, ...], count: int) -> tuple[int, ...]:
     return tuple(range(first, first + count))
 
 
-def refuse_senseless(request: Request) -> None:
+def validate_request(request: Request) -> None:
     if request.trials < FEWEST_TRIALS:
         raise ConfigError(
             f"--trials {request.trials}: at least {FEWEST_TRIALS} are needed, since the first "

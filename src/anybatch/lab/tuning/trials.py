@@ -89,7 +89,7 @@ def best_of(trials: Iterable[Trial]) -> Trial | None:
     return max(finished, key=lambda trial: (trial.value or 0.0, -trial.number)) if finished else None
 
 
-def refuse_missing() -> None:
+def validate_installed() -> None:
     if importlib.util.find_spec("optuna") is None:
         raise UserError(f"tuning needs the package optuna: {INSTALL_COMMAND}")
 
@@ -147,7 +147,7 @@ def storage_in(path: Path) -> "optuna.storages.JournalStorage":
 
 def read(out: Path, plan: TuningPlan) -> list[Trial]:
     """The trials in a folder, which may be in use: nothing is written, and no lock is needed."""
-    refuse_missing()
+    validate_installed()
     import optuna
 
     path = out / JOURNAL_FILE
@@ -165,7 +165,7 @@ class TrialBook:
     """The trials of a tuning in its folder. The caller holds the folder's lock."""
 
     def __init__(self, out: Path, plan: TuningPlan, *, jobs: int = 1) -> None:
-        refuse_missing()
+        validate_installed()
         import optuna
 
         self._plan, self._jobs = plan, jobs

@@ -34,7 +34,7 @@ REPORT_FOLDER = "report"
 
 def tune(request: Request, *, out: Path | None, jobs: int, output: Output) -> Outcome:
     """Complete a tuning and return its outcome. Raises Stopped at a signal."""
-    trials.refuse_missing()
+    trials.validate_installed()
     if jobs < 1:
         raise ConfigError(f"--jobs {jobs}: must be at least 1")
     env = make_plan(request).env  # refuses a wrong request before there is a folder
@@ -69,7 +69,7 @@ def open_tuning(request: Request, out: Path, *, jobs: int) -> TuningPlan:
     """
     plan, there = make_plan(request), TuningPlan.read(out)
     if there is not None:
-        opening.refuse_another(out, there, plan)
+        opening.validate_same_plan(out, there, plan)
         is_same_budget = request.budget_seconds is not None and request == there.request
         return there if is_same_budget else with_trials(out, there, request)
     if (out / CHECK_FILE).exists():

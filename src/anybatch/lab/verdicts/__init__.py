@@ -7,11 +7,11 @@ from typing import Any
 from anybatch.lab import statistics
 from anybatch.lab.studies.plan import StudyPlan, by_setting
 from anybatch.lab.verdicts import compare, gates, measures, sweeps
-from anybatch.lab.verdicts.rule import Rule, parse, refuse_unfit
+from anybatch.lab.verdicts.rule import Rule, parse, validate_rules
 from anybatch.lab.verdicts.scores import Scores
 from anybatch.lab.verdicts.verdict import Comparison, State, Verdict, overall
 
-__all__ = ["Comparison", "Rule", "Scores", "State", "Verdict", "judge", "parse", "refuse_unfit"]
+__all__ = ["Comparison", "Rule", "Scores", "State", "Verdict", "judge", "parse", "validate_rules"]
 
 RULES: dict[str, Callable[[Rule, Scores], list[Comparison]]] = {
     "equivalent": compare.comparisons,

@@ -164,7 +164,7 @@ def margins_of(table: Table, default: Mapping[str, float]) -> dict[str, float]:
         return {name: table.number("margin", value) for name, value in default.items()}
     margins = table.table("margin")
     found = {name: margins.number(name, value) for name, value in default.items()}
-    margins.refuse_others()
+    margins.validate_all_read()
     return found
 
 
@@ -195,7 +195,7 @@ def with_entries(table: Table, kind: str, *, margins: Mapping[str, float], alpha
         alpha=table.number("alpha", alpha),
         **known,
     )
-    table.refuse_others()
+    table.validate_all_read()
     return found
 
 
@@ -211,7 +211,7 @@ def selectors(table: Table, *, any_factors: bool) -> Iterator[Selector]:
     """Every combination of the lists in a table of cells."""
     arms, ratios = listed(table, "arm", table.take("arm")), listed(table, "ratio", table.take("ratio", "1"))
     base, point, factors = table.take("base"), table.plain("point"), table.plain("factors")
-    table.refuse_others()
+    table.validate_all_read()
     if arms == [None]:
         raise ConfigError(f"{table.where}: arm is missing")
     values_of_point = [listed(table, name, value) for name, value in point.items()]
@@ -230,7 +230,7 @@ def changes(table: Table, *, any_factors: bool) -> Iterator[dict[str, Any]]:
     names = ("arm", "ratio", "base", "point", "factors")
     known = {name: value for name in names if (value := table.take(name)) is not None}
     known |= {name: table.plain(name) for name in ("point", "factors") if name in table}
-    table.refuse_others()
+    table.validate_all_read()
     if any_factors:
         known["factors"] = None
     arms, ratios = (listed(table, name, known.get(name)) for name in ("arm", "ratio"))
@@ -257,7 +257,7 @@ FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 """Names of verdicts are names of files in a report."""
 
 
-def refuse_unfit(study: Study) -> None:
+def validate_rules(study: Study) -> None:
     """Refuse a rule with a number out of range, or about arms, settings or metrics that do not exist."""
     where = f"study {study.name}"
     names: list[str] = []
