@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from anybatch import presets
-from anybatch.cli.preset_list import chosen_for, sizes
+from anybatch.cli.preset_list import chosen_for
 from anybatch.presets import Preset
 from anybatch.runs.metrics import METRICS
+from anybatch.text import counted
 
 METRICS_INTRODUCTION = """# Metrics
 
@@ -82,7 +83,9 @@ def preset_sections() -> Iterator[str]:
 
 
 def preset_section(preset: Preset) -> str:
-    facts = [sizes(preset.config)]
+    config = preset.config
+    batch = f"{counted(config.num_envs, 'env')} × {counted(config.num_steps, 'step')}"
+    facts = [f"{config.env} · {batch} · {config.total_env_steps:,} env steps"]
     facts += [f"selected by {environments}" for environments in chosen_for(preset.name)]
     if preset.extends:
         facts.append(f"extends [`{preset.extends[0]}`](#{preset.extends[0]})")

@@ -2,22 +2,21 @@
 
 import json
 import re
+import shutil
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from anybatch import presets as preset_files
+from anybatch.cli import help_page
 from anybatch.cli.flags import PresetsFlags
 from anybatch.cli.parser import Argv, parse
-from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.presets import DEFAULT_ORIGIN, Preset
 from anybatch.presets.by_env import FAMILIES
-from anybatch.text import counted
 
-NEXT = """anybatch presets NAME          print one with the origin of each number
+NEXT = """anybatch presets NAME          print one with its source and the origin of each number
 anybatch plan --preset NAME    show its batches, without training"""
 
 
@@ -63,33 +62,17 @@ def chosen_for(name: str) -> list[str]:
 
 
 def show_list(known: Sequence[Preset]) -> None:
+    """Names by what they are for: first what environments select, then what has to be named."""
+    names = [preset.name for preset in known]
+    selected = [(family.preset, family.all) for family in FAMILIES if family.preset in names]
+    others = [(preset.name, preset.description) for preset in known if not chosen_for(preset.name)]
     console = Console(highlight=False)
-    for preset in known:
-        console.print(Text(preset.name, style="bold"))
-        indented(console, preset.description)
-        indented(console, sizes(preset.config))
-        for environments in chosen_for(preset.name):
-            indented(console, f"selected by {environments}")
-        if preset.extends:
-            indented(console, f"extends {preset.extends[0]}", "dim")
-        indented(console, f"from: {preset.source}", "dim")
-    console.print()
+    width = min(shutil.get_terminal_size().columns, help_page.WIDEST)
+    for title, pairs in (("What environments select", selected), ("Others, by --preset NAME", others)):
+        if pairs:
+            console.print(Text(title, style="bold"))
+            print("\n".join(help_page.rows(pairs, width)), end="\n\n")
     console.print(NEXT, markup=False, soft_wrap=True)
-
-
-def sizes(config: AnyConfig) -> str:
-    return (
-        f"{config.env} · {counted(config.num_envs, 'env')} × {counted(config.num_steps, 'step')} · "
-        f"{config.total_env_steps:,} env steps"
-    )
-
-
-def indented(console: Console, text: str, style: str = "") -> None:
-    """A paragraph below a name: wrapped on a terminal, a single line in a file."""
-    if console.is_terminal:
-        console.print(Padding(Text(text, style=style), (0, 0, 0, 2)))
-    else:
-        console.print(f"  {text}", markup=False, soft_wrap=True)
 
 
 def show_one(preset: Preset) -> None:
