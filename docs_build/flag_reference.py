@@ -3,8 +3,8 @@
 import inspect
 from collections.abc import Iterable
 
-from anybatch.cli.flags import FLAGS, Flags, PlanFromFlags, SettingsFlags, TrainFlags
-from anybatch.cli.help_page import shown
+from anybatch.cli.flags import Flags, PlanFromFlags, SettingsFlags, TrainFlags
+from anybatch.cli.help_page import FLAGS, shown
 from anybatch.cli.parser import Flag, flag_table
 from anybatch.config import CONFIGS
 

@@ -331,10 +331,10 @@ class TrainedRun:
             settings |= evaluation_size(episodes, slots)
         config = changed(self.config, self._named | {"evaluation": settings})
         with Output(shown=progress) as output:
-            played, _ = evaluating.evaluate_run(
+            played = evaluating.evaluate_run(
                 self._record, config, output=output, custom=self._custom, checkpoint=checkpoint
             )
-        return played
+        return played.evaluation
 
     def export_onnx(self, path: PathLike, *, checkpoint: str = NEWEST) -> OnnxFile:
         """Write the policy of a checkpoint as an ONNX file, after comparing it with torch (extra `onnx`).

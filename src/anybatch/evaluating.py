@@ -30,6 +30,24 @@ from anybatch.storage.checkpoint import Loaded
 from anybatch.user_objects import NO_OBJECTS, UserObjects
 
 
+@dataclass(frozen=True)
+class PlayedRun:
+    """A run, and the evaluation of one of its checkpoints."""
+
+    run: str
+    env_id: str
+    env_steps: int
+    """Those it was trained for."""
+    evaluation: Evaluation
+
+    def to_json(self) -> dict[str, object]:
+        facts = {"run": self.run, "env": self.env_id, "env_steps": self.env_steps}
+        return facts | self.evaluation.to_json()
+
+    def text(self) -> str:
+        return f"{self.run}\n{self.env_id} after {self.env_steps:,} env steps: {self.evaluation.sentence()}"
+
+
 def evaluate_run(
     record: RunRecord,
     config: AnyConfig,
@@ -37,13 +55,13 @@ def evaluate_run(
     output: Output,
     custom: UserObjects = NO_OBJECTS,
     checkpoint: str = NEWEST,
-) -> tuple[Evaluation, int]:
-    """Evaluate a checkpoint of a run. Also returns the env steps it was trained for."""
+) -> PlayedRun:
+    """Evaluate a checkpoint of a run."""
     loaded = record.load_checkpoint(checkpoint, with_segments=False)
     with opened_env(config, custom) as env:
         set_threads(config, algorithm_of(config).encoder_name(config, env.spec))
         played = play_episodes(config, trained_policy(loaded, config, env.spec, custom), env, output)
-    return played, loaded.env_steps
+    return PlayedRun(str(record.folder), config.env, loaded.env_steps, played)
 
 
 def evaluate_state(

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -65,6 +66,23 @@ def test_plans_presets_and_help_import_no_heavy_library():
             "anybatch.cli.preset_list",
         }
         assert not others & set(loaded), words
+
+
+def test_training_and_playing_import_nothing_of_the_lab(tmp_path: Path):
+    folder = str(tmp_path)
+    sizes = ["--total-env-steps=128", "--evaluation.num-envs=2"]
+    commands = [
+        ["train", "--env=toy:Match", *sizes, f"--run-dir={folder}"],
+        ["evaluate", folder, "--evaluation.num-envs=2"],
+        ["advise", folder],
+        ["check-env", "toy:Match"],
+        ["resume", folder, "--total-env-steps=2000"],
+    ]
+    for words, (code, _, loaded) in zip(
+        commands, json.loads(loaded_by(RUN_ALL, json.dumps(commands)).splitlines()[-1]), strict=True
+    ):
+        assert code == 0 and "torch" in loaded, words
+        assert not [name for name in loaded if name.startswith("anybatch.lab")], words
 
 
 @pytest.mark.parametrize("name", MODULES)

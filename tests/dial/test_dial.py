@@ -174,8 +174,8 @@ def test_a_run_that_was_trained_with_two_lengths_can_be_evaluated(tmp_path: Path
     config = toy_config(controller={"kind": "schedule", "schedule": ["0:4"]})
     folder = train(config, tmp_path).folder
     record, output = RunRecord(folder), Output(shown=False)
-    _, env_steps = evaluating.evaluate_run(record, replace(record.config, num_steps=9), output=output)
-    assert env_steps >= 100
+    played = evaluating.evaluate_run(record, replace(record.config, num_steps=9), output=output)
+    assert played.env_steps >= 100
 
 
 KINDS = {

@@ -298,23 +298,6 @@ def test_help_says_how(capsys: pytest.CaptureFixture[str]):
         assert f"usage: anybatch {command}" in capsys.readouterr().out
 
 
-def test_a_curve_in_one_line():
-    assert run_charts.bars([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
-    assert run_charts.bars([5, 5]) == "▁▁"
-    assert run_charts.sparkline(rows((10, 1.0, 1), (20, 8.0, 1))) == "▁█  1 → 8"
-    assert run_charts.sparkline(rows((10, 1.0, 1))) == "" and run_charts.sparkline([]) == ""
-
-
-def test_a_training_ends_with_its_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    flags = ["--total-env-steps", "3000", "--run-dir", str(tmp_path), "--evaluation.num-envs", "1"]
-    main(["train", "--preset", "cartpole-ppo", *flags])
-    said = capsys.readouterr().out
-    (curve,) = [line for line in said.splitlines() if line.startswith("curve ")]
-    (run,) = tmp_path.iterdir()
-    assert curve == f"curve       {run_charts.sparkline(compared.read(run).rows)}"
-    assert f"anybatch report {run}" in said
-
-
 @pytest.mark.parametrize(
     ("entry", "value", "said"),
     [

@@ -12,8 +12,8 @@ from anybatch.acting.evaluation import Evaluation
 from anybatch.cli import main
 from anybatch.envs import published
 from anybatch.envs.episodes import Episode
+from anybatch.evaluating import PlayedRun
 from anybatch.lab import suites as suite
-from anybatch.lab.suites import PlayedRun
 from anybatch.runs import log
 
 

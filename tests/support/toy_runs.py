@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import torch
 
 from anybatch import evaluating, presets, training
-from anybatch.acting.evaluation import Evaluation
 from anybatch.acting.rollout import Rollout
 from anybatch.algorithms import algorithm_of, ppo, pqn
 from anybatch.algorithms.ppo import PolicyRecord, Samples, policy_loss
@@ -18,6 +17,7 @@ from anybatch.algorithms.pqn import PQNState
 from anybatch.algorithms.state import make_env
 from anybatch.config import AnyConfig, PPOConfig, PQNConfig
 from anybatch.config.serialization import config_from_dict, config_to_dict
+from anybatch.evaluating import PlayedRun
 from anybatch.networks.weight_average import EwmaNetwork, PeriodicCopy
 from anybatch.runs.display import QUIET, Output
 from anybatch.runs.record import RESULT_FILE, RunRecord
@@ -162,7 +162,7 @@ def resume(folder: Path, config: AnyConfig) -> Outcome:
         return training.resume(RunRecord(folder), config, output=output)
 
 
-def evaluate(folder: Path, config: AnyConfig) -> tuple[Evaluation, int]:
+def evaluate(folder: Path, config: AnyConfig) -> PlayedRun:
     with Output(shown=True, stream=sys.stderr) as output:
         return evaluating.evaluate_run(RunRecord(folder), config, output=output)
 

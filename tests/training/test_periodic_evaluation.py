@@ -128,12 +128,15 @@ def test_the_best_checkpoint_is_the_policy_that_was_evaluated(tmp_path: Path):
         outcome = train(config, tmp_path)
         record = RunRecord(outcome.folder)
         for env_steps, mean_return in evaluated(outcome.folder).items():
-            again, at = evaluating.evaluate_run(record, config, output=QUIET, checkpoint=str(env_steps))
-            assert (again.mean_return, at) == (mean_return, env_steps)
-        best, at = evaluating.evaluate_run(record, config, output=QUIET, checkpoint="best")
-        assert best.mean_return == max(evaluated(outcome.folder).values())
+            again = evaluating.evaluate_run(record, config, output=QUIET, checkpoint=str(env_steps))
+            assert (again.evaluation.mean_return, again.env_steps) == (mean_return, env_steps)
+        best = evaluating.evaluate_run(record, config, output=QUIET, checkpoint="best")
+        assert best.evaluation.mean_return == max(evaluated(outcome.folder).values())
         assert record.result is not None
-        assert record.result["best"] == {"mean_return": best.mean_return, "env_steps": at}
+        assert record.result["best"] == {
+            "mean_return": best.evaluation.mean_return,
+            "env_steps": best.env_steps,
+        }
 
 
 def test_the_last_evaluation_of_the_training_is_that_of_the_end(

@@ -8,10 +8,33 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 
-from anybatch.cli.flags import FLAGS, Flags, RunFlags
+from anybatch.cli import flags as core
+from anybatch.cli import lab_flags as lab
+from anybatch.cli.flags import Flags, RunFlags
 from anybatch.cli.parser import Argv, Flag, flag_table
 from anybatch.cli.run_flags import defaults_of
 
+FLAGS: dict[str, type[Flags]] = {
+    "train": core.TrainFlags,
+    "plan": core.PlanFlags,
+    "plan --from": core.PlanFromFlags,
+    "resume": core.ResumeFlags,
+    "evaluate": core.EvaluateFlags,
+    "watch": core.WatchFlags,
+    "export": core.ExportFlags,
+    "push": core.PushFlags,
+    "pull": core.PullFlags,
+    "advise": core.AdviseFlags,
+    "report": core.ReportFlags,
+    "plot": core.PlotFlags,
+    "dial": core.DialFlags,
+    "tune": lab.TuneFlags,
+    "study": lab.StudyFlags,
+    "check-env": core.CheckEnvFlags,
+    "presets": core.PresetsFlags,
+    "doctor": core.DoctorFlags,
+}
+"""The flags of each command."""
 WIDEST = 120
 WIDEST_NAME = 25
 """Longer names are on a line of their own."""

@@ -12,81 +12,29 @@ from anybatch import api, evaluating
 from anybatch.cli.flags import AdviseFlags, CheckEnvFlags, EvaluateFlags, WatchFlags
 from anybatch.cli.parser import Argv, parse
 from anybatch.cli.run_flags import with_run
-from anybatch.errors import UserError
+from anybatch.evaluating import PlayedRun
 from anybatch.export import video
-from anybatch.lab import suites as suite
-from anybatch.runs import folder as run_folder
 from anybatch.runs.display import Output
 from anybatch.runs.record import RunRecord
-from anybatch.text import number_text
 
 
 def evaluate(words: list[str]) -> None:
     argv = Argv(words)
-    name = argv.value("suite")
-    if name is not None:
-        evaluate_suite(name, argv)
+    if argv.value("suite") is not None:
+        from anybatch.cli import suite
+
+        suite.evaluate_suite(argv)
         return
     flags = with_run(EvaluateFlags, argv)
     played = play(flags)
     print(json.dumps(played.to_json(), indent=2) if flags.json else played.text())
 
 
-def evaluate_suite(name: str, argv: Argv) -> None:
-    """Evaluate each of the named runs as `evaluate` does, then summarize them."""
-    suite.validate_suite(name)
-    others = Argv(argv.without("suite"))
-    if not others.leading:
-        raise UserError("name the run folders before the other flags, such as runs/ for all runs in it")
-    folders = dict.fromkeys(run for path in others.leading for run in run_folder.find_runs(Path(path)))
-    options = others.words[len(others.leading) :]
-    for folder in [folder for folder in folders if not RunRecord(folder).has_checkpoint]:
-        print(f"{folder} has no checkpoint yet and is left out", file=sys.stderr)
-        del folders[folder]
-    if not folders:
-        raise UserError("none of the named runs has a checkpoint to evaluate")
-    runs = [with_run(EvaluateFlags, Argv([str(folder), *options])) for folder in folders]
-    wanted = [flags for flags in runs if suite.contains(name, flags.config.env)]
-    left_out = sorted({flags.config.env for flags in runs} - {flags.config.env for flags in wanted})
-    if not wanted:
-        raise UserError(f"none of the named runs is on a game of {name}: {', '.join(left_out)}")
-    played: list[suite.PlayedRun] = []
-    for flags in wanted:
-        played.append(play(flags))
-        if not flags.json:
-            print(played[-1].text())  # immediately: the others may take hours
-    result = suite.summarize(name, played, left_out)
-    if wanted[0].json:
-        print(json.dumps(result.to_json(), indent=2))
-    else:
-        show_suite(result)
-
-
-def show_suite(result: suite.SuiteResult) -> None:
-    """Print the table *game · runs · score · human-normalized · capped*, then the summary over the games."""
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    for header in ("game", "runs", "score", "human-normalized", "capped"):
-        table.add_column(header, justify="left" if header == "game" else "right")
-    for game in result.games:
-        score, percent, capped = (
-            number_text(game.score, 6),
-            f"{number_text(game.percent, 4)}%",
-            f"{100 * game.capped_share:.3g}%",
-        )
-        table.add_row(game.game, str(len(game.runs)), score, percent, capped)
-    console = Console(highlight=False)
-    console.print()
-    console.print(table)
-    for sentence in result.sentences():
-        console.print(sentence, markup=False, soft_wrap=True)
-
-
-def play(flags: EvaluateFlags) -> suite.PlayedRun:
+def play(flags: EvaluateFlags) -> PlayedRun:
     with Output(shown=True, stream=sys.stderr) as output:  # stdout is for the result
-        result, env_steps = evaluating.evaluate_run(
+        return evaluating.evaluate_run(
             RunRecord(flags.run), flags.config, output=output, checkpoint=flags.checkpoint
         )
-    return suite.PlayedRun(str(flags.run), flags.config.env, env_steps, result)
 
 
 def watch(words: list[str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from anybatch import api, machine
-from anybatch.cli.flags import StudyFlags, TuneFlags
+from anybatch.cli.lab_flags import StudyFlags, TuneFlags
 from anybatch.cli.parser import Argv, parse
 from anybatch.cli.reporting import REPORT_FOLDER
 from anybatch.config import EnvConfig

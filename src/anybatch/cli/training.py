@@ -1,8 +1,13 @@
 """`anybatch train` and `anybatch resume`."""
 
+import math
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from rich.console import Console
 
@@ -13,7 +18,6 @@ from anybatch.cli.parser import Argv
 from anybatch.cli.playing import show_advice
 from anybatch.cli.run_flags import named_settings, with_preset, with_run
 from anybatch.distributed import collectives, group
-from anybatch.lab.pages import run_charts
 from anybatch.runs import lost_output
 from anybatch.runs.display import Output
 from anybatch.runs.plan_text import wrapped
@@ -21,6 +25,9 @@ from anybatch.runs.record import RunRecord
 from anybatch.runs.tag import tag_of
 from anybatch.text import counted, number_text
 from anybatch.training import Outcome
+
+BARS = "▁▂▃▄▅▆▇█"
+MOST_BARS = 40
 
 
 def train(words: list[str]) -> None:
@@ -100,7 +107,7 @@ def show_results(outcome: Outcome) -> None:
             f"{outcome.best.env_steps:,} env steps (--checkpoint best)"
         )
         print(wrapped(best, console))
-    curve = run_charts.sparkline(RunRecord(outcome.folder).rows)
+    curve = sparkline(RunRecord(outcome.folder).rows)
     encoding = sys.stdout.encoding or "utf-8"
     if curve and curve.encode(encoding, "ignore").decode(encoding) == curve:
         print(f"curve       {curve}")
@@ -121,3 +128,24 @@ def show_next_steps(outcome: Outcome, smaller: str) -> None:
             print(f"{command}    {what}" if fits else command.rstrip())
     print(f"  {shlex.join(['anybatch', 'report', str(outcome.folder)])}")
     print(f"  {shlex.join(['tensorboard', '--logdir', str(outcome.folder.parent)])}")
+
+
+def sparkline(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The return of a run over its episodes: ▁▂▅▇█ 21.4 → 498. Empty for fewer than two points."""
+    known = [row for row in rows if row.get("charts/episodic_return") is not None]
+    parts = groupby(known, key=lambda row: math.ceil(row["env_steps"] * MOST_BARS / rows[-1]["env_steps"]))
+    values = [
+        fmean([row["charts/episodic_return"] for row in part], [row["charts/episodes"] for row in part])
+        for part in (list(found) for _, found in parts)
+    ]
+    if len(values) < 2:
+        return ""
+    return f"{bars(values)}  {number_text(values[0], 4)} → {number_text(values[-1], 4)}"
+
+
+def bars(values: Sequence[float]) -> str:
+    """A bar for each value, scaled from the lowest to the highest."""
+    low, span = min(values), max(values) - min(values)
+    if span == 0:
+        return BARS[0] * len(values)
+    return "".join(BARS[round((value - low) / span * (len(BARS) - 1))] for value in values)

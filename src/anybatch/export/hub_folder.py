@@ -84,7 +84,7 @@ def write(
         run_folder.write_json(
             aside / run_folder.PLAN_FILE, plan.to_json() | plan_table(trained, plan).to_json()
         )
-        evaluation, _ = evaluating.evaluate_run(record, config, output=output, checkpoint=checkpoint)
+        evaluation = evaluating.evaluate_run(record, config, output=output, checkpoint=checkpoint).evaluation
         run_folder.write_json(aside / EVALUATION, evaluation.to_json())
         if with_onnx:
             onnx_file.export_run(record, config, aside / ONNX, checkpoint=checkpoint, output=output)

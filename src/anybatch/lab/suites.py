@@ -4,27 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from anybatch.acting.evaluation import Evaluation
 from anybatch.envs import published
 from anybatch.errors import UserError
+from anybatch.evaluating import PlayedRun
 from anybatch.text import number_text
-
-
-@dataclass(frozen=True)
-class PlayedRun:
-    """A run, and the evaluation of one of its checkpoints."""
-
-    run: str
-    env_id: str
-    env_steps: int
-    evaluation: Evaluation
-
-    def to_json(self) -> dict[str, object]:
-        facts = {"run": self.run, "env": self.env_id, "env_steps": self.env_steps}
-        return facts | self.evaluation.to_json()
-
-    def text(self) -> str:
-        return f"{self.run}\n{self.env_id} after {self.env_steps:,} env steps: {self.evaluation.sentence()}"
 
 
 @dataclass(frozen=True)

@@ -345,7 +345,7 @@ def test_what_matters_is_found(tmp_path: Path):
 
 
 def test_names_in_the_help_of_search_are_those_that_there_are():
-    from anybatch.cli.flags import TuneFlags
+    from anybatch.cli.lab_flags import TuneFlags
     from anybatch.cli.parser import documented
 
     told = documented(TuneFlags)["search"]

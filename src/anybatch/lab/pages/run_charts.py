@@ -1,4 +1,4 @@
-"""The metrics of runs over env steps, as charts, and the return as a line of text."""
+"""The metrics of runs over env steps, as charts."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,6 @@ from anybatch.errors import UserError
 from anybatch.lab.charts.chart import Chart, Scale, Series
 from anybatch.lab.pages.compared import Group
 from anybatch.runs.metrics import METRICS, meant
-from anybatch.text import number_text
 
 PARTS = 120
 """Number of equal parts of the longest run; a point of a line is the mean within one."""
@@ -253,24 +252,3 @@ def at_points(x: np.ndarray, steps: np.ndarray, means: np.ndarray) -> np.ndarray
     values[np.interp(x, steps, lost) > 0] = np.inf
     values[(x < steps[0]) | (x > steps[-1] + x[1] - x[0])] = np.nan
     return values
-
-
-BARS = "▁▂▃▄▅▆▇█"
-COLUMNS = 40
-
-
-def sparkline(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The return of a run over its episodes: ▁▂▅▇█ 21.4 → 498. Empty for fewer than two points."""
-    line = run_line(rows, RETURN, rows[-1]["env_steps"] / COLUMNS) if rows else None
-    if line is None or len(line[1]) < 2:
-        return ""
-    values = line[1].tolist()
-    return f"{bars(values)}  {number_text(values[0], 4)} → {number_text(values[-1], 4)}"
-
-
-def bars(values: Sequence[float]) -> str:
-    """A bar for each value, scaled from the lowest to the highest."""
-    low, span = min(values), max(values) - min(values)
-    if span == 0:
-        return BARS[0] * len(values)
-    return "".join(BARS[round((value - low) / span * (len(BARS) - 1))] for value in values)
