@@ -20,6 +20,8 @@ WIDTH, HEIGHT = 6.8, 3.6
 PANEL_WIDTH, PANEL_HEIGHT, PANELS_IN_A_ROW = 3.3, 2.7, 3
 PANEL_LETTERS = 44
 """Letters per line of a panel's title."""
+NOTE_LETTERS = 110
+"""Letters per line of the note."""
 LEGEND_LINE = 0.24
 """Inches; each line of the legend, which is below the axes, adds its own."""
 LEGEND_COLUMN, LEGEND_LETTERS = 3.4, 44
@@ -52,17 +54,24 @@ def picture(drawn: Drawing, suffix: str) -> bytes:
 def figure_of(drawn: Drawing) -> Figure:
     match drawn:
         case Chart():
-            return panels_figure(drawn.title, [drawn], WIDTH, HEIGHT)
+            return panels_figure(drawn.title, [drawn], WIDTH, HEIGHT, note=shown_note(drawn))
         case Panels(charts=[alone]):
-            return panels_figure(drawn.title, [alone], WIDTH, HEIGHT)
+            return panels_figure(drawn.title, [alone], WIDTH, HEIGHT, note=shown_note(alone))
         case Panels():
             return panels_figure(drawn.title, drawn.charts, PANEL_WIDTH, PANEL_HEIGHT)
         case Intervals():
             return intervals_figure(drawn)
 
 
-def panels_figure(title: str, charts: Sequence[Chart], width: float, height: float) -> Figure:
-    """Charts in rows, one legend below all of them."""
+def shown_note(chart: Chart) -> str:
+    """The note about the ranges of a chart, if it shows any."""
+    return chart.note if any(series.low for series in chart.series) else ""
+
+
+def panels_figure(
+    title: str, charts: Sequence[Chart], width: float, height: float, *, note: str = ""
+) -> Figure:
+    """Charts in rows, the note above and one legend below all of them."""
     columns = min(len(charts), PANELS_IN_A_ROW)
     rows = -(-len(charts) // columns)
     labels = dict.fromkeys(series.label for chart in charts for series in chart.series if series.in_legend)
@@ -81,6 +90,8 @@ def panels_figure(title: str, charts: Sequence[Chart], width: float, height: flo
             axes.set_ylabel("")
     for axes in grid[len(charts) :]:
         axes.set_visible(False)
+    if note:
+        grid[0].set_title(textwrap.fill(note, NOTE_LETTERS), loc="left", fontsize=8, color=SOFT)
     if legend_lines:
         handles: dict[str, Any] = {}
         for axes in grid:
@@ -151,6 +162,7 @@ def _draw(axes: Axes, series: Series) -> None:
         marker="o" if series.dots or len(series.x) == 1 else "",
         markersize=4.5,
         label=series.label if series.in_legend else None,
+        clip_on=False,  # half of a line along the top would be cut off
     )
 
 

@@ -121,7 +121,8 @@ def chart_of_metric(metric: str, groups: Sequence[Group]) -> Chart:
     if not chart.series:
         there = sorted({name for group in groups for run in group.runs for name in known_metrics(run.rows)})
         raise UserError(f"--metric {metric}: not measured in these runs, which have {', '.join(there)}")
-    return chart
+    envs = {group.config.env for group in groups}
+    return replace(chart, title=f"{chart.title}, {envs.pop()}") if len(envs) == 1 else chart
 
 
 def known_metrics(rows: Sequence[Mapping[str, Any]]) -> set[str]:
