@@ -86,6 +86,7 @@ class QueueSource:
     def __init__(self, collector: Collector, delay: int = 0) -> None:
         self.collector = collector
         self.waiting = WaitingRollouts(delay)
+        self._info_env = collector.env if isinstance(collector.env, InfoEnv) else None
 
     @property
     def spec(self) -> EnvSpec:
@@ -103,8 +104,7 @@ class QueueSource:
         return self.collector.example(num_steps)
 
     def metrics(self) -> dict[str, float | None]:
-        env = self.collector.env
-        means = env.take_info_means() if isinstance(env, InfoEnv) else {}
+        means = self._info_env.take_info_means() if self._info_env is not None else {}
         return {f"{CUSTOM}{name}": mean for name, mean in means.items()}
 
     def segments(self) -> dict[str, dict[str, Tensor]]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from anybatch.backends.policy_kernel import PolicyKernel
 from anybatch.backends.q_kernel import QKernel
 from anybatch.backends.structs import pointer
-from anybatch.envs.protocol import EnvSpec, NativeEnv, VectorEnv
+from anybatch.envs.protocol import EnvSpec, NativeEnvs, VectorEnv
 from anybatch.native.layout import FinalsStruct, RolloutStruct
 from anybatch.networks.actor_critic import ActorCritic
 from anybatch.networks.q_network import QNetwork
@@ -160,25 +160,33 @@ class NativeActing(TorchActing):
     def whole_rollout(
         self, network: Actor, env: VectorEnv, buffers: Buffers, noise: Tensor
     ) -> np.ndarray | None:
+        native_envs: Callable[[], NativeEnvs] | None = getattr(env, "native_envs", None)
         fits = rollout_is_possible(env.spec, buffers.reward.dtype)
-        if network is not self._kernel.network or not isinstance(env, NativeEnv) or not fits:
+        if network is not self._kernel.network or native_envs is None or not fits:
             return None
-        return native_rollout(self._kernel, env, buffers, noise, with_value=network.shares_encoder)
+        return native_rollout(
+            self._kernel, env.spec, native_envs(), buffers, noise, with_value=network.shares_encoder
+        )
 
 
 def native_rollout(
-    kernel: PolicyKernel | QKernel, env: NativeEnv, buffers: Buffers, noise: Tensor, *, with_value: bool
+    kernel: PolicyKernel | QKernel,
+    spec: EnvSpec,
+    native: NativeEnvs,
+    buffers: Buffers,
+    noise: Tensor,
+    *,
+    with_value: bool,
 ) -> np.ndarray:
     """Fill the buffers, whose first observations are given. Returns where episodes ended, [T, N].
 
     `noise` may be a part of wider rows; everything else is contiguous and, where it is real, float32.
     """
-    spec, (num_steps, num_envs) = env.spec, buffers.reward.shape
+    num_steps, num_envs = buffers.reward.shape
     ended = np.empty((num_steps, num_envs), dtype=np.bool_)
     # Room for an end at every step, of which only what is written to becomes memory.
     final_obs = np.empty((num_steps * num_envs, *spec.obs_shape), dtype=spec.obs_dtype)
     final_step, final_env = np.empty((2, num_steps * num_envs), dtype=np.int32)
-    native = env.native_envs()
     rollout = RolloutStruct(
         step=native.step,
         envs=native.envs,

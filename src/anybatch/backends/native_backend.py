@@ -20,7 +20,7 @@ from anybatch.backends.torch_backend import CLIP_EPSILON, LossSteps, Network, Re
 from anybatch.config import RunConfig
 from anybatch.distributed import collectives
 from anybatch.native.layout import StepStruct, WeightsStruct
-from anybatch.networks.weight_average import Average, EwmaNetwork
+from anybatch.networks.weight_average import EwmaNetwork
 from anybatch.runs import pace
 
 LONGEST_CALL_SECONDS = 0.5
@@ -179,10 +179,9 @@ class NativeBackend(TorchBackend[Network]):
         assert self._plan is not None and isinstance(self.main.optimizer, FlatAdam)
         average, decay = self.average, self._plan.hyperparameters.proximal_decay
         sizes = [minibatch.local.numel() for minibatch in minibatches]
-        shares, averages = [0.0] * len(sizes), list[Average]()
+        shares = [0.0] * len(sizes)
         if isinstance(average, EwmaNetwork):
-            averages = average.ahead(decay, self._plan.batch.env_steps_per_gradient_step, len(sizes))
-            shares = [1.0 / after.total_weight for after in averages[1:]]
+            shares = average.shares_ahead(decay, len(sizes))
         weights, schedule = self._scheduled(self.main.optimizer, sizes, shares)
         indices = torch.cat([minibatch.local for minibatch in minibatches])
         start = perf_counter()
@@ -196,7 +195,7 @@ class NativeBackend(TorchBackend[Network]):
         self._seconds_per_sample = (perf_counter() - start) / max(len(indices), 1)
         self.main.optimizer.count_steps(taken)
         if isinstance(average, EwmaNetwork):
-            average.follows_as(averages[taken])
+            average.has_followed(decay, self._plan.batch.env_steps_per_gradient_step, taken)
         used = min(taken + 1, len(sizes))
         norms = columns(schedule)["norm"].tolist()
         self.main.counts.add_finite(norms[:taken])

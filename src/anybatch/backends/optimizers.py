@@ -107,7 +107,9 @@ class FlatAdam(_NotCompiled, torch.optim.Adam):
         """What native code needs to know of each of the next steps."""
         group, first = self.param_groups[0], self.steps_taken + 1
         (beta1, beta2), numbers = group["betas"], range(first, first + steps)
-        adapted = [self._rate_and_eps(number) for number in numbers]
+        adapted = [(group["lr"], group["eps"])] * steps
+        if self.rectified:
+            adapted = [self._rate_and_eps(number) for number in numbers]
         rates = [group["lr"] if both is None else both[0] for both in adapted]  # None: only the mean counts
         roots = [math.sqrt(1 - beta2**number) for number in numbers]
         return StepNumbers(

@@ -256,7 +256,7 @@ class VectorEnv(Protocol):
 
 
 class NativeEnvs(NamedTuple):
-    """Envs that native code can step by itself, as native/rollout.h says."""
+    """Envs that native code can step by itself, as native/rollout.h says; a VectorEnv has `native_envs()`."""
 
     step: int
     """Address of the function that takes a step of all envs."""
@@ -267,13 +267,6 @@ class NativeEnvs(NamedTuple):
     def of(cls, step: Any, envs: ctypes.Structure) -> "NativeEnvs":
         """`step` is the function of a library that was loaded with ctypes."""
         return cls(ctypes.cast(step, ctypes.c_void_p).value or 0, ctypes.addressof(envs))
-
-
-@runtime_checkable
-class NativeEnv(VectorEnv, Protocol):
-    """A VectorEnv in native code."""
-
-    def native_envs(self) -> NativeEnvs: ...
 
 
 @runtime_checkable

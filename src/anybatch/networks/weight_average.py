@@ -90,15 +90,15 @@ class Average(NamedTuple):
     age_env_steps: float = 0.0
     age_gradient_steps: float = 0.0
 
-    def advanced(self, decay: float, env_steps: float) -> "Average":
-        """The state after one more gradient step."""
-        total_weight = decay * self.total_weight + 1.0
-        share_of_past = 1.0 - 1.0 / total_weight
-        return Average(
-            total_weight,
-            share_of_past * (self.age_env_steps + env_steps),
-            share_of_past * (self.age_gradient_steps + 1.0),
-        )
+    def advanced(self, decay: float, env_steps: float, steps: int = 1) -> "Average":
+        """The state after some more gradient steps."""
+        total_weight, age_env_steps, age_gradient_steps = self
+        for _ in range(steps):
+            total_weight = decay * total_weight + 1.0
+            share_of_past = 1.0 - 1.0 / total_weight
+            age_env_steps = share_of_past * (age_env_steps + env_steps)
+            age_gradient_steps = share_of_past * (age_gradient_steps + 1.0)
+        return Average(total_weight, age_env_steps, age_gradient_steps)
 
 
 class EwmaNetwork(WeightAverage):
@@ -126,19 +126,17 @@ class EwmaNetwork(WeightAverage):
         self._average = self._average.advanced(decay, env_steps)
         self.values.lerp_(self._current, 1.0 / self._average.total_weight)
 
-    def ahead(self, decay: float, env_steps: float, steps: int) -> list[Average]:
-        """The states after each of the next steps, beginning with the current one.
-
-        By 1 ÷ its total weight, the averaged weights move towards the current ones in a step.
-        """
-        averages = [self._average]
+    def shares_ahead(self, decay: float, steps: int) -> list[float]:
+        """By how much of their distance the averaged weights move to the current ones, in each next step."""
+        shares, total_weight = list[float](), self.total_weight
         for _ in range(steps):
-            averages.append(averages[-1].advanced(decay, env_steps))
-        return averages
+            total_weight = decay * total_weight + 1.0
+            shares.append(1.0 / total_weight)
+        return shares
 
-    def follows_as(self, average: Average) -> None:
-        """Continue from a state in which native code has left the averaged weights."""
-        self._average = average
+    def has_followed(self, decay: float, env_steps: float, steps: int) -> None:
+        """Count steps that native code has taken, with the averaged weights."""
+        self._average = self._average.advanced(decay, env_steps, steps)
 
     def rescale(self, factor: float) -> None:
         # All but the newest weights then count as if they had been averaged in steps of the new size.
