@@ -308,7 +308,7 @@ OURS["classic-ppo-ewma"] = OURS_ALL | {
     "num_steps": 64,
     "update.minibatches_per_epoch": 32,
     "proximal.ewma_decay": 128 / 129,
-    "optimizer.learning_rate": 1e-3,
+    "optimizer.learning_rate": 2e-3,
     "optimizer.anneal": "linear",
     "objective.discount": 0.98,
     "objective.gae_lambda": 0.9,
