@@ -86,7 +86,8 @@ def page_of(study: str) -> str:
     lines = [
         f"# {view.plan.study['title']}",
         "",
-        f"{view.plan.study['claim']} {len(view.results)} recorded runs in `results/studies/{study}{SUFFIX}`; "
+        f"Claim under test: {view.plan.study['claim']} {len(view.results)} recorded runs in "
+        f"`results/studies/{study}{SUFFIX}`; "
         "[how they were made](../../results/studies/README.md). Written by `make results`.",
         "",
     ]

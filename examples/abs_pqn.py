@@ -4,12 +4,13 @@
     python examples/abs_pqn.py --fixed-steps 32       # the same with rollouts that keep their length
     python examples/abs_pqn.py --num-envs 64          # twice the batch: the learning rate follows
 
-Copy this file and change it. It needs torch, minatar, and two modules of anybatch: `rules` and `equations`.
+Copy this file and change it. It needs torch, MinAtar (`pip install minatar`), and two modules of anybatch:
+`rules` and `equations`.
 """
 
 import argparse
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -46,7 +47,7 @@ class Hyperparameters:
         """The learning rate follows the minibatch, by the rule for Adam (arXiv:2110.00641, §3)."""
         ratio = num_envs / self.num_envs
         rate = rules.rescaled_learning_rate(self.learning_rate, ratio, "radam")
-        return Hyperparameters(num_envs=num_envs, learning_rate=rate)
+        return replace(self, num_envs=num_envs, learning_rate=rate)
 
 
 class BatchScaling:

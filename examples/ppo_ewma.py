@@ -9,7 +9,7 @@ Copy this file and change it. It needs torch, gymnasium, and two modules of anyb
 import argparse
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import gymnasium
@@ -44,11 +44,11 @@ class Hyperparameters:
     def rescaled(self, num_envs: int) -> "Hyperparameters":
         """Hyperparameters for the same learning curve with another number of envs (arXiv:2110.00641, §4).
 
-        As rollout length and number of minibatches are kept, iteration batch, minibatch and env steps per
-        gradient step all change by the same ratio.
+        Rollout length and number of minibatches stay, so everything in env steps changes by one ratio.
         """
         ratio = num_envs / self.num_envs
-        return Hyperparameters(
+        return replace(
+            self,
             num_envs=num_envs,
             learning_rate=rules.rescaled_learning_rate(self.learning_rate, ratio, "adam"),
             proximal_decay=rules.rescaled_proximal_decay(self.proximal_decay, ratio),

@@ -84,7 +84,7 @@ class RunConfig(Group):
     seed: NonNegativeInt = 1
     """Seed of all randomness. Runs with neighboring seeds share no random numbers."""
     rescale: str = "all"
-    """Hyperparameters to rescale with batch size: all, none, or a comma-separated list of learning-rate,
+    """Hyperparameters that follow the batch: all, none, or a comma-separated list of learning-rate,
     proximal-ewma, proximal-copy, advantage-moments, phase-length, auxiliary-phase and adam-betas, which is
     not part of all. learning-rate=linear or learning-rate=square-root replaces the optimizer's own rule, also
     in the auxiliary phase."""

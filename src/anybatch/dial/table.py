@@ -196,8 +196,8 @@ def broken_preconditions(config: RunConfig, plan: Plan) -> list[str]:
     reasons = [
         (
             rescales and ratio > 1,
-            f"The minibatch is {number_text(ratio, 4)} times the tuned one: in one study all rules held to "
-            "about 16 times the tuned batch and fell at 64 times; --minibatch keep does not let it grow.",
+            f"The minibatch is {number_text(ratio, 4)} times the tuned one: in our studies less was learned "
+            "from minibatches of 128 to 512 samples on; --minibatch keep does not let it grow.",
         ),
         (
             rescales and ratio != 1 and max_norm is not None,
