@@ -99,9 +99,46 @@ def test_unknown_settings_are_refused_by_name(tmp_path: Path):
         anybatch.plan("cartpole-ppo", optimizer={"lr": 1e-3})
     with pytest.raises(anybatch.ConfigError, match=r"unknown learning_rat; did you mean learning_rate\?"):
         train(tmp_path, optimizer={"learning_rat": 1.0})
-    for name in ("learning_rate", "optimizer.learning_rate"):
-        with pytest.raises(anybatch.ConfigError, match=r"; did you mean optimizer\.learning_rate\?"):
-            train(tmp_path, **{name: 1.0})
+    with pytest.raises(anybatch.ConfigError, match=r"; did you mean optimizer\.learning_rate\?"):
+        train(tmp_path, learning_rate=1.0)
+    with pytest.raises(anybatch.ConfigError, match=r"write optimizer=\{'learning_rate': …\} instead"):
+        train(tmp_path, **{"optimizer.learning_rate": 1.0})
+
+
+def test_arguments_of_wrong_type_are_refused_before_anything_is_written(tmp_path: Path):
+    run = train(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    for call, said in {
+        lambda: anybatch.train(run_dir=None, **SMALL): "run_dir = None: must be a path",
+        lambda: anybatch.load(3): "folder = 3: must be a path",
+        lambda: train(tmp_path, on_iteration=3): "on_iteration = 3: must be a function",
+        lambda: run.evaluate(2, checkpoint=None): "checkpoint = None: must be newest, best or a number",
+        lambda: anybatch.tune(search={"clip": (0.1,)}): r"clip = \(0\.1,\): must be the two ends of a range",
+        lambda: anybatch.tune(search={"clip": 0.1}): "clip = 0.1: must be the two ends of a range",
+        lambda: anybatch.tune(seeds=3): "seeds = 3: must be a list, each entry a whole number",
+        lambda: anybatch.tune(trials=True): "trials = True: must be a whole number",
+        lambda: anybatch.tune(num_envs="x"): "num_envs = 'x': must be a whole number",
+        lambda: anybatch.tune(budget=3): "'3' must be a duration such as 20m",
+    }.items():
+        with pytest.raises(anybatch.UserError, match=said):
+            call()  # type: ignore[arg-type]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_numbers_may_be_of_numpy_and_a_checkpoint_may_be_a_number(tmp_path: Path):
+    run = train(tmp_path, num_envs=np.int64(2), optimizer={"learning_rate": np.float32(0.5)}, name="mine")
+    assert (run.folder.name, run.config.num_envs, run.config.optimizer.learning_rate) == ("mine", 2, 0.5)
+    assert len(run.evaluate(np.int64(3), checkpoint=run.env_steps).episodes) == 3
+    with pytest.raises(anybatch.ConfigError, match="num_envs = True: must be a whole number"):
+        train(tmp_path, num_envs=True)
+
+
+def test_a_resume_cannot_end_before_it_begins(tmp_path: Path):
+    stopped = train(tmp_path, total_env_steps=5_000, on_iteration=lambda one: one.stop())
+    with pytest.raises(anybatch.ConfigError, match="total-env-steps = 10: this run has already done 29"):
+        anybatch.resume(stopped.folder, total_env_steps=10)
+    assert stopped.config.total_env_steps == 5_000
+    assert anybatch.resume(stopped.folder, total_env_steps=40).finished
 
 
 def test_a_count_can_be_written_as_1e6(tmp_path: Path):

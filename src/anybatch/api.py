@@ -49,11 +49,12 @@ def train(
     env: Any = None,
     network: Any = None,
     run_dir: PathLike = "runs",
+    name: str | None = None,
     progress: bool = False,
     on_iteration: OnIteration | None = None,
     **changes: Any,
 ) -> "TrainedRun":
-    """Train a policy in a new run folder under `run_dir`.
+    """Train a policy in a new run folder under `run_dir`, called `name` or after its settings.
 
     `config` is the name of a preset, the path of a preset file, or a config; without it, the environment
     selects the preset. `changes` are settings that override it, by their names in the config, such as
@@ -68,12 +69,14 @@ def train(
     `anybatch`. `on_iteration` is called with an `Iteration` after each one; if it raises an error, the run is
     saved first. A stop signal lets the run save and then raises KeyboardInterrupt.
     """
+    validate_callback(on_iteration)
     with Output(shown=progress) as output:
         preset, settings, custom = new_run(config, env, network, changes)
         outcome = training.train(
             settings,
             preset=preset,
-            base=Path(run_dir),
+            base=path_of(run_dir, "run_dir"),
+            name=name,
             output=output,
             custom=custom,
             on_iteration=on_iteration,
@@ -95,8 +98,9 @@ def resume(
     `env` and `network` must be passed again if the run was trained with objects, and `network` also if it is
     the name of a function.
     """
+    validate_callback(on_iteration)
     with Output(shown=progress) as output:
-        record = RunRecord(Path(folder))
+        record = RunRecord(path_of(folder, "folder"))
         custom, changes = user_objects(env, network, changes)
         settings = custom.named_in(changed(record.config, changes))
         settings = planning.decided(settings, named_in(changes), recorded=record.config)
@@ -110,7 +114,7 @@ def load(folder: PathLike, *, env: Any = None, network: Any = None) -> "Agent":
     `network` must be passed again if the run was trained with an object, or with the name of a function.
     `env` is needed only for a run folder without the file spaces.json, such as that of a run with actors.
     """
-    record = RunRecord(Path(folder))
+    record = RunRecord(path_of(folder, "folder"))
     custom, changes = user_objects(env, network, {"evaluation": {"num_envs": 1}})
     config = custom.named_in(changed(record.config, changes))
     loaded = record.load_checkpoint(with_segments=False)
@@ -142,7 +146,7 @@ def evaluate(
     episodes: int | None = None,
     *,
     greedy: bool | None = None,
-    checkpoint: str = NEWEST,
+    checkpoint: str | int = NEWEST,
     env: Any = None,
     network: Any = None,
     progress: bool = False,
@@ -202,7 +206,6 @@ def tune(
     from anybatch.lab.studies import duration
     from anybatch.lab.tuning import tune as tuning
     from anybatch.lab.tuning.plan import Request
-    from anybatch.lab.tuning.space import FIXED
 
     if env is not None and not isinstance(env, str):
         raise ConfigError("env must be the id of an environment: trials run in other processes")
@@ -211,28 +214,38 @@ def tune(
 
         custom.import_as_named(network)
     chosen = None if env is None else planning.choose_preset(env, EnvConfig()).preset
-    ranges = search or ()
-    if isinstance(ranges, Mapping):
-        ends_of = {name: FIXED if ends is None else "{}..{}".format(*ends) for name, ends in ranges.items()}
-        ranges = [f"{name}={ends}" for name, ends in ends_of.items()]
-    settings = {
-        "seeds": None if seeds is None else tuple(seeds),
+    given: dict[str, Any] = {
+        "preset": str(preset or chosen or presets.DEFAULT),
+        "env": env,
+        "trials": trials,
+        "num_envs": num_envs,
+        "train_at": train_at,
+        "env_steps": env_steps,
+        "seeds": list(seeds) if isinstance(seeds, Iterable) else seeds,
         "check_seeds": check_seeds,
         "margin": margin,
+        "search": searched(search),
+        "budget_seconds": duration.of_budget(budget),
     }
-    request = Request(
-        preset=str(preset or chosen or presets.DEFAULT),
-        env=env,
-        trials=trials,
-        num_envs=num_envs,
-        train_at=train_at,
-        env_steps=env_steps,
-        search=tuple(ranges),
-        budget_seconds=duration.of_budget(budget),
-        **{name: value for name, value in settings.items() if value is not None},
-    )
+    asked = {name: value for name, value in given.items() if value is not None}
+    request = config_from_dict(Request, asked, may_lack_settings=True)
     with Output(shown=progress) as output:
-        return tuning.tune(request, out=None if out is None else Path(out), jobs=jobs, output=output)
+        where = None if out is None else path_of(out, "out")
+        return tuning.tune(request, out=where, jobs=jobs, output=output)
+
+
+def searched(search: Mapping[str, tuple[float, float] | None] | Sequence[str] | None) -> list[str]:
+    """Changed ranges of a tuning, as the command line writes them."""
+    from anybatch.lab.tuning.space import FIXED
+
+    if not isinstance(search, Mapping):
+        return list(search or ())
+    words: list[str] = []
+    for name, ends in search.items():
+        if ends is not None and (not isinstance(ends, Sequence) or len(ends) != 2):
+            raise ConfigError(f"search: {name} = {ends!r}: must be the two ends of a range, or None")
+        words.append(f"{name}={FIXED if ends is None else f'{ends[0]}..{ends[1]}'}")
+    return words
 
 
 class Curve(NamedTuple):
@@ -264,7 +277,7 @@ class TrainedRun:
 
     def __init__(self, folder: PathLike, *, env: Any = None, network: Any = None) -> None:
         """`folder` is a run folder, or a folder of runs, of which the newest is used."""
-        self._record = RunRecord(Path(folder))
+        self._record = RunRecord(path_of(folder, "folder"))
         self._custom, self._named = user_objects(env, network, {})
 
     def __repr__(self) -> str:
@@ -318,7 +331,7 @@ class TrainedRun:
         episodes: int | None = None,
         *,
         greedy: bool | None = None,
-        checkpoint: str = NEWEST,
+        checkpoint: str | int = NEWEST,
         progress: bool = False,
     ) -> Evaluation:
         """Evaluate a checkpoint: newest, best or the env steps of one.
@@ -332,18 +345,18 @@ class TrainedRun:
         config = changed(self.config, self._named | {"evaluation": settings})
         with Output(shown=progress) as output:
             played = evaluating.evaluate_run(
-                self._record, config, output=output, custom=self._custom, checkpoint=checkpoint
+                self._record, config, output=output, custom=self._custom, checkpoint=str(checkpoint)
             )
         return played.evaluation
 
-    def export_onnx(self, path: PathLike, *, checkpoint: str = NEWEST) -> OnnxFile:
+    def export_onnx(self, path: PathLike, *, checkpoint: str | int = NEWEST) -> OnnxFile:
         """Write the policy of a checkpoint as an ONNX file, after comparing it with torch (extra `onnx`).
 
         `checkpoint` is newest, best or the env steps of a checkpoint.
         """
         config = changed(self.config, self._named)
         return onnx_file.export_run(
-            self._record, config, Path(path), custom=self._custom, checkpoint=checkpoint
+            self._record, config, Path(path), custom=self._custom, checkpoint=str(checkpoint)
         )
 
     def advice(self) -> list[Advice]:
@@ -444,6 +457,17 @@ def preset_for(env_id: str | None, custom: UserObjects) -> str:
         return presets.DEFAULT
     logger.info(f"preset {choice.preset}: {choice.reason}")
     return choice.preset
+
+
+def path_of(given: Any, name: str) -> Path:
+    if not isinstance(given, str | Path):
+        raise ConfigError(f"{name} = {given!r}: must be a path")
+    return Path(given)
+
+
+def validate_callback(on_iteration: OnIteration | None) -> None:
+    if on_iteration is not None and not callable(on_iteration):
+        raise ConfigError(f"on_iteration = {on_iteration!r}: must be a function")
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:

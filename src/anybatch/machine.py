@@ -67,8 +67,8 @@ def usable_device(name: str) -> "torch.device":
     except RuntimeError:  # torch would list every device it was ever built for
         raise ConfigError(f"device = {name} is not a device; use auto, cpu, cuda, cuda:1 or mps") from None
     try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.ones(1, device=device).item()  # the device meta has no data
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ConfigError(f"device = {name} cannot be used: {textwrap.shorten(str(error), 160)}") from None
     return device
 

@@ -29,7 +29,13 @@ def validate_same_run(recorded: AnyConfig, config: AnyConfig) -> None:
 
 
 def validate_unfinished(record: RunRecord, config: AnyConfig, env_steps: int) -> None:
-    """Refuse a run that is complete, including its evaluation: its record must not change."""
+    """Refuse a run that is complete, including its evaluation, whose record must not change; or a new end
+    that lies behind it."""
+    if config.total_env_steps < min(env_steps, record.config.total_env_steps):
+        raise ConfigError(
+            f"total-env-steps = {config.total_env_steps:,}: this run has already done {env_steps:,}, and the "
+            "number counts from its start"
+        )
     result = record.result
     if env_steps < config.total_env_steps or result is None:
         return

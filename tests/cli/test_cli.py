@@ -322,6 +322,21 @@ def test_what_an_encoding_lacks_is_replaced(encoding: str, root: str):
     assert root in shown.stdout.decode(encoding)
 
 
+def test_what_the_c_locale_lacks_is_replaced():
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "anybatch", "plan", "--num-envs=2"]
+    shown = subprocess.run(command, env=os.environ | plain, capture_output=True, check=True)
+    assert "? ?(1/4)" in shown.stdout.decode("ascii")
+
+
+def test_help_is_readable_in_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("COLUMNS", "5")
+    for words in (["train", "--help"], ["plan", "--help-all"], ["presets"]):
+        assert max(map(len, said(capsys, *words).splitlines())) > 20
+
+
 def test_a_plan_that_nobody_reads_does_not_end_the_training(tmp_path: Path):
     flags = ["--env=toy:Match", f"--run-dir={tmp_path}", *SHORT]
     with subprocess.Popen([sys.executable, "-m", "anybatch", "train", *flags], stdout=subprocess.PIPE) as run:
@@ -616,7 +631,7 @@ def test_check_env(capsys: pytest.CaptureFixture[str]):
     assert end.value.code == 2 and "Pendulum-v1" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("device", ["cuda", "cuda:9", "tpu"])
+@pytest.mark.parametrize("device", ["cuda", "cuda:9", "tpu", "meta"])
 def test_a_device_that_does_not_exist_is_one_sentence(
     device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

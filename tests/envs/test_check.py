@@ -131,6 +131,7 @@ def test_a_mistake_is_named_in_one_sentence(kind: Callable[[], Any], facts: tupl
         problems = check_env(given)
         named = [problem for problem in problems if all(fact in problem for fact in facts)]
         assert len(named) == 1, problems
+        assert (kind is Unseeded) == any("draw random numbers" in problem for problem in problems), problems
         assert all(problem.endswith(".") and "\n" not in problem for problem in problems)
 
 

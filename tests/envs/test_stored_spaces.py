@@ -74,6 +74,14 @@ def test_an_agent_acts_as_with_the_environment_and_without_it(tmp_path: Path):
     assert [alone.value(obs) for obs in observations] == [beside.value(obs) for obs in observations]
 
 
+def test_stored_bounds_are_json_also_where_they_are_infinite(tmp_path: Path):
+    run = anybatch.train(toy_config(env="gym:CartPole-v1"), run_dir=tmp_path)
+    text = (run.folder / "spaces.json").read_text()
+    assert '"inf"' in text and "Infinity" not in text
+    space = gymnasium.make("CartPole-v1").observation_space
+    assert anybatch.load(run.folder)._interface.space == space  # type: ignore[attr-defined]
+
+
 def test_damaged_spaces_are_one_sentence(tmp_path: Path):
     run = anybatch.train(toy_config(), run_dir=tmp_path)
     path = run.folder / "spaces.json"

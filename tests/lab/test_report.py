@@ -292,6 +292,16 @@ def test_without_matplotlib_there_is_still_a_page(
     assert "matplotlib" in said and "anybatch[plot]" in said
 
 
+def test_what_is_no_run_and_no_study_is_named(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    run, exported = folders(runs)[0], tmp_path / "exported"
+    main(["export", run, "--hub", str(exported), "--no-video"])
+    capsys.readouterr()
+    assert "exported is an exported policy, which has no metrics" in refused(
+        capsys, "report", run, str(exported)
+    )
+    assert "plan.json is not the plan of a study" in refused(capsys, "dial", run)
+
+
 def test_help_says_how(capsys: pytest.CaptureFixture[str]):
     for command in ("report", "plot"):
         main([command, "--help"])

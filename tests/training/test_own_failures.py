@@ -47,7 +47,7 @@ class Fragile(gymnasium.Env[Any, Any]):
     made = closed = 0
     breaks: tuple[str, int, int] = ("", 0, 0)
     """The method, the number of the instance and its step."""
-    error: type[Exception] = ZeroDivisionError
+    error: type[BaseException] = ZeroDivisionError
 
     def __init__(self) -> None:
         self.number, self.steps = Fragile.made, 0
@@ -105,6 +105,12 @@ def test_a_step_that_fails_names_its_env_and_the_checkpoint(tmp_path: Path):
     )
     Fragile.breaks = ("", 0, 0)
     assert anybatch.resume(folder, env=Fragile).finished
+
+
+def test_a_step_that_ends_the_program_is_refused(tmp_path: Path):
+    Fragile.breaks, Fragile.error = ("step", 1, 19), SystemExit
+    with pytest.raises(anybatch.EnvError, match="object:Fragile ended the program: it called exit"):
+        anybatch.train("cartpole-ppo", run_dir=tmp_path, **SMALL, env=Fragile)
 
 
 def test_a_reset_within_a_step_is_named_as_such(tmp_path: Path):

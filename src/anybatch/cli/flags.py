@@ -307,7 +307,10 @@ class DialFlags(Flags):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckEnvFlags(Flags):
-    """Look for mistakes in an environment, and for what makes it hard to learn, in a few hundred steps."""
+    """Look for mistakes in an environment, and for what makes it hard to learn, in a few hundred steps.
+
+    The exit code is 0 whatever is found, since some findings are advice.
+    """
 
     positional = ("env",)
     required = "name the environment: anybatch check-env my_package:MyEnv-v0"

@@ -35,7 +35,7 @@ FLAGS: dict[str, type[Flags]] = {
     "doctor": core.DoctorFlags,
 }
 """The flags of each command."""
-WIDEST = 120
+NARROWEST, WIDEST = 40, 120
 WIDEST_NAME = 25
 """Longer names are on a line of their own."""
 UNBROKEN = "\N{NO-BREAK SPACE}"
@@ -56,7 +56,7 @@ def show(name: str, words: list[str]) -> None:
 
 def page(name: str, flags: Flags, table: dict[str, Flag], *, everything: bool) -> Iterator[str]:
     """The lines of a help page: usage, description, flags and an example."""
-    width = min(shutil.get_terminal_size().columns, WIDEST)
+    width = page_width()
     positional = [table.pop(place) for place in flags.positional]
     common = [table[first] for first in flags.common or table if first in table]
     others = [flag for flag in table.values() if flag not in common]
@@ -77,6 +77,10 @@ def page(name: str, flags: Flags, table: dict[str, Flag], *, everything: bool) -
         yield f"\nOther flags, which `anybatch {name} --help-all` explains:\n"
         yield from rows([listed(group, found) for group, found in groups], width)
     yield f"\nExample:\n  {flags.example}"
+
+
+def page_width() -> int:
+    return max(NARROWEST, min(shutil.get_terminal_size().columns, WIDEST))
 
 
 def usage(name: str, positional: list[Flag], *, optional: bool) -> str:

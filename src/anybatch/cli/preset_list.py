@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -67,7 +66,7 @@ def show_list(known: Sequence[Preset]) -> None:
     selected = [(family.preset, family.all) for family in FAMILIES if family.preset in names]
     others = [(preset.name, preset.description) for preset in known if not chosen_for(preset.name)]
     console = Console(highlight=False)
-    width = min(shutil.get_terminal_size().columns, help_page.WIDEST)
+    width = help_page.page_width()
     for title, pairs in (("What environments select", selected), ("Others, by --preset NAME", others)):
         if pairs:
             console.print(Text(title, style="bold"))

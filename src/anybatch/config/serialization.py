@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import numbers
 import types
 from collections.abc import Collection, Iterable
 from typing import Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -116,6 +117,9 @@ def _meant(hints: dict[str, Any], unknown: list[str], *, in_group: bool) -> str:
         for setting in get_type_hints(group)
     }
     elsewhere = meant_elsewhere(unknown, known.values())
+    if dotted := [name for name in unknown if name in known and "." in name]:
+        group, _, setting = dotted[0].partition(".")
+        return f"; write {group}={{{setting!r}: …}} instead"
     near = [name for name, flag in known.items() if flag in elsewhere] or [
         *(name for wrong in unknown for name in difflib.get_close_matches(wrong, hints, n=1)),
         *(
@@ -166,6 +170,7 @@ def _value(hint: Any, value: object, where: str, may_lack_settings: bool) -> obj
         value = tuple(cast("list[object]", value))
     if value == NONE and _fits(hint, None):
         value = None
+    value = _of_python(value)
     if type(value) is int and float in (hint, *get_args(hint)) and abs(value) <= LARGEST_COUNT:
         value = float(value)  # larger ones are refused below
     if isinstance(value, float) and value.is_integer() and not _fits(hint, value) and _fits(hint, int(value)):
@@ -173,6 +178,15 @@ def _value(hint: Any, value: object, where: str, may_lack_settings: bool) -> obj
     if not _fits(hint, value):
         raise ConfigError(f"{where} = {value!r}: must be {_description(hint)}")
     return value
+
+
+def _of_python(value: object) -> object:
+    """A number of NumPy as one of Python; anything else as it is."""
+    if type(value) in (bool, int, float):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return float(value) if isinstance(value, numbers.Real) else value
 
 
 def _group(hint: Any) -> type[Any] | None:

@@ -115,7 +115,7 @@ def vector_env_problems(make: Callable[[Sequence[int]], VectorEnv]) -> tuple[lis
         problems.append(f"A reward is not finite: {rewards[~np.isfinite(rewards)][0]}.")
     if np.issubdtype(obs.dtype, np.floating) and not np.isfinite(obs).all():
         problems.append(f"An observation is not finite: it has {obs[~np.isfinite(obs)][0]}.")
-    if repeated is not None and not all(map(np.array_equal, (obs, rewards), repeated[:2])):
+    if repeated is not None and not (same(obs, repeated[0]) and same(rewards, repeated[1])):
         problems.append(
             "The same seed and actions gave other observations or rewards: draw random numbers from "
             "self.np_random only."
@@ -129,6 +129,11 @@ def vector_env_problems(make: Callable[[Sequence[int]], VectorEnv]) -> tuple[lis
             "normalize.rewards scales rewards to about 1."
         )
     return problems, ended
+
+
+def same(first: np.ndarray, second: np.ndarray) -> bool:
+    """Whether two arrays are equal, where NaN equals NaN."""
+    return np.array_equal(first, second, equal_nan=np.issubdtype(first.dtype, np.floating))
 
 
 def _taken(env: VectorEnv) -> tuple[np.ndarray, np.ndarray, bool]:

@@ -162,6 +162,8 @@ class GymnasiumEnv:
     def step(self, action: np.ndarray) -> EnvStep:
         try:
             stepped = self._engine.step(self._to_engine(action))
+        except SystemExit as stop:
+            raise EnvError(f"{self.spec.env_id} ended the program: it called exit({stop.code})") from stop
         except Exception as error:
             self._explain(error, self.spec.env_id)
             raise

@@ -4,6 +4,7 @@ A program gives these observations, so they are checked before a network sees th
 can be stored as JSON, for a policy that acts without it.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -308,7 +309,7 @@ def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
             case np.ndarray():
                 # One number if all are the same, as the bounds of images are.
                 is_same = value.size > 0 and name in ("low", "high") and bool((value == value.flat[0]).all())
-                plain[name] = value.flat[0].item() if is_same and value.ndim > 1 else value.tolist()
+                plain[name] = _numbers(value.flat[0].item() if is_same and value.ndim > 1 else value.tolist())
             case np.generic():
                 plain[name] = value.item()
             case np.dtype():
@@ -316,6 +317,13 @@ def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
             case _:
                 plain[name] = list(value) if isinstance(value, tuple) else value
     return plain
+
+
+def _numbers(value: Any) -> Any:
+    """Numbers in lists, where infinities are text: JSON has none."""
+    if isinstance(value, list):
+        return [_numbers(inner) for inner in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _space_from(data: Mapping[str, Any]) -> Any:

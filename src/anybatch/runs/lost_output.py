@@ -27,7 +27,7 @@ def replace_unknown_characters() -> None:
     """Print ? for what a terminal's encoding lacks, such as √ in Latin-1, or for a file name that is no
     text."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="replace")
 
 

@@ -32,7 +32,7 @@ def of_budget(text: str | None) -> float | None:
     if text is None:
         return None
     try:
-        found = seconds(text)
+        found = seconds(str(text))
     except ValueError as error:
         raise ConfigError(f"--budget: {error}") from None
     if found == 0:

@@ -85,6 +85,8 @@ class Plan(ABC):
 
         The hash is that of the data, whatever this version reads of it.
         """
+        if isinstance(data, Mapping) and "schema" not in data:
+            raise UserError(f"{where} is not {cls.WHAT}")
         try:
             if data["schema"] != cls.SCHEMA:
                 raise UserError(
