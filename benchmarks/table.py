@@ -2,8 +2,8 @@
 
     python benchmarks/table.py --json results/speed/table.json --markdown results/speed/table.md
 
-About ten minutes a round on an idle machine. Per case and round, native code and torch take turns with SB3 and
-rejax; then come the cost of small batches and the first seconds. The first run installs the other trainers.
+About ten minutes a round on an idle machine. Per case and round, native code and torch take turns with the
+other trainers; then come the cost of small batches and the first seconds. The first run installs the others.
 """
 
 import argparse

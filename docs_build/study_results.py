@@ -193,7 +193,7 @@ def main() -> None:
         "invariance-minatar-24-seeds",
         "1/8",
         name="curves-five-games",
-        title="With the rules, 8 environments keep the return of 64 on average; without them, half of it is lost",
+        title="With the rules, 8 environments keep the mean return of 64; without them, half of it is lost",
         words={
             "tuned batch": "64 environments, as tuned",
             "1/8 of it, all rules": "8 environments, with the rules",
