@@ -37,7 +37,7 @@ try:
 except KeyboardInterrupt as stopped:
     print(stopped)
 """,
-    "anybatch.resume('stopped', total_env_steps=1).finished",
+    "anybatch.resume('stopped', total_env_steps=50_000).finished",
 )
 
 

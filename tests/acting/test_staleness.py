@@ -477,8 +477,8 @@ def test_an_evaluation_reads_no_data_that_wait(tmp_path: Path):
     outcome = train(config, tmp_path)
     for segment in (outcome.folder / "segments").iterdir():
         segment.write_bytes(b"damaged")
-    played, env_steps = evaluate(outcome.folder, config)
-    assert (played, env_steps) == (outcome.evaluation, outcome.env_steps)
+    played = evaluate(outcome.folder, config)
+    assert (played.evaluation, played.env_steps) == (outcome.evaluation, outcome.env_steps)
 
 
 def test_a_rollout_survives_its_segment():

@@ -37,7 +37,7 @@ from anybatch.algorithms.pqn import PQNState
 from anybatch.config import AnyConfig, PPOConfig, PQNConfig
 from anybatch.dial import controllers, plan_table
 from anybatch.dial.controllers import Signals
-from anybatch.networks.weight_average import Average, EwmaNetwork
+from anybatch.networks.weight_average import EwmaNetwork
 from anybatch.storage.checkpoint import Checkpoints, Snapshot
 
 Make = Callable[..., AnyConfig]
@@ -216,22 +216,22 @@ def test_proximal_and_advantage_decay_follow_only_if_compensated(
     proximal: list[tuple[float, float]] = []
     moments: list[float] = []
     update_average, update_moments = EwmaNetwork.update, AdvantageNormalizer.update
-    ahead_of = EwmaNetwork.ahead
+    has_followed = EwmaNetwork.has_followed
 
     def average(self: EwmaNetwork, decay: float, env_steps: float) -> None:
         proximal.append((env_steps, decay))
         update_average(self, decay, env_steps)
 
-    def ahead(self: EwmaNetwork, decay: float, env_steps: float, steps: int) -> list[Average]:
+    def followed(self: EwmaNetwork, decay: float, env_steps: float, steps: int) -> None:
         proximal.extend([(env_steps, decay)] * steps)
-        return ahead_of(self, decay, env_steps, steps)
+        has_followed(self, decay, env_steps, steps)
 
     def normalizer(self: AdvantageNormalizer, *arguments: Tensor, decay: float) -> None:
         moments.append(decay)
         update_moments(self, *arguments, decay=decay)
 
     monkeypatch.setattr(EwmaNetwork, "update", average)
-    monkeypatch.setattr(EwmaNetwork, "ahead", ahead)  # of steps that native code takes together
+    monkeypatch.setattr(EwmaNetwork, "has_followed", followed)  # of steps that native code takes together
     monkeypatch.setattr(AdvantageNormalizer, "update", normalizer)
     shown = rows(train(config, tmp_path).folder)
     assert len(moments) == len(shown)

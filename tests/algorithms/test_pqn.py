@@ -233,7 +233,7 @@ def test_an_evaluation_explores_as_little_as_the_end_of_the_run(tmp_path: Path):
     )
     outcome = train(config, tmp_path)
     assert rows(outcome.folder)[-1]["charts/epsilon"] > 0.25
-    assert evaluate(outcome.folder, config)[0] == outcome.evaluation
+    assert evaluate(outcome.folder, config).evaluation == outcome.evaluation
     spec = start_pqn(config).source.collector.env.spec
     network, normalizer = for_inference(config, spec, newest_state(outcome.folder)["shared"])
     assert network.epsilon == 0.25 and normalizer is None

@@ -374,7 +374,7 @@ def test_what_no_rule_corrects_is_said_at_another_batch_alone(changes: dict[str,
 
 def test_larger_minibatches_say_how_far_the_rules_were_found_to_hold():
     (sentence,) = table(num_envs=512).warnings
-    assert "2 times the tuned one" in sentence and "about 16 times" in sentence
+    assert "2 times the tuned one" in sentence and "128 to 512 samples" in sentence
     assert not table(num_envs=512, minibatch="auto").warnings
 
 

@@ -391,7 +391,7 @@ def test_engines_that_refuse_forbidden_actions_are_trained_on_and_evaluated(
     )
     outcome = train(config, tmp_path)  # the engine asserts that every action is allowed
     assert outcome.evaluation is not None and outcome.evaluation.mean_length == 4
-    again, _ = evaluate(outcome.folder, config)
+    again = evaluate(outcome.folder, config).evaluation
     assert again.episodes == outcome.evaluation.episodes
     capsys.readouterr()
     main(["evaluate", str(outcome.folder)])

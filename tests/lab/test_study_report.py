@@ -359,7 +359,7 @@ def test_a_study_and_a_run_are_not_one_report(tmp_path: Path, capsys: pytest.Cap
     (out / "plan.json").write_text("{}")
     with pytest.raises(SystemExit):
         main(["report", str(out)])
-    assert "is damaged" in capsys.readouterr().err
+    assert "plan.json is not the plan of a study" in capsys.readouterr().err
 
 
 def test_the_command_of_a_study_is_what_was_asked_for():

@@ -17,7 +17,7 @@ PRESET = presets.load(presets.DEFAULT).config
         ({}, ""),
         ({"seed": 9, "total_env_steps": 10, "env": "toy:Match", "microbatch": 7}, ""),
         ({"record": {"tensorboard": False}, "evaluation": {"num_envs": 3}}, ""),
-        ({"num_envs": 16, "optimizer": {"learning_rate": 0.002}}, "n16-lr0.002"),
+        ({"num_envs": 16, "optimizer": {"learning_rate": 0.003}}, "n16-lr0.003"),
         ({"optimizer": {"name": "sgd", "max_grad_norm": 0.5}}, "sgd-max_grad_norm0.5"),
         (
             {"network": {"hidden_sizes": [32, 16]}, "normalize": {"observations": "step"}},

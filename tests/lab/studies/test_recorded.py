@@ -206,7 +206,7 @@ def with_half_a_line(file: Path) -> None:
         (with_header(schema=2), "has schema 2; this version reads schema 1"),
         (with_header(kind="film"), "is damaged: it does not have the entries of a recorded study or tuning"),
         (with_header(plan=None), "is damaged: it does not have the entries of a recorded study or tuning"),
-        (with_header(plan={"hash": "0"}), "is damaged: it is not the plan of a study (KeyError('schema'))"),
+        (with_header(plan={"hash": "0"}), "is not the plan of a study"),
         (with_row(3, status=None), "is damaged: it does not have the entries of a recorded study or tuning"),
         (with_row(3, status="lost"), "is damaged: a study does not write such status"),
         (with_row(3, ratio="1/2"), CHANGED),

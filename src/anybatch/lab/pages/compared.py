@@ -9,7 +9,6 @@ from anybatch.config import AnyConfig
 from anybatch.config.serialization import config_to_dict
 from anybatch.errors import UserError
 from anybatch.lab.charts import palette
-from anybatch.runs import folder as run_folder
 from anybatch.runs.folder import NAME_SEPARATOR
 from anybatch.runs.record import RunRecord
 from anybatch.runs.tag import GROUPS_NOT_NAMED, NOT_NAMED, flat
@@ -67,9 +66,6 @@ def read_all(paths: Iterable[Path]) -> list[RunView]:
     folders = dict.fromkeys(RunRecord(path).folder.resolve() for path in paths)
     if not folders:
         raise UserError("name at least one run folder, such as runs/ for the newest run in that folder")
-    exported = [folder for folder in folders if not (folder / run_folder.FACTS_FILE).exists()]
-    if exported:
-        raise UserError(f"{exported[0]} is an exported policy, which has no metrics")
     runs = [read(folder) for folder in folders]
     if not any(run.rows for run in runs):
         raise UserError(f"{', '.join(run.folder.name for run in runs)}: there are no metrics yet")

@@ -122,7 +122,10 @@ def chart_of_metric(metric: str, groups: Sequence[Group]) -> Chart:
         there = sorted({name for group in groups for run in group.runs for name in known_metrics(run.rows)})
         raise UserError(f"--metric {metric}: not measured in these runs, which have {', '.join(there)}")
     envs = {group.config.env for group in groups}
-    return replace(chart, title=f"{chart.title}, {envs.pop()}") if len(envs) == 1 else chart
+    if len(envs) > 1:
+        return chart
+    env = envs.pop().encode(errors="replace").decode()  # a name in a record may be no text
+    return replace(chart, title=f"{chart.title}, {env}")
 
 
 def known_metrics(rows: Sequence[Mapping[str, Any]]) -> set[str]:
