@@ -44,7 +44,7 @@ PLANNED = """(settings) => {
   }
 }"""
 NOTES = {
-    "larger-minibatch": "times the tuned one: in one study",
+    "larger-minibatch": "times the tuned one: in our studies",
     "max-grad-norm": "clips gradients",
     "proximal-age": "the age of the proximal policy in env steps follows",
     "epochs": "The rule assumes one policy epoch",
