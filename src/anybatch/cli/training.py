@@ -135,7 +135,9 @@ def sparkline(rows: Sequence[Mapping[str, Any]]) -> str:
     known = [row for row in rows if row.get("charts/episodic_return") is not None]
     parts = groupby(known, key=lambda row: math.ceil(row["env_steps"] * MOST_BARS / rows[-1]["env_steps"]))
     values = [
-        fmean([row["charts/episodic_return"] for row in part], [row["charts/episodes"] for row in part])
+        fmean(
+            [row["charts/episodic_return"] for row in part], [row.get("charts/episodes") or 1 for row in part]
+        )
         for part in (list(found) for _, found in parts)
     ]
     if len(values) < 2:

@@ -58,7 +58,8 @@ class RunRecord:
     @property
     def facts(self) -> dict[str, Any]:
         """Versions, commit and command of the process that trained it last; earlier ones are in `earlier`."""
-        if not (self.folder / run_folder.FACTS_FILE).exists():
+        recorded = (run_folder.FACTS_FILE, log.METRICS_FILE)
+        if not any((self.folder / name).exists() for name in recorded):
             raise UserError(f"{self.folder} is an exported policy, which has no metrics")
         return self._checked(run_folder.FACTS_FILE, _wrong_fact)
 
