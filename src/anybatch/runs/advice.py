@@ -89,7 +89,7 @@ def clip_fraction(rows: Sequence[Row], config: RunConfig) -> Advice | None:
     if share > (CLIPPED_HIGH_ONE_EPOCH if epochs == 1 else CLIPPED_HIGH_MORE_EPOCHS):
         return Advice(
             measured,
-            "so many clipped ratios often mean that the learning rate is too high",
+            "so many clipped ratios often mean that the learning rate is too high, unless the return is good",
             "--optimizer.learning-rate",
         )
     return None
